@@ -41,7 +41,7 @@ def read(name: str) -> list[Pair]:
 
 def judge(pairs: Sequence[Pair]) -> list[Score]:
     """The verdicts."""
-    math = make_verifier("math", VerifierOptions(seconds=20, workers=2), "pairs")
+    math = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=2), "pairs")
     try:
         return math([Problem("?", pair.reference) for pair in pairs], [pair.text for pair in pairs], [[]] * len(pairs))
     finally:

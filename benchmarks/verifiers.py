@@ -276,7 +276,7 @@ def answers(count: int, seed: int) -> Iterator[Answer]:
 
 def judge(some: list[Answer], seconds: float, workers: int, *, assassin: bool = False) -> tuple[list, list[float]]:
     """Scores and wall-clock seconds of each; with `assassin` a worker is killed from outside now and then."""
-    math = Math(VerifierOptions(seconds=seconds, workers=workers), "benchmark")
+    math = Math(VerifierOptions(verifier_seconds=seconds, verifier_workers=workers), "benchmark")
     took: list[float] = []
     real = math._pool.map
 

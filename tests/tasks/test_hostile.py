@@ -46,7 +46,7 @@ def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed(hostile: Any) -
 
 
 def test_the_last_box_counts(hostile: Any) -> None:
-    math = make_verifier("math", VerifierOptions(seconds=20, workers=1), "t")
+    math = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=1), "t")
     texts = {r"\boxed{1} no: \boxed{2}": "2", r"\boxed{2}, \boxed{1}": "1", r"\boxed{1} and \boxed{2}": "2"}
     try:
         for text, last in texts.items():

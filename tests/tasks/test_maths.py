@@ -31,7 +31,7 @@ def pairs() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def math() -> Iterator[Verifier]:
-    verifier = make_verifier("math", VerifierOptions(seconds=20, workers=1), "t")
+    verifier = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=1), "t")
     yield verifier
     verifier.close()
 

@@ -9,7 +9,7 @@ import pytest
 from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks import make_task
 from tokenpo.tasks.arithmetic import value_of
-from tokenpo.tasks.reasoning_gym import countdown, knights_knaves
+from tokenpo.tasks.reasoning_gym import Countdown, KnightsKnaves
 from tokenpo.tasks.types import Problem
 
 
@@ -36,7 +36,7 @@ def test_the_reference_passes_and_partial_credit_is_off_unless_asked(name: str) 
 
 
 def test_countdown_never_evaluates_text_as_code_and_is_exact() -> None:
-    task = countdown(0)
+    task = Countdown(seed=0)
     entry = {"metadata": {"numbers": [100, 1000, 3], "target": 33}, "answer": "..."}
     problem = Problem("", "...", entry)
     assert scored(task, problem, "1000/3 - 100*3") == (0.0, "malformed")  # 33.3, the numbers don't match anyway
@@ -56,7 +56,7 @@ def test_only_arithmetic_has_a_value(text: str) -> None:
 
 
 def test_knights_knaves_refuses_words_that_the_library_overlooks() -> None:
-    task = knights_knaves(0)
+    task = KnightsKnaves(seed=0)
     (problem,) = task.problems("train", 0, 1)
     first, second = problem.answer.rstrip(".").split(", and ")
     assert scored(task, problem, f"{second} and {first}") == (1.0, "")
@@ -70,7 +70,7 @@ def test_knights_knaves_refuses_words_that_the_library_overlooks() -> None:
 
 
 def test_a_scorer_that_raises_is_a_wrong_answer() -> None:
-    task = countdown(0)
+    task = Countdown(seed=0)
     assert scored(task, Problem("", "", {"metadata": {}}), "1+1") == (0.0, "error")
 
 
@@ -91,7 +91,7 @@ def test_held_out_problems_are_different_ones_and_too_few_are_counted() -> None:
 
 
 def test_the_order_of_the_numbers_is_wording_and_does_not_move_a_problem_between_splits() -> None:
-    task = countdown(0)
+    task = Countdown(seed=0)
 
     def sides(numbers: list[int]) -> list[bool]:
         return [task._held_out({"metadata": {"numbers": numbers, "target": target}}) for target in range(60)]

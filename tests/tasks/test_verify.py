@@ -64,17 +64,21 @@ def test_unknown_names_name_the_nearest() -> None:
             "correct_at = 0.5 means nothing to the verifier 'exact', which takes extract: le",
         ),
         ("exact", {"reward_errors": "zzz"}, "reward_errors = 'zzz' means nothing to the verifier 'exact'"),
-        ("exact", {"seconds": 2.0}, "verifier_seconds = 2.0 means nothing to the verifier 'exact'"),
+        ("exact", {"verifier_seconds": 2.0}, "verifier_seconds = 2.0 means nothing to the verifier 'exact'"),
         ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
-        ("countdown", {"workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
+        ("countdown", {"verifier_workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
         ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
         ("x.py:f", {"extract": "boxxed"}, "extract = 'boxxed' means nothing"),
         ("x.py:f", {"correct_at": float("nan")}, "correct_at = nan must be a finite number"),
         ("x.py:f", {"reward_seconds": 1e12}, "reward_seconds = 1000000000000.0 must be 0 or more, 1000000 at most"),
-        ("math", {"seconds": float("nan")}, "t: verifier_seconds = nan must be more than 0 and at most 1000000"),
-        ("math", {"seconds": 1e12}, "t: verifier_seconds = 1000000000000.0 must be more than 0"),
-        ("math", {"seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
-        ("math", {"workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
+        (
+            "math",
+            {"verifier_seconds": float("nan")},
+            "t: verifier_seconds = nan must be more than 0 and at most 1000000",
+        ),
+        ("math", {"verifier_seconds": 1e12}, "t: verifier_seconds = 1000000000000.0 must be more than 0"),
+        ("math", {"verifier_seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
+        ("math", {"verifier_workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
     ],
 )
 def test_options_that_would_be_ignored_or_cannot_be_are_refused(
@@ -86,7 +90,7 @@ def test_options_that_would_be_ignored_or_cannot_be_are_refused(
 
 @pytest.fixture(scope="module")
 def math() -> Iterator[Verifier]:
-    verifier = make_verifier("math", VerifierOptions(seconds=20, workers=1), "t")
+    verifier = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=1), "t")
     yield verifier
     verifier.close()
 
@@ -176,13 +180,13 @@ def test_a_blank_before_the_brace_of_a_box_is_no_other_box(math: Verifier) -> No
 
 
 def test_math_gives_up_on_an_answer_that_takes_too_long() -> None:
-    verifier = make_verifier("math", VerifierOptions(seconds=0.5, workers=1), "t")
+    verifier = make_verifier("math", VerifierOptions(verifier_seconds=0.5, verifier_workers=1), "t")
     assert scored(verifier, ("4", r"$2^{2^{2^{2^{100}}}}$")) == [Score(0.0, False, "timeout")]
     verifier.close()
 
 
 def test_math_puts_an_extracted_answer_in_a_box() -> None:
-    verifier = make_verifier("math", VerifierOptions(extract="tag", seconds=5, workers=1), "t")
+    verifier = make_verifier("math", VerifierOptions(extract="tag", verifier_seconds=5, verifier_workers=1), "t")
     scores = scored(verifier, ("x+1", "7 <answer>1+x</answer> 7"), ("7", "it is 7"))
     verifier.close()
     assert scores == [Score(1.0, True), Score(0.0, False, "no answer")]
@@ -214,5 +218,5 @@ def test_limits_reach_the_processes(math: Verifier, tmp_path: Path) -> None:
     assert most == (4 * 2**30 if hard == resource.RLIM_INFINITY else min(4 * 2**30, hard))
     (tmp_path / "mine.py").write_text("def f(completions): return [1.0] * len(completions)")
     mine: Any = make_verifier(f"{tmp_path / 'mine.py'}:f", VerifierOptions(reward_seconds=7), "t")
-    assert mine._caller._pool.limit == 7
+    assert mine._pool.limit == 7
     mine.close()

@@ -16,19 +16,18 @@ __all__ = [
     "refuse_tool",
 ]  # fmt: skip
 
-# name -> "module:builder"; the builder's keyword arguments, but for `seed` and `name`, are the task's options.
+# name -> "module:builder"; the builder's keyword arguments other than `seed` and `name` are the task's options.
 TASKS: Mapping[str, str] = MappingProxyType(
     {
         "dial_sum": "dial_sum:DialSum",
         "dial_calculator": "dial_calculator:DialCalculator",
-        "chain_sum": "reasoning_gym:chain_sum",
-        "countdown": "reasoning_gym:countdown",
-        "knights_knaves": "reasoning_gym:knights_knaves",
+        "chain_sum": "reasoning_gym:ChainSum",
+        "countdown": "reasoning_gym:Countdown",
+        "knights_knaves": "reasoning_gym:KnightsKnaves",
         "files": "files:files",
     }
 )
 
-_NOT_OPTIONS = ("seed", "name")
 _CHECKED = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
@@ -44,7 +43,11 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
     for option, value in options.items():
         if option not in known:
             raise UnknownName(f"task {name!r} has no option {option!r}: {nearest(option, known)}")
-        _check_type(name, option, value, str(known[option].annotation))
+        # Plain annotations are checked here; a builder that takes more than one type checks it itself.
+        annotation = str(known[option].annotation)
+        expected = _CHECKED.get(annotation)
+        if expected and (not isinstance(value, expected) or (isinstance(value, bool) and annotation != "bool")):
+            raise TokenPOError(f"task {name!r}: option {option} = {value!r} must be of type {annotation}")
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
             raise TokenPOError(f"task {name!r} needs the option {option!r}")
@@ -57,11 +60,7 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
 
 
 def refuse_tool(task: Task, engine: str) -> None:
-    """For an engine whose sampler asks no tool of a task.
-
-    Raises:
-        Unsupported: the task has one.
-    """
+    """Raises Unsupported where the task has a tool; for engines whose sampler calls none."""
     if isinstance(task, ToolTask):
         raise Unsupported(
             f"task {task.name!r} answers its responses while they are sampled, which the {engine} engine has no way "
@@ -70,29 +69,18 @@ def refuse_tool(task: Task, engine: str) -> None:
 
 
 def held_out(task: Task, count: int) -> int:
-    """How many held-out problems to take: `count`, but no more than there are.
-
-    A repeated problem tells nothing, and would narrow an interval.
-    """
+    """`count`, or the size of the test split if that is smaller: repeated problems would narrow an interval."""
     return min(count, getattr(task, "test_size", None) or count)
 
 
 def options(name: str) -> dict[str, Any]:
-    """The options of a task with their defaults; `...` marks the required ones.
-
-    Raises:
-        UnknownName: no such task.
-    """
+    """The options of a task with their defaults; `...` marks the required ones."""
     known = _options(builder(name))
     return {option: ... if p.default is p.empty else p.default for option, p in known.items()}
 
 
 def builder(name: str) -> Callable[..., Task]:
-    """What makes a task; its keyword arguments are the options.
-
-    Raises:
-        UnknownName: no such task.
-    """
+    """The class or function that makes a task; its keyword arguments are the options. Raises UnknownName."""
     if name not in TASKS:
         raise UnknownName(f"no task is called {name!r}: {nearest(name, TASKS)}")
     module, _, attribute = TASKS[name].partition(":")
@@ -101,11 +89,4 @@ def builder(name: str) -> Callable[..., Task]:
 
 def _options(build: Callable[..., Task]) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(build).parameters
-    return {name: parameter for name, parameter in parameters.items() if name not in _NOT_OPTIONS}
-
-
-def _check_type(task: str, option: str, value: Any, annotation: str) -> None:
-    """Plain annotations are checked here; a builder that takes more than one kind checks it itself."""
-    expected = _CHECKED.get(annotation)
-    if expected and (not isinstance(value, expected) or (isinstance(value, bool) and annotation != "bool")):
-        raise TokenPOError(f"task {task!r}: option {option} = {value!r} must be of type {annotation}")
+    return {name: parameter for name, parameter in parameters.items() if name not in ("seed", "name")}

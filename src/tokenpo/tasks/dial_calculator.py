@@ -16,18 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..base.errors import TokenPOError
 from .dial_sum import DIGITS, OPERATORS, DialSum, evaluate, judge
 from .types import Problem, Score, Turn
-
-
-class _Call(NamedTuple):
-    """A call of a completion, and where the work stood when its turn began."""
-
-    right: bool
-    state: str
 
 
 @dataclass(frozen=True)
@@ -67,21 +59,15 @@ class DialCalculator(DialSum):
         return [self._scored(problem, text) for problem, text in zip(problems, completions, strict=True)]
 
     def _scored(self, problem: Problem, completion: str) -> Score:
-        found = list(self._followed(problem, completion))
         answer = judge(problem.answer, completion)
-        earned = [self.call_reward * call.right for call in found]
-        # The last entry is no call: what was written after the last one.
-        turns = tuple(
-            Turn(reward, call.state) for reward, call in zip([*earned[:-1], answer.reward], found, strict=True)
-        )
-        calls = math.fsum(earned[:-1])
-        return Score(
-            answer.reward + calls, answer.correct, answer.note, answer.answer,
-            rewards={"calls": calls, "answer": answer.reward}, turns=turns,
-        )  # fmt: skip
+        *calls, last = self._turns(problem, completion)
+        earned = math.fsum(turn.reward for turn in calls)
+        rewards = {"calls": earned, "answer": answer.reward}
+        turns = (*calls, Turn(answer.reward, last.state))
+        return Score(answer.reward + earned, answer.correct, answer.note, answer.answer, rewards, turns)
 
-    def _followed(self, problem: Problem, completion: str) -> Iterator[_Call]:
-        """Every call of the completion, and at the end what stands after the last one."""
+    def _turns(self, problem: Problem, completion: str) -> Iterator[Turn]:
+        """A turn for every call of the completion, and one for what follows the last call."""
         assert isinstance(problem.prompt, str)
         left, carry, state, at = problem.prompt.rstrip("=")[1:], problem.prompt[0], problem.prompt, 0
         while (at := completion.find(self.calls, at) + 1) > 0:
@@ -91,12 +77,12 @@ class DialCalculator(DialSum):
             expression = completion[: at - 1].rpartition(";")[2]
             done = expression.removeprefix(carry)
             right = bool(done) and expression.startswith(carry) and left.startswith(done)
-            yield _Call(right, state)
+            yield Turn(self.call_reward * right, state)
             left, carry = (left[len(done) :], value) if right else (left, "")
             at += len(value)
-            # The same operations done, the same value: the same state. Off the way it is all that was written.
+            # On the way a state is the value and the operations left; off it, all that was written.
             state = f"{value}{left}=" if right else completion[:at]
-        yield _Call(False, state)
+        yield Turn(0.0, state)
 
     def _is_expression(self, text: str) -> bool:
         digits = DIGITS[: self.modulus]

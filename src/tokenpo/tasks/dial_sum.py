@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import count, product
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks.distinct import Different, require_held_out
@@ -29,7 +29,7 @@ from tokenpo.tasks.types import Problem, Score, Split
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 OPERATORS = "+-*"
 _TEST_SHARE = 26  # of 256: about a tenth of all expressions is held out, whatever the seed
-_COUNTED = 2_000  # expressions that are gone through to count the held-out ones; of more, 200 and above are
+_COUNTED = 2_000  # expressions at most, where the held-out ones are counted
 _TRIES = 10_000  # expressions for one position: of a hundred, one that is held out is missed once in 10**43
 
 
@@ -55,24 +55,25 @@ class DialSum:
 
     def __post_init__(self) -> None:
         numbers = [self.operands] if isinstance(self.operands, int) else list(self.operands)
-        if not 1 <= len(numbers) <= 2 or not all(isinstance(number, int) and 2 <= number <= 64 for number in numbers):
-            raise TokenPOError(f"dial_sum: operands={self.operands!r} must be a number, or a pair of them, in 2..64")
-        if numbers != sorted(numbers):
-            raise TokenPOError(f"dial_sum: operands={self.operands!r} must be the fewest first, then the most")
-        if not 2 <= self.modulus <= len(DIGITS):
-            raise TokenPOError(f"dial_sum: modulus={self.modulus!r} must be in 2..{len(DIGITS)}")
-        if not 0 <= self.leap <= 1:
-            raise TokenPOError(f"dial_sum: leap={self.leap!r} is a probability: it must be in 0..1")
+        few = 1 <= len(numbers) <= 2 and all(isinstance(number, int) and 2 <= number <= 64 for number in numbers)
+        for name, fits, expected in (
+            ("operands", few, "a number, or a pair of them, in 2..64"),
+            ("operands", not few or numbers == sorted(numbers), "the fewest first, then the most"),
+            ("modulus", 2 <= self.modulus <= len(DIGITS), f"in 2..{len(DIGITS)}"),
+            ("leap", 0 <= self.leap <= 1, "a probability in 0..1"),
+        ):
+            if not fits:
+                raise TokenPOError(f"dial_sum: {name}={getattr(self, name)!r} must be {expected}")
 
     @cached_property
     def test_size(self) -> int | None:
-        """Held-out problems there are, where they are few enough to count; else None."""
+        """Number of held-out problems, where they are few enough to count; else None."""
         low, high = self._lengths
         lengths = range(low, high + 1)
         if sum((self.modulus - 1) ** n * len(OPERATORS) ** (n - 1) for n in lengths) > _COUNTED:
             return None
         digits = DIGITS[1 : self.modulus]
-        spaces = [[digits, *[OPERATORS, digits] * (count - 1)] for count in lengths]
+        spaces = [[digits, *[OPERATORS, digits] * (n - 1)] for n in lengths]
         return sum(_held_out("".join(parts)) for space in spaces for parts in product(*space))
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
@@ -117,7 +118,7 @@ class DialSum:
 
     @cached_property
     def _tests(self) -> Different:
-        # Where their number is known, the last one is worth a long search.
+        # Where their number is known, all are found.
         repeats = _TRIES if self.test_size is None else 1000 * self.test_size
         return Different(lambda position: self._problem("test", position), repeats, self._about)
 
@@ -133,9 +134,9 @@ class DialSum:
         numbers = _stream(f"problem/{self.seed}/{split}/{position}")
         low, high = self._lengths
         for _ in range(_TRIES):
-            count = low + _below(numbers, high - low + 1)
+            length = low + _below(numbers, high - low + 1)
             expression = DIGITS[1 + _below(numbers, self.modulus - 1)]
-            for _ in range(count - 1):
+            for _ in range(length - 1):
                 expression += OPERATORS[_below(numbers, 3)] + DIGITS[1 + _below(numbers, self.modulus - 1)]
             if _held_out(expression) == (split == "test"):
                 return Problem(prompt=f"{expression}=", answer=DIGITS[evaluate(expression, self.modulus)])
@@ -166,6 +167,7 @@ def _apply(value: int, operator: str, operand: int, modulus: int) -> int:
 
 
 def judge(reference: str, completion: str) -> Score:
+    """Reward 1 if what follows the last `#` is exactly the reference; note "no answer" if it is no character."""
     _, mark, answer = completion.rpartition("#")
     correct = bool(mark) and answer == reference
     readable = bool(mark) and len(answer) == 1
@@ -178,11 +180,9 @@ def _held_out(expression: str) -> bool:
 
 def _stream(key: str) -> Iterator[int]:
     """Endless 32-bit numbers out of a hash, the same on every version of Python (what `random` derives may change)."""
-    block = 0
-    while True:
+    for block in count():
         digest = hashlib.blake2b(f"{key}/{block}".encode()).digest()
         yield from (int.from_bytes(digest[i : i + 4], "big") for i in range(0, len(digest), 4))
-        block += 1
 
 
 def _below(numbers: Iterator[int], bound: int) -> int:

@@ -1,4 +1,4 @@
-"""Where the answer stands in a completion: one function per convention, each the text or None."""
+"""Where the answer stands in a completion: one function per convention, each gives the text or None."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from types import MappingProxyType
 from ..base.errors import UnknownName, nearest
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX takes blanks before the brace
-_TAG = re.compile(r"<answer>")
 _THINKING = re.compile(r"<(/?)think(?:ing)?>")
 
 
@@ -23,7 +22,7 @@ class Extractor:
 
 
 def spoken(text: str) -> str:
-    """What is said after the last thinking; nothing where thinking does not end.
+    """The text after the last thinking; "" where thinking does not end.
 
     >>> spoken("<think>1? No.</think> It is 2."), spoken("<think>1? No")
     (' It is 2.', '')
@@ -52,9 +51,7 @@ def boxed(text: str) -> str | None:
     '\\frac{1}{2}'
     """
     text = spoken(text)
-    start = len(text)
-    for box in _BOX.finditer(text):
-        start = box.end()
+    start = max((box.end() for box in _BOX.finditer(text)), default=len(text))
     depth = 1
     for sign in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):  # \{ is no brace
         depth += {"{": 1, "}": -1}.get(sign[0], 0)
@@ -93,11 +90,8 @@ def auto(text: str) -> str | None:
 def last_marked(text: str) -> str | None:
     """What the box or tag that is opened last holds, "" where it is not finished; None where there is neither."""
     text = spoken(text)
-    boxes, tags = ([mark.start() for mark in pattern.finditer(text)] for pattern in (_BOX, _TAG))
-    if not boxes and not tags:
-        return None
-    find = boxed if max(boxes, default=-1) > max(tags, default=-1) else tag
-    return find(text) or ""
+    box, opening = max((box.start() for box in _BOX.finditer(text)), default=-1), text.rfind("<answer>")
+    return None if box == opening else (boxed if box > opening else tag)(text) or ""
 
 
 def whole(text: str) -> str | None:
@@ -105,26 +99,22 @@ def whole(text: str) -> str | None:
     return spoken(text).strip() or None
 
 
+_THINK = "Think step by step, then"
+_ALONE = "give the final answer alone"
 EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(
     {
-        "tag": Extractor(tag, "Think step by step, then give the final answer alone between <answer> and </answer>."),
-        "boxed": Extractor(boxed, r"Think step by step, then give the final answer alone in \boxed{}."),
-        "hash": Extractor(
-            hash_mark, "Think step by step, then end with a line that holds # and the final answer alone."
-        ),
-        "last_line": Extractor(last_line, "Think step by step, then give the final answer alone on the last line."),
-        "auto": Extractor(auto, r"Think step by step, then give the final answer alone in \boxed{}."),
+        "tag": Extractor(tag, f"{_THINK} {_ALONE} between <answer> and </answer>."),
+        "boxed": Extractor(boxed, rf"{_THINK} {_ALONE} in \boxed{{}}."),
+        "hash": Extractor(hash_mark, f"{_THINK} end with a line that holds # and the final answer alone."),
+        "last_line": Extractor(last_line, f"{_THINK} {_ALONE} on the last line."),
+        "auto": Extractor(auto, rf"{_THINK} {_ALONE} in \boxed{{}}."),
         "whole": Extractor(whole, "Answer with the final answer alone."),
     }
 )
 
 
 def extractor(name: str, task: str) -> Extractor:
-    """The extractor called `name`.
-
-    Raises:
-        UnknownName: there is none; the message names the nearest.
-    """
+    """The extractor called `name`; raises UnknownName with the nearest."""
     if name not in EXTRACTORS:
         raise UnknownName(f"{task}: no extractor is called {name!r} (option extract): {nearest(name, EXTRACTORS)}")
     return EXTRACTORS[name]

@@ -15,8 +15,6 @@ from .rows import read_rows
 from .types import Problem, Score, Split
 from .verify import Verifier, VerifierOptions, checked, make_verifier
 
-_HOLDOUT = 0.1
-
 
 def files(
     seed: int,
@@ -41,7 +39,7 @@ def files(
         seed: of the order; the rows are shuffled anew in every epoch. The test split doesn't depend on it.
         path: .jsonl or .parquet with the train rows.
         test_path: the same with the test rows; without it a share of the train file's prompts is held out.
-        holdout: that share, more than 0 and less than 1; 0.1 unless said. Rows of one prompt stay together.
+        holdout: that share, more than 0 and less than 1; 0.1 by default. Rows of one prompt stay together.
         verifier: "exact" (text), "math" (value, exactly: 0.50 is 1/2, but 0.333333 is not 1/3), "countdown",
             "knights_knaves", or a reward function of yours: "package.module:function", "file.py:function".
         extract: where the answer stands in a completion (a name of `EXTRACTORS`); "" is the verifier's own way.
@@ -58,7 +56,7 @@ def files(
             "zero" is reward 0 and a note that is counted.
 
     Raises:
-        TokenPOError: a file or a row that can't be used; the message says which, and the remedy.
+        TokenPOError: a file or a row that can't be used; the message names it and the remedy.
     """
     if test_path and holdout is not None:
         raise TokenPOError("task 'files': give test_path or holdout, not both")
@@ -70,7 +68,7 @@ def files(
         test = checked(scorer, layout.problems(read_rows(Path(test_path))))
         _warn_of_overlap(train, test, path, test_path)
     else:
-        train, test = _split(train, _HOLDOUT if holdout is None else holdout, path)
+        train, test = _split(train, 0.1 if holdout is None else holdout, path)
     return Files(seed, train, test, scorer)
 
 
@@ -87,7 +85,7 @@ class Files:
 
     @property
     def test_size(self) -> int:
-        """Held-out problems there are."""
+        """Number of held-out problems."""
         return len(self.test)
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
@@ -120,7 +118,7 @@ class Files:
 
 
 def _key(problem: Problem) -> bytes:
-    """Says whether two problems are the same one, on every machine."""
+    """Equal for equal prompts, on every machine."""
     return _digest(json.dumps(problem.prompt, sort_keys=True))
 
 
@@ -129,7 +127,7 @@ def _digest(text: str) -> bytes:
 
 
 def _split(problems: list[Problem], share: float, path: str) -> tuple[list[Problem], list[Problem]]:
-    """Holds out a share of the different prompts, the same ones whatever the seed and the order of the rows."""
+    """Train and test, for which a share of the prompts is held out, the same whatever the seed and the rows' order."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
         raise TokenPOError(f"task 'files': holdout = {share!r} must be more than 0 and less than 1")
     keys = [_key(problem) for problem in problems]
@@ -137,9 +135,8 @@ def _split(problems: list[Problem], share: float, path: str) -> tuple[list[Probl
     if len(different) < 2:
         raise TokenPOError(f"{path}: one prompt can't be split into train and test: give more rows, or a test_path")
     held_out = set(different[: max(1, min(len(different) - 1, round(share * len(different))))])
-    train = [problem for problem, key in zip(problems, keys, strict=True) if key not in held_out]
-    test = [problem for problem, key in zip(problems, keys, strict=True) if key in held_out]
-    return train, test
+    pairs = list(zip(problems, keys, strict=True))
+    return [x for x, key in pairs if key not in held_out], [x for x, key in pairs if key in held_out]
 
 
 def _warn_of_overlap(train: list[Problem], test: list[Problem], path: str, test_path: str) -> None:

@@ -1,4 +1,4 @@
-"""Which columns of a data row make a problem: prompts as text or chat messages, references in their usual places."""
+"""Data rows as problems: prompts as text or chat messages, references in their usual columns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class Layout:
 
     Args:
         prompt_key: column with the prompt, text or chat messages; "" where the template names all it needs.
-        answer_key: column with the reference; "" is the first that exists of answer, solution and
-            verl's reward_model.ground_truth.
-        needs_answer: whether a row without a reference is an error.
-        gives_away: whether a template that names the column with the reference is an error.
+        answer_key: column with the reference; "" is the first of answer, solution, verl's reward_model.ground_truth.
+        needs_answer: refuse a row without a reference.
+        gives_away: refuse a template that names the column with the reference.
         chat: make one user message of a prompt that is plain text.
         template: text around a prompt that is plain text: {question} is the prompt, {NAME} the column of that name.
         options: what errors call prompt_key and answer_key.
@@ -39,57 +38,42 @@ class Layout:
     options: tuple[str, str] = ("prompt_key", "answer_key")
 
     def problems(self, rows: list[Row]) -> list[Problem]:
-        """The rows as problems; the first row's columns say which one holds the answer.
+        """The rows as problems; the first row's columns decide which one holds the answer.
 
         Raises:
             MissingInput: a row lacks a column.
-            TokenPOError: a row holds what is no prompt or no reference, or the template shows the reference.
+            TokenPOError: a row holds no valid prompt or reference, or the template shows the reference.
         """
         where, first = rows[0]
         answer_key = self.answer_key or next((key for key in _ANSWER_KEYS if key in first), "")
         if not answer_key and self.needs_answer:
             remedy = f"call one 'answer', or set {self.options[1]}"
             raise MissingInput(f"{where}: no column with the reference answer ({_columns(first)}): {remedy}")
-        if self.gives_away and answer_key in self._placeholders():
+        shown = {name for name in _NAME.findall(self.template) if name != "question" or not self.prompt_key}
+        if self.gives_away and answer_key in shown:
             remedy = f"leave it out, or write {{ {answer_key} }} with blanks, which stays as it is"
             raise TokenPOError(f"the prompt names {{{answer_key}}}, the column with the reference answer: {remedy}")
         return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row, at) for at, row in rows]
 
     def _prompt(self, where: str, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
-        prompt = _get(where, row, self.prompt_key, self.options[0]) if self.prompt_key else ""
+        prompt, place = "", f"{where}: {self.prompt_key!r}"
+        if self.prompt_key:
+            prompt = _get(where, row, self.prompt_key, self.options[0])
         if isinstance(prompt, str) and (prompt or not self.prompt_key):
             text = self._filled(where, row, prompt)
-            self._require_characters(where, text)
+            _require_characters(place, text)
             return [{"role": "user", "content": text}] if self.chat else text
         if not isinstance(prompt, list) or not prompt:
-            raise TokenPOError(
-                f"{where}: {self.prompt_key!r} is {_kind(prompt)}: give text, or a list of chat messages"
-            )
+            raise TokenPOError(f"{place} is {_kind(prompt)}: give text, or a list of chat messages")
         for message in prompt:
             texts = [message.get("role"), message.get("content")] if isinstance(message, dict) else [None]
             if not all(isinstance(text, str) for text in texts):
                 remedy = 'give {"role": ..., "content": ...} with text in both'
-                raise TokenPOError(f"{where}: {self.prompt_key!r} holds the message {message!r:.80}: {remedy}")
-            self._require_characters(where, *texts)
+                raise TokenPOError(f"{place} holds the message {message!r:.80}: {remedy}")
+            _require_characters(place, *texts)
         if not any(message["content"] for message in prompt):
-            raise TokenPOError(
-                f"{where}: {self.prompt_key!r} holds messages without content: give text in one at least"
-            )
+            raise TokenPOError(f"{place} holds messages without content: give text in one at least")
         return prompt
-
-    def _require_characters(self, where: str, *texts: Any) -> None:
-        """JSON can write half of a surrogate pair, which no tokenizer takes."""
-        try:
-            "".join(texts).encode()
-        except UnicodeEncodeError as error:
-            raise TokenPOError(
-                f"{where}: {self.prompt_key!r} holds half a character (\\ud800 to \\udfff): mend it"
-            ) from error
-
-    def _placeholders(self) -> set[str]:
-        """The columns in the template, but for the question."""
-        names = set(_NAME.findall(self.template))
-        return names - {"question"} if self.prompt_key else names
 
     def _filled(self, where: str, row: Mapping[str, Any], question: str) -> str:
         """The template in one pass, so that braces in the data stay what they are."""
@@ -109,19 +93,25 @@ class Layout:
                 raise TokenPOError(f"{where}: 'reward_model' is {_kind(answer)} without 'ground_truth': add that key")
             key, answer = "reward_model.ground_truth", answer["ground_truth"]
         references = answer if isinstance(answer, list) else [answer]
-        if self.needs_answer and not (
-            references and all(isinstance(a, (str, int, float)) and a != "" for a in references)
-        ):
+        sound = references and all(isinstance(x, (str, int, float)) and x != "" for x in references)
+        if self.needs_answer and not sound:
             raise TokenPOError(f"{where}: {key!r} is {_kind(answer)}: give text, a number, or a list of these")
         return answer
 
 
 def _get(where: str, row: Mapping[str, Any], key: str, option: str) -> Any:
     if key not in row:
-        raise MissingInput(
-            f"{where}: no column {key!r} ({_columns(row)}; {nearest(key, row)}): name yours with {option}"
-        )
+        hint = f"{_columns(row)}; {nearest(key, row)}"
+        raise MissingInput(f"{where}: no column {key!r} ({hint}): name yours with {option}")
     return row[key]
+
+
+def _require_characters(place: str, *texts: Any) -> None:
+    """JSON can write half of a surrogate pair, which no tokenizer takes."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise TokenPOError(f"{place} holds half a character (\\ud800 to \\udfff): mend it") from error
 
 
 def _columns(row: Mapping[str, Any]) -> str:

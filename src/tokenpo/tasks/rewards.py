@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..base import user_code
 from ..base.errors import TokenPOError, Unsupported, choose, nearest, require_loaded
@@ -24,21 +24,20 @@ class UserReward:
     list of numbers out, None where it doesn't apply (reward 0, note "not applicable"). It is given only the arguments
     it names, or all if it takes `**kwargs`. A chat's completion comes as `[{"role": "assistant", "content": ...}]`.
 
-    verl's signature, told by its arguments `solution_str` and `ground_truth`: `compute_score(data_source,
-    solution_str, ground_truth, extra_info)` per answer; out comes a number, or a dict with "score" (and maybe "acc",
+    verl's signature, recognised by its arguments `solution_str` and `ground_truth`: `compute_score(data_source,
+    solution_str, ground_truth, extra_info)` per answer; it returns a number, or a dict with "score" (and maybe "acc",
     which then counts as correct).
 
-    `source` tells its source apart from others: a hash of the file that it stands in, without what that imports.
-
-    It runs in a process of its own, which is killed and started anew where a call exceeds its time.
+    It runs in a process of its own, which is killed and started anew where a call exceeds its time. `source` is a hash
+    of the function's file, without what that imports.
 
     Args:
         path: "package.module:function" or "path/to/file.py:function"; its module is executed.
         correct_at: least reward that counts as correct.
         seconds: wall-clock limit of a call; 0 calls it in this process, without a limit.
-        on_error: what becomes of a call that raises, hangs, dies or gives no finite number for each answer: "stop"
-            raises; "zero" is reward 0 for the answers of that call, and a note to count by: "timeout", "crash",
-            "error: <exception>", "wrong length", "not finite", "not a number".
+        on_error: for a call that raises, hangs, dies or gives no finite number for each answer: "stop" raises; "zero"
+            is reward 0 for its answers and a note: "timeout", "crash", "error: <exception>", "wrong length",
+            "not finite", "not a number".
 
     Raises:
         UnknownName: there is no such module, function or `on_error`.
@@ -47,44 +46,46 @@ class UserReward:
             function did.
     """
 
-    needs_answer, gives_away = False, False  # what it makes of which column only the function knows
-    reads_answers = False
+    needs_answer, gives_away, reads_answers = False, False, False  # which column it reads only the function knows
+    accepts = ("correct_at", "reward_seconds", "reward_errors")
 
     def __init__(self, path: str, correct_at: float = 1.0, seconds: float = 300.0, on_error: str = "stop") -> None:
-        self.path, self._correct_at = path, correct_at
+        self.path, self._correct_at, self._seconds = path, correct_at, seconds
         self._lenient = choose("reward_errors", on_error, ON_ERROR)
         if not 0 <= seconds <= LONGEST:
-            raise TokenPOError(
-                f"reward function {path}: reward_seconds = {seconds} must be 0 or more, {LONGEST} at most"
-            )
+            raise self._error(f": reward_seconds = {seconds} must be 0 or more, {LONGEST} at most")
         if not math.isfinite(correct_at):
-            raise TokenPOError(f"reward function {path}: correct_at = {correct_at} must be a finite number")
-        self._caller: _Caller = _Elsewhere(path, seconds) if seconds else _Here(path)
+            raise self._error(f": correct_at = {correct_at} must be a finite number")
+        # Modules are found as in this process, and last in the working directory.
+        search = [*(entry for entry in sys.path if entry), str(Path.cwd())]
+        self._pool: Pool | None = None
+        if seconds:  # one worker: a function may keep what it loads, and is never called twice at a time
+            self._pool = Pool(Path(user_code.__file__), "serve", 1, seconds, 0, users=(path, *search))
+        else:
+            self._loaded = Loaded(path, search)
         try:
-            about = self._caller.about()
-            self._parameters = self._signature(about)
+            about = self._pool.map([()])[0].value if self._pool else self._loaded.about
+            require_loaded(f"reward function {path}", about)
+            if about["async"]:
+                raise Unsupported(f"reward function {path} is async: give a plain function")
         except BaseException:
-            self._caller.close()
+            self.close()
             raise
+        # Name to (may be left out, takes all others).
+        self._parameters = {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
         self.source: str = about["source"]
         self._is_verl = set(self._parameters) >= _VERL
 
     def check(self, problems: list[Problem]) -> None:
-        """What it needs only the function knows."""
+        """Only the function knows what it needs."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return self._verl(problems, completions) if self._is_verl else self._trl(problems, completions, ids)
 
     def close(self) -> None:
         """Ends its process."""
-        self._caller.close()
-
-    def _signature(self, about: dict[str, Any]) -> dict[str, tuple[bool, bool]]:
-        """Name to (may be left out, takes all others)."""
-        require_loaded(f"reward function {self.path}", about)
-        if about["async"]:
-            raise Unsupported(f"reward function {self.path} is async: give a plain function")
-        return {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
+        if self._pool:
+            self._pool.close()
 
     def _trl(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         replies = [
@@ -93,11 +94,8 @@ class UserReward:
         ]
         names = dict.fromkeys(name for problem in problems for name in problem.columns if name != "prompt")
         arguments = {name: [problem.columns.get(name) for problem in problems] for name in names}
-        arguments |= {
-            "prompts": [problem.prompt for problem in problems],
-            "completions": replies,
-            "completion_ids": ids,
-        }
+        prompts = [problem.prompt for problem in problems]
+        arguments |= {"prompts": prompts, "completions": replies, "completion_ids": ids}
         (outcome,) = self._calls([self._accepted(arguments | {"trainer_state": None})])
         rewards = self._value(outcome, "")
         if isinstance(rewards, Score):
@@ -121,30 +119,32 @@ class UserReward:
         return [value if isinstance(value, Score) else self._score(value, row) for row, value in enumerate(values)]
 
     def _accepted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What of `arguments` the function takes; raises where it asks for more."""
+        """The arguments that the function takes; raises where it wants another."""
         if any(takes_all for _, takes_all in self._parameters.values()):
             return arguments
         for name, (optional, _) in self._parameters.items():
             if name not in arguments and not optional:
-                remedy = f"no column is called so ({nearest(name, arguments)})"
-                raise TokenPOError(f"reward function {self.path} wants the argument {name!r}: {remedy}")
+                hint = nearest(name, arguments)
+                raise self._error(f" wants the argument {name!r}: no column is called so ({hint})")
         return {name: arguments[name] for name in self._parameters if name in arguments}
 
     def _calls(self, calls: list[dict[str, Any]]) -> list[Outcome]:
+        if self._pool is None:
+            return [Outcome(self._loaded(arguments)) for arguments in calls]
         try:
-            return self._caller.calls(calls)
+            return self._pool.map([(arguments,) for arguments in calls])
+        except TokenPOError:
+            raise
         except (TypeError, ValueError, RecursionError) as error:
-            if isinstance(error, TokenPOError):
-                raise
-            raise TokenPOError(
-                f"reward function {self.path}: its arguments cannot be handed to a process ({error}): set "
-                "reward_seconds = 0, which calls it in this one without a time limit"
+            raise self._error(
+                f": its arguments cannot be handed to a process ({error}): set reward_seconds = 0, which calls it in "
+                "this one without a time limit"
             ) from error
 
     def _value(self, outcome: Outcome, where: str) -> Any:
         """What a call returned, or the Score of one that failed."""
         if outcome.note == "timeout":
-            return self._fault("timeout", f"took more than reward_seconds = {self._caller.seconds:g}{where}")
+            return self._fault("timeout", f"took more than reward_seconds = {self._seconds:g}{where}")
         if outcome.note:
             return self._fault(outcome.note, f"ended its process{where} ({outcome.note})")
         answer = outcome.value
@@ -152,11 +152,6 @@ class UserReward:
             return answer["value"]
         text = f"raised {answer['raised']}{where} at {answer['place']}: {answer['text']}"
         return self._fault(f"error: {answer['raised']}", text, answer.get("error"))
-
-    def _fault(self, note: str, text: str, cause: BaseException | None = None) -> Score:
-        if self._lenient:
-            return Score(0.0, False, note)
-        raise TokenPOError(f"reward function {self.path} {text}") from cause
 
     def _score(self, reward: Any, row: int) -> Score:
         correct = None
@@ -174,53 +169,10 @@ class UserReward:
             return self._fault("not finite", f"gave {value} on row {row}: give a finite number, or None")
         return Score(value, value >= self._correct_at if correct is None else bool(correct))
 
+    def _fault(self, note: str, text: str, cause: BaseException | None = None) -> Score:
+        if self._lenient:
+            return Score(0.0, False, note)
+        raise self._error(f" {text}") from cause
 
-class _Caller(Protocol):
-    seconds: float
-
-    def about(self) -> dict[str, Any]: ...
-
-    def calls(self, calls: list[dict[str, Any]]) -> list[Outcome]: ...
-
-    def close(self) -> None: ...
-
-
-def _search() -> list[str]:
-    """Where modules are found: as in this process, and last in the working directory, where a command is started."""
-    return [*(entry for entry in sys.path if entry), str(Path.cwd())]
-
-
-class _Here:
-    """In this process."""
-
-    seconds = 0.0
-
-    def __init__(self, path: str) -> None:
-        self._loaded = Loaded(path, _search())
-
-    def about(self) -> dict[str, Any]:
-        return self._loaded.about
-
-    def calls(self, calls: list[dict[str, Any]]) -> list[Outcome]:
-        return [Outcome(self._loaded(arguments)) for arguments in calls]
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-
-class _Elsewhere:
-    """In one process of its own: a function may keep what it loads, and is never called twice at a time."""
-
-    def __init__(self, path: str, seconds: float) -> None:
-        self.seconds = seconds
-        source = Path(user_code.__file__)
-        self._pool = Pool(source, "serve", 1, seconds, 0, users=(path, *_search()))
-
-    def about(self) -> dict[str, Any]:
-        return self._pool.map([()])[0].value
-
-    def calls(self, calls: list[dict[str, Any]]) -> list[Outcome]:
-        return self._pool.map([(arguments,) for arguments in calls])
-
-    def close(self) -> None:
-        self._pool.close()
+    def _error(self, text: str) -> TokenPOError:
+        return TokenPOError(f"reward function {self.path}{text}")

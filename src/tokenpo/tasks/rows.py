@@ -1,4 +1,4 @@
-"""Rows of a JSONL or parquet file, each with the place it came from."""
+"""Rows of a JSONL or parquet file, each with its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = tuple[str, dict[str, Any]]  # ("train.jsonl line 3", columns)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Every row of a .jsonl or .parquet file with the words that say where it stands.
+    """Every row of a .jsonl or .parquet file.
 
     Raises:
         TokenPOError: no such file, an unknown suffix, a broken or an empty file.

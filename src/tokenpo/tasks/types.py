@@ -15,9 +15,9 @@ class Problem:
 
     Args:
         prompt: plain text, or chat messages `[{"role": ..., "content": ...}]` for the model's chat template.
-        answer: the reference answer, of whatever kind the task's own verifier reads.
-        columns: every column of the data row it came from, for reward functions of the user.
-        place: where that row stands, as "train.jsonl line 3", for messages; "" for a problem that was generated.
+        answer: the reference answer, of whatever type the task's verifier reads.
+        columns: every column of its data row, for reward functions of the user.
+        place: of that row, as "train.jsonl line 3", for messages; "" for a generated problem.
     """
 
     prompt: str | list[dict[str, Any]]
@@ -33,11 +33,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Turn:
-    """What came of one turn of a completion: what was sampled up to a tool's answer, or to the end.
+    """One turn of a completion: what was sampled up to a tool's answer, or to the end.
 
     Args:
-        reward: that arrives with its last token.
-        state: that it began in: the same text for the same state, among the completions of one problem.
+        reward: arrives with the turn's last token.
+        state: where it began: equal texts are equal states, among the completions of one problem.
     """
 
     reward: float
@@ -52,11 +52,9 @@ class Score:
         reward: finite; what the policy is trained on.
         correct: what accuracy counts.
         note: "" or what went wrong, short enough to count by: "timeout", "crash", "no answer", ...
-        answer: the answer as the verifier read it, in the form in which it tells answers apart: what a majority vote
-            counts. None where it read none. Not part of the verdict, so two equal verdicts may differ in it.
-        rewards: what each of several reward functions gave, by its name, the same names for every completion; `reward`
-            is made of them. None where there is one.
-        turns: of a task with a tool, in their order; `reward` is the sum of theirs.
+        answer: as the verifier read it, in the form that a majority vote counts; None where it read none.
+        rewards: of several reward functions by name, the same names for every completion; `reward` is made of them.
+        turns: of a task with a tool, in order; their rewards add up to `reward`.
     """
 
     reward: float
@@ -71,19 +69,19 @@ class Score:
 class Task(Protocol):
     """A seeded order of problems with random access, and their verifier.
 
-    A task whose test split is known to be finite has an int attribute `test_size` too (None: it is not known).
+    A task whose test split is finite has an int attribute `test_size` too (None: unknown).
     """
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The task's name in messages."""
         ...
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
 
-        No problem of the test split occurs in the train split. A finite train split comes again in another order, but a
-        test split gives no problem twice: asked for more than it has, it raises TokenPOError.
+        No problem of the test split occurs in the train split. A finite train split comes again in another order; a
+        test split gives no problem twice and raises TokenPOError at its end.
         """
         ...
 
@@ -92,13 +90,13 @@ class Task(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends what the task started (verifier processes); a closed task can't score."""
+        """Ends the verifier's processes; a closed task can't score."""
         ...
 
 
 @runtime_checkable
 class ToolTask(Task, Protocol):
-    """A task whose completions call a tool; what the tool answers is inserted while they are sampled.
+    """A task whose completions call a tool; the tool's answer is inserted while they are sampled.
 
     Attributes:
         calls: the text that ends a call.

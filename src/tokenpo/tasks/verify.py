@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.pool import LONGEST, Outcome, Pool
@@ -18,57 +18,10 @@ from .extract import auto, extractor, hash_mark, last_marked, whole
 from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
 from .types import Problem, Score
+from .verifier import TextVerifier, Verifier, VerifierOptions
 
-_ACCEPTED = {"math": ("extract", "seconds", "workers")}  # the other verifiers of ours take an extractor alone
-_OPTION_NAMES = {"seconds": "verifier_seconds", "workers": "verifier_workers"}  # as users write them
 _PLAIN = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")  # a reference that needs no process to be read
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
-
-
-class Verifier(Protocol):
-    """Scores completions against `Problem.answer` (needed only where `needs_answer`); `source`: see `UserReward`.
-
-    `gives_away`: whether a prompt that shows the reference gives the answer away. `reads_answers`: whether a score
-    says which answer the completion gives; else its `answer` is None, of which nothing follows.
-    """
-
-    needs_answer: bool
-    gives_away: bool
-    reads_answers: bool
-    source: str
-
-    def check(self, problems: list[Problem]) -> None:
-        """Raises TokenPOError or warns where no answer to one could be judged, before a run and not in its course."""
-        ...
-
-    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        """One score per completion."""
-        ...
-
-    def close(self) -> None:
-        """Ends what it started."""
-        ...
-
-
-@dataclass(frozen=True)
-class VerifierOptions:
-    """What verifiers can be told.
-
-    Args:
-        extract: where the answer stands, a name of `EXTRACTORS`; "" is the verifier's own way.
-        correct_at: least reward that counts as correct, for functions of the user.
-        seconds: wall-clock limit per answer, for `math`; messages call it verifier_seconds.
-        workers: its processes; 0 is one per core, four at most; messages call it verifier_workers.
-        reward_seconds: wall-clock limit per call of a function of the user; 0 calls it in this process, without one.
-        reward_errors: "stop" or "zero": what becomes of a call that fails, see `UserReward`.
-    """
-
-    extract: str = ""
-    correct_at: float = 1.0
-    seconds: float = 5.0
-    workers: int = 0
-    reward_seconds: float = 300.0
-    reward_errors: str = "stop"
 
 
 def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
@@ -76,52 +29,37 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
 
     Raises:
         UnknownName: no such verifier, extractor, module or function.
-        TokenPOError: an option that means nothing to this verifier, or is out of its range.
+        TokenPOError: an option that this verifier does not read, or out of its range.
     """
     if ":" not in name and name not in VERIFIERS:
         remedy = f'{nearest(name, VERIFIERS)}, or give a function of yours as "package.module:function"'
         raise UnknownName(f"{task}: no verifier is called {name!r}: {remedy}")
-    _refuse_ignored(name, options, task)
+    accepted = UserReward.accepts if ":" in name else VERIFIERS[name].accepts
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if value != option.default and option.name not in accepted:
+            about = f"{option.name} = {value!r} means nothing to the verifier {name!r}"
+            raise TokenPOError(f"{task}: {about}, which takes {', '.join(accepted)}: leave it out")
     if ":" in name:
         return UserReward(name, options.correct_at, options.reward_seconds, options.reward_errors)
     return VERIFIERS[name](options, task)
 
 
-def _refuse_ignored(name: str, options: VerifierOptions, task: str) -> None:
-    """An option that was set, and that this verifier does not read."""
-    accepted = ("correct_at", "reward_seconds", "reward_errors") if ":" in name else _ACCEPTED.get(name, ("extract",))
-    for option in fields(options):
-        value = getattr(options, option.name)
-        if value != option.default and option.name not in accepted:
-            known = ", ".join(_OPTION_NAMES.get(field, field) for field in accepted)
-            about = f"{_OPTION_NAMES.get(option.name, option.name)} = {value!r} means nothing to the verifier {name!r}"
-            raise TokenPOError(f"{task}: {about}, which takes {known}: leave it out")
+class Exact(TextVerifier):
+    """Reward 1 where answer and reference are the same text, but for case, blanks and separators."""
 
-
-class Exact:
-    """Reward 1 where the extracted answer and the reference are the same text, but for case, blanks and separators."""
-
-    needs_answer, gives_away, reads_answers, source = True, True, True, ""
-
-    def __init__(self, options: VerifierOptions, task: str) -> None:
-        self._find = extractor(options.extract or "auto", task).find
+    extract = "auto"
 
     def check(self, problems: list[Problem]) -> None:
         """Any reference will do."""
 
-    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
+    def reference(self, problem: Problem) -> list[str]:
+        """The accepted texts."""
+        return [normalised(text) for text in references(problem.answer)]
 
-    def close(self) -> None:
-        """Nothing to end."""
-
-    def _judge(self, problem: Problem, text: str) -> Score:
-        answer = self._find(text)
-        if answer is None:
-            return Score(0.0, False, "no answer")
+    def judge(self, answer: str, reference: list[str]) -> Score:
         answer = normalised(answer)
-        correct = answer in [normalised(reference) for reference in references(problem.answer)]
-        return Score(float(correct), correct, answer=answer)
+        return Score(float(answer in reference), answer in reference, answer=answer)
 
 
 class Math:
@@ -131,43 +69,43 @@ class Math:
     """
 
     needs_answer, gives_away, reads_answers, source = True, True, True, ""
+    accepts = ("extract", "verifier_seconds", "verifier_workers")
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         if find_spec("math_verify") is None:
             raise TokenPOError(f"{task}: the verifier 'math' needs math-verify: pip install 'tokenpo[tasks]'")
         self._find = extractor(options.extract or "whole", task).find
-        if options.workers < 0:
-            raise TokenPOError(f"{task}: verifier_workers = {options.workers} must be 0 or more")
-        if not 0 < options.seconds <= LONGEST:
-            raise TokenPOError(
-                f"{task}: verifier_seconds = {options.seconds} must be more than 0 and at most {LONGEST}"
-            )
-        workers = options.workers or min(4, os.cpu_count() or 1)
-        self._pool = Pool(Path(__file__).parent / "maths" / "equal.py", "equal", workers, options.seconds)
+        seconds, workers = options.verifier_seconds, options.verifier_workers
+        if workers < 0:
+            raise TokenPOError(f"{task}: verifier_workers = {workers} must be 0 or more")
+        if not 0 < seconds <= LONGEST:
+            raise TokenPOError(f"{task}: verifier_seconds = {seconds} must be more than 0 and at most {LONGEST}")
+        workers = workers or min(4, os.cpu_count() or 1)
+        self._pool = Pool(Path(__file__).parent / "maths" / "equal.py", "equal", workers, seconds)
 
     def check(self, problems: list[Problem]) -> None:
-        """Reads every reference once: warns of those that no answer can equal, and refuses where all are such."""
-        all_of_them = [(problem.place, text) for problem in problems for text in references(problem.answer)]
-        doubtful = sorted({text for _, text in all_of_them if not _PLAIN.fullmatch(text)})
+        """Reads every reference once: warns of those that only a copy can equal, and refuses where all are such."""
+        given = [(problem.place, text) for problem in problems for text in references(problem.answer)]
+        doubtful = sorted({text for _, text in given if not _PLAIN.fullmatch(text)})
         outcomes = zip(doubtful, self._pool.map([([text], text, True) for text in doubtful]), strict=True)
         unreadable = {text for text, outcome in outcomes if outcome.note or not outcome.value[3]}
-        found = [(place, text) for place, text in all_of_them if text in unreadable]
-        if not found:
+        places = [f"{place}: {text!r:.80}" for place, text in given if text in unreadable]
+        if not places:
             return
-        first = "; ".join(f"{place}: {text!r:.80}" for place, text in found[:3])
-        message = f"math cannot read {len(found)} of {len(all_of_them)} references, of which only copies score: {first}"
-        if len(found) == len(all_of_them):
+        message = (
+            f"math cannot read {len(places)} of {len(given)} references, of which only copies score: "
+            f"{'; '.join(places[:3])}"
+        )
+        if len(places) == len(given):
             raise TokenPOError(f"{message}: name another column, or take the verifier 'exact'")
         warnings.warn(f"{message}: mend these rows or leave them out", stacklevel=4)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         answers = [self._answer(text) for text in completions]
-        jobs = [
-            (references(problem.answer), *answer)
-            for problem, answer in zip(problems, answers, strict=True)
-            if answer[0]
-        ]
-        outcomes = iter(self._pool.map(jobs))
+        pairs = zip(problems, answers, strict=True)
+        outcomes = iter(
+            self._pool.map([(references(problem.answer), *answer) for problem, answer in pairs if answer[0]])
+        )
         return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer, _ in answers]
 
     def close(self) -> None:
@@ -175,7 +113,7 @@ class Math:
         self._pool.close()
 
     def _answer(self, text: str) -> tuple[str, bool]:
-        """The answer, "" for none, and whether a mark says where it stands; else it is all of the text."""
+        """The answer, "" for none, and whether a mark says where it stands; without one it is the whole text."""
         if self._find is not whole:
             return self._find(text) or "", True
         marked = last_marked(text)
@@ -191,22 +129,13 @@ class Math:
         return Score(float(correct), bool(correct), note, answer)
 
 
-VERIFIERS: Mapping[str, Callable[[VerifierOptions, str], Verifier]] = MappingProxyType(
-    {
-        "exact": Exact,
-        "math": Math,
-        "countdown": lambda options, task: Countdown(options.extract, task),
-        "knights_knaves": lambda options, task: KnightsKnaves(options.extract, task),
-    }
+VERIFIERS: Mapping[str, type[Exact | Math | Countdown | KnightsKnaves]] = MappingProxyType(
+    {"exact": Exact, "math": Math, "countdown": Countdown, "knights_knaves": KnightsKnaves}
 )
 
 
 def checked(verifier: Verifier, problems: list[Problem]) -> list[Problem]:
-    """The problems, each of which the verifier can judge.
-
-    Raises:
-        TokenPOError: one it cannot; the message says where it stands.
-    """
+    """The problems, after `verifier.check` has accepted them."""
     verifier.check(problems)
     return problems
 

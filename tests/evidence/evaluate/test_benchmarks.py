@@ -53,7 +53,7 @@ def test_every_entry_is_tested() -> None:
 @pytest.fixture(scope="module")
 def math() -> Iterator[Verifier]:
     """One for all entries: its process takes seconds to start."""
-    verifier = make_verifier("math", VerifierOptions(seconds=20, workers=1), "t")
+    verifier = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=1), "t")
     yield verifier
     verifier.close()
 
