@@ -1,7 +1,8 @@
-r"""The characters and commands that have a plainer spelling: what to write, then what it replaces."""
+r"""The characters and commands that have a plainer spelling."""
 
 from __future__ import annotations
 
+# What to write, then what it replaces.
 _CHARACTERS = r"""
 -         − – — ‐ ‑ － ﹣
 /         ∕ ⁄
@@ -26,33 +27,12 @@ _CHARACTERS = r"""
 \emptyset ∅
 \mathbb{R} ℝ
 \ldots    … ⋯
-\alpha α
-\beta β
-\gamma γ
-\delta δ
-\epsilon ε
-\theta θ
-\lambda λ
-\mu μ µ
-\nu ν
-\xi ξ
-\pi π
-\rho ρ
-\sigma σ
-\tau τ
-\phi φ
-\chi χ
-\psi ψ
-\omega ω
-\Gamma Γ
-\Delta Δ
-\Theta Θ
-\Lambda Λ
-\Pi Π
-\Sigma Σ
-\Phi Φ
-\Psi Ψ
-\Omega Ω
+\mu       μ µ
+"""
+_GREEK = "αβγδεθλνξπρστφχψωΓΔΘΛΠΣΦΨΩ"
+_GREEK_NAMES = """
+alpha beta gamma delta epsilon theta lambda nu xi pi rho sigma tau phi chi psi omega
+Gamma Delta Theta Lambda Pi Sigma Phi Psi Omega
 """
 _COMMANDS = r"""
 \frac dfrac tfrac cfrac
@@ -80,21 +60,19 @@ _BLANKS = "\u00a0\u2002\u2003\u2005\u2007\u2008\u2009\u200a\u202f\u3000\t\n\r"
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 
 
-def _rows(table: str) -> list[list[str]]:
-    return [line.split() for line in table.split("\n") if line]
+def _plain(table: str) -> dict[str, str]:
+    rows = (line.split() for line in table.split("\n") if line)
+    return {replaced: plain for plain, *row in rows for replaced in row}
 
 
+_SIGNS = _plain(_CHARACTERS) | {letter: rf"\{name}" for letter, name in zip(_GREEK, _GREEK_NAMES.split(), strict=True)}
 CHARACTERS = str.maketrans(
     {chr(0xFEE0 + code): chr(code) for code in range(0x21, 0x7F)}  # full width
     | dict.fromkeys(_BLANKS, " ")
     | dict.fromkeys(_INVISIBLE, "")
-    | {
-        character: f"{plain} " if plain[-1].isalpha() else plain
-        for plain, *row in _rows(_CHARACTERS)
-        for character in row
-    }
+    | {character: f"{plain} " if plain[-1].isalpha() else plain for character, plain in _SIGNS.items()}
 )
-COMMANDS = {name: plain for plain, *names in _rows(_COMMANDS) for name in names}
-SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ₀₁₂₃₄₅₆₇₈₉", "0123456789+-ni0123456789")
+COMMANDS = _plain(_COMMANDS)
 RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ", "₀₁₂₃₄₅₆₇₈₉"
+SMALL = str.maketrans(RAISED + LOWERED, "0123456789+-ni0123456789")
 VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"

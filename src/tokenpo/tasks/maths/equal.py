@@ -23,7 +23,7 @@ def equal(references: list[str], text: str, marked: bool) -> list[object]:
     Args:
         references: the accepted answers.
         text: the answer alone where it is `marked`, else a text that holds it.
-        marked: whether a box, tag or the like said where it stands.
+        marked: a box, tag or the like marks it.
     """
     answer = read(text) if marked else unmarked(text)
     if answer is None:
@@ -56,56 +56,55 @@ def written(answer: Answer) -> str:
     return answer.key if expression is None else str(expression)
 
 
-def same(gold: Answer, said: Answer) -> bool:
+def same(gold: Answer, answer: Answer) -> bool:
     """Whether two answers are one, by the conventions."""
-    if not (gold.unit or said.unit) and (gold.key, gold.kind, gold.ends) == (said.key, said.kind, said.ends):
-        return _names_agree(gold, said)
-    if "equation" in (gold.kind, said.kind):
-        return _same_equation(gold, said)
-    if not _names_agree(gold, said) or not _units_agree(gold, said):
+    if not (gold.unit or answer.unit) and (gold.key, gold.kind, gold.ends) == (answer.key, answer.kind, answer.ends):
+        return _names_agree(gold, answer)
+    if "equation" in (gold.kind, answer.kind):
+        return _same_equation(gold, answer)
+    units_differ = gold.unit and answer.unit and gold.unit.measures != answer.unit.measures
+    if units_differ or not _names_agree(gold, answer):
         return False
-    if {gold.kind, said.kind} <= {"value", "base"}:
-        return _same_value(gold, said)
-    if gold.kind == "relation" and said.kind == "relation":
-        return engine.same(gold.text, said.text)
-    if gold.kind == "ratio" and said.kind == "value" and len(gold.items) == 2:  # 2/3 for 2 : 3, but not 2 for 2 : 1
-        return "frac" in said.text and engine.same(rf"\frac{{{gold.items[0].text}}}{{{gold.items[1].text}}}", said.text)
-    return _same_items(gold, said)
+    if {gold.kind, answer.kind} <= {"value", "base"}:
+        return _same_value(gold, answer)
+    if gold.kind == "relation" and answer.kind == "relation":
+        return engine.same(gold.text, answer.text)
+    if gold.kind == "ratio" and answer.kind == "value" and len(gold.items) == 2:  # 2/3 for 2 : 3, but not 2 for 2 : 1
+        return "frac" in answer.text and engine.same(
+            rf"\frac{{{gold.items[0].text}}}{{{gold.items[1].text}}}", answer.text
+        )
+    return _same_items(gold, answer)
 
 
-def _names_agree(gold: Answer, said: Answer) -> bool:
-    return not gold.name or not said.name or gold.name.replace(" ", "") == said.name.replace(" ", "")
+def _names_agree(gold: Answer, answer: Answer) -> bool:
+    return not gold.name or not answer.name or gold.name.replace(" ", "") == answer.name.replace(" ", "")
 
 
-def _units_agree(gold: Answer, said: Answer) -> bool:
-    return gold.unit is None or said.unit is None or gold.unit.measures == said.unit.measures
-
-
-def _same_value(gold: Answer, said: Answer) -> bool:
+def _same_value(gold: Answer, answer: Answer) -> bool:
     if gold.kind == "base":
-        return said.kind == "base" and (gold.key, gold.ends) == (said.key, said.ends)
-    if said.kind == "base":
-        return engine.same(gold.text, str(int(said.text, int(said.ends))))
-    if gold.unit and said.unit:
-        factor = said.unit.factor / gold.unit.factor
+        return answer.kind == "base" and (gold.key, gold.ends) == (answer.key, answer.ends)
+    if answer.kind == "base":
+        return engine.same(gold.text, str(int(answer.text, int(answer.ends))))
+    if gold.unit and answer.unit:
+        factor = answer.unit.factor / gold.unit.factor
         scale = "" if factor == 1 else rf"\frac{{{factor.numerator}}}{{{factor.denominator}}}"
-        return engine.same(gold.text, f"{scale}({said.text})" if scale else said.text)
-    percent, bare = (gold, said) if gold.unit else (said, gold)
+        return engine.same(gold.text, f"{scale}({answer.text})" if scale else answer.text)
+    percent, bare = (gold, answer) if gold.unit else (answer, gold)
     if percent.unit and percent.unit.percent:
         number = engine.number(bare.text)
         above_one = number is not None and number > 1
         return engine.same(bare.text, rf"\frac{{{percent.text}}}{{100}}") or (
             above_one and engine.same(bare.text, percent.text)
         )
-    return engine.same(gold.text, said.text)
+    return engine.same(gold.text, answer.text)
 
 
-def _same_equation(gold: Answer, said: Answer) -> bool:
+def _same_equation(gold: Answer, answer: Answer) -> bool:
     """Two equations; or the value of what only the answer spells out, as in m + n = 42."""
     if gold.kind != "equation" and not gold.name:
-        left, right = said.items
+        left, right = answer.items
         return _names_a_quantity(left.text) and same(gold, right)
-    return bool(gold.kind == "equation" or gold.name) and engine.same(_whole(gold), _whole(said))
+    return engine.same(*(f"{side.name}={side.text}" if side.name else side.text for side in (gold, answer)))
 
 
 def _names_a_quantity(text: str) -> bool:
@@ -116,37 +115,31 @@ def _names_a_quantity(text: str) -> bool:
     )
 
 
-def _whole(answer: Answer) -> str:
-    return f"{answer.name}={answer.text}" if answer.name else answer.text
-
-
-def _same_items(gold: Answer, said: Answer) -> bool:
+def _same_items(gold: Answer, answer: Answer) -> bool:
     """Lists, sets, tuples, unions, ratios: of the same kind, or a bare list where the other has brackets."""
-    kinds = {gold.kind, said.kind}
+    kinds = {gold.kind, answer.kind}
     if kinds == {"set", "value"}:  # {7} is 7
-        single = gold if gold.kind == "set" else said
-        return len(single.items) == 1 and same(*(item.items[0] if item is single else item for item in (gold, said)))
+        single = gold if gold.kind == "set" else answer
+        return len(single.items) == 1 and same(*(item.items[0] if item is single else item for item in (gold, answer)))
     if kinds == {"list", "tuple"}:
-        if "[" in gold.ends + said.ends or "]" in gold.ends + said.ends:
+        if "[" in gold.ends + answer.ends or "]" in gold.ends + answer.ends:
             return False
-    elif kinds != {"list", "set"} and (len(kinds) > 1 or gold.ends != said.ends or kinds <= {"text", "dots"}):
+    elif kinds != {"list", "set"} and (len(kinds) > 1 or gold.ends != answer.ends or kinds <= {"text", "dots"}):
         return False
     if "set" in kinds:
-        return _covers(gold.items, said.items) and all(any(same(g, s) for g in gold.items) for s in said.items)
-    if len(gold.items) != len(said.items):
+        return all(any(same(g, a) for a in answer.items) for g in gold.items) and all(
+            any(same(g, a) for g in gold.items) for a in answer.items
+        )
+    if len(gold.items) != len(answer.items):
         return False
-    dotted = any(item.kind == "dots" for item in (*gold.items, *said.items))
+    dotted = any(item.kind == "dots" for item in (*gold.items, *answer.items))
     ordered = dotted or not kinds.isdisjoint(("tuple", "ratio"))
-    return all(map(same, gold.items, said.items)) if ordered else _matches(gold.items, said.items)
+    return all(map(same, gold.items, answer.items)) if ordered else _matches(gold.items, answer.items)
 
 
-def _covers(golds: Sequence[Answer], said: Sequence[Answer]) -> bool:
-    return all(any(same(gold, item) for item in said) for gold in golds)
-
-
-def _matches(golds: Sequence[Answer], said: Sequence[Answer]) -> bool:
+def _matches(golds: Sequence[Answer], answer: Sequence[Answer]) -> bool:
     """One to one, in any order. Being the same is transitive, so the first match will do."""
-    left = list(said)
+    left = list(answer)
     for gold in golds:
         place = next((place for place, item in enumerate(left) if same(gold, item)), None)
         if place is None:

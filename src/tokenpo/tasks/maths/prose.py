@@ -57,5 +57,5 @@ def _of_line(line: str, *, first: bool) -> Answer | None:
     if _BOUNDS.search(line[: spans[start].start()]):
         return None
     unit = re.match(r" *([a-zA-Z]+(?:/[a-z]+)?)", line[spans[end].end() :])
-    said = " , ".join(span[0].strip(" .,") for span in spans[start : end + 1])
-    return read(f"{said} {unit[1]}" if unit and is_unit(unit[1]) else said)
+    formulas = " , ".join(span[0].strip(" .,") for span in spans[start : end + 1])
+    return read(f"{formulas} {unit[1]}" if unit and is_unit(unit[1]) else formulas)

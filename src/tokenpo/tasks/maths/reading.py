@@ -1,6 +1,6 @@
-r"""What an answer is made of: lists, sets, tuples, intervals, names and bases, down to values for the engine.
+r"""The parser of answers: lists, sets, tuples, intervals, names and bases, down to values for the engine.
 
-Each reader is one form. The first that recognises a text says what it is, and reads its parts in the same way.
+Each reader is one form; the first that recognises a text parses it, and its parts in the same way.
 """
 
 from __future__ import annotations
@@ -21,19 +21,14 @@ _OR = re.compile(r"[,;]? *(?<![a-zA-Z])or(?![a-zA-Z])")
 _LIST = re.compile(r"[,;]? *(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])|[,;]")
 _UNION = re.compile(r"\\cup(?![a-zA-Z])")
 _EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?=.*\\pmod)")
-_ABOUT = re.compile(r"\\approx")
 _IN = re.compile(r"\\in(?![a-zA-Z])")
 _EXCEPT = re.compile(r"\\ne(?![a-zA-Z])|\\setminus|\\backslash")
 _ORDER = re.compile(r"<=?|>=?|\\[lg]e(?![a-zA-Z])")
 _SUCH = re.compile(r"\\mid(?![a-zA-Z])|\||:")
-_COLON = re.compile(":")
 _SIGNS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 _MODULUS = re.compile(r" *(?:\\pmod *\{?|\(mod )([^{}()]*)[})]?$")
 _BASE = re.compile(r"\{?\(?([0-9A-Fa-f]*[0-9][0-9A-Fa-f]*)\)?\}? *_ *\{? *\(?(\d\d?|[a-z]+)\)? *\}?")
-_BASES: dict[str, int] = {
-    word: base
-    for base, word in enumerate(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], start=2)
-}
+_BASES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _NAME = re.compile(
     r"[A-Za-z ]+|"  # the number of ways
     r"(?:\\angle *|\\triangle *)?(?:[A-Za-z]{1,4}|\\(?!not|neg)[a-z]+ *|\\(?:overline|vec|bar|hat)\{[A-Za-z]+\})'*"
@@ -45,11 +40,11 @@ _CONSTANTS = ("e", "i", r"\pi", r"\infty")
 
 @dataclass(frozen=True)
 class Answer:
-    """What an answer is.
+    """A parsed answer.
 
     Args:
-        kind: "value", "relation" and "equation" are for the engine; "list", "set", "tuple", "union" and "ratio" have
-            items, and a "tuple" may be an interval; "base" is a number in a base; "dots" and "text" are as they are.
+        kind: "value", "relation" and "equation" are for the engine; "list", "set", "tuple" (or interval), "union" and
+            "ratio" have items; "base" is a number in a base; "dots" and "text" are not parsed.
         text: in one spelling, without name and unit.
         items: its parts; of an equation the two sides.
         name: the x of x = 7.
@@ -65,11 +60,6 @@ class Answer:
     ends: str = ""
 
     @property
-    def is_interval(self) -> bool:
-        """Whether it can be part of a union."""
-        return self.kind == "tuple" and len(self.items) == 2
-
-    @property
     def is_maths(self) -> bool:
         """Whether no part is mere text."""
         return self.kind != "text" and all(item.is_maths for item in self.items)
@@ -82,7 +72,7 @@ class Answer:
 
 @lru_cache(maxsize=1024)
 def read(text: str) -> Answer | None:
-    """What the text says; None where it is empty."""
+    """The parsed text; None where it is empty."""
     if len(text) > _LONGEST:
         return Answer("text", text)
     spelling = spelled(text)
@@ -116,20 +106,14 @@ def _flat(items: tuple[Answer, ...]) -> Iterator[Answer]:
         yield from item.items if item.kind == "list" else (item,)
 
 
-def _number(text: str) -> Answer | None:
-    """Digits: most answers are no more."""
-    return Answer("value", text) if engine.number(text) is not None else None
-
-
-def _named_set(text: str) -> Answer | None:
-    r"""\emptyset, \{\} and \mathbb{R}."""
+def _atom(text: str) -> Answer | None:
+    r"""Digits, which most answers are; \mathbb{R}, \emptyset, \{\}; \ldots in a list."""
+    if engine.number(text) is not None:
+        return Answer("value", text)
     if text == r"\mathbb{R}":
         return _read(r"(-\infty,\infty)")
-    return Answer("set", r"\emptyset") if text.replace(" ", "") in (r"\emptyset", r"\{\}") else None
-
-
-def _dots(text: str) -> Answer | None:
-    r"""\ldots, in a list."""
+    if text.replace(" ", "") in (r"\emptyset", r"\{\}"):
+        return Answer("set", r"\emptyset")
     return Answer("dots", text) if text == r"\ldots" else None
 
 
@@ -152,7 +136,7 @@ def _list(text: str) -> Answer | None:
         return None
     items = _all(texts)
     if len(split(_OR, text)) == len(texts):
-        if all(item.is_interval for item in items):
+        if all(item.kind == "tuple" and len(item.items) == 2 for item in items):
             return Answer("union", text, items)
         if all(item.kind == "value" and engine.same(items[0].text, item.text) for item in items):
             return items[0]
@@ -169,7 +153,7 @@ def _modular(text: str) -> Answer | None:
 
 def _approximate(text: str) -> Answer | None:
     r"""\pi \approx 3.14, where the exact value stands before the sign if there is one."""
-    sides = split(_ABOUT, text)
+    sides = split(re.compile(r"\\approx"), text)
     if len(sides) < 2:
         return None
     return replace(_read(sides[1]), name=sides[0]) if _is_name(sides[0]) else _read(sides[0] or sides[1])
@@ -246,7 +230,7 @@ def _group(text: str) -> Answer | None:
 
 def _ratio(text: str) -> Answer | None:
     """3 : 2, also the time 3:30."""
-    numbers = split(_COLON, text)
+    numbers = split(re.compile(":"), text)
     return Answer("ratio", text, _all(numbers)) if len(numbers) > 1 and all(numbers) else None
 
 
@@ -255,7 +239,7 @@ def _base(text: str) -> Answer | None:
     found = _BASE.fullmatch(text)
     if not found:
         return None
-    base = int(found[2]) if found[2].isdigit() else _BASES.get(found[2], 0)
+    base = int(found[2]) if found[2].isdigit() else _BASES.index(found[2]) if found[2] in _BASES else 0
     digits = found[1].upper()
     if not 2 <= base <= 16 or len(digits) > 1000 or any(int(digit, 16) >= base for digit in digits):
         return Answer("text", text)
@@ -280,6 +264,6 @@ def _value(text: str) -> Answer | None:
 
 
 READERS = (
-    *(_number, _named_set, _dots, _member, _union, _list, _modular, _approximate, _equation, _order),
+    *(_atom, _member, _union, _list, _modular, _approximate, _equation, _order),
     *(_plus_and_minus, _group, _ratio, _base, _all_but_one, _value),
 )

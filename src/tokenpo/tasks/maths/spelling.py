@@ -1,37 +1,23 @@
-r"""One spelling of LaTeX for an answer: a list of named steps, each of which changes only how a thing is written."""
+r"""One spelling of LaTeX for an answer: a list of steps, each of which changes only how a thing is written."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from .characters import CHARACTERS, COMMANDS, LOWERED, RAISED, SMALL, VULGAR
 
 _FONTS = "text(?:bf|it|rm|sf|normal)?|mbox|hbox|math(?:rm|bf|it|sf|normal)|boldsymbol|operatorname|underline"
 _SWITCHES = "(?:display|text|script)style|bf|rm|it|(?:normal|small)size|[lL]arge|LARGE|huge|limits|checkmark"
 _GROUP = r"\s*\{((?:[^{}]|\{[^{}]*\})*)\}"  # in braces, with one level of braces inside
+_FONT = rf"\\(?:{_FONTS})(?![a-zA-Z])\*?{_GROUP}"
 _TRIGONOMETRY = "sin|cos|tan|cot|sec|csc"
 _SCALES = {"dozen": "12", "hundred": "100", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}"}
 _FREE = r"(?<![\d.,\w}^_])"  # where a number begins
 _INTEGER = r"(\d{1,15})"
 
-Replacement = str | Callable[[re.Match[str]], str]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One change of spelling: what it is about, why it is made, what is found, and what stands there afterwards."""
-
-    name: str
-    why: str
-    find: str
-    to: Replacement
-    pattern: re.Pattern[str] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pattern", re.compile(self.find, re.DOTALL))
+Step = tuple[str, str, str | Callable[[re.Match[str]], str]]  # why, pattern, replacement
 
 
 def spelled(text: str) -> str:
@@ -40,8 +26,8 @@ def spelled(text: str) -> str:
     >>> spelled(r"$\dfrac{1}{2}\,$."), spelled("1,000"), spelled("½x²")
     ('\\frac{1}{2}', '1000', '\\frac{1}{2}x^{2}')
     """
-    for step in STEPS:
-        text = step.pattern.sub(step.to, text)
+    for _, pattern, replacement in STEPS:
+        text = re.sub(pattern, replacement, text, flags=re.DOTALL)
     return text
 
 
@@ -71,7 +57,7 @@ def _mixed(found: re.Match[str]) -> str:
 
 
 def _degrees(found: re.Match[str]) -> str:
-    """Within a function's argument; elsewhere they are a unit."""
+    """Radians within a function's argument; elsewhere degrees are a unit."""
     in_function = re.search(rf"\\(?:{_TRIGONOMETRY})", found.string[: found.start()])
     return rf"{{\frac{{{found[1]}\pi}}{{180}}}}" if in_function else found[0]
 
@@ -80,103 +66,73 @@ def _ungrouped(found: re.Match[str]) -> str:
     return re.sub("[ ,]", "", found[0])
 
 
-CHARACTER_STEPS = (
-    Step("vulgar fractions", "½ is one character", f"[{VULGAR}]", _vulgar),
-    Step("raised characters", "x² is x^{2}", f"[{RAISED}]+", lambda found: f"^{{{found[0].translate(SMALL)}}}"),
-    Step("lowered characters", "x₁ is x_{1}", f"[{LOWERED}]+", lambda found: f"_{{{found[0].translate(SMALL)}}}"),
-    Step(
-        "other characters",
-        "maths outside ASCII has commands",
-        r"[^\x21-\x7e]",
-        lambda found: found[0].translate(CHARACTERS),
-    ),
-)
-LOOKS = (
-    Step("frames", "a box within an answer", rf"\\(?:boxed|fbox){_GROUP}", r"\1"),
-    Step("emphasis", "Markdown's", r"\*\*|`", ""),
-    Step("delimiters", "of formulas", r"\\\(|\\\)|(?<!\\)\\\[|\\\]|\$\$", " "),
-    Step("dollars", "around a formula; one alone is money", r"(?<!\\)\$([^$]*[^$\\])\$", r"\1"),
-    Step("colours", "say nothing", rf"\\textcolor{_GROUP}|\\color{_GROUP}", " "),
-    Step("switches", "of fonts say nothing", rf"\\(?:{_SWITCHES})(?![a-zA-Z])", " "),
-    Step("fonts", "and text say nothing", rf"\\(?:{_FONTS})(?![a-zA-Z])\*?{_GROUP}", r" \1 "),
-    Step("fonts", "one in the other", rf"\\(?:{_FONTS})(?![a-zA-Z])\*?{_GROUP}", r" \1 "),
-    Step("sizes", "of brackets say nothing", r"\\(?:left|right|[bB]igg?[lr]?)(?![a-z])\s*\.?", ""),
-)
-BLANKS = (
-    Step("commas", r"1{,}000 and 1,\!000", r"\{,\}(?:\\!)?|,\\!", ","),
-    Step("negative blanks", r"\! moves back", r"(?<!\\)\\!", ""),
-    Step("blanks", "thin and wide ones are one", r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-zA-Z])|\s+", " "),
-    Step(
-        "groups of digits",
+STEPS: tuple[Step, ...] = (
+    # Characters
+    ("½ is one character", f"[{VULGAR}]", _vulgar),
+    ("x² is x^{2}", f"[{RAISED}]+", lambda found: f"^{{{found[0].translate(SMALL)}}}"),
+    ("x₁ is x_{1}", f"[{LOWERED}]+", lambda found: f"_{{{found[0].translate(SMALL)}}}"),
+    ("other maths outside ASCII has commands", r"[^\x21-\x7e]", lambda found: found[0].translate(CHARACTERS)),
+    # Looks
+    ("a box within an answer", rf"\\(?:boxed|fbox){_GROUP}", r"\1"),
+    ("emphasis of Markdown", r"\*\*|`", ""),
+    ("delimiters of formulas", r"\\\(|\\\)|(?<!\\)\\\[|\\\]|\$\$", " "),
+    ("dollars around a formula; one alone is money", r"(?<!\\)\$([^$]*[^$\\])\$", r"\1"),
+    ("colours", rf"\\textcolor{_GROUP}|\\color{_GROUP}", " "),
+    ("switches of fonts", rf"\\(?:{_SWITCHES})(?![a-zA-Z])", " "),
+    ("fonts and text", _FONT, r" \1 "),
+    ("a font within a font", _FONT, r" \1 "),
+    ("sizes of brackets", r"\\(?:left|right|[bB]igg?[lr]?)(?![a-z])\s*\.?", ""),
+    # Blanks
+    (r"1{,}000 and 1,\!000", r"\{,\}(?:\\!)?|,\\!", ","),
+    (r"\! moves back", r"(?<!\\)\\!", ""),
+    ("thin and wide blanks are one", r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-zA-Z])|\s+", " "),
+    (
         "1,000; within brackets a comma separates",
         r"(?<![\d.,(\[{])(?<![(\[{] )\d{1,3}(?:,\d{3})+(?![\d)\]}]| ?[)\]}])",
         _ungrouped,
     ),
-    Step("groups of digits", "1 000", r"(?<![\d.,] )(?<![\d.,])\d{1,3}(?: \d{3})+(?! ?[\d/])", _ungrouped),
-)
-COMMAND_STEPS = (
-    Step("synonyms", "one command for one thing", r"\\([a-zA-Z]+)", lambda found: COMMANDS.get(found[1], found[0])),
-    Step("dots", "three points", r"\.\.\.+", r"\\ldots "),
-    Step(
-        "matrices",
-        "columns need not be aligned, brackets are round",
+    ("1 000", r"(?<![\d.,] )(?<![\d.,])\d{1,3}(?: \d{3})+(?! ?[\d/])", _ungrouped),
+    # Commands
+    ("one command for one thing", r"\\([a-zA-Z]+)", lambda found: COMMANDS.get(found[1], found[0])),
+    ("three points", r"\.\.\.+", r"\\ldots "),
+    (
+        "the columns of a matrix need not be aligned, its brackets are round",
         r"[(\[]?\\begin\{(?:array\}\s*\{[clr|\s]*|[pb]?matrix)\}(.*?)\\end\{(?:array|[pb]?matrix)\}[)\]]?",
         r"\\begin{pmatrix}\1\\end{pmatrix}",
     ),
-    Step(
-        "functions",
-        "written without a backslash",
+    (
+        "functions without a backslash",
         rf"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|{_TRIGONOMETRY}|log|ln|exp|sqrt|pi)(?![a-zA-Z])",
         r"\\\1 ",
     ),
-    Step(
-        "roots",
-        "of one sign, or of round brackets",
-        r"\\sqrt\s*(\[\w+\])?\s*(?:\(([^()]*)\)|([0-9a-zA-Z]|\\pi))",
-        _root,
-    ),
-    Step("first argument", r"\frac12", r"\\(frac|binom)\s*([0-9a-zA-Z])", r"\\\1{\2}"),
-    Step("second argument", r"\frac{1}2", rf"\\(frac|binom){_GROUP}\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
-    Step(
-        "binomials",
+    ("roots of one sign, or of brackets", r"\\sqrt\s*(\[\w+\])?\s*(?:\(([^()]*)\)|([0-9a-zA-Z]|\\pi))", _root),
+    (r"\frac12", r"\\(frac|binom)\s*([0-9a-zA-Z])", r"\\\1{\2}"),
+    (r"\frac{1}2", rf"\\(frac|binom){_GROUP}\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
+    (
         r"C(5,2), {}_5C_2, 5 \choose 2",
         r"(?<![a-zA-Z\\])C\((\d+), ?(\d+)\)|(?:\{\})?(?:^|(?<=\}))[_^] ?\{?(\d+)\}? ?C ?_ ?\{?(\d+)\}?|"
         r"\{([^{}]*)\\choose([^{}]*)\}|^([^{}]*)\\choose([^{}]*)$",
         _binomial,
     ),
-    Step("bases of logarithms", r"\log_2 8", r"(?<=\\log) ?_ ?(\d)", r"_{\1}"),
-    Step("decimal logarithms", r"\lg", r"\\lg(?![a-zA-Z])", r"\\log_{10}"),
-    Step(
-        "natural logarithms",
-        r"\log without a base, \log_e",
-        r"\\log(?![a-zA-Z])(?: *_ *\{? *e(?![a-z]) *\}?|(?!\s*_))",
-        r"\\ln ",
-    ),
-)
-NUMBERS = (
-    Step(
-        "repeating decimals",
-        "are fractions",
+    (r"\log_2 8", r"(?<=\\log) ?_ ?(\d)", r"_{\1}"),
+    (r"\lg has base 10", r"\\lg(?![a-zA-Z])", r"\\log_{10}"),
+    (r"\log without a base, \log_e", r"\\log(?![a-zA-Z])(?: *_ *\{? *e(?![a-z]) *\}?|(?!\s*_))", r"\\ln "),
+    # Numbers
+    (
+        "repeating decimals are fractions",
         r"(?<![\d.])(\d{1,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{?(\d{1,9})\}?|\((\d{1,9})\))(?!\d)",
         _repeating,
     ),
-    Step("powers of ten", "1.2e5", r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d+)(?![\w.])", r"\1 \\times 10^{\2}"),
-    Step(
-        "scales",
-        "3 million",
-        rf"(?<=\d) ?({'|'.join(_SCALES)})(?![a-z])",
-        lambda found: rf" \times {_SCALES[found[1]]}",
-    ),
-    Step("mixed numbers", r"1\frac12", rf"{_FREE}{_INTEGER} ?\\frac\{{{_INTEGER}\}}\{{{_INTEGER}\}}", _mixed),
-    Step("mixed numbers", "1 1/2", rf"{_FREE}{_INTEGER} {_INTEGER}/{_INTEGER}(?![\d.])", _mixed),
-    Step("degrees", "of a function's argument", r"(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\circ\s*\}?", _degrees),
-    Step("plus", "+7 is 7", r"(^|[,(\[]) *\+", r"\1"),
+    ("1.2e5", r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d+)(?![\w.])", r"\1 \\times 10^{\2}"),
+    ("3 million", rf"(?<=\d) ?({'|'.join(_SCALES)})(?![a-z])", lambda found: rf" \times {_SCALES[found[1]]}"),
+    (r"1\frac12", rf"{_FREE}{_INTEGER} ?\\frac\{{{_INTEGER}\}}\{{{_INTEGER}\}}", _mixed),
+    ("1 1/2", rf"{_FREE}{_INTEGER} {_INTEGER}/{_INTEGER}(?![\d.])", _mixed),
+    ("degrees of a function's argument", r"(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\circ\s*\}?", _degrees),
+    ("+7 is 7", r"(^|[,(\[]) *\+", r"\1"),
+    # Ends
+    ("the answer is 7", r"^ *(?i:(?:the )?(?:final )?answer(?: is\b)?) *[:=]? *", ""),
+    ("= 7", r"^ *=(?!=) *", ""),
+    ("a full stop ends a sentence, not a number", r"(?:[\s.,;]|\\\\)+$", ""),
+    ("choices: A), (A) 12", r"^ *\(?([A-H])\)(?: .*)?$", r"\1"),
+    ("blanks in front", r"^ +", ""),
 )
-ENDS = (
-    Step("introduction", "the answer is 7", r"^ *(?i:(?:the )?(?:final )?answer(?: is\b)?) *[:=]? *", ""),
-    Step("equals", "= 7", r"^ *=(?!=) *", ""),
-    Step("full stop", "ends a sentence, not a number", r"(?:[\s.,;]|\\\\)+$", ""),
-    Step("choices", "A), (A) 12", r"^ *\(?([A-H])\)(?: .*)?$", r"\1"),
-    Step("blanks", "around it", r"^ +", ""),
-)
-STEPS: tuple[Step, ...] = (*CHARACTER_STEPS, *LOOKS, *BLANKS, *COMMAND_STEPS, *NUMBERS, *ENDS)
