@@ -1,4 +1,4 @@
-"""What rich prints: its own colours and movements reach the terminal, those in the texts that it is given do not."""
+"""A rich console that lets no escape sequence of the texts it prints reach the terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .text import disarmed
 
 
 class Console(console.Console):
-    """A console of rich; no text is read as its markup."""
+    """rich's console without markup and emoji."""
 
     def __init__(self, file: Any, **options: Any) -> None:
-        # A stream that shows the escapes of everybody else lets ours pass.
+        # `cli.streams` escapes what others write; rich's own colours go around it.
         super().__init__(file=getattr(file, "unfiltered", file), markup=False, emoji=False, **options)
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
-        """As rich does, before colours become escapes."""
+        """rich's segments with escaped text, before its colours become escape sequences."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(disarmed(segment.text), segment.style)

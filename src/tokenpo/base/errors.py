@@ -14,15 +14,11 @@ class TokenPOError(ValueError):
 
 
 class UnknownName(TokenPOError, TypeError):
-    """A method, keyword or config key that does not exist; the message names the nearest that does."""
+    """A method, keyword or config key that does not exist; the message names the nearest."""
 
 
 class MissingInput(TokenPOError):
-    """An objective was given less than its `needs`, or a part read what it does not declare.
-
-    Args:
-        name: of the input, where a part asked for it.
-    """
+    """An objective was given less than its `needs`, or a part read the undeclared input `name`."""
 
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
@@ -34,13 +30,13 @@ class Unsupported(TokenPOError):
 
 
 class OutOfRange(TokenPOError):
-    """A value that a part or a method has no meaning for; the message names it and what is expected.
+    """A value that a part or a method has no meaning for.
 
     Args:
         owner: the type of the part, or the method.
         name: of the field or option.
-        value: what it is.
-        expected: what it may be, in words.
+        value: the one that was given.
+        expected: the allowed values, in words.
     """
 
     def __init__(self, owner: str, name: str, value: object, expected: str) -> None:
@@ -52,11 +48,7 @@ class OutOfRange(TokenPOError):
 
 
 class NotFinite(TokenPOError):
-    """NaN or an infinity where a number belongs; the message names the value and its place.
-
-    Args:
-        row: of the batch it was found in, where there is one.
-    """
+    """NaN or an infinity where a number belongs, and the batch row, where there is one."""
 
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
@@ -64,9 +56,7 @@ class NotFinite(TokenPOError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A phrase that names the nearest of `known`, or lists them all when none is near.
-
-    Two neighbouring characters in the wrong order are one slip of the fingers, so what they would spell comes first.
+    """A phrase that names the nearest of `known`, swapped neighbours first, or lists them all when none is near.
 
     >>> nearest("hap", ["grpo", "hapo"])
     "did you mean 'hapo'?"
@@ -82,22 +72,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def choose(option: str, value: str, table: Mapping[str, T]) -> T:
-    """The entry of `table` that an option names.
-
-    Raises:
-        UnknownName: no such entry; the message names the option and the nearest.
-    """
+    """The entry of `table` that an option names; raises UnknownName with the option and the nearest."""
     if value not in table:
         raise UnknownName(f"{option}={value!r} is no choice; {nearest(str(value), table)}")
     return table[value]
 
 
 def require_loaded(what: str, about: Mapping[str, Any]) -> None:
-    """Refuses a function of the user's that does not exist, or whose module fails.
-
-    Args:
-        what: the function's name in the message.
-        about: `user_code.Loaded.about`.
+    """Raises for a user's function that could not be loaded, given its `user_code.Loaded.about`.
 
     Raises:
         UnknownName: no such module or function; the message names the nearest function.

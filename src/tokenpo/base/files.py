@@ -1,4 +1,4 @@
-"""Files on a disk that may fill up, written by processes that may be killed at any moment."""
+"""Files written whole or not at all, though the disk may fill up and the process may be killed at any moment."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from .errors import TokenPOError
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with the home directory for a leading ~, as a shell would write it.
-
-    Raises:
-        TokenPOError: the home of a user who is not known here.
-    """
+    """The path with a leading ~ replaced by the home directory; raises TokenPOError for an unknown user's."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -30,10 +26,10 @@ def expanded(path: str | Path) -> Path:
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write; at the end it is brought to the disk and takes the name, after an error it is gone.
+    """A path to write to: synced and renamed to `path` at the end, removed after an error.
 
     Raises:
-        OSError: the place cannot be written, or the disk is full; what was there before is untouched.
+        OSError: the path cannot be written, or the disk is full; the old file is untouched.
     """
     part = part_of(path)
     try:
@@ -47,13 +43,13 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_directory(path: Path) -> Iterator[Path]:
-    """An empty directory to fill; at the end it is brought to the disk and takes the name, after an error it is gone.
+    """An empty directory to fill: synced and renamed to `path` at the end, removed after an error.
 
-    The directory that had the name stands beside it, as `old_of(path)`, until the new one has it: at no moment is there
-    neither. After an error it has its name again. Of several processes that write one place the last has it.
+    The old directory is kept as `old_of(path)` until the new one has the name, so one of them is always there. Of
+    several processes that write one path the last wins.
 
     Raises:
-        OSError: the place cannot be written, or the disk is full; what was there before is whole.
+        OSError: the path cannot be written, or the disk is full; the old directory is whole.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{part_of(path).name}.", dir=path.parent))
@@ -63,8 +59,7 @@ def whole_directory(path: Path) -> Iterator[Path]:
         yield work
         for place in (*work.rglob("*"), work):
             sync(place)
-        with _one_at_a_time(path.parent):
-            _publish(work, path)
+        _publish(work, path)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)  # on a full disk it is in the way
         raise
@@ -73,37 +68,34 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
 
 def _publish(work: Path, path: Path) -> None:
-    old, stood = old_of(path), _stands(path)
-    if stood:
-        remove_directory(old)
-        path.rename(old)
-    try:
-        work.rename(path)
-    except BaseException:
-        if stood:
-            with contextlib.suppress(OSError):  # it is whole under the other name too
-                old.rename(path)
-        raise
-    sync(path.parent)
-    with contextlib.suppress(OSError):  # the new one has its name: what is left is swept later
-        remove_directory(old)
-
-
-@contextlib.contextmanager
-def _one_at_a_time(directory: Path) -> Iterator[None]:
+    """Renames `work` to `path`, one process at a time."""
     import fcntl
 
-    handle = os.open(directory, os.O_RDONLY)
+    old = old_of(path)
+    handle = os.open(path.parent, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # some network file systems lock no directory
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        stood = _stands(path)
+        if stood:
+            remove_directory(old)
+            path.rename(old)
+        try:
+            work.rename(path)
+        except BaseException:
+            if stood:
+                with contextlib.suppress(OSError):  # it is whole under the other name too
+                    old.rename(path)
+            raise
+        sync(path.parent)
+        with contextlib.suppress(OSError):  # the new one has its name: what is left is swept later
+            remove_directory(old)
     finally:
         os.close(handle)
 
 
 def sweep(path: Path) -> None:
-    """Removes what processes left that died while they wrote the directory `path`, unless it is all that there is."""
+    """Removes what died processes left of writing the directory `path`; its old version only if the new one exists."""
     left = list(path.parent.glob(f"{part_of(path).name}.*"))
     for place in (*left, *([old_of(path)] if _stands(path) else [])):
         with contextlib.suppress(OSError):
@@ -111,7 +103,7 @@ def sweep(path: Path) -> None:
 
 
 def remove_directory(path: Path) -> None:
-    """Out of sight first: a process that dies while it deletes leaves no half directory under the name."""
+    """Renamed first: a process that dies while it deletes leaves no half directory under the name."""
     if path.is_symlink():
         path.unlink()
     elif path.exists():
@@ -126,28 +118,24 @@ def _stands(path: Path) -> bool:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """The object of a JSON file; empty where there is none, or none that can be read."""
+    """The object in a JSON file; empty where there is none, or none that can be read."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return read if isinstance(read, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """A text as a file that is whole or not there.
-
-    Raises:
-        OSError: as `whole`.
-    """
+    """Writes a text as `whole` does."""
     with whole(path) as part:
-        # Half a character, quoted from somewhere, is its escape: JSON reads it as what it was.
+        # Half of a surrogate pair is written as its escape, which JSON reads back.
         part.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
     return path
 
 
 def is_fresh(path: Path) -> bool:
-    """Whether a directory holds nothing, or what a process leaves that died before it had written the config."""
+    """Whether a directory is empty, but for what a process leaves that died before it had written the config."""
     return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
 
 
@@ -162,25 +150,21 @@ def aside(path: Path) -> Path:
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """Tells files apart from others, by their names and every byte, however large they are.
-
-    Raises:
-        OSError: one cannot be read.
-    """
-    told = hashlib.sha256()
+    """A hash of the files' names and bytes; raises OSError where one cannot be read."""
+    total = hashlib.sha256()
     for file in files:
         with file.open("rb") as stream:
-            told.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
-    return told.hexdigest()[:16]
+            total.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()[:16]
 
 
 def part_of(path: Path) -> Path:
-    """Where a file is written before it gets its name: what a process that was killed may leave behind."""
+    """The path that is written before it gets its name; a killed process may leave it."""
     return path.with_name(f".writing-{path.name}")
 
 
 def old_of(path: Path) -> Path:
-    """Where a directory stands while another takes its name: a process that was killed may leave it there, whole."""
+    """The path of the old directory while a new one takes its name; a killed process may leave it, whole."""
     return path.with_name(f".old-{path.name}")
 
 
@@ -195,11 +179,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, busy: str) -> Iterator[IO[str]]:
-    """Holds a file for one process; the lock is the kernel's and ends with the process, however it ends.
-
-    Raises:
-        TokenPOError: another process holds it; its text is `busy`.
-    """
+    """Locks a file for this process until it ends; raises TokenPOError(busy) where another one holds it."""
     # Not on Windows, where the package is not supported but its core may be imported.
     import fcntl
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, or a terminal that is closed, as a request: the run saves and ends. A second Ctrl-C ends it at once."""
+"""Ctrl-C, or a closed terminal, as a request to save and end. A second Ctrl-C ends the process at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-# A shell that is closed sends it, and the kernel sends it again: it never ends at once.
+# A closed shell sends it, and the kernel again: a second one does not end the process.
 HANG_UP = getattr(signal, "SIGHUP", None)
 SIGNALS = (*ENDING, *([HANG_UP] if HANG_UP else []))
 

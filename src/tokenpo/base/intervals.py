@@ -1,7 +1,6 @@
-"""Means over problems with 95 % intervals: of a proportion (Wilson), of shares (effective trials), of any (bootstrap).
+"""Means over problems with 95 % intervals: proportions (Wilson), shares (effective trials), numbers (bootstrap).
 
-The problems are the sample. An interval says how sure the mean over *other* problems of the same kind is; it does not
-cover the seed of a training.
+The problems are the sample: an interval is for the mean over other problems of the same kind, not over training seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 LEVEL = 0.95
 Z = 1.959963984540054  # two-sided 95 %
@@ -24,11 +22,7 @@ _DIGITS = 12  # what is closer is equal but for rounding
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over problems in its 95 % interval low..high.
-
-    Args:
-        kind: of the interval: "wilson", "effective", "bootstrap", or "" where there is none (both ends NaN).
-    """
+    """A mean over problems and its 95 % interval: "wilson", "effective", "bootstrap", or "" for none (NaN)."""
 
     value: float
     low: float = math.nan
@@ -40,11 +34,9 @@ class Mean:
 
 
 def mean_of_shares(values: Sequence[float]) -> Mean:
-    """The mean of `values` (each in 0..1), one value per problem; NaN without any.
+    """The mean of `values` in 0..1, one per problem; NaN without any.
 
-    Values that are all 0 or 1 are independent trials, so the interval is Wilson's. Values that agree with each other
-    show no spread, but are no proof: theirs is Wilson's too, of a proportion of as many trials. All others are worth
-    more trials than there are problems, as `effective` says.
+    Wilson's interval where all values are 0 or 1, or all equal; else that of `effective` trials.
     """
     if not values:
         return Mean(math.nan)
@@ -55,10 +47,7 @@ def mean_of_shares(values: Sequence[float]) -> Mean:
 
 
 def mean_of_numbers(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Mean:
-    """The mean of `values`, any numbers, one value per problem; the interval is by resampling.
-
-    Values that agree with each other, or a single one, have none: no bounds say how far off another may lie.
-    """
+    """The mean of any `values`, one per problem, with a bootstrap interval; none where all values are equal."""
     if not values:
         return Mean(math.nan)
     value, values = math.fsum(values) / len(values), [round(x, _DIGITS) for x in values]
@@ -77,12 +66,11 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
 
 
 def effective(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of `values` in 0..1: Wilson's, of as many trials as they are worth.
+    """The 95 % interval of the mean of `values` in 0..1: Wilson's for the effective number of trials.
 
-    n values of mean m that spread less than trials would are worth n / f trials, f = Σ(x − m)² / n m(1 − m) (the design
-    effect, as Korn & Graubard 1998 do for clusters), and Student's quantile stands for the normal one. f is not known
-    where few values differ from the others, so half a value of full spread is added to both sums: where nearly all
-    problems are solved, or none, the interval is that of n trials, and not as narrow as the few others are alike.
+    n values of mean m count as n / f trials, f = Σ(x − m)² / n m(1 − m), the design effect (as Korn & Graubard 1998 for
+    clusters), with Student's quantile for the normal one. Both sums get 1/2 added: where nearly all problems are
+    solved, or none, f is not known, and the interval is that of n trials.
 
     >>> [round(x, 3) for x in effective([1.0] * 18 + [0.9, 0.8])]
     [0.845, 0.999]
@@ -99,16 +87,16 @@ def _score(m: float, k: float) -> tuple[float, float]:
 
 
 def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """The 95 % interval of the mean of `values`, which must not all be equal, by resampling them.
+    """The 95 % bootstrap interval of the mean of `values`, not all equal; the same seed gives the same interval.
 
-    Bias-corrected and accelerated (Efron 1987): percentiles of the resampled means, moved for their median bias and for
-    the skewness of the values; widened as Hesterberg does, since percentiles of few numbers are too narrow. The same
-    seed, the same interval.
+    Bias-corrected and accelerated (Efron 1987), widened for few values (Hesterberg 2015).
     """
     x = np.asarray(values, dtype=np.float64)
-    means = _resampled_means(x, np.random.default_rng(seed), resamples)
+    generator, rows = np.random.default_rng(seed), max(1, _AT_ONCE // len(x))
+    counts = [min(rows, resamples - start) for start in range(0, resamples, rows)]
+    means = np.concatenate([x[generator.integers(0, len(x), size=(count, len(x)))].mean(1) for count in counts])
     normal = NormalDist()
-    # Half of the ties count as below: means of few problems are lumpy. The order of a sum moves its last bit: rounded.
+    # Ties count half, as means of few problems are lumpy; rounded, as the order of a sum changes its last bit.
     apart = np.round(means - x.mean(), _DIGITS)
     below = ((apart < 0).mean() + (apart <= 0).mean()) / 2
     bias = normal.inv_cdf(min(max(float(below), 0.5 / resamples), 1 - 0.5 / resamples))
@@ -118,12 +106,6 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     ends = [normal.cdf(bias + (bias + z) / (1 - skew * (bias + z))) for z in (-wide, wide)]
     low, high = np.quantile(means, ends)
     return float(low), float(high)
-
-
-def _resampled_means(x: NDArray[np.float64], generator: np.random.Generator, resamples: int) -> NDArray[np.float64]:
-    rows = max(1, _AT_ONCE // len(x))
-    counts = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    return np.concatenate([x[generator.integers(0, len(x), size=(count, len(x)))].mean(1) for count in counts])
 
 
 @functools.cache
@@ -137,7 +119,7 @@ def widened(n: int) -> float:
 
 
 def _reach(n: int) -> float:
-    """How many standard deviations of a resampled mean of n numbers are as far as Student's quantile at 95 %."""
+    """Student's 95 % quantile in standard deviations of a resampled mean of n numbers."""
     return math.sqrt(n / (n - 1)) * student(LEVEL, n - 1)
 
 

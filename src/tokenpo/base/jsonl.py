@@ -1,8 +1,4 @@
-"""JSON lines: appended one whole line at a time, cut back, and read leniently.
-
-The byte sizes of a run's files belong to a checkpoint: a resumed run cuts them back to it, so no line is lost or
-doubled.
-"""
+"""JSON lines: appended one whole line at a time, cut back to the size at a checkpoint, and read leniently."""
 
 from __future__ import annotations
 
@@ -20,22 +16,15 @@ from .errors import TokenPOError
 
 
 class Lines:
-    """One JSON Lines file; NaN and infinities are written as null.
-
-    A line goes to the kernel in one piece: a process that is killed leaves whole lines, but for the last at worst.
-    """
+    """One JSON Lines file; NaN and infinities are written as null, and only the last line can be cut off by a kill."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("ab", buffering=0)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Appends a line.
-
-        Raises:
-            OSError: the disk is full, or worse; the file is as it was before.
-        """
-        # Half a surrogate pair is no character; inside a JSON string its escape is.
+        """Appends a line; raises OSError where the disk is full, and the file is as it was before."""
+        # Half a surrogate pair is no character, but its escape inside a JSON string is.
         line = json.dumps(finite(record), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         before = os.fstat(self._file.fileno()).st_size
         left = memoryview(line)
@@ -48,7 +37,7 @@ class Lines:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def sync(self) -> int:
-        """Brings the file to the disk; its size in bytes."""
+        """Syncs the file; returns its size in bytes."""
         os.fsync(self._file.fileno())
         return os.fstat(self._file.fileno()).st_size
 
@@ -57,20 +46,16 @@ class Lines:
 
 
 def cut(path: Path, size: int) -> None:
-    """Drops what was written behind a checkpoint.
-
-    Raises:
-        TokenPOError: the file is shorter than at the checkpoint, so lines were lost.
-    """
-    there = path.stat().st_size if path.exists() else 0
-    if there < size:
-        raise TokenPOError(f"{path} has {there} bytes, {size} at the checkpoint: the run directory was changed since")
-    if there > size:
+    """Truncates a file to its size at a checkpoint; raises TokenPOError where it is shorter."""
+    now = path.stat().st_size if path.exists() else 0
+    if now < size:
+        raise TokenPOError(f"{path} has {now} bytes, {size} at the checkpoint: the run directory was changed since")
+    if now > size:
         os.truncate(path, size)
 
 
 class Line(NamedTuple):
-    """A whole line: its number from 1, its first byte in the file, what was read from it."""
+    """A whole line: its number from 1, its first byte in the file, and its parsed value."""
 
     number: int
     offset: int
@@ -78,7 +63,7 @@ class Line(NamedTuple):
 
 
 def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> Iterator[Line]:
-    """Every line that `parse` accepts; what is not JSON, or is refused by a ValueError, is summed up in one note."""
+    """Every line that `parse` accepts; those that are no JSON or raise ValueError are summed up in one note."""
     broken: list[str] = []
     offset = 0
     with path.open("rb") as file:
@@ -98,11 +83,7 @@ def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> It
 
 
 def parsed(line: bytes) -> Any:
-    """The value of a line, as `json.loads` reads it, in a fourth of its time.
-
-    Raises:
-        ValueError, RecursionError: it is no JSON.
-    """
+    """`json.loads(line)` in a fourth of its time."""
     try:
         return from_json(line)
     except ValueError:  # refuses half a surrogate pair, too, which `Lines` may have written
@@ -110,11 +91,7 @@ def parsed(line: bytes) -> Any:
 
 
 def last_line(path: Path) -> bytes:
-    """The last line that has an end, read from behind; empty if there is none.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """The last complete line, read from the end of the file; empty if there is none."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         for reach in (1 << power for power in range(16, 64)):
@@ -126,11 +103,7 @@ def last_line(path: Path) -> bytes:
 
 
 def with_step(value: Any) -> dict[str, Any]:
-    """What `whole_lines` takes of a log of metrics: objects with a step.
-
-    Raises:
-        ValueError: it is anything else.
-    """
+    """For `whole_lines`: the line of a metrics log; raises ValueError where it is no object with a step."""
     if not isinstance(value, dict) or not isinstance(value.get("step"), int):
         raise ValueError("not an object with a step")
     return value

@@ -14,13 +14,12 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> 
     >>> table("a < b", ["x"], [[1]])
     '<p><b>a &lt; b</b></p><table><tr><th>x</th></tr><tr><td>1</td></tr></table>'
     """
-    lines = [_row("th", head), *(_row("td", row) for row in rows)]
-    return f"<p><b>{_text(title)}</b></p><table>{''.join(lines)}</table>"
 
+    def text(value: object) -> str:
+        return escape(disarmed(str(value)))
 
-def _row(tag: str, cells: Iterable[object]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{_text(cell)}</{tag}>' for cell in cells)}</tr>"
+    def line(tag: str, cells: Iterable[object]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{text(cell)}</{tag}>' for cell in cells)}</tr>"
 
-
-def _text(value: object) -> str:
-    return escape(disarmed(str(value)))
+    lines = [line("th", head), *(line("td", row) for row in rows)]
+    return f"<p><b>{text(title)}</b></p><table>{''.join(lines)}</table>"

@@ -31,10 +31,7 @@ LONGEST = 1_000_000  # seconds, of a limit: eleven days; the system's own waits 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job: the function's `value`, or None and a note: "timeout", "crash" or "error: <exception>".
-
-    `seconds` is the wall-clock time that it took.
-    """
+    """The `value` of a job, or None and a note ("timeout", "crash", "error: <exception>"); wall-clock seconds."""
 
     value: Any
     note: str = ""
@@ -45,16 +42,16 @@ class Pool:
     """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
 
     A worker that exceeds the limit or dies is killed and replaced; its job is not tried again. Workers start at the
-    first use. The function's arguments and result must be JSON; its hashes are seeded, so that set order is the same.
+    first use. Arguments and results must be JSON; hashes are seeded, so set order is the same.
 
     Args:
         source: a Python file that imports no more than it needs.
         function: the function in it.
-        workers: how many processes at most.
+        workers: processes at most.
         limit: seconds per job.
         memory: bytes of address space per worker; 0 is no limit.
-        users: for code of the user: `function` is called once with these texts and returns what is called for each
-            job. What it prints is shown, it may take minutes to start, and its libraries choose their threads.
+        users: for code of the user: `function` is called once with these texts and returns the function for the jobs.
+            What it prints is shown, it may take minutes to start, and its libraries choose their threads.
     """
 
     def __init__(
@@ -77,17 +74,17 @@ class Pool:
         self._finalizer = weakref.finalize(self, _kill, self._workers)
 
     def map(self, jobs: Sequence[Sequence[Any]]) -> list[Outcome]:
-        """One outcome per job (a job is the function's arguments), in the order of the jobs.
+        """One outcome per job (the function's arguments), in their order.
 
         Raises:
-            TokenPOError: the pool is closed, or a worker can't start (what it said is in the message).
+            TokenPOError: the pool is closed, or a worker can't start (with its message).
         """
         with self._lock:
             if not self._finalizer.alive:
                 raise TokenPOError(f"the pool of workers for {self.function!r} is closed")
             try:
                 return self._run(jobs)
-            except BaseException:  # Ctrl-C included: a worker in mid-job would answer the next call
+            except BaseException:  # also Ctrl-C: a worker in mid-job would answer the next call
                 _kill(self._workers)
                 raise
 
@@ -118,10 +115,10 @@ class Pool:
 
 
 class _Worker:
-    """One process, from start to death; `job` is the number of what it works on."""
+    """One process; `job` is the number of its current job."""
 
     def __init__(self, arguments: list[str], users: bool) -> None:
-        theirs, self.ours = os.pipe()  # ours is closed when this process ends, however it ends: they end with it
+        theirs, self.ours = os.pipe()  # ours closes when this process ends, however it ends, and they end with it
         try:
             # A session of its own: Ctrl-C in the terminal reaches the trainer alone, and a kill reaches its children.
             self.process = subprocess.Popen(
@@ -151,7 +148,7 @@ class _Worker:
         return self.ready and self.job is None and not self.dead
 
     def give(self, number: int, job: Sequence[Any], limit: float) -> bool:
-        """Starts a job; False where the process has died since its last one."""
+        """Sends a job; False where the process has died."""
         try:
             self.stdin.write(json.dumps(list(job)).encode() + b"\n")
             self.stdin.flush()
@@ -162,7 +159,7 @@ class _Worker:
         return True
 
     def outcome(self) -> Outcome | None:
-        """What came of its job, called when it spoke, died or ran out of time; None where that isn't known yet."""
+        """The outcome of its job after it wrote, died or ran out of time; None where it isn't known yet."""
         message = self._read()
         if message is None:
             if not self.dead and time.monotonic() < self.deadline:
@@ -205,13 +202,13 @@ class _Worker:
         self._heard = rest
         try:
             return dict(json.loads(line))
-        except (ValueError, TypeError, RecursionError):  # it wrote on its own line to us
+        except (ValueError, TypeError, RecursionError):  # the function wrote to the worker's own pipe
             self.kill()
             return None
 
 
 def _until_one_speaks(workers: list[_Worker]) -> list[_Worker]:
-    """Waits for the first that speaks, dies or runs out of time; all of which that holds."""
+    """Waits until a worker writes, dies or runs out of time; all workers of which this is true."""
     active = [worker for worker in workers if not worker.idle]
     if not active:
         return []

@@ -1,4 +1,4 @@
-"""What a native library prints by itself, kept from the terminal."""
+"""Silences what native libraries print."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def muted() -> Iterator[None]:
-    """What native code prints inside goes nowhere; Python's own streams are written out before."""
+    """Sends file descriptors 1 and 2 to nowhere while native code runs."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
             stream.flush()
     kept: list[tuple[int, int]] = []
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         for place in (1, 2):
-            with contextlib.suppress(OSError):  # closed: then nothing is seen of it
+            with contextlib.suppress(OSError):  # closed
                 kept.append((place, os.dup(place)))
                 os.dup2(nowhere, place)
         yield

@@ -9,13 +9,12 @@ from typing import Any
 
 _COLDEST = 2.0**-126  # float32's smallest number with all its digits; a GPU may take a smaller one for 0
 
-# What a terminal obeys or reorders text by, and what no file can hold: C0 and C1 controls but for line breaks and tabs,
-# the marks of bidirectional text, half characters.
+# C0 and C1 controls but for line breaks and tabs, the marks of bidirectional text, halves of surrogate pairs.
 _OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def disarmed(text: str) -> str:
-    """The text with escapes in place of what a terminal would obey.
+    """The text with control characters escaped.
 
     >>> print(disarmed("\\x1b[31mred \\u202e"))
     \\x1b[31mred \\u202e
@@ -38,7 +37,7 @@ def duration(seconds: float) -> str:
 
 
 def number(x: float | None, digits: int = 3, *, padded: bool = False) -> str:
-    """Three significant digits without an exponent where that stays short; `padded` keeps the zeros at the end.
+    """Three significant digits, without an exponent where that stays short; `padded` keeps trailing zeros.
 
     >>> [number(x) for x in (0.0, -0.123456, 0.000123456, 999.6, 1234.5, 2.5e-7, None)]
     ['0', '-0.123', '0.000123', '1,000', '1,234', '2.5e-07', '–']
@@ -58,7 +57,7 @@ def number(x: float | None, digits: int = 3, *, padded: bool = False) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without what follows in further lines.
+    """The first line of an error's message, or the error's type.
 
     >>> first_line(ValueError("no such layer.\\nLayers: a, b")), first_line(KeyboardInterrupt())
     ('no such layer', 'KeyboardInterrupt')
@@ -90,7 +89,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def too_cold(temperature: float) -> str:
-    """What is wrong with a temperature > 0 whose inverse float32 cannot hold, and the remedy; "" where nothing is.
+    """Why a temperature > 0 is too small for float32, and the remedy; "" where it is not.
 
     >>> too_cold(1e-40)
     'logits are divided by it in float32, which does not hold 1 / 1e-40: give at least 1.2e-38'

@@ -27,10 +27,8 @@ _INSTALLED = {"site-packages", "dist-packages"}
 class Loaded:
     """A function of the user's, or the reason why it could not be loaded.
 
-    `about` is plain data, so that it can be sent to another process. For a function that was loaded it holds
-    "parameters" (for each: name, whether it has a default, whether it is **), "async" and "source" (a hash). Otherwise
-    it holds the reason as text, under "missing" (no such module or function; with the "known" names) or under "broken"
-    (the module raises while it is imported).
+    `about` is plain data for another process: "parameters" (name, has a default, is **), "async" and "source" (a hash);
+    or the reason under "missing" (no such module or function; with the "known" names) or "broken" (the import raises).
     """
 
     def __init__(self, path: str, search: Sequence[str] = ()) -> None:
@@ -64,11 +62,7 @@ class Loaded:
         }
 
     def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The outcome of a call.
-
-        {"value": ..., "kind": the name of its type}, or {"raised": the name of the exception's type, "place":
-        file:line, "text": its message, "error": the exception}.
-        """
+        """{"value", "kind": its type}, or {"raised": the exception's type, "place": file:line, "text", "error"}."""
         assert self.function is not None
         try:
             value = self.function(**arguments)
@@ -78,7 +72,7 @@ class Loaded:
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:
-    """For a worker process: what it returns gives `Loaded.about` without arguments, else calls the function."""
+    """For a worker process: a function that gives `Loaded.about` without arguments, else calls the user's."""
     loaded = Loaded(path, search)
 
     def answer(arguments: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -90,11 +84,7 @@ def serve(path: str, *search: str) -> Callable[..., Any]:
 
 
 def module_file(name: str, search: Sequence[str] = ()) -> Path | None:
-    """The file of a module, found without executing anything; None where it has none.
-
-    Args:
-        search: where modules are looked for after `sys.path`.
-    """
+    """The file of a module in `sys.path` or `search`, found without executing anything; None where it has none."""
     found = None
     names = name.split(".")
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
@@ -110,13 +100,13 @@ def module_file(name: str, search: Sequence[str] = ()) -> Path | None:
 
 
 def place_of(error: BaseException) -> str:
-    """File and line of the user's own code that it came out of, not of what that code called."""
+    """Innermost traceback frame in the user's own code, as file:line."""
     frame = _frame_of(error)
     return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
 def told(error: BaseException) -> str:
-    """Kind, place and text of what a function of the user's raised; without a text, where in it."""
+    """Type, place and message of an exception from the user's code; without a message, the function."""
     inside = "" if str(error) else f" in {_frame_of(error).name}"
     return f"{type(error).__name__}{inside} at {place_of(error)}{': ' if str(error) else ''}{error}"
 
@@ -134,7 +124,7 @@ def _is_own(filename: str) -> bool:
 
 
 def _is_missing(place: str, error: BaseException) -> bool:
-    """Whether there is no such file or module; else there is one that fails, maybe for lack of another."""
+    """Whether the file or module itself does not exist; else its import failed."""
     if place.endswith(".py"):
         return isinstance(error, FileNotFoundError) and not Path(place).expanduser().exists()
     absent = error.name if isinstance(error, ModuleNotFoundError) else None
@@ -151,7 +141,7 @@ def _source(module: Any, function: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value as plain Python data: tensors and arrays become lists, anything else that is no data its `repr`."""
+    """The value as JSON data: tensors and arrays become lists, other objects their `repr`."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, dict):

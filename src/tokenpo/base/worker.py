@@ -1,9 +1,8 @@
 """One worker process: a JSON line in, a JSON line out.
 
-Started by its path, so that it imports nothing of this package (and so no torch). The pool at the other end holds the
-clock. It holds a pipe, too, on which nothing is ever written: when that ends, nobody is left who waits for an answer,
-and this process ends at once with its children, whatever the function is doing. The alarm is for one that hangs in
-code that lets no other thread run, where the kernel cannot watch the pipe.
+Started by its path, so it imports nothing of this package (and no torch). The pool holds the clock and the other end of
+a pipe on which nothing is written: when that closes, this process ends at once with its children, whatever the function
+is doing. The alarm is for a function that lets no other thread run, where the kernel cannot watch the pipe.
 """
 
 from __future__ import annotations
@@ -26,12 +25,11 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
     """Serves `function` of the Python file `source` until stdin ends.
 
     Args:
-        pool: file descriptor of the pipe that lives as long as the pool.
-        source: path of a Python file.
-        function: its function to call with the items of each job.
-        limit: seconds a job may take, as the pool counts them.
+        pool: file descriptor of the pipe.
+        source, function: the Python file, and its function to call with the items of each job.
+        limit: seconds a job may take; the pool counts them.
         memory: bytes of address space; 0 is no limit.
-        setup: texts; with any, `function` is called with them and returns what serves the jobs.
+        setup: texts; with any, `function` is called with them and returns the function for the jobs.
     """
     _end_with(pool)
     answers = os.fdopen(os.dup(1), "wb")
@@ -43,7 +41,11 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
 
     try:
         if memory:
-            _limit_memory(memory)
+            import resource
+
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+            resource.setrlimit(resource.RLIMIT_AS, (most, hard))
         work = _load(source, function)
         if setup:
             work = work(*setup)
@@ -63,7 +65,7 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
 def _end_with(pipe: int) -> None:
     """Kills this process and its group when the other end of a pipe is closed, even by a SIGKILL."""
     try:
-        # The kernel does it, on Linux. Its signal for a parent's death follows the thread that started us: no use here.
+        # On Linux the kernel does it. Its signal for a parent's death follows the thread that started us: no use here.
         fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_ASYNC)
@@ -95,13 +97,6 @@ def _load(source: str, function: str) -> Callable[..., Any]:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return getattr(module, function)
-
-
-def _limit_memory(size: int) -> None:
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
 
 
 if __name__ == "__main__":
