@@ -1,15 +1,13 @@
-"""The effective coefficient: how hard a loss pushes a token, whatever its formula.
+"""The gradient coefficient of a token: how hard a loss pushes it, whatever its formula.
 
     ∇L = −Σ_it coefficient_it · c_it · ∇lp_it
 
 c is a loss's gradient divided by the aggregation's coefficient. It includes weights and penalties, but no gradient
-through the entropy (an entropy bonus). It is the common currency of methods that look nothing alike: A at ratio 1, 0
-where a token is cut off.
+through the entropy. It is A at ratio 1, and 0 where a token is cut off.
 
-A few methods compare a token with the others of its step. So the token is put into one, beside `ROWS` companions of
-`TOKENS` tokens each: half of them are right, and their policy has not moved. Their entropies have an exponential
-distribution with mean `MEAN_ENTROPY`, each token as surprising as its entropy says (lp = −H). The distribution is ours:
-most tokens of a language model have a low entropy, a few a high one.
+Some methods compare a token with the others of its step. So it stands beside `ROWS` companions of `TOKENS` tokens: half
+of them are right, and their policy has not moved. Their entropies have an exponential distribution with mean
+`MEAN_ENTROPY`, each token as surprising as its entropy says (lp = −H): most tokens are sure, a few are not.
 """
 
 from __future__ import annotations
@@ -57,14 +55,13 @@ def coefficients(
 ) -> Tensor:
     """c of a token for each ratio [R] and advantage [K]: [K, R] float64, by automatic differentiation.
 
-    The token's response has no other token, so the ratio of the sequence is the token's own. Entropies given as [E]
-    make it a response of E tokens with the same ratio and advantage, hence the same ratio of the sequence: [E, K, R],
-    one table per token. Methods with a quantile over the response need that, as a single token cannot stand out. With
-    scope "batch" the E tokens compete: a method that picks a step's few most extreme tokens may pick only some of them.
+    The token is alone in its response, whose ratio is then its own. Entropies given as [E] make it a response of E
+    tokens with the same ratio and advantage: [E, K, R], one table per token, for methods with a quantile over the
+    response. With scope "batch" the E tokens compete.
 
-    The advantage is given, not computed: methods that differ in their credit alone have the same c. Rollout and
-    reference policy are the old one, temperatures are 1, memories have seen no batch, the influence of the token is 1
-    and that of its companions 0, and the response counts as right where A > 0.
+    The advantage is given, so methods that differ in their credit alone have the same c. Rollout and reference policy
+    are the old one, temperatures are 1, memories are empty, the influence of the token is 1 and that of its companions
+    0, and the response counts as right where A > 0.
 
     Args:
         objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
@@ -123,7 +120,7 @@ class _Step:
         ranks = (torch.arange(ROWS * TOKENS) * 2531 % (ROWS * TOKENS)).view(ROWS, TOKENS)
         spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
         old = laid(old_logprob, -spread)
-        row = torch.arange(shape[0])
+        row, columns = torch.arange(shape[0]), getattr(getattr(objective, "credit", None), "columns", 1)
         known = {
             "mask": laid(1.0, 1.0).bool(),
             # Right and wrong take turns, so that every group holds both.
@@ -137,9 +134,7 @@ class _Step:
             "prompt_logprob": old[:, 0],
             # With zeros alone a threshold on the influence would drop every token.
             "influence": laid(1.0, 0.0),
-            "rewards": (row % 2)
-            .double()[:, None]
-            .expand(-1, getattr(getattr(objective, "credit", None), "columns", 1)),
+            "rewards": (row % 2).double()[:, None].expand(-1, columns),
         }
         for name in FACTS.keys() - known.keys():
             neutral = FACTS[name].neutral

@@ -105,5 +105,5 @@ def combined(function: Callable[..., float], *estimates: Estimate) -> Estimate:
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
-    """The mean of one number a replicate."""
+    """The mean of one number per replicate."""
     return jackknife(lambda x: float(x.mean()), torch.tensor(values, dtype=torch.float64))

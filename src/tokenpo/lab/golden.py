@@ -1,7 +1,7 @@
-"""Golden values of a method: one small step, worked out, as JSON that an implementation in any language can be held to.
+"""Golden values of a method: one small step as JSON, to test an implementation in any language against.
 
-Random inputs of which only those that the method reads are given, then every stage of the derivation, the loss and its
-gradient, all in float64. Numbers are written so that they are read back exactly; padding is null.
+The random inputs that the method reads, every stage of the derivation, the loss and its gradient, all in float64.
+Numbers are read back exactly; padding is null.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
         objective: of `tokenpo.method`, or a composition of parts.
         seed: of the inputs.
     """
-    given = example(seed, groups=GROUPS, size=SIZE, length=TOKENS)
-    rollouts, policy = given.values()
-    rollouts, policy, mask = rollouts.only(objective.needs), policy.only(objective.needs), rollouts.mask
+    rollouts, policy = (
+        x.only(objective.needs) for x in example(seed, groups=GROUPS, size=SIZE, length=TOKENS).values()
+    )
+    mask = rollouts.mask
     state, draws = objective.start(), torch.Generator().manual_seed(seed)
     seen = evaluate(objective, rollouts, policy, state=state, length=LONGEST, draws=draws)
     gradient = {"logprob": seen.gradient} | ({"entropy": seen.entropy_gradient} if objective.entropy_gradient else {})
@@ -73,18 +74,17 @@ def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
 
 
 def _plain(tensors: Mapping[str, Tensor | None], mask: Tensor) -> dict[str, Any]:
-    """The tensors that are there as lists, those [N, T] but the mask with null where the mask is false."""
-    plain: dict[str, Any] = {}
-    for name, x in tensors.items():
-        if x is None:
-            continue
-        hidden = mask.new_zeros(x.shape) if x.shape != mask.shape or name == "mask" else ~mask
-        plain[name] = _numbers(x.tolist(), hidden.tolist())
-    return plain
+    """The tensors that are not None as lists, those [N, T] but the mask with null where the mask is false."""
+    shown = {name: x for name, x in tensors.items() if x is not None}
+    hidden = {
+        name: ~mask if x.shape == mask.shape and name != "mask" else mask.new_zeros(x.shape)
+        for name, x in shown.items()
+    }
+    return {name: _numbers(x.tolist(), hidden[name].tolist()) for name, x in shown.items()}
 
 
 def _numbers(x: Any, hidden: Any) -> Any:
-    """JSON has neither infinity, which stands as a text that languages read as a number, nor NaN: null says none."""
+    """JSON has no NaN, which becomes null, and no infinity, which becomes a text that languages read as a number."""
     if isinstance(x, list):
         return [_numbers(*pair) for pair in zip(x, hidden, strict=True)]
     if hidden or (isinstance(x, float) and math.isnan(x)):

@@ -1,9 +1,8 @@
 """Measures of a method's updates at a checkpoint of a run, where the gradient of the reward is an estimate too.
 
-A run has neither Q − V nor a list of all responses, so only the measures of the worlds remain that take nothing but a
-gradient of the reward. It is estimated from many more rollouts. All measures are inner products, so vectors of as many
-numbers as the model has weights are kept as few coordinates. A statistic never multiplies an estimate with itself:
-the noise of the gradient makes no cosine smaller.
+The gradient of the reward is estimated from many more rollouts than an update has. A statistic never multiplies an
+estimate with itself, so the noise of that gradient makes no cosine smaller. All measures are inner products: vectors as
+long as the model's weights are kept as few coordinates.
 
 Axes: R replicates, K batches of each, D weights.
 """
@@ -55,10 +54,10 @@ class Judged:
     numbers: dict[str, Number] = field(default_factory=dict)
     paired: dict[str, Estimate] = field(default_factory=dict)
 
-    def add(self, found: Mapping[str, Estimate], where: str = "") -> None:
-        """Adds estimates under the prefix `where`; useful progress is kept for paired differences."""
-        self.numbers |= {where + key: Number.of(x) for key, x in found.items()}
-        self.paired[f"{where}useful"] = found["useful"]
+    def add(self, estimates: Mapping[str, Estimate], prefix: str = "") -> None:
+        """Adds estimates under a prefix; useful progress is kept for paired differences."""
+        self.numbers |= {prefix + key: Number.of(x) for key, x in estimates.items()}
+        self.paired[f"{prefix}useful"] = estimates["useful"]
 
 
 def coordinates(vectors: Tensor) -> Tensor:
@@ -69,8 +68,8 @@ def coordinates(vectors: Tensor) -> Tensor:
 
 def together(truth: Tensor, single: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of the reward [R, D] and directions [R, K, D] in common coordinates."""
-    held = coordinates(torch.cat([truth, single.flatten(0, 1)]))
-    return held[: len(truth)], held[len(truth) :].view(*single.shape[:2], -1)
+    found = coordinates(torch.cat([truth, single.flatten(0, 1)]))
+    return found[: len(truth)], found[len(truth) :].view(*single.shape[:2], -1)
 
 
 def on_policy(truth: Tensor, single: Tensor) -> dict[str, Estimate]:
@@ -143,43 +142,35 @@ def compare(rows: Mapping[str, Judged]) -> None:
 def table(rows: Mapping[str, Judged], title: str) -> Table:
     """Methods x measures, the most useful first."""
     columns = [key for key in TITLES if any(key in row.numbers for row in rows.values())]
-    order = sorted(rows, key=lambda label: -rows[label].numbers["useful"].value)
-    body = [
-        Row(visible(label, limit=60), [_cell(rows[label].numbers.get(key)) for key in columns], apart=label == BASE)
-        for label in order
-    ]
+    body = []
+    for label in sorted(rows, key=lambda label: -rows[label].numbers["useful"].value):
+        numbers = [rows[label].numbers.get(key) for key in columns]
+        cells = [Cell("–") if x is None else Cell(x.text, x.note) for x in numbers]
+        body.append(Row(visible(label, limit=60), cells, apart=label == BASE))
     return Table(["method", *(TITLES[key] for key in columns)], body, title=title)
-
-
-def _cell(x: Number | None) -> Cell:
-    return Cell("–") if x is None else Cell(x.text, x.note)
 
 
 def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
     """Writes the checkpoint's description and all numbers of the methods as JSON."""
-
-    def kept(row: Judged) -> dict[str, Any]:
+    lines = []
+    for label, row in rows.items():
         numbers = {key: x.pair() for key, x in row.numbers.items()}
-        paired = {key: x.row() for key, x in row.paired.items()}
-        return {"objective": row.objective, "numbers": numbers, "paired": paired}
-
-    lines = [json.dumps(label) + ": " + json.dumps(kept(row), separators=(",", ":")) for label, row in rows.items()]
+        kept = {"objective": row.objective, "numbers": numbers, "paired": {k: x.row() for k, x in row.paired.items()}}
+        lines.append(json.dumps(label) + ": " + json.dumps(kept, separators=(",", ":")))
     return write_whole(path, f'{{"about": {json.dumps(about)},\n"methods": {{\n' + ",\n".join(lines) + "\n}}\n")
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
     """Reads a file that `save` wrote; anything else is refused."""
 
-    def parse(held: Any) -> tuple[dict[str, Any], dict[str, Judged]]:
-        return dict(held["about"]), {label: _judged(row) for label, row in held["methods"].items()}
+    def judged(row: Mapping[str, Any]) -> Judged:
+        numbers = {key: Number(*(math.nan if x is None else x for x in pair)) for key, pair in row["numbers"].items()}
+        return Judged(row["objective"], numbers, {key: Estimate.of_row(x) for key, x in row["paired"].items()})
+
+    def parse(text: Any) -> tuple[dict[str, Any], dict[str, Judged]]:
+        return dict(text["about"]), {label: judged(row) for label, row in text["methods"].items()}
 
     return load_json(path, "gradients", parse)
-
-
-def _judged(row: Mapping[str, Any]) -> Judged:
-    numbers = {key: Number(*(math.nan if x is None else x for x in pair)) for key, pair in row["numbers"].items()}
-    paired = {key: Estimate.of_row(values) for key, values in row["paired"].items()}
-    return Judged(row["objective"], numbers, paired)
 
 
 def context(about: Mapping[str, Any]) -> str:
@@ -202,8 +193,7 @@ def require_same(path: Path, held: Mapping[str, Any], about: Mapping[str, Any]) 
     Raises:
         TokenPOError: naming the file and what differs.
     """
-    differs = [key for key in about if held.get(key) != about[key]]
-    if differs:
+    if differ := [key for key in about if held.get(key) != about[key]]:
         raise TokenPOError(
-            f"{path} is of another checkpoint or setting ({', '.join(differs)} differ): give another file"
+            f"{path} is of another checkpoint or setting ({', '.join(differ)} differ): give another file"
         )

@@ -1,7 +1,7 @@
 """Measures of a method's update at a fixed policy. g is its direction, −∂loss/∂logits, as one vector.
 
-E is over rollout batches: those of the setting for what depends on noise, a whole population of `POPULATION` of them
-for the expectation itself. With a network g and the true gradients are those in its parameters.
+E is over rollout batches of the setting's size; a population of `POPULATION` of them stands for the expectation itself.
+With a network g and the true gradients are those in its parameters.
 """
 
 from __future__ import annotations
@@ -47,15 +47,8 @@ class Directions:
 
 
 def cosine(of: Directions) -> Estimate:
-    """cos(E g, ∇J): 1 where the method climbs the mean reward in the steepest direction. E over large batches.
-
-    |E g|² is estimated without bias from products of different replicates.
-    """
-
-    def estimate(whole: Tensor) -> float:
-        return bounded(_along(whole.mean(0), of.J) / root(squared_mean(whole)))
-
-    return jackknife(estimate, of.whole)
+    """cos(E g, ∇J): 1 where the method climbs the mean reward in the steepest direction. E over large batches."""
+    return jackknife(lambda whole: bounded(_along(whole.mean(0), of.J) / root(squared_mean(whole))), of.whole)
 
 
 def useful(of: Directions) -> Estimate:
@@ -78,14 +71,9 @@ def snr(of: Directions) -> Estimate:
     return jackknife(estimate, of.single)
 
 
-def entropy_slope(of: Directions) -> Estimate:
-    """E⟨g/|g|, ∇H⟩: nats a token that the entropy moves by in a step of length 1 in the logits, at first order."""
-    return jackknife(lambda single: float((unit(single) @ of.slopes["entropy"]).mean()), of.single)
-
-
-def length_slope(of: Directions) -> Estimate:
-    """E⟨g/|g|, ∇L⟩: tokens that the mean length moves by in a step of length 1 in the logits, at first order."""
-    return jackknife(lambda single: float((unit(single) @ of.slopes["length"]).mean()), of.single)
+def slope(of: Directions, name: str) -> Estimate:
+    """E⟨g/|g|, ∇X⟩: what entropy (nats a token) or mean length (tokens) moves by in a step of length 1, first order."""
+    return jackknife(lambda single: float((unit(single) @ of.slopes[name]).mean()), of.single)
 
 
 def deciding_share(of: Directions) -> Estimate:
@@ -94,8 +82,8 @@ def deciding_share(of: Directions) -> Estimate:
 
 
 MEASURES = {
-    "cosine": cosine, "useful": useful, "single": single_cosine, "snr": snr, "entropy": entropy_slope,
-    "length": length_slope, "deciding": deciding_share,
+    "cosine": cosine, "useful": useful, "single": single_cosine, "snr": snr, "deciding": deciding_share,
+    "entropy": functools.partial(slope, name="entropy"), "length": functools.partial(slope, name="length"),
 }  # fmt: skip
 
 
@@ -121,20 +109,17 @@ def observe(contestant: Contestant, model: Table, name: str, setting: Setting = 
     """The method at one of `POLICIES`, on the same rollouts as every other method."""
     world, at = model.world, policy(model, name)
     logits, chosen = model.logits(at), _deciding(model)
-    whole, single, share = [], [], []
+    sampler, whole, single, share = setting.sampled_by(logits), [], [], []
+
+    def pushed(walked: Walk, facts: Rollouts) -> Tensor:
+        learner = contestant.learner(world)
+        return push(learner, contestant.begin(learner, world, walked, logits, sampler, facts), walked, logits)
+
     for replicate in range(REPLICATES):
-        population = _population(model, name, setting, replicate)
-        facts = _facts(model, name, setting, replicate)
-        credit, sampler = contestant.credit(world, population, logits), setting.sampled_by(logits)
-        learner = contestant.learner(world)
-        step = learner.begin(contestant.completed(world, population, sampler, facts), credit=credit)
-        whole.append(model.back(at, push(learner, step, population, logits)).flatten())
-        learner = contestant.learner(world)
+        population, facts = _population(model, name, setting, replicate), _facts(model, name, setting, replicate)
+        whole.append(model.back(at, pushed(population, facts)).flatten())
         for piece in torch.arange(len(population.group)).split(setting.group * setting.batch):
-            batch = population.rows(piece)
-            of_batch = contestant.completed(world, batch, sampler, facts.rows(piece))
-            step = learner.begin(of_batch, credit=None if credit is None else credit[piece])
-            g = push(learner, step, batch, logits)
+            g = pushed(population.rows(piece), facts.rows(piece))
             single.append(model.back(at, g).flatten())
             share.append((unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
     return Directions(
@@ -148,11 +133,9 @@ def drift(contestant: Contestant, model: Table, of: Directions, way: str, settin
     world, at = model.world, policy(model, "init")
     to, logits, moved = drifted(model, way), model.logits(at), []
     for replicate in range(REPLICATES):
-        population = _population(model, "init", setting, replicate)
-        facts = _facts(model, "init", setting, replicate)
-        facts = contestant.completed(world, population, setting.sampled_by(logits), facts)
+        population, facts = _population(model, "init", setting, replicate), _facts(model, "init", setting, replicate)
         learner = contestant.learner(world, moved=True)
-        step = learner.begin(facts, credit=contestant.credit(world, population, logits))
+        step = contestant.begin(learner, world, population, logits, setting.sampled_by(logits), facts)
         moved.append(model.back(to, push(learner, step, population, model.logits(to))).flatten())
     return progress(of.single, torch.stack(moved), _slopes(model, to)["J"])
 

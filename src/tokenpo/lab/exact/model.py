@@ -1,7 +1,7 @@
 """The policy's parameters: a table of logits, or a small network whose states share them.
 
-With a table no token's step moves another state. In a network it does, as in a language model: it is the interference
-that some methods argue from. The gradient stays exact: it is the one in the logits, taken back through the network.
+In a table a token's step moves no other state; in a network it does, as in a language model, and some methods argue
+from this interference. The gradient stays exact: it is the one in the logits, taken back through the network.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Table:
         """[S, V]."""
         return parameters
 
-    def back(self, parameters: Tensor, way: Tensor) -> Tensor:
-        """The gradient in the parameters of what has the gradient `way` [S, V] in the logits."""
-        return way
+    def back(self, parameters: Tensor, gradient: Tensor) -> Tensor:
+        """The gradient in the parameters, from the one [S, V] in the logits."""
+        return gradient
 
 
 class Network(Table):
@@ -47,7 +47,8 @@ class Network(Table):
         super().__init__(world)
         draws = keyed_generator(0, f"exact/network/{world.name}")
         own = torch.randn(len(world.states), OWN, dtype=torch.float64, generator=draws) / OWN**0.5
-        length = torch.nn.functional.one_hot(_depth(world)).double()
+        depth = [next(t for t, layer in enumerate(world.layers) if s in layer) for s in range(len(world.states))]
+        length = torch.nn.functional.one_hot(torch.tensor(depth)).double()
         self._features = torch.cat([own, length], 1) / 2**0.5
         self._shapes = (self._features.shape[1], HIDDEN), (HIDDEN, len(world.states[0].p))
         weights = (torch.randn(*s, dtype=torch.float64, generator=draws) / s[0] ** 0.5 for s in self._shapes)
@@ -60,23 +61,11 @@ class Network(Table):
     def logits(self, parameters: Tensor) -> Tensor:
         return self._net(parameters) + self._offset
 
-    def back(self, parameters: Tensor, way: Tensor) -> Tensor:
+    def back(self, parameters: Tensor, gradient: Tensor) -> Tensor:
         parameters = parameters.detach().requires_grad_()
-        return torch.autograd.grad(self.logits(parameters), parameters, way)[0]
+        return torch.autograd.grad(self.logits(parameters), parameters, gradient)[0]
 
     def _net(self, parameters: Tensor) -> Tensor:
         (rows, columns), second = self._shapes
         inner, outer = parameters.split([rows * columns, second[0] * second[1]])
         return torch.tanh(self._features @ inner.view(rows, columns)) @ outer.view(second)
-
-
-def _depth(world: World) -> Tensor:
-    """[S] int, tokens before a state, at least."""
-    depth = dict.fromkeys(world.starts.tolist(), 0)
-    waiting = list(depth)
-    for state in waiting:
-        for to in world.next[state].unique().tolist():
-            if to >= 0 and to not in depth:
-                depth[to] = depth[state] + 1
-                waiting.append(to)
-    return torch.tensor([depth[state] for state in range(len(world.states))])

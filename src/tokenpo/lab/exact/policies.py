@@ -1,7 +1,7 @@
-"""The policies at which a method is judged: the initial one, later and stuck ones, and ones that have moved on since.
+"""The policies at which a method is judged: initial, late, stuck, and policies that have moved since they sampled.
 
-`late` and `stuck` lie on the exact gradient flow of the mean reward through the initial policy, at J = 0.95 and 0.03,
-so that they are no method's own. A drifted policy is a step away from the one that sampled, as after some minibatches.
+`late` and `stuck` lie on the exact gradient flow of the mean reward through the initial policy, at J = 0.95 and 0.03:
+no method's training led there. A drifted policy is a step away from the one that sampled, as after some minibatches.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ def policy(model: Table, name: str) -> Tensor:
 @functools.lru_cache(maxsize=256)
 def drifted(model: Table, name: str) -> Tensor:
     """Parameters at KL `DRIFT` from the initial ones, in the direction of one of `DRIFTS`."""
-    at, size = policy(model, "init"), DRIFT
-    way = DRIFTS[name](model, at)
-    sampler, far = model.logits(at), 1.0
+    at = policy(model, "init")
+    way, sampler, far = DRIFTS[name](model, at), model.logits(at), 1.0
 
-    def short(step: float) -> bool:
-        return divergence(model.world, sampler, model.logits(at + step * way)) < size
+    def near(step: float) -> bool:
+        return divergence(model.world, sampler, model.logits(at + step * way)) < DRIFT
 
-    while short(far):
+    while near(far):
         far *= 2
-    return at + _end(short, far) * way
+    return at + _bisected(near, far) * way
 
 
 def divergence(world: World, sampler: Tensor, other: Tensor) -> float:
@@ -52,28 +51,28 @@ def divergence(world: World, sampler: Tensor, other: Tensor) -> float:
 
 def _flow(model: Table, level: float) -> Tensor:
     """Up or down the gradient of J, in short steps, to where J is `level`."""
+
+    def below(parameters: Tensor) -> bool:
+        return float(truth(model.world, model.logits(parameters)).J) < level
+
     at = model.start()
-    up = _reward(model, at) < level
+    up = below(at)
     for _ in range(_MOST):
         way = _gradient(model, at)
         way = way / way.norm() * (_STEP if up else -_STEP)
-        if (_reward(model, at + way) < level) != up:
-            return at + way * _end(lambda part, at=at, way=way: (_reward(model, at + part * way) < level) == up)
+        if below(at + way) != up:
+            return at + way * _bisected(lambda part, at=at, way=way: below(at + part * way) == up)
         at = at + way
     raise AssertionError(f"{model.world.name} does not come to a mean reward of {level}")
 
 
-def _end(short: Callable[[float], bool], high: float = 1.0) -> float:
-    """The number in 0..high at which `short` ends, by bisection."""
+def _bisected(below: Callable[[float], bool], high: float = 1.0) -> float:
+    """The number in 0..high at which `below` ends."""
     low = 0.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if short(middle) else (low, middle)
+        low, high = (middle, high) if below(middle) else (low, middle)
     return high
-
-
-def _reward(model: Table, at: Tensor) -> float:
-    return float(truth(model.world, model.logits(at)).J)
 
 
 def _gradient(model: Table, at: Tensor) -> Tensor:

@@ -41,6 +41,10 @@ class Walk:
     def rows(self, index: slice | Tensor) -> Walk:
         return Walk(*(x[index] for x in (self.states, self.tokens, self.mask, self.reward, self.group)))
 
+    def taken(self, logp: Tensor) -> Tensor:
+        """[N, T] of the sampled tokens, from log-probabilities [S, V]."""
+        return logp[self.states, self.tokens]
+
 
 def walk(world: World, logits: Tensor, groups: int, size: int, draws: torch.Generator, *, even: bool) -> Walk:
     """Paths of the policy with these logits [S, V]: `groups` groups of `size`, prompts by their shares.
@@ -76,30 +80,31 @@ def onward(world: World, logits: Tensor, at: Tensor, group: Tensor, draws: torch
 def rollouts(
     world: World, walked: Walk, logits: Tensor, needs: frozenset[str], sampler: Tensor | None = None
 ) -> Rollouts:
-    """The facts that an objective with these needs is given.
+    """The inputs of an objective with these needs.
 
     Args:
         logits: [S, V] of the policy that the update is anchored to; the reference policy is the world's initial one.
         sampler: [S, V] of the policy that sampled, where it is another.
     """
     size = int((walked.group == walked.group[0]).sum())
-    logp = logits.log_softmax(-1)
-    fields = {
-        "rollout_logprob": lambda: _taken((logits if sampler is None else sampler).log_softmax(-1), walked),
-        "ref_logprob": lambda: _taken(world.initial.log_softmax(-1), walked),
+    logp, mask, reward = logits.log_softmax(-1), walked.mask, walked.reward
+    last = mask.sum(1, keepdim=True) - 1
+    optional = {
+        "rollout_logprob": lambda: walked.taken((logits if sampler is None else sampler).log_softmax(-1)),
+        "ref_logprob": lambda: walked.taken(world.initial.log_softmax(-1)),
         "token_ids": lambda: walked.tokens,
-        "prompt_logprob": lambda: torch.full((len(walked.reward),), PROMPT_LOGPROB, dtype=logits.dtype),
+        "prompt_logprob": lambda: torch.full((len(reward),), PROMPT_LOGPROB, dtype=logits.dtype),
         "influence": lambda: _influence(logp, walked, size),
         "divergence": lambda: _divergence(logp, walked, size),
-        "rewards": lambda: walked.reward[:, None],
-        "token_reward": lambda: _arriving(walked),
+        "rewards": lambda: reward[:, None],
+        "token_reward": lambda: torch.zeros_like(mask, dtype=reward.dtype).scatter(1, last, reward[:, None]),
         # A token is an action: every one is a turn of its own.
-        "turn": lambda: torch.arange(walked.mask.shape[1]).expand(walked.mask.shape),
+        "turn": lambda: torch.arange(mask.shape[1]).expand(mask.shape),
         "anchor": lambda: walked.states,
     }
     return Rollouts(
-        mask=walked.mask, reward=walked.reward, group=walked.group, old_logprob=_taken(logp, walked),
-        **{name: make() for name, make in fields.items() if name in needs},
+        mask=mask, reward=reward, group=walked.group, old_logprob=walked.taken(logp),
+        **{name: make() for name, make in optional.items() if name in needs},
         **_by_formula(Rollouts, logp, walked, needs),
     )  # fmt: skip
 
@@ -113,16 +118,10 @@ def _by_formula(owner: type, logp: Tensor, walked: Walk, needs: frozenset[str]) 
     }
 
 
-def _arriving(walked: Walk) -> Tensor:
-    """[N, T] the reward of a path, at its last token."""
-    last = walked.mask.sum(1, keepdim=True) - 1
-    return torch.zeros_like(walked.mask, dtype=walked.reward.dtype).scatter(1, last, walked.reward[:, None])
-
-
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
     """The policy with these logits [S, V] at the sampled tokens, with its graph."""
     logp = logits.log_softmax(-1)
-    return Policy(logprob=_taken(logp, walked), **_by_formula(Policy, logp, walked, needs))
+    return Policy(logprob=walked.taken(logp), **_by_formula(Policy, logp, walked, needs))
 
 
 def _drawn(cumulative: Tensor, draws: torch.Generator) -> Tensor:
@@ -144,12 +143,8 @@ def _dealt(cumulative: Tensor, state: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def _place(cumulative: Tensor, at: Tensor) -> Tensor:
-    found = (cumulative.double() <= at[:, None]).sum(-1)
-    return found.clamp(max=cumulative.shape[-1] - 1)  # the last sum may be 1 less a rounding
-
-
-def _taken(logp: Tensor, walked: Walk) -> Tensor:
-    return logp[walked.states, walked.tokens]
+    place = (cumulative.double() <= at[:, None]).sum(-1)
+    return place.clamp(max=cumulative.shape[-1] - 1)  # the last sum may be 1 less a rounding
 
 
 def _influence(logp: Tensor, walked: Walk, size: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError, choose
 
-HOT, GRID = 1.2, 0.5  # temperature of a hotter sampler; distance of the logits that a rounding one knows
+HOT, GRID = 1.2, 0.5  # temperature of the hot sampler; distance between the logits of the rounding one
 SAMPLERS = ("same", "hot", "rounded")
 
 
@@ -23,10 +23,10 @@ class Setting:
     Args:
         group: rollouts of a group.
         batch: groups of an update.
-        network: whether the logits are those of a small network, so that states share parameters, in place of a table.
-        adam: whether training makes steps of Adam in place of steps scaled by one norm.
-        sampler: who samples: the policy itself, or one with another temperature or rounded logits, of which the method
-            is told in `rollout_logprob` alone.
+        network: a small network, whose states share parameters, gives the logits in place of a table.
+        adam: training makes steps of Adam in place of steps scaled by one norm.
+        sampler: the policy itself samples, or one with another temperature or rounded logits, which the method sees in
+            `rollout_logprob` alone.
     """
 
     group: int = 8
@@ -51,28 +51,29 @@ class Setting:
             UnknownName: no such axis.
             TokenPOError: a value of the wrong kind.
         """
-        kinds, given = {field.name: type(field.default) for field in dataclasses.fields(cls)}, {}
+        kinds, values = {field.name: type(field.default) for field in dataclasses.fields(cls)}, {}
         for pair in pairs:
             key, _, value = pair.partition("=")
             kind = choose("setting", key, kinds)
             try:
-                given[key] = {"true": True, "false": False}[value] if kind is bool else kind(value)
+                values[key] = {"true": True, "false": False}[value] if kind is bool else kind(value)
             except (KeyError, ValueError):
                 wanted = "true or false" if kind is bool else "a number"
                 raise TokenPOError(f"--set {pair}: give {key} as {wanted}") from None
-        return cls(**given)
+        return cls(**values)
 
     def sampled_by(self, logits: Tensor) -> Tensor:
-        """The logits that draw the tokens where the policy has these."""
+        """The logits of the sampler where the policy has these."""
         if self.sampler == "hot":
             return logits / HOT
         return torch.round(logits / GRID) * GRID if self.sampler == "rounded" else logits
 
     def __str__(self) -> str:
         """The axes that are not as usual."""
-        usual = type(self)()
-        changed = [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
-        return ",".join(f"{k}={str(x).lower()}" for k, x in changed if x != getattr(usual, k))
+        changed = (
+            (f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
+        )
+        return ",".join(f"{key}={str(x).lower()}" for key, x in changed)
 
 
 USUAL = Setting()

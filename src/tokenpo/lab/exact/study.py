@@ -28,10 +28,7 @@ from .world import World
 HERE = Path(__file__).parent
 BASE, PERFECT = "dapo", "exact credit"  # what `captured` lies between
 SEEDS, PAIRS = 4, 2  # noisy runs, exact runs of a step size
-_MADE_BY = (
-    "contestant", "measures", "model", "policies", "sampling", "setting", "study", "training", "truth", "worlds",
-    "world", "../estimate",
-)  # fmt: skip
+_SHOWING = ("__init__", "drawing", "page", "sentences", "table")  # modules that make no number
 
 
 @dataclass
@@ -40,9 +37,9 @@ class Cell:
 
     Args:
         numbers: by `POLICY/measure`, `drift/WAY`, `STEP/what` of exact training and `noisy/what`.
-        useful: at the initial policy without each replicate, so that differences can be taken where noise cancels.
+        useful: at the initial policy, kept whole because differences are taken where noise cancels.
         curve: mean reward after each batch of exact training with middle steps.
-        code: tells the state of the program that made it from others.
+        code: hash of the program that made it.
         setting: what was not as usual.
     """
 
@@ -60,6 +57,10 @@ class Row:
     label: str
     objective: str
     cells: dict[str, Cell]
+
+    def at(self, world: World, key: str) -> Number:
+        """One number."""
+        return self.cells[world.name].numbers[key]
 
     def with_cells_of(self, other: Row | None) -> Row:
         """This row with the further cells of another row of the same objective."""
@@ -95,7 +96,7 @@ def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cel
 
 @functools.lru_cache(maxsize=64)
 def _model(world: World, network: bool) -> Table:
-    """One for each world, so that what is computed of it once is known."""
+    """One for each world, as what is computed of it is kept by model."""
     return Network(world) if network else Table(world)
 
 
@@ -159,15 +160,15 @@ def require_setting(known: Mapping[str, Row], setting: Setting, path: Path) -> N
 
 
 def program(objective: Objective) -> str:
-    """A hash of the code that makes an objective's numbers: the core, its own parts, this study."""
+    """A hash of the code that makes an objective's numbers: the core, its parts, this study."""
     modules = [sys.modules.get(type(part).__module__) for part in walk(objective)]
     parts = [Path(module.__file__) for module in modules if module is not None and module.__file__]
-    made_by = [HERE / f"{name}.py" for name in _MADE_BY]
+    made_by = [HERE.parent / "estimate.py", *(path for path in HERE.glob("*.py") if path.stem not in _SHOWING)]
     return fingerprint(sorted({*Path(core.__file__).parent.rglob("*.py"), *parts, *made_by}))
 
 
 def shipped(setting: Setting) -> dict[str, Row]:
-    """The references in the usual setting, which need not be made anew: a test holds the file to this program."""
+    """The references in the usual setting, which the package brings; a test makes them again."""
     if setting != USUAL:
         return {}
     rows = load(HERE / "references.json")
@@ -178,40 +179,35 @@ def shipped(setting: Setting) -> dict[str, Row]:
 
 
 def save(rows: Iterable[Row], path: Path) -> Path:
-    """All numbers as JSON, of four digits; null is what a run that did not arrive has none of."""
-    table = {
-        row.label: {
-            "objective": row.objective,
-            "worlds": {
-                world: {
-                    "numbers": {key: x.pair() for key, x in cell.numbers.items()},
-                    "useful": cell.useful.row(),
-                    "curve": [rounded(x, 3) for x in cell.curve],
-                    "code": cell.code,
-                    "setting": cell.setting,
-                }
-                for world, cell in row.cells.items()
-            },
-        }
-        for row in rows
-    }
-    lines = ",\n".join(f"{json.dumps(label)}: {json.dumps(row, separators=(',', ':'))}" for label, row in table.items())
-    return write_whole(path, f"{{\n{lines}\n}}\n")
+    """All numbers as JSON, of four digits; null stands for what is not finite."""
+
+    def kept(cell: Cell) -> dict[str, Any]:
+        numbers = {key: x.pair() for key, x in cell.numbers.items()}
+        curve = [rounded(x, 3) for x in cell.curve]
+        return {
+            "numbers": numbers, "useful": cell.useful.row(), "curve": curve, "code": cell.code, "setting": cell.setting,
+        }  # fmt: skip
+
+    lines = []
+    for row in rows:
+        worlds = {world: kept(cell) for world, cell in row.cells.items()}
+        text = json.dumps({"objective": row.objective, "worlds": worlds}, separators=(",", ":"))
+        lines.append(f"{json.dumps(row.label)}: {text}")
+    return write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def load(path: Path) -> dict[str, Row]:
     """Rows that `save` wrote, by label; anything else is refused."""
-    return load_json(path, "exact", lambda table: {label: _row(label, row) for label, row in table.items()})
 
+    def number(key: str, value: float | None, error: float | None) -> Number:
+        never = math.inf if key.endswith("/batches") else math.nan
+        return Number(never if value is None else value, never if error is None else error)
 
-def _row(label: str, row: Mapping[str, Any]) -> Row:
-    def cell(held: Mapping[str, Any]) -> Cell:
-        numbers = {key: Number(*(_long(x, key) for x in pair)) for key, pair in held["numbers"].items()}
-        return Cell(numbers, Estimate.of_row(held["useful"]), held["curve"], held["code"], held["setting"])
+    def cell(kept: Mapping[str, Any]) -> Cell:
+        numbers = {key: number(key, *pair) for key, pair in kept["numbers"].items()}
+        return Cell(numbers, Estimate.of_row(kept["useful"]), kept["curve"], kept["code"], kept["setting"])
 
-    return Row(label, row["objective"], {world: cell(held) for world, held in row["worlds"].items()})
+    def row(label: str, kept: Mapping[str, Any]) -> Row:
+        return Row(label, kept["objective"], {world: cell(x) for world, x in kept["worlds"].items()})
 
-
-def _long(x: float | None, key: str) -> float:
-    """Batches that a run never needed are infinite."""
-    return x if x is not None else math.inf if key.endswith("/batches") else math.nan
+    return load_json(path, "exact", lambda table: {label: row(label, x) for label, x in table.items()})

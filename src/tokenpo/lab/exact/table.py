@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TextIO
+from typing import TextIO
 
 from ...base.text import number
 from ...page.table import Cell, Row, Table
@@ -22,65 +22,52 @@ class Measure:
         key: its name in `Cell.numbers`.
         title: in a heading.
         meaning: one sentence, with the unit.
-        scale: how a page colours it: around a value, from 0 to 1, or not at all.
-        middle: the value in the middle of the colours.
-        reach: distance from the middle at which the colours end.
+        ends: of the page's colours, the worst and the best value; None for no colours.
     """
 
     key: str
     title: str
     meaning: str
-    scale: Literal["around", "low", "none"] = "none"
-    middle: float = 0.0
-    reach: float = 1.0
+    ends: tuple[float, float] | None = None
 
 
+_SHARE, _AROUND_0 = (0.0, 1.0), (-1.0, 1.0)
 _AT = {"init": "at the initial policy", "late": "at J = 0.95", "stuck": "at J = 0.03"}
 
 
 def _fixed(name: str) -> list[Measure]:
     """The measures of an update that are worth a column at every policy."""
-    where = _AT[name]
     return [
         Measure(
-            f"{name}/useful", f"useful progress, {where}",
+            f"{name}/useful", f"useful progress, {_AT[name]}",
             "Progress of an update of 64 rollouts along the true gradient, per step of its root mean square; 1 is all.",
-            "around", 0.5, 0.5,
+            _SHARE,
         ),
         Measure(
-            f"{name}/cosine", f"cosine, {where}",
-            "Of the expected update with the true gradient: 1 is unbiased in direction.", "around", 0.0, 1.0,
+            f"{name}/cosine", f"cosine, {_AT[name]}",
+            "Of the expected update with the true gradient: 1 is unbiased in direction.", _AROUND_0,
         ),
     ]  # fmt: skip
-
-
-def _trained(name: str, size: str) -> Measure:
-    return Measure(
-        f"{name}/batches", f"batches to J = 0.9, {size} steps",
-        "Rollout batches of four updates in exact training; ∞ where the goal is not reached, with the reward that is.",
-    )  # fmt: skip
 
 
 CATALOGUE: dict[str, Measure] = {
     measure.key: measure
     for measure in (
         Measure("init/captured", "captured", "What the method gets of what perfect token credit would gain on DAPO: "
-                "0 is DAPO, 1 is perfect, below 0 is worse than DAPO.", "around", 0.0, 1.0),
+                "0 is DAPO, 1 is perfect, below 0 is worse than DAPO.", _AROUND_0),
         *_fixed("init"),
         Measure("init/single", "single-batch cosine",
-                "Mean cosine of one update of 64 rollouts with the true gradient, whatever its length.",
-                "around", 0.5, 0.5),
+                "Mean cosine of one update of 64 rollouts with the true gradient, whatever its length.", _SHARE),
         Measure("drift/toward", "useful after a drift toward",
                 "Useful progress once the policy is 0.01 nats a token further up the true gradient than the one that "
-                "sampled; the unit is that of useful progress.", "around", 0.5, 0.5),
-        Measure("drift/away", "useful after a drift away", "The same after a drift down the true gradient.",
-                "around", 0.5, 0.5),
-        Measure("drift/random", "useful after a random drift", "The same after a drift in a random direction.",
-                "around", 0.5, 0.5),
-        _trained("small", "small"), _trained("middle", "middle"), _trained("large", "large"),
+                "sampled; the unit is that of useful progress.", _SHARE),
+        Measure("drift/away", "useful after a drift away", "The same after a drift down the true gradient.", _SHARE),
+        Measure("drift/random", "useful after a random drift", "The same after a drift in a random direction.", _SHARE),
+        *(Measure(f"{size}/batches", f"batches to J = 0.9, {size} steps", "Rollout batches of four updates in exact "
+                  "training; ∞ where the goal is not reached, with the reward that is.")
+          for size in ("small", "middle", "large")),
         Measure("noisy/area", "area under the reward, noisy",
-                "Mean of the mean reward over 30 batches of 256 rollouts, middle steps, four seeds.",
-                "around", 0.5, 0.5),
+                "Mean of the mean reward over 30 batches of 256 rollouts, middle steps, four seeds.", _SHARE),
         Measure("middle/entropy", "entropy at J = 0.9", "Nats a token when exact training passes J = 0.9."),
         Measure("middle/length", "length at J = 0.9", "Mean tokens of a response when exact training passes J = 0.9."),
         Measure("middle/sound", "sound share at J = 0.9",
@@ -88,7 +75,7 @@ CATALOGUE: dict[str, Measure] = {
         *_fixed("late"), *_fixed("stuck"),
         Measure("init/snr", "signal to noise", "Power of the expected update over that of its noise, 64 rollouts."),
         Measure("init/deciding", "share on decisions",
-                "Share of the squared update on states whose token changes what can be expected.", "around", 0.5, 0.5),
+                "Share of the squared update on states whose token changes what can be expected.", _SHARE),
         Measure("init/entropy", "entropy slope", "Nats a token that the entropy moves by in a step of length 1."),
         Measure("init/length", "length slope", "Tokens that the mean length moves by in a step of length 1."),
     )

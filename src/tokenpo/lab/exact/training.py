@@ -1,12 +1,13 @@
 """Training in a world: rollout batches of several updates, with the exact reward, entropy and length after each batch.
 
 A step has the length η · |g| / scale in the logits, where scale² is a running mean of |g|² over the first, on-policy
-updates of the batches. Methods that differ in nothing but the size of their loss are so the same, and what clipping
-takes away after the first update is not given back.
+updates of the batches. Methods that differ only in the scale of their loss then train alike, and what clipping takes
+away after the first update is not given back.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -40,8 +41,8 @@ class Course:
 
     def note(self, world: World, logits: Tensor) -> None:
         at = truth(world, logits)
-        for name in ("J", "entropy", "length", "sound"):
-            getattr(self, name).append(float(getattr(at, name)))
+        for name, values in vars(self).items():
+            values.append(float(getattr(at, name)))
 
     @property
     def arrival(self) -> float:
@@ -50,15 +51,14 @@ class Course:
             if J >= GOAL:
                 before = self.J[batch - 1] if batch else J
                 return batch - (J - GOAL) / (J - before) if before < J else float(batch)
-        return float("inf")
+        return math.inf
 
     def on_arrival(self, name: str) -> float:
         """Entropy, length or sound share where the mean reward was `GOAL`; NaN if it never was."""
-        if self.arrival == float("inf"):
-            return float("nan")
-        values, low = getattr(self, name), int(self.arrival)
-        part = self.arrival - low
-        return values[low] if not part else (1 - part) * values[low] + part * values[low + 1]
+        if self.arrival == math.inf:
+            return math.nan
+        values, (part, low) = getattr(self, name), math.modf(self.arrival)
+        return (1 - part) * values[int(low)] + part * values[int(low) + 1] if part else values[int(low)]
 
     @property
     def stands(self) -> bool:

@@ -1,7 +1,7 @@
-"""A world: a finite automaton whose responses are paths, as data.
+"""A world: a finite automaton whose responses are paths.
 
-In a state the policy draws one of V tokens; the token leads to the next state, or ends the response with a reward. What
-a policy is worth, and how that changes with it, is then a sum over all responses, which `truth.py` takes without error.
+In a state the policy draws one of V tokens; the token leads to the next state, or ends the response with a reward. The
+policy's value and its gradient are then sums over all responses, which `truth.py` takes without error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class State:
 
     Args:
         name: unique in its world.
-        p: probability of each token under the policy that a study begins with.
+        p: probability of each token under the initial policy.
         to: where each token leads: the name of a state, or the reward with which the response ends.
     """
 
@@ -37,15 +37,15 @@ class World:
 
     Args:
         name: on the command line.
-        premise: what a family of methods takes for granted, in words.
+        premise: what a family of methods assumes, in words.
         holds: whether the premise is true here; None where the world isolates an effect and no premise.
         about: the world in one or two sentences.
         states: in any order.
-        prompts: the state that each prompt begins in, with its share of the prompts.
+        prompts: share of the prompts that begin in a state, by its name.
         sound: the state that a response passes if its answer is reasoned; "" where that means nothing.
 
     Raises:
-        TokenPOError: probabilities that do not sum to 1, a state that is not there, never reached or met again.
+        TokenPOError: probabilities that do not sum to 1, a state that does not exist, is never reached or met again.
     """
 
     name: str
@@ -67,7 +67,7 @@ class World:
 
     @functools.cached_property
     def initial(self) -> Tensor:
-        """[S, V] logits of the policy that a study begins with."""
+        """[S, V] logits of the initial policy."""
         return torch.tensor([state.p for state in self.states], dtype=torch.float64).log()
 
     @functools.cached_property
@@ -92,13 +92,17 @@ class World:
         return torch.tensor(list(self.prompts.values()), dtype=torch.float64)
 
     @functools.cached_property
+    def layers(self) -> list[set[int]]:
+        """The states that the t-th token can be drawn in; the last set is empty if every response ends."""
+        layers = [set(self.starts.tolist())]
+        while layers[-1] and len(layers) <= len(self.states):
+            layers.append({x for s in layers[-1] for x in self.next[s].tolist() if x >= 0})
+        return layers
+
+    @property
     def length(self) -> int:
-        """Tokens of the longest response; 0 where one need not end."""
-        alive, steps = set(self.starts.tolist()), 0
-        while alive and steps <= len(self.states):
-            alive = {x for s in alive for x in self.next[s].tolist() if x >= 0}
-            steps += 1
-        return 0 if alive else steps
+        """Tokens of the longest response."""
+        return len(self.layers) - 1
 
     def _faults(self) -> Iterator[str]:
         if len(self.index) != len(self.states):
@@ -114,14 +118,10 @@ class World:
                     yield f"{state.name} leads to {target}, which is no state"
         if unknown := {*self.prompts, *filter(None, [self.sound])} - set(self.index):
             yield f"{sorted(unknown)[0]} is no state"
-        if not self.length:
+        if self.layers[-1]:
             yield "a response can come back to a state, so that it need not end"
-        reached, new = set(), set(self.prompts)
-        while new:
-            reached |= new
-            new = {x for name in new for x in self.states[self.index[name]].to if isinstance(x, str)} - reached
-        if lost := set(self.index) - reached:
-            yield f"no prompt leads to {sorted(lost)[0]}"
+        if lost := [state.name for s, state in enumerate(self.states) if s not in set().union(*self.layers)]:
+            yield f"no prompt leads to {lost[0]}"
 
 
 def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:
@@ -135,11 +135,10 @@ def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:
 
 
 def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float) -> tuple[State, ...]:
-    """A chain NAME1, NAME2, ... of states in which the token does not matter, and where it ends up.
+    """A chain NAME1, NAME2, ... of states in which the token does not matter; the last leads to `to`.
 
     Args:
         certainty: probability of the likeliest token in each of them.
-        to: where the last leads.
     """
     ways: list[str | float] = [*(f"{name}{k}" for k in range(2, len(certainty) + 1)), to]
     return tuple(
@@ -148,11 +147,6 @@ def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float)
     )
 
 
-def first(chain: Sequence[State], to: str | float) -> str | float:
-    """The entry of a chain of fillers that leads to `to`; `to` itself for an empty chain."""
-    return chain[0].name if chain else to
-
-
 def between(low: float, high: float, count: int) -> list[float]:
-    """`count` numbers from low to high, evenly apart: fillers that are all differently sure."""
+    """`count` numbers from low to high, evenly apart."""
     return [low + (high - low) * (k + 0.5) / count for k in range(count)]

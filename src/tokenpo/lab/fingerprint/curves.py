@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from .step import DRAWS, LENGTH, SIZE, Facts, pushes
 EQUAL = 1e-6  # two pushes that differ by less are one: far above rounding, far below what a picture shows
 _EIGHTHS = tuple(i / SIZE for i in range(SIZE + 1))
 _ENTROPIES = (0.01, 0.03, 0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0)
-_ENTROPY_READERS = frozenset({"entropy", "old_entropy"})
+_ENTROPY = frozenset({"entropy", "old_entropy"})
 
 
 def _logarithmic(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -38,28 +38,30 @@ class Axis:
     """A fact that is varied while the others stand at their usual values, or at those of `at`.
 
     Args:
-        key: names it.
+        key: the field of `Facts` that varies, or a name of its own where `plain` has the field.
         title: above its panel.
         unit: below it.
-        fact: the field of `Facts` that varies.
-        values: where it is looked at.
+        values: the points.
         at: facts that stand elsewhere than usual.
         reads: only a method that reads one of these inputs can depend on it; none for any method.
         remembers: only a method with a memory can.
-        plain: the axis without `at`; where the curves are its, this one says nothing new.
+        plain: key of the axis without `at`; where the curves are the same, this one says nothing new.
         logarithmic: equal steps of the logarithm.
     """
 
     key: str
     title: str
     unit: str
-    fact: str
     values: tuple[float, ...]
     at: Mapping[str, float] = field(default_factory=dict)
-    reads: frozenset[str] = frozenset()
+    reads: Set[str] = frozenset()
     remembers: bool = False
     plain: str = ""
     logarithmic: bool = False
+
+    @property
+    def fact(self) -> str:
+        return self.plain or self.key
 
     def facts(self, value: float) -> Facts:
         """The facts at one value of the axis."""
@@ -75,65 +77,36 @@ class Axis:
 
 
 AXES = (
-    Axis("ratio", "ratio", "p / p_old", "ratio", RATIOS, logarithmic=True),
-    Axis(
-        "ratio_sure", "ratio at a sure position", "p / p_old, H 0.03 nats", "ratio", RATIOS, {"entropy": 0.03},
-        reads=_ENTROPY_READERS, plain="ratio", logarithmic=True,
-    ),
-    Axis(
-        "ratio_fork", "ratio at a fork", "p / p_old, H 1.6 nats", "ratio", RATIOS, {"entropy": 1.6},
-        reads=_ENTROPY_READERS, plain="ratio", logarithmic=True,
-    ),
-    Axis(
-        "ratio_fallen", "ratio where entropy fell", "p / p_old, H 0.35 → 0.1 nats", "ratio", RATIOS,
-        {"entropy_change": -0.25}, reads=frozenset({"entropy"}), plain="ratio", logarithmic=True,
-    ),
-    Axis("probability", "probability", "p_old", "probability", PROBABILITIES, logarithmic=True),
-    Axis(
-        "probability_sure", "probability at a sure position", "p_old, H 0.03 nats", "probability", PROBABILITIES,
-        {"entropy": 0.03}, reads=_ENTROPY_READERS, plain="probability", logarithmic=True,
-    ),
-    Axis(
-        "entropy", "entropy", "H at the token, nats", "entropy", _ENTROPIES, reads=_ENTROPY_READERS, logarithmic=True
-    ),
-    Axis(
-        "response_ratio", "ratio of the response", "p / p_old of its other tokens", "response_ratio",
-        _logarithmic(0.5, 2.0, 21), logarithmic=True,
-    ),
-    Axis(
-        "response_entropy", "entropy of the response", "mean H of its other tokens", "response_entropy", _ENTROPIES,
-        reads=_ENTROPY_READERS, logarithmic=True,
-    ),
-    Axis("position", "position", f"of {LENGTH} tokens", "position", (*map(float, range(1, LENGTH, 2)), LENGTH)),
-    Axis("length", "length", "tokens of the response", "length", (9.0, 10.0, 12.0, 14.0, 16.0, 20.0, 24.0, 28.0, 32.0)),
-    Axis("accuracy", "accuracy of the group", "share right", "accuracy", _EIGHTHS),
-    Axis("batch_accuracy", "accuracy of other groups", "share right", "batch_accuracy", _EIGHTHS),
-    Axis(
-        "batch_entropy", "entropy of other responses", "mean H, nats", "batch_entropy", _ENTROPIES[3:], logarithmic=True
-    ),
-    Axis(
-        "earlier_accuracy", "accuracy of the batch before", "share right", "earlier_accuracy", _EIGHTHS, remembers=True
-    ),
-    Axis(
-        "ref_ratio", "reference", "p_ref / p_old", "ref_ratio", _logarithmic(0.25, 4.0, 17),
-        reads=frozenset({"ref_logprob"}), logarithmic=True,
-    ),
-    Axis(
-        "rollout_ratio", "sampling engine", "p_old / p_engine", "rollout_ratio", _logarithmic(0.25, 4.0, 33),
-        reads=frozenset({"rollout_logprob"}), logarithmic=True,
-    ),
-    Axis(
-        "prompt_logprob", "how well the prompt is known", "lp of its tokens, nats", "prompt_logprob",
-        (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, -0.1), reads=frozenset({"prompt_logprob"}),
-    ),
-    Axis(
-        "influence", "influence", "on the right responses", "influence", tuple(i / 2 for i in range(-6, 7)),
-        reads=frozenset({"influence"}),
-    ),
-    Axis(
-        "divergence", "divergence", "of the group at the position", "divergence", tuple(i / 4 for i in range(13)),
-        reads=frozenset({"divergence"}),
-    ),
+    Axis("ratio", "ratio", "p / p_old", RATIOS, logarithmic=True),
+    Axis("ratio_sure", "ratio at a sure position", "p / p_old, H 0.03 nats", RATIOS, {"entropy": 0.03},
+         reads=_ENTROPY, plain="ratio", logarithmic=True),
+    Axis("ratio_fork", "ratio at a fork", "p / p_old, H 1.6 nats", RATIOS, {"entropy": 1.6},
+         reads=_ENTROPY, plain="ratio", logarithmic=True),
+    Axis("ratio_fallen", "ratio where entropy fell", "p / p_old, H 0.35 → 0.1 nats", RATIOS, {"entropy_change": -0.25},
+         reads={"entropy"}, plain="ratio", logarithmic=True),
+    Axis("probability", "probability", "p_old", PROBABILITIES, logarithmic=True),
+    Axis("probability_sure", "probability at a sure position", "p_old, H 0.03 nats", PROBABILITIES, {"entropy": 0.03},
+         reads=_ENTROPY, plain="probability", logarithmic=True),
+    Axis("entropy", "entropy", "H at the token, nats", _ENTROPIES, reads=_ENTROPY, logarithmic=True),
+    Axis("response_ratio", "ratio of the response", "p / p_old of its other tokens", _logarithmic(0.5, 2.0, 21),
+         logarithmic=True),
+    Axis("response_entropy", "entropy of the response", "mean H of its other tokens", _ENTROPIES,
+         reads=_ENTROPY, logarithmic=True),
+    Axis("position", "position", f"of {LENGTH} tokens", (*map(float, range(1, LENGTH, 2)), LENGTH)),
+    Axis("length", "length", "tokens of the response", (9.0, 10.0, 12.0, 14.0, 16.0, 20.0, 24.0, 28.0, 32.0)),
+    Axis("accuracy", "accuracy of the group", "share right", _EIGHTHS),
+    Axis("batch_accuracy", "accuracy of other groups", "share right", _EIGHTHS),
+    Axis("batch_entropy", "entropy of other responses", "mean H, nats", _ENTROPIES[3:], logarithmic=True),
+    Axis("earlier_accuracy", "accuracy of the batch before", "share right", _EIGHTHS, remembers=True),
+    Axis("ref_ratio", "reference", "p_ref / p_old", _logarithmic(0.25, 4.0, 17), reads={"ref_logprob"},
+         logarithmic=True),
+    Axis("rollout_ratio", "sampling engine", "p_old / p_engine", _logarithmic(0.25, 4.0, 33),
+         reads={"rollout_logprob"}, logarithmic=True),
+    Axis("prompt_logprob", "how well the prompt is known", "lp of its tokens, nats",
+         (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, -0.1), reads={"prompt_logprob"}),
+    Axis("influence", "influence", "on the right responses", tuple(i / 2 for i in range(-6, 7)), reads={"influence"}),
+    Axis("divergence", "divergence", "of the group at the position", tuple(i / 4 for i in range(13)),
+         reads={"divergence"}),
 )  # fmt: skip
 _BY_KEY = {axis.key: axis for axis in AXES}
 _DESIGNED = frozenset({"temperature", "token_ids", "token_reward", *(name for axis in AXES for name in axis.reads)})
@@ -193,10 +166,7 @@ def gap(one: Tensor, other: Tensor) -> float:
 
 @functools.lru_cache(maxsize=8192)
 def distance(one: Any, other: Any) -> tuple[float, str]:
-    """The largest mean difference of two fingerprints over an axis, and the title of that axis.
-
-    It is 0 for equal fingerprints, and only for them.
-    """
+    """The largest mean difference of two fingerprints over an axis, 0 for equal ones alone; the title of that axis."""
     a, b = fingerprint(one), fingerprint(other)
     apart = [((a.on(axis) - b.on(axis)).abs().nanmean((0, 1)).max(), axis.title) for axis in axes_of(one, other)]
     far, where = max(apart, key=lambda found: round(float(found[0]), 9))  # the first of those that are as far
@@ -212,4 +182,4 @@ def _further(needs: frozenset[str]) -> Iterator[Axis]:
             held = known[name][mask]
             values = torch.linspace(float(held.min()), float(held.max()), 13, dtype=torch.float64).tolist()
             title = name.replace("_", " ")
-            yield Axis(name, title, "at the token", name, tuple(values), reads=frozenset({name}))
+            yield Axis(name, title, "at the token", tuple(values), reads={name})

@@ -7,7 +7,7 @@ same two of the method that it is compared with. A panel whose lines are flat in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,13 @@ text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fi
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One axis of one method, `own` and `behind` [P, 2] the pushes of the method and of the one behind it."""
+    """One axis of one method.
+
+    Args:
+        channel: 0 for the push on the log-probability, 1 for that on the entropy.
+        own, behind: [P, 2] the pushes of the method and of the one behind it.
+        usual: [2] of both at the usual facts.
+    """
 
     axis: Axis
     channel: int
@@ -52,8 +58,7 @@ class Panel:
     def limit(self) -> float:
         """End of the axis of pushes on both sides, a round number; lines beyond it are cut off."""
         most = max(float(x.nan_to_num().abs().max()) for x in (self.own, self.behind))
-        most = min(most, max(HIGHEST, 2 * float(self.usual[0].abs().max())))
-        return nice(most)
+        return nice(min(most, max(HIGHEST, 2 * float(self.usual[0].abs().max()))))
 
     @property
     def difference(self) -> float:
@@ -72,16 +77,12 @@ class Panel:
 
 def panels(objective: Any, base: Any) -> list[Panel]:
     """The panels of a method, GRPO's or another's lines behind; flat ones left out."""
-    own, behind = fingerprint(objective), fingerprint(base)
-
-    def usual(channel: int) -> tuple[Tensor, Tensor]:
-        return own.base[:, channel], behind.base[:, channel]
-
+    both = own, behind = fingerprint(objective), fingerprint(base)
     return [
-        Panel(axis, channel, own.on(axis)[..., channel], behind.on(axis)[..., channel], usual(channel))
-        for channel in range(len(CHANNELS))
+        Panel(axis, k, own.on(axis)[..., k], behind.on(axis)[..., k], (own.base[:, k], behind.base[:, k]))
+        for k in range(len(CHANNELS))
         for axis in axes_of(objective, base)
-        if own.varies(axis, channel) or behind.varies(axis, channel)
+        if any(one.varies(axis, k) for one in both)
     ]
 
 
@@ -154,8 +155,8 @@ def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
 def _panel(panel: Panel, x: float, y: float) -> str:
     """Its title, two axes with their ends, and the lines."""
     axis, limit = panel.axis, panel.limit
-    inner, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    across = scale(axis.values[0], axis.values[-1], 0, inner, log=axis.logarithmic)
+    inner, tall, low, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM, axis.values[0], axis.values[-1]
+    across = scale(low, high, 0, inner, log=axis.logarithmic)
 
     def px(value: float) -> float:
         return round(across(value), 1)
@@ -164,10 +165,10 @@ def _panel(panel: Panel, x: float, y: float) -> str:
         return round((1 - value / limit) / 2 * tall, 1)
 
     title, unit = (CHANNELS[panel.channel], axis.title) if panel.channel else (axis.title, axis.unit)
-    lines = [(kind, panel.behind[:, k]) for k, kind in ((0, "g"), (1, "g"))]
-    lines += [(kind, panel.own[:, k]) for k, kind in ((0, "r"), (1, "w"))]
+    lines = zip("ggrw", [*panel.behind.T, *panel.own.T], strict=True)
     drawn = [f'<path class="{kind}" d="{path}"/>' for kind, c in lines if (path := _path(axis.values, c, px, py))]
-    ticks = "".join(f'<text class="x" x="{px(v):g}" y="{tall + 11}">{v:g}</text>' for v in _ticks(axis))
+    marked = [low, 1.0, high] if axis.logarithmic and low < 1 < high else [low, high]
+    ticks = "".join(f'<text class="x" x="{px(v):g}" y="{tall + 11}">{v:g}</text>' for v in marked)
     return (
         f'<g transform="translate({x:g} {y + TOP:g})"><text class="h" x="-10" y="-8">{escape(title)}</text>'
         f'<path class="a" d="M0 {tall / 2:g}H{inner}M0 0V{tall}"/>'
@@ -175,15 +176,6 @@ def _panel(panel: Panel, x: float, y: float) -> str:
         f'<text class="x" x="{inner / 2:g}" y="{tall + 22}">{escape(unit)}</text>'
         f'<g clip-path="url(#c)">{"".join(drawn)}</g></g>'
     )
-
-
-def _ticks(axis: Axis) -> Iterator[float]:
-    """The ends rounded inwards, and on a ratio 1 between them."""
-    low, high = axis.values[0], axis.values[-1]
-    yield low
-    if axis.logarithmic and low < 1 < high:
-        yield 1.0
-    yield high
 
 
 def _path(xs: Sequence[float], ys: Tensor, px: Callable[[float], float], py: Callable[[float], float]) -> str:

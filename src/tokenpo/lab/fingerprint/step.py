@@ -1,14 +1,12 @@
-"""One designed optimiser step: everything stands still but the facts of one token, and the loss says how it is pushed.
+"""One designed optimiser step, in which the facts of one token vary and everything else stands still.
 
-The step holds eight groups of eight responses. The token is the same in two of them: in a response that is right (first
-row of the first group) and in one that is wrong (first row of the second). Everything goes through the public door of a
-method, `prepare`, `observe` and `loss`, and the push is the gradient of that loss:
+The step holds eight groups of eight responses. The token is the same in two of them: in a right response (first row of
+the first group) and in a wrong one (first row of the second). The push on it is the gradient of the method's loss:
 
     push = −∂L/∂lp · tokens of the step
 
-in which GRPO's at ratio 1, usual length and a group half right is about its advantage, ±0.94. Denominators are given,
-as in training: a step of this many responses with `LENGTH` tokens on average, which is also what Dr. GRPO's constant
-stands at here, so that it changes nothing by itself.
+GRPO's at ratio 1, usual length and a group half right is about its advantage, ±0.94. The denominators are those of a
+step of this many responses with `LENGTH` tokens on average, which is Dr. GRPO's constant here, too.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ TOTALS = Totals(tokens=float(ROWS * LENGTH), sequences=float(ROWS), length=float
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the token and its surroundings; the defaults are where a fact stands while another varies.
+    """The token and its surroundings; a fact stands at its default while another varies.
 
     Args:
         ratio: p / p_old of the token.
@@ -107,26 +105,17 @@ def _pushes(objective: Any, drawn: Facts, facts: Sequence[Facts], seeds: Sequenc
     focal = torch.tensor(FOCAL)
     if getattr(objective, "scope", "row") == "batch":
         steps = [(policy, torch.Generator().manual_seed(seed)) for policy in policies for seed in seeds]
-        seen = [objective.observe(Batch(rollouts, credit, policy), draw).rows(focal) for policy, draw in steps]
+        batches = [objective.observe(Batch(rollouts, credit, policy), draw).rows(focal) for policy, draw in steps]
     else:
-        seen = [Batch(rollouts.rows(focal), credit.rows(focal), policy.rows(focal)) for policy in policies]
-    slopes = _slopes(objective, _joined(rollouts.rows(focal.repeat(len(seen))), seen))
-    found = slopes.view(len(facts), -1, 2, WIDTH, 2).mean(1)[:, :, round(drawn.position) - 1]
+        batches = [Batch(rollouts.rows(focal), credit.rows(focal), policy.rows(focal)) for policy in policies]
+    # The rows of several steps one below the other: they stand alone once the credit holds all that they share.
+    credit, given = Credit.joined([batch.credit for batch in batches]), [vars(batch.policy) for batch in batches]
+    policy = Policy(**{name: torch.cat([p[name] for p in given]) for name, x in given[0].items() if x is not None})
+    found = differentiate(objective, rollouts.rows(focal.repeat(len(batches))), credit, policy, TOTALS)
+    slopes = -torch.stack([found.gradient, found.entropy_gradient], -1) * TOTALS.tokens
+    pushed = slopes.view(len(facts), -1, 2, WIDTH, 2).mean(1)[:, :, round(drawn.position) - 1]
     possible = torch.tensor([drawn.accuracy > 0.5 / SIZE, drawn.accuracy < 1 - 0.5 / SIZE])
-    return torch.where(possible[:, None], found, torch.nan)
-
-
-def _joined(rollouts: Rollouts, batches: Sequence[Batch]) -> Batch:
-    """The rows of several steps one below the other: they stand alone once the credit holds all that they share."""
-    credit, policies = Credit.joined([batch.credit for batch in batches]), [batch.policy for batch in batches]
-    names = [name for name, x in vars(policies[0]).items() if x is not None]
-    return Batch(rollouts, credit, Policy(**{name: torch.cat([vars(p)[name] for p in policies]) for name in names}))
-
-
-def _slopes(objective: Any, batch: Batch) -> Tensor:
-    """−∂L times the tokens of the step, at log-probability and entropy: [N, T, 2]."""
-    seen = differentiate(objective, batch.rollouts, batch.credit, batch.policy, TOTALS)
-    return -torch.stack([seen.gradient, seen.entropy_gradient], -1) * TOTALS.tokens
+    return torch.where(possible[:, None], pushed, torch.nan)
 
 
 def _state(objective: Any, facts: Facts) -> tuple[Any, ...]:
