@@ -48,10 +48,8 @@ def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
         objective: of `tokenpo.method`, or a composition of parts.
         seed: of the inputs.
     """
-    rollouts, policy = (
-        x.only(objective.needs) for x in example(seed, groups=GROUPS, size=SIZE, length=TOKENS).values()
-    )
-    mask = rollouts.mask
+    rollouts, policy = example(seed, groups=GROUPS, size=SIZE, length=TOKENS).values()
+    rollouts, policy, mask = rollouts.only(objective.needs), policy.only(objective.needs), rollouts.mask
     state, draws = objective.start(), torch.Generator().manual_seed(seed)
     seen = evaluate(objective, rollouts, policy, state=state, length=LONGEST, draws=draws)
     gradient = {"logprob": seen.gradient} | ({"entropy": seen.entropy_gradient} if objective.entropy_gradient else {})
