@@ -18,9 +18,9 @@ from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer, settings
 from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
-from tokenpo.engines.trl.rollout_batch import carried
+from tokenpo.engines.trl.replenish import carried
 from tokenpo.engines.trl.settings import OVERRIDING, SETTINGS, TRANSLATED, Setting, remedy
-from tokenpo.engines.trl.temperature import Constant, Served, require_server
+from tokenpo.engines.trl.temperature import Served, Temperature, require_server
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.recipe.config import Config, parse_config
 
@@ -156,7 +156,7 @@ def _coarse(directory: Path) -> None:
         accelerator=SimpleNamespace(gather=lambda x: x), model=SimpleNamespace(dtype=torch.float32), current=None,
         args=args(directory, use_vllm=True, bf16=False), policy_objective=tokenpo.method("grpo"),
     )  # fmt: skip
-    Constant(trainer, 1.0).check({}, facts)
+    Temperature(trainer, 1.0).check({}, facts)
 
 
 def _asynchronous(directory: Path) -> None:

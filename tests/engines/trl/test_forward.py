@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import tokenpo
 from foreign_support import need
 
 need("trl", "trl is not installed: the adapter to it was not tested")
@@ -27,21 +29,56 @@ from transformers import (  # noqa: E402
     Qwen3ForCausalLM,
 )
 
-from tokenpo.engines.trl.forward import has_whole_plain_head, head_work, wants_head  # noqa: E402
+from tokenpo.engines.trl.forward import Forward, head_work  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
     "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+GROUPED = {"num_key_value_heads": 1, "head_dim": 8}
 
 
 def qwen(**more: Any) -> Any:
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(Qwen3Config(**SMALL, num_key_value_heads=1, head_dim=8, **more))
+    return Qwen3ForCausalLM(Qwen3Config(**SMALL, **GROUPED, **more))
+
+
+def untied() -> Any:
+    return qwen(tie_word_embeddings=False)
+
+
+def adapted(model: Any, *targets: str, **more: Any) -> Any:
+    peft = pytest.importorskip("peft")
+    return peft.get_peft_model(model, peft.LoraConfig(target_modules=[*targets], task_type="CAUSAL_LM", **more))
+
+
+def own_forward() -> Any:
+    """As under TRL's cast_lm_head_to_fp32: the very same numbers here, others under autocast."""
+    model = qwen()
+    model.lm_head.forward = lambda hidden: nn.functional.linear(hidden.float(), model.lm_head.weight.float())
+    return model
+
+
+def quantised() -> Any:
+    model = untied()
+    model.lm_head.weight = type("Quantised", (nn.Parameter,), {})(model.lm_head.weight.detach())
+    return model
+
+
+def on_two_devices() -> Any:
+    model = qwen()
+    model.model.norm = model.model.norm.to("meta")
+    return model
+
+
+def sees_more_than_text() -> Any:
+    model = qwen()
+    model.config.get_text_config = lambda *_, **__: Qwen3Config(**SMALL)
+    return model
 
 
 def trainer(model: Any, kind: str = "NO", precision: str = "no", **args: Any) -> Any:
-    """As much of a trainer as is asked."""
+    """As much of a trainer as is read."""
     accelerator = SimpleNamespace(
         distributed_type=DistributedType(kind), mixed_precision=precision, unwrap_model=lambda model: model,
         device=torch.device(args.pop("device", "cpu")), autocast=lambda: torch.autocast("cpu", enabled=False),
@@ -50,70 +87,38 @@ def trainer(model: Any, kind: str = "NO", precision: str = "no", **args: Any) ->
     return SimpleNamespace(model=model, accelerator=accelerator, args=settings)
 
 
-@pytest.mark.parametrize("kind", ["NO", "MULTI_CPU", "MULTI_GPU"])
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_plain_head_fits(kind: str, tied: bool) -> None:
-    model = qwen(tie_word_embeddings=tied).train()
-    assert has_whole_plain_head(trainer(model, kind))
+PLAIN: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    **{f"{make.__name__} {kind}": (make, {"kind": kind}) for make in (qwen, untied)
+       for kind in ("NO", "MULTI_CPU", "MULTI_GPU")},
+    "a bias": (lambda: PhiForCausalLM(PhiConfig(**SMALL)), {"precision": "bf16"}),
+    "an adapter elsewhere": (lambda: adapted(qwen(), "q_proj", "down_proj"), {}),
+    "asked for on a GPU": (qwen, {"fused_objective": True, "device": "cuda"}),
+}  # fmt: skip
+OTHERS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "an adapter on it": (lambda: adapted(untied(), "q_proj", "lm_head"), {}),
+    "one trained beside an adapter": (lambda: adapted(untied(), "q_proj", modules_to_save=["lm_head"]), {}),
+    "a soft cap": (lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, **GROUPED, final_logit_softcapping=30.0)), {}),
+    "a scale": (lambda: CohereForCausalLM(CohereConfig(**SMALL, logit_scale=0.25)), {}),
+    "a forward of its own": (own_forward, {}),
+    "FSDP": (qwen, {"kind": "FSDP"}),
+    "DeepSpeed": (qwen, {"kind": "DEEPSPEED"}),
+    "float16": (qwen, {"precision": "fp16"}),
+    "float16 weights": (lambda: qwen().half(), {}),
+    "compiled": (qwen, {"torch_compile": True}),
+    "quantised": (quantised, {}),
+    "two devices": (on_two_devices, {}),
+    "more than text": (sees_more_than_text, {}),
+    "not measured on a GPU": (qwen, {"device": "cuda"}),
+    "switched off": (qwen, {"fused_objective": False}),
+}
+
+
+@pytest.mark.parametrize("name", [*PLAIN, *OTHERS])
+def test_the_head_is_used_where_it_is_plain_and_whole(name: str) -> None:
+    make, settings = {**PLAIN, **OTHERS}[name]
+    model = make().train()
+    assert Forward.of(trainer(model, **settings), tokenpo.method("grpo")).in_head == (name in PLAIN)
     assert model.training
-
-
-def test_a_head_with_a_bias_fits() -> None:
-    assert has_whole_plain_head(trainer(PhiForCausalLM(PhiConfig(**SMALL)), precision="bf16"))
-
-
-def test_adapters_elsewhere_leave_the_head_plain_and_one_on_it_does_not() -> None:
-    peft = pytest.importorskip("peft")
-    elsewhere = peft.LoraConfig(target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
-    assert has_whole_plain_head(trainer(peft.get_peft_model(qwen(), elsewhere)))
-    for config in (
-        peft.LoraConfig(target_modules=["q_proj", "lm_head"], task_type="CAUSAL_LM"),
-        peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM"),
-    ):
-        assert not has_whole_plain_head(trainer(peft.get_peft_model(qwen(tie_word_embeddings=False), config)))
-
-
-def test_a_soft_cap_and_a_scale_do_not_fit() -> None:
-    gemma = Gemma2Config(**SMALL, num_key_value_heads=1, head_dim=8, final_logit_softcapping=30.0)
-    assert not has_whole_plain_head(trainer(Gemma2ForCausalLM(gemma)))
-    assert not has_whole_plain_head(trainer(CohereForCausalLM(CohereConfig(**SMALL, logit_scale=0.25))))
-
-
-def test_a_head_with_a_forward_of_its_own_does_not_fit() -> None:
-    """As under TRL's cast_lm_head_to_fp32: the very same numbers here, others under autocast."""
-    model = qwen()
-    model.lm_head.forward = lambda hidden: nn.functional.linear(hidden.float(), model.lm_head.weight.float())
-    assert not has_whole_plain_head(trainer(model))
-
-
-@pytest.mark.parametrize("given", [
-    {"kind": "FSDP"}, {"kind": "DEEPSPEED"}, {"precision": "fp16"}, {"torch_compile": True},
-])  # fmt: skip
-def test_split_or_compiled_models_and_float16_do_not_fit(given: dict[str, Any]) -> None:
-    assert not has_whole_plain_head(trainer(qwen(), **given))
-
-
-def test_float16_weights_a_quantised_weight_and_two_devices_do_not_fit() -> None:
-    assert not has_whole_plain_head(trainer(qwen().half()))
-    odd = qwen(tie_word_embeddings=False)
-    odd.lm_head.weight = type("Quantised", (nn.Parameter,), {})(odd.lm_head.weight.detach())
-    assert not has_whole_plain_head(trainer(odd))
-    apart = qwen()
-    apart.model.norm = apart.model.norm.to("meta")
-    assert not has_whole_plain_head(trainer(apart))
-
-
-def test_models_that_see_more_than_text_do_not_fit() -> None:
-    model = qwen()
-    model.config.get_text_config = lambda *_, **__: Qwen3Config(**SMALL)
-    assert not has_whole_plain_head(trainer(model))
-
-
-@pytest.mark.parametrize(("asked", "device", "wanted"), [
-    (None, "cpu", True), (None, "cuda", False), (True, "cuda", True), (False, "cpu", False),
-])  # fmt: skip
-def test_the_switch(asked: bool | None, device: str, wanted: bool) -> None:
-    assert wants_head(trainer(qwen(), fused_objective=asked, device=device)) is wanted
 
 
 def test_hidden_states_are_those_before_each_token_and_the_model_is_itself_again() -> None:
@@ -141,5 +146,5 @@ def test_the_benchmark_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     line = "--vocabulary 40 --hidden 16 --rows 8 --length 4 --rounds 1"
     script.main(line.split())
     script.main([*line.split(), "--memory"])
-    said = capsys.readouterr().out
-    assert "TRL's pass / in the head" in said and said.count(" MB") == 2
+    printed = capsys.readouterr().out
+    assert "TRL's pass / in the head" in printed and printed.count(" MB") == 2

@@ -14,9 +14,7 @@ from .settings import require
 
 @dataclass
 class TokenPOConfig(GRPOConfig):
-    """TRL's settings, and which method trains.
-
-    What becomes of TRL's own is the table of `settings`.
+    """TRL's settings and the method; `settings` has what becomes of TRL's own.
 
     Raises:
         Unsupported: a setting that the table refuses or does not know was changed, two contradict each other, or TRL

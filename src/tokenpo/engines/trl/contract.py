@@ -1,4 +1,4 @@
-"""The private surface of TRL that this adapter rests on; where it has moved, one sentence names what and the remedy."""
+"""The private surface of TRL that this adapter rests on; where it has moved, one sentence says what and the remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLED = {
         "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
     ),
 }  # fmt: skip
-# What a trainer that was built has.
+# Attributes of a trainer that was built.
 READ = (
     "_step", "_buffered_inputs", "_metrics", "_logs", "_tokenizer", "reward_weights", "reward_func_names",
     "num_generations", "num_generations_eval", "max_completion_length", "temperature", "eos_token_ids", "accelerator",
@@ -34,7 +34,7 @@ READ = (
 
 
 def check_import() -> None:
-    """Raises Unsupported where TRL is missing, broken, or not the one that this adapter was written for."""
+    """Raises Unsupported where TRL is missing, broken, or another version than this adapter was written for."""
     try:
         from trl import GRPOTrainer  # pyright: ignore
     except ImportError as error:
@@ -58,7 +58,7 @@ def check_class(trainer: Any) -> None:
 
 
 def check_instance(trainer: Any) -> None:
-    """Raises Unsupported where a trainer that was built lacks what this adapter reads."""
+    """Raises Unsupported where a trainer that was built lacks an attribute."""
     if missing := [name for name in READ if not hasattr(trainer, name)]:
         raise moved(f"GRPOTrainer has no {', '.join(missing)}")
 
@@ -66,14 +66,14 @@ def check_instance(trainer: Any) -> None:
 def launched_alone(processes: int) -> bool:
     """Whether accelerate's launcher was asked for several processes and started one, as it does without a GPU.
 
-    It then names a port to meet at that nobody else comes to.
+    It then sets a port to meet at, where no other process comes.
     """
     launched = "ACCELERATE_USE_CPU" in os.environ and "MASTER_PORT" in os.environ
     return launched and processes == 1 and "WORLD_SIZE" not in os.environ
 
 
 def moved(what: str) -> Unsupported:
-    """The error that names TRL's version, what is different in it, and the remedy."""
+    """The error for a part of TRL that is not as expected: its version, the difference, the remedy."""
     try:
         installed = version("trl")
     except PackageNotFoundError:
@@ -86,7 +86,7 @@ def moved(what: str) -> Unsupported:
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """While it lasts, an attribute of TRL's or of a model's is another; afterwards the owner is as it was."""
+    """Sets an attribute of an object and restores it at the end; one that came from the class is deleted again."""
     own = name in vars(owner)
     before = getattr(owner, name, None)
     setattr(owner, name, value)

@@ -1,7 +1,7 @@
-"""How TRL cuts a rollout batch into micro-batches and optimiser steps.
+"""How TRL cuts a rollout batch into micro-batches and optimiser steps. Imports no TRL.
 
 A rollout batch is split into `steps_per_generation` chunks, and a micro-batch is one chunk: all of them in turn,
-`num_iterations` times over. An optimiser step takes `gradient_accumulation_steps` micro-batches. Imports no TRL.
+`num_iterations` times over. An optimiser step takes `gradient_accumulation_steps` micro-batches.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from ...core.objective import Objective
 
 @dataclass(frozen=True)
 class Cycle:
-    """
+    """One rollout batch on every rank.
+
     Args:
         accumulate: micro-batches of an optimiser step.
-        chunks: parts of the rollout batch, on every rank.
-        iterations: how often each part is taken.
+        chunks: of the rollout batch.
+        iterations: how often each chunk is taken.
         passes: optimiser passes of the objective.
-        rows: of a micro-batch, on each rank.
+        rows: of a micro-batch.
 
     Raises:
         Unsupported: an optimiser step would see two rollout batches, or two passes.
@@ -42,13 +43,8 @@ class Cycle:
                 f"{objective.name} takes {passes} optimiser passes over a rollout batch, which TRL's num_iterations = "
                 f"{args.num_iterations} cannot hold: set num_iterations={passes}"
             )
-        cycle = Cycle(
-            accumulate=args.gradient_accumulation_steps,
-            chunks=args.steps_per_generation,
-            iterations=args.num_iterations,
-            passes=passes,
-            rows=args.per_device_train_batch_size,
-        )
+        steps, chunks = args.gradient_accumulation_steps, args.steps_per_generation
+        cycle = Cycle(steps, chunks, args.num_iterations, passes, args.per_device_train_batch_size)
         if args.minibatch_by == "groups":
             cycle.require_whole_groups(args.num_generations)
         return cycle

@@ -1,4 +1,4 @@
-"""What a trainer of TRL's own drew, as recorded rollouts for `tokenpo explain` (docs/rollouts.md)."""
+"""Responses drawn by TRL's own trainer as recorded rollouts for `tokenpo explain` (docs/rollouts.md)."""
 
 from __future__ import annotations
 

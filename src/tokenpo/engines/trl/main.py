@@ -1,8 +1,6 @@
-"""One recipe trained by TRL: the program that `tokenpo train --engine trl` and `tokenpo launch` start.
+"""One recipe trained by TRL: the program that `tokenpo train --engine trl` and `tokenpo launch` start in each process.
 
-    accelerate launch -m tokenpo.engines.trl.main RECIPE [--method NAME] [--set KEY=VALUE] [--out DIR] [--resume]
-
-Every process of a run is one of these.
+accelerate launch -m tokenpo.engines.trl.main RECIPE [--method NAME] [--set KEY=VALUE] [--out DIR] [--resume]
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from datasets import Dataset  # pyright: ignore[reportMissingImports]
 
 from ...base.errors import TokenPOError
 from ...core.objective import Objective
-from ...models import load, save
+from ...models import load, locate, save
 from ...models.chat import chat_ids
 from ...models.tokens import token_ids
 from ...recipe.config import Config, load_config
@@ -32,9 +30,9 @@ from ...runs.evaluation import evaluate
 from ...runs.trackers import require_trackers
 from ...tasks import make_task, refuse_tool
 from . import TokenPOConfig, TokenPOTrainer
-from .recipe import TaskRewards, accepted, model_path, peft_config, schedule, settings
+from .recipe import TaskRewards, accepted, peft_config, schedule, settings
 
-# Prompts whose length tells how long prompts are.
+# Prompts that are measured for the length of the longest.
 _MEASURED = 256
 
 
@@ -59,36 +57,39 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
     os.environ.setdefault("WANDB_PROJECT", config.output.project or "tokenpo")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    model = str(locate(config.model.path))
     with closing(make_task(config.task.name, config.task.options, config.problem_seed)) as task:
         refuse_tool(task, "TRL")
         rewards = TaskRewards(task)
-        rows = rewards.rows(config.train.steps * config.rollout.prompts)
-        trainer = _trainer(config, objective, directory, rewards, rows)
+        trainer = _trainer(config, objective, directory, model, rewards)
         records = trainer.bookkeeping
         records.described = config.model_dump(mode="json")
-        if config.evaluate.problems:
-            if not resume:
-                records.before = _in_first_process(trainer, lambda: _evaluated(config, task, model_path(config)))
-            records.at_end = lambda: _finished(trainer, config, task, directory)
-        else:
-            records.at_end = lambda: _saved(trainer, config, directory)
+        if config.evaluate.problems and not resume:
+            records.before = _in_first_process(trainer, lambda: _evaluated(config, task, model))
+
+        def finish() -> dict[str, float]:
+            _save(trainer, config, directory, model)
+            if not config.evaluate.problems:
+                return {}
+            return _in_first_process(trainer, lambda: _evaluated(config, task, str(directory / "model")))
+
+        records.at_end = finish
         trainer.train(resume_from_checkpoint=resume or None)
     return trainer
 
 
-def _trainer(
-    config: Config, objective: Objective, directory: Path, rewards: TaskRewards, rows: list[dict[str, Any]]
-) -> TokenPOTrainer:
+def _trainer(config: Config, objective: Objective, directory: Path, model: str, rewards: TaskRewards) -> TokenPOTrainer:
     from accelerate import PartialState  # pyright: ignore[reportMissingImports]
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(model_path(config), padding_side="left")
-    texts = [row["prompt"] for row in rows[:_MEASURED]]
-    longest = max(len(_ids(tokenizer, text)) for text in texts)
+    rows = rewards.rows(config.train.steps * config.rollout.prompts)
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
+    prompts = [row["prompt"] for row in rows[:_MEASURED]]
+    longest = max(len(token_ids(tokenizer, x) if isinstance(x, str) else chat_ids(tokenizer, x)) for x in prompts)
     processes = PartialState(cpu=config.model.device == "cpu").num_processes
     cycle = schedule(config, objective, processes, longest)
     return TokenPOTrainer(
-        model=model_path(config),
+        model=model,
         reward_funcs=[rewards.reward, rewards.accuracy],
         args=TokenPOConfig(**settings(config, cycle, directory), reward_weights=[1.0, 0.0]),
         train_dataset=Dataset.from_list(rows),
@@ -98,41 +99,30 @@ def _trainer(
     )
 
 
-def _ids(tokenizer: Any, prompt: Any) -> Sequence[int]:
-    if isinstance(prompt, str):
-        return token_ids(tokenizer, prompt)
-    return chat_ids(tokenizer, prompt)
-
-
-def _finished(trainer: Any, config: Config, task: Any, directory: Path) -> dict[str, float]:
-    _saved(trainer, config, directory)
-    return _in_first_process(trainer, lambda: _evaluated(config, task, str(directory / "model")))
-
-
-def _saved(trainer: Any, config: Config, directory: Path) -> dict[str, float]:
+def _save(trainer: Any, config: Config, directory: Path, model: str) -> None:
     """A whole model in DIR/model; a LoRA adapter also by itself, in DIR/adapter.
 
     Every process takes part, as each may hold only a shard of the weights.
     """
-    if hasattr(trainer.accelerator.unwrap_model(trainer.model), "merge_and_unload"):
-        trainer.save_model(str(directory / "adapter"))
-        return _in_first_process(trainer, lambda: _merged(config, directory))
-    trainer.save_model(str(directory / "model"))
-    trainer.accelerator.wait_for_everyone()
-    return {}
+    if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "merge_and_unload"):
+        trainer.save_model(str(directory / "model"))
+        trainer.accelerator.wait_for_everyone()
+        return
+    trainer.save_model(str(directory / "adapter"))
+
+    def merge() -> dict[str, float]:
+        from peft import PeftModel
+
+        # From the files: weights that are sharded over processes cannot be merged where they are.
+        lm = load(model, dtype=config.model.dtype)
+        merged = PeftModel.from_pretrained(lm.model, str(directory / "adapter")).merge_and_unload()
+        save(dataclasses.replace(lm, model=merged), directory / "model")
+        return {}
+
+    _in_first_process(trainer, merge)
 
 
-def _merged(config: Config, directory: Path) -> dict[str, float]:
-    """Merges the adapter that was written: weights that are sharded over processes cannot be merged where they are."""
-    from peft import PeftModel
-
-    lm = load(model_path(config), dtype=config.model.dtype)
-    merged = PeftModel.from_pretrained(lm.model, str(directory / "adapter")).merge_and_unload()
-    save(dataclasses.replace(lm, model=merged), directory / "model")
-    return {}
-
-
-def _in_first_process(trainer: Any, work: Any) -> dict[str, float]:
+def _in_first_process(trainer: Any, work: Callable[[], dict[str, float]]) -> dict[str, float]:
     """Does the work in the first process while the others wait; its result, empty in the others."""
     metrics = {}
     if trainer.accelerator.is_main_process:
@@ -144,7 +134,7 @@ def _in_first_process(trainer: Any, work: Any) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _whole_models() -> Iterator[None]:
-    """Models loaded inside are whole: under DeepSpeed's ZeRO-3 all processes would have to load them."""
+    """Models loaded inside are whole, also under DeepSpeed's ZeRO-3, where all processes would have to load them."""
     from transformers.integrations import deepspeed
 
     reference = deepspeed._hf_deepspeed_config_weak_ref

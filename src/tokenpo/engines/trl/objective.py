@@ -1,4 +1,4 @@
-"""The objective that a trainer is asked for, and what TRL can honour of it. Imports neither TRL nor its settings."""
+"""The objective of a trainer, with what settings of TRL's add to it, where TRL can honour it. Imports no TRL."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REMEDIES = {
 
 
 def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, reported: bool = False) -> Objective:
-    """The objective, with what settings of TRL add to every method, where TRL has what it reads.
+    """The method with TRL's penalty, mask and correction.
 
     Args:
         requested: the trainer's `method=`.
@@ -55,11 +55,15 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
 
     Raises:
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
-        Unsupported: the method reads what TRL does not have, divides by a length that is not set, or adapts the
-            temperature where nothing can apply it.
+        Unsupported: TRL lacks an input of the method, or its settings contradict the method.
     """
     objective, reported = _resolved(args, requested), args.use_vllm or reported
-    objective = _corrected(args, _masked(args, _penalised(args, objective), reported=reported))
+    objective = _penalised(args, objective)
+    if args.off_policy_mask_threshold is not None:
+        mask = Drop(Strayed(args.off_policy_mask_threshold, sampler=reported))
+        objective = dataclasses.replace(objective, weights=(*objective.weights, mask))
+    if args.use_vllm and args.vllm_importance_sampling_correction:
+        objective = _corrected(args, objective)
     require_inputs(objective, reported=reported)
     _require_weights(args, objective)
     if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
@@ -80,23 +84,17 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
 
 
 def require_inputs(objective: Objective, *, reported: bool) -> None:
-    """Raises Unsupported where the objective reads what TRL does not have.
-
-    Args:
-        reported: the engine that samples reports log-probabilities.
-    """
+    """Raises Unsupported where TRL lacks an input; `reported` if the engine that samples reports log-probabilities."""
     negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, REMEDIES)
 
 
 def require_reference(objective: Objective, model: Any, peft_config: Any) -> None:
-    """TRL loads the reference from where the model came from; under LoRA it is the model without its adapter.
+    """Raises Unsupported where the objective reads a reference and the model came from no directory to load it from.
 
-    Raises:
-        Unsupported: the objective reads a reference, and the model came from nowhere.
+    Under LoRA the reference is the model without its adapter.
     """
-    if "ref_logprob" not in objective.needs or isinstance(model, str) or peft_config is not None:
-        return
-    if hasattr(model, "peft_config") or model.config._name_or_path:
+    lora = peft_config is not None or hasattr(model, "peft_config")
+    if "ref_logprob" not in objective.needs or isinstance(model, str) or lora or model.config._name_or_path:
         return
     raise Unsupported(
         f"{objective.name} needs ref_logprob, and TRL loads the reference from the directory of the model, which this "
@@ -105,9 +103,9 @@ def require_reference(objective: Objective, model: Any, peft_config: Any) -> Non
 
 
 def with_reference(args: Any, objective: Objective) -> Any:
-    """The settings with which TRL loads a reference model exactly where the objective reads one.
+    """The settings, with a `beta` at which TRL loads a reference model exactly where the objective reads one.
 
-    TRL's switch for it is `beta`; its own loss, the only other reader of that number, is never called.
+    Its only other reader is TRL's own loss, which is never called.
     """
     if ("ref_logprob" in objective.needs) == (args.beta != 0.0):
         return args
@@ -137,7 +135,7 @@ def _resolved(args: Any, requested: str | Objective | None) -> Objective:
 
 
 def _penalised(args: Any, objective: Objective) -> Objective:
-    """With TRL's penalty on leaving the reference, which it multiplies by the ratio of its loss unless told not to."""
+    """With TRL's penalty on leaving the reference, by default times the ratio of its loss."""
     if args.beta == 0.0:
         return objective
     if own := [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]:
@@ -154,21 +152,9 @@ def _penalised(args: Any, objective: Objective) -> Objective:
     return dataclasses.replace(objective, penalties=(*objective.penalties, penalty))
 
 
-def _masked(args: Any, objective: Objective, *, reported: bool) -> Objective:
-    """With TRL's off-policy sequence mask, by the sampler's log-probabilities where they are reported."""
-    if args.off_policy_mask_threshold is None:
-        return objective
-    mask = Drop(Strayed(args.off_policy_mask_threshold, sampler=reported))
-    return dataclasses.replace(objective, weights=(*objective.weights, mask))
-
-
 def _corrected(args: Any, objective: Objective) -> Objective:
-    """With TRL's correction for vLLM's log-probabilities, which it switches on by default.
-
-    Not where the objective corrects for the policy that sampled itself: twice would be once too often.
-    """
-    if not (args.use_vllm and args.vllm_importance_sampling_correction):
-        return objective
+    """With TRL's correction for vLLM's log-probabilities, where the objective does not itself correct for the policy
+    that sampled."""
     if own := objective.corrects_rollout:
         for name in (f"vllm_importance_sampling_{end}" for end in ("mode", "clip_max", "clip_min")):
             value, usual = getattr(args, name), type(args).__dataclass_fields__[name].default

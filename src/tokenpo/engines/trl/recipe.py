@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import Unsupported
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
-from ...models import locate
 from ...recipe.config import Config
 from ...recipe.objective import build_objective
-from ...tasks import Problem, Task
+from ...tasks import Problem, Score, Task
 from .cycle import Cycle
 from .objective import ALWAYS, ENGINE, REMEDIES
 
@@ -103,22 +103,20 @@ def accepted(config: Config) -> Objective:
     Raises:
         Unsupported: naming the setting, or what the method reads, and what to write instead.
     """
-    rollout, train = config.rollout, config.train
-    refusals = (
+    device = config.model.device
+    for refused, sentence in (
         (
-            rollout.correction is not None,
+            config.rollout.correction is not None,
             "rollout.correction: without vLLM the sampler is the trainer's own model; --set rollout.correction=none",
         ),
-        (train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
+        (config.train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
         (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),
         (
-            config.model.device not in ("auto", "cpu", "cuda"),
-            f"model.device = {config.model.device!r}: accelerate chooses the device of each process; "
-            "--set model.device=auto",
+            device not in ("auto", "cpu", "cuda"),
+            f"model.device = {device!r}: accelerate chooses the device of each process; --set model.device=auto",
         ),
-        (rollout.group_size < 2, "rollout.group_size = 1: TRL wants groups of two at least"),
-    )
-    for refused, sentence in refusals:
+        (config.rollout.group_size < 2, "rollout.group_size = 1: TRL wants groups of two at least"),
+    ):
         if refused:
             raise Unsupported(f"the TRL engine does not have {sentence}, or leave out --engine trl")
     objective = build_objective(config)
@@ -142,40 +140,31 @@ def peft_config(config: Config) -> Any:
     )
 
 
-def model_path(config: Config) -> str:
-    return str(locate(config.model.path))
-
-
 class TaskRewards:
-    """A task as two reward functions of TRL's: its reward, which trains, and `accuracy`, which is only logged.
-
-    The data set holds the place of each problem, and problems are a function of their place.
-    """
+    """A task as two reward functions of TRL's: its reward, which trains, and `accuracy`, which is only logged."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._problems: dict[int, Problem] = {}
-        self._last: tuple[Any, list[Any]] = (None, [])
+        self._problems: Sequence[Problem] = ()
+        self._last: tuple[Any, Sequence[Score]] = (None, ())
 
     def rows(self, count: int) -> list[dict[str, Any]]:
-        """The first `count` problems of the training split, in their order."""
-        for place, problem in enumerate(self._task.problems("train", 0, count)):
-            self._problems[place] = problem
-        return [{"prompt": problem.prompt, "place": place} for place, problem in self._problems.items()]
+        """A data set of the first `count` problems of the training split, in their order."""
+        self._problems = [*self._task.problems("train", 0, count)]
+        return [{"prompt": problem.prompt, "place": place} for place, problem in enumerate(self._problems)]
 
-    def reward(
-        self, completions: list[Any], completion_ids: list[Any], place: list[int], **columns: Any
-    ) -> list[float]:
-        self._last = (completion_ids, self._scores(completions, completion_ids, place))
-        return [score.reward for score in self._last[1]]
+    def reward(self, **columns: Any) -> list[float]:
+        return [score.reward for score in self._scores(**columns)]
 
-    def accuracy(
+    def accuracy(self, **columns: Any) -> list[float]:
+        return [float(score.correct) for score in self._scores(**columns)]
+
+    def _scores(
         self, completions: list[Any], completion_ids: list[Any], place: list[int], **columns: Any
-    ) -> list[float]:
+    ) -> Sequence[Score]:
+        """Of the responses that TRL hands to both functions, one after the other."""
         if self._last[0] is not completion_ids:
-            self.reward(completions, completion_ids, place)
-        return [float(score.correct) for score in self._last[1]]
-
-    def _scores(self, completions: list[Any], completion_ids: list[Any], place: list[int]) -> list[Any]:
-        texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
-        return self._task.score([self._problems[i] for i in place], texts, completion_ids)
+            texts = [x if isinstance(x, str) else x[-1]["content"] for x in completions]
+            scores = self._task.score([self._problems[i] for i in place], texts, completion_ids)
+            self._last = completion_ids, scores
+        return self._last[1]

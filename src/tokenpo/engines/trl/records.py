@@ -1,15 +1,14 @@
-"""What goes with a trainer's steps: the run directory OUTPUT_DIR/tokenpo, which `tokenpo report` reads, and the
-learner's state in TRL's checkpoints."""
+"""Beside a trainer's steps: the run directory OUTPUT_DIR/tokenpo, which `tokenpo report` reads, and the learner's state
+in TRL's checkpoints."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate.utils import gather_object  # pyright: ignore[reportMissingImports]
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -27,19 +26,18 @@ from ...runs.rollouts import Response, drop_after, responses, step_file, write_l
 from .rollout_batch import RolloutBatch, plain
 from .updates import policy_now
 
-FILES = ("metrics.jsonl", "trace.jsonl")
 PACKAGES = ("trl", "accelerate", "datasets")
 
 
 class TokenPOCallback(TrainerCallback, ExportableState):
     """Closes every rollout batch with a line of metrics; its state goes into `trainer_state.json` of a checkpoint.
 
-    A checkpoint is taken between two rollout batches or not at all: within one, what is left of it would be lost.
+    A checkpoint is taken between two rollout batches or not at all: the rest of one would be lost.
 
     Attributes:
         described: settings for config.json beside those of TRL.
-        before: metrics of the line for step 0; none writes no such line.
-        at_end: called on every rank after the last update; what it returns joins the last line.
+        before: metrics of the line for step 0; empty writes no such line.
+        at_end: called once on every rank, after the last update; its metrics join the last line.
     """
 
     def __init__(self, trainer: Any, directory: Path) -> None:
@@ -47,10 +45,9 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         self.described: Mapping[str, Any] = {}
         self.before: Mapping[str, float] = {}
         self.at_end: Callable[[], Mapping[str, float]] = dict
-        self._at_end = self.at_end
-        self._recorder: Recorder | None = None
+        self._records: Records | None = None  # of the first process, while it trains
         self._batches = 0
-        self._rate = float("nan")
+        self._rate = math.nan
         self._started = time.perf_counter()
         self._drawing = 0.0
 
@@ -62,32 +59,36 @@ class TokenPOCallback(TrainerCallback, ExportableState):
     def begin(self, seconds: float) -> None:
         """A rollout batch was drawn and scored in that time."""
         self._started, self._drawing = time.perf_counter(), seconds
-        if self._recorder is not None:
-            self._recorder.flush()
+        if self._records is not None:
+            self._records.flush()
 
     def state(self) -> dict[str, Any]:
         """Called where a checkpoint is written."""
-        trainer, sizes = self._trainer, {} if self._recorder is None else self._recorder.sizes()
+        trainer, sizes = self._trainer, {} if self._records is None else self._records.sizes()
         mine = {"batches": self._batches, "sizes": sizes, "cursor": trainer.refill.cursor}
         return {"args": {}, "attributes": {**trainer.learner.state_dict(), **mine}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        trainer, updates = self._trainer, self._trainer.cycle.updates
-        self._at_end = self.at_end
+        trainer, updates, name = self._trainer, self._trainer.cycle.updates, type(self).__name__
         _require_boundaries(args, state, updates)
-        saved = state.stateful_callbacks.get(type(self).__name__)
-        self._batches, sizes = 0, {}
-        trainer.learner, trainer.refill.cursor = trainer.fresh_learner(), 0
+        trainer.learner = trainer.fresh_learner()
+        saved = {"batches": 0, "cursor": 0, "sizes": {}}
         if state.global_step:
-            sizes = self._restore(state, saved)
-        state.stateful_callbacks[type(self).__name__] = self.state()
+            if name not in state.stateful_callbacks:
+                raise TokenPOError(
+                    f"the checkpoint of step {state.global_step} was not written by a TokenPOTrainer: begin anew from "
+                    "its weights, with model= its directory and no resume_from_checkpoint"
+                )
+            saved = state.stateful_callbacks[name]["attributes"]
+            trainer.learner.load_state_dict(saved)
+        self._batches, trainer.refill.cursor = saved["batches"], saved["cursor"]
+        state.stateful_callbacks[name] = self.state()
         if trainer.accelerator.is_main_process:
             config = {**_described(trainer, state.max_steps // updates), **self.described}
-            objective = str(trainer.policy_objective)
-            self._recorder = Recorder.begin(self._directory, sizes, config, objective)
+            self._records = Records(self._directory, saved["sizes"], config, str(trainer.policy_objective))
             drop_after(self._directory, self._batches)
-            if self.before and not sizes:
-                self._recorder.add({"step": 0, **self.before}, [])
+            if self.before and not saved["sizes"]:
+                self._records.add({"step": 0, **self.before})
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._trainer.current.settle()
@@ -104,112 +105,87 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             self._close(state)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        if self._recorder is not None and logs and "grad_norm" in logs:
-            self._recorder.amend(grad_norm=float(logs["grad_norm"]))
+        if self._records is not None and logs and "grad_norm" in logs:
+            self._records.amend(grad_norm=float(logs["grad_norm"]))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        last_metrics = self._ended()
-        if self._recorder is not None:
-            self._recorder.amend(**last_metrics)
-            self._recorder.close()
-            self._recorder = None
+        last_metrics = self._finish()
+        if self._records is not None:
+            self._records.amend(**last_metrics)
+            self._records.close()
+            self._records = None
 
     def _close(self, state: Any) -> None:
-        """The end of a rollout batch, on every rank; the first writes it down."""
+        """The end of a rollout batch, on every rank; the first writes its records."""
         seconds = round(time.perf_counter() - self._started, 4)
         trainer, current = self._trainer, self._trainer.current
+        batch, step, every = current.batch, current.step, trainer.args.rollouts_every
         self._batches += 1
-        self._record_rollouts(current.batch, current.step)
-        # Before TRL saves its last checkpoint, which knows how long the records are.
-        last = self._ended() if state.global_step >= state.max_steps else {}
-        if self._recorder is None:
+        if every and self._batches % every == 0 and step is not None:
+            whole = recorded(trainer, batch, step, self._batches)
+            if self._records is not None:
+                write_lines(step_file(self._directory, self._batches), whole)
+        # Before TRL saves its last checkpoint, which holds the sizes of the records.
+        last = self._finish() if state.global_step >= state.max_steps else {}
+        if self._records is None:
             return
-        statistics = Statistics() if current.step is None else current.step.statistics
-        summary = statistics.summary()
-        del summary["grad_norm"]  # TRL's own log has it
-        line = {"step": self._batches, "update": state.global_step}
-        line |= batch_metrics(trainer, current.batch, current.step)
-        line |= summary
+        line = {"step": self._batches, "update": state.global_step, **batch_metrics(trainer, batch, step)}
+        line |= (Statistics() if step is None else step.statistics).summary()
+        del line["grad_norm"]  # TRL's own log has it
         line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds, **last}
-        self._recorder.add(line, traces(trainer, self._batches, current.batch, current.tracer.found))
+        self._records.add(line)
+        for trace in traces(trainer, self._batches, batch, current.tracer.found):
+            self._records.trace.write(trace)
 
-    def _record_rollouts(self, batch: RolloutBatch, step: Step | None) -> None:
-        """The whole batch, where it is due, on every rank; the first writes it down."""
-        every = self._trainer.args.rollouts_every
-        if every == 0 or self._batches % every or step is None:
-            return
-        found = recorded(self._trainer, batch, step, self._batches)
-        if self._recorder is not None:
-            write_lines(step_file(self._directory, self._batches), found)
-
-    def _ended(self) -> Mapping[str, float]:
-        """What `at_end` says, once a training."""
-        work, self._at_end = self._at_end, dict
+    def _finish(self) -> Mapping[str, float]:
+        work, self.at_end = self.at_end, dict
         return work()
 
-    def _restore(self, state: Any, saved: Any) -> dict[str, int]:
-        trainer = self._trainer
-        if saved is None:
-            raise TokenPOError(
-                f"the checkpoint of step {state.global_step} was not written by a TokenPOTrainer: begin anew from its "
-                "weights, with model= its directory and no resume_from_checkpoint"
-            )
-        attributes = saved["attributes"]
-        trainer.learner.load_state_dict(attributes)
-        self._batches, trainer.refill.cursor = attributes["batches"], attributes["cursor"]
-        return attributes["sizes"]
 
+class Records:
+    """One line of metrics for each rollout batch, and traces of single tokens.
 
-class Recorder:
-    """Appends one line of metrics for each rollout batch, and traces of single tokens.
+    A line stays open until the next one, so that TRL's log of its last update can add to it. Another run's directory is
+    moved aside, never written over.
 
-    A line stays open until the next thing happens, so that TRL's log of its last update can still add to it.
+    Args:
+        sizes: of the files at the checkpoint that the run goes on from; empty begins a new run.
+        config: for config.json.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._pending: dict[str, Any] | None = None
-        self._lines = [Lines(directory / name) for name in FILES]
-
-    @staticmethod
-    def begin(directory: Path, sizes: Mapping[str, int], config: Mapping[str, Any], objective: str) -> Recorder:
-        """A new run, or one that goes on where a checkpoint knew the sizes of its files.
-
-        Another run's directory is moved aside, never written over.
-        """
-        if not sizes and directory.exists():
+    def __init__(self, directory: Path, sizes: Mapping[str, int], config: Mapping[str, Any], objective: str) -> None:
+        if directory.exists() and not sizes:
             directory.rename(aside(directory))
-        going_on = bool(sizes) and directory.exists()
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, size in sizes.items() if going_on else ():
+        for name, size in sizes.items() if directory.exists() else ():
             cut(directory / name, size)
+        directory.mkdir(parents=True, exist_ok=True)
         describe_foreign(directory, config, objective, PACKAGES)
-        return Recorder(directory)
+        self._open_line: dict[str, Any] = {}
+        self._metrics = Lines(directory / "metrics.jsonl")
+        self.trace = Lines(directory / "trace.jsonl")
 
-    def add(self, metrics: Mapping[str, Any], traces: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, metrics: Mapping[str, Any]) -> None:
         self.flush()
-        self._pending = dict(metrics)
-        for record in traces:
-            self._lines[1].write(record)
+        self._open_line = dict(metrics)
 
     def amend(self, **values: float) -> None:
-        """Adds to the line of the last rollout batch, while it is open."""
-        if self._pending is not None:
-            self._pending |= values
+        """Adds to the last line, while it is open."""
+        if self._open_line:
+            self._open_line |= values
 
     def flush(self) -> None:
-        if self._pending is not None:
-            self._lines[0].write(self._pending)
-            self._pending = None
+        if self._open_line:
+            self._metrics.write(self._open_line)
+            self._open_line = {}
 
     def sizes(self) -> dict[str, int]:
         self.flush()
-        return {lines.path.name: lines.sync() for lines in self._lines}
+        return {lines.path.name: lines.sync() for lines in (self._metrics, self.trace)}
 
     def close(self) -> None:
         self.flush()
-        for lines in self._lines:
-            lines.close()
+        self._metrics.close()
+        self.trace.close()
 
 
 def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[str, float]:
@@ -219,8 +195,8 @@ def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[
     reward = rows["reward"][~each.isnan().all(1)]
     length = rows["length"].float()
     metrics = {
-        "reward": float(reward.mean()) if len(reward) else torch.nan,
-        "reward_std": float(reward.double().std()) if len(reward) > 1 else torch.nan,
+        "reward": float(reward.mean()),
+        "reward_std": float(reward.double().std()) if len(reward) > 1 else math.nan,
         **{f"rewards/{name}": float(each[:, i].nanmean()) for i, name in enumerate(names)},
         "length": float(length.mean()),
         "length_min": float(length.min()),
@@ -231,35 +207,33 @@ def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[
     }
     if "accuracy" in names:
         metrics["accuracy"] = metrics["rewards/accuracy"]
-    if (every := batch.everything) is not None:
-        assert every.old_entropy is not None
-        metrics |= entropy_metrics(every.old_entropy[every.mask])
-        metrics["temperature_mean"] = float(rows["sampled_at"][every.mask].mean())
+    if (drawn := batch.everything) is not None:
+        metrics |= entropy_metrics(drawn.need("old_entropy")[drawn.mask])
+        metrics["temperature_mean"] = float(rows["sampled_at"][drawn.mask].mean())
     if step is None:
         return metrics | {"groups": 0, "zero_advantage_groups": 1.0}
-    trained = slice(0, batch.kept * batch.size)
-    return metrics | credit_metrics(step.rollouts.rows(trained), step.credit.rows(trained))
+    return metrics | credit_metrics(step.rollouts.rows(batch.trained), step.credit.rows(batch.trained))
 
 
 def recorded(trainer: Any, batch: RolloutBatch, step: Step, number: int) -> list[Response]:
-    """The whole batch that was trained on, as the objective was given it, and what the policy says of it now.
+    """The whole batch that was trained on, as the objective was given it, with the policy after it.
 
     All ranks call it, as each scores its own rows.
     """
-    kept, micro = slice(0, batch.kept * batch.size), trainer.args.per_device_train_batch_size
+    micro = trainer.args.per_device_train_batch_size
     policy = policy_now(trainer, trainer.model, [batch.output], [step.rollouts.rows(batch.mine)], micro)
     prompts = gather_object([in_words(plain(prompt)) for prompt in batch.prompts])
-    rollouts = step.rollouts.rows(kept)
-    found = responses(
+    rollouts = step.rollouts.rows(batch.trained)
+    made = responses(
         rollouts,
         [_pieces(trainer, rollouts, row) for row in range(len(rollouts))],
-        prompts=prompts[kept],
-        correct=verdicts(trainer, batch)[kept],
+        prompts=prompts[batch.trained],
+        correct=verdicts(trainer, batch)[batch.trained],
         step=number,
-        policy=policy.rows(kept),
+        policy=policy.rows(batch.trained),
         reward_names=trainer.reward_func_names,
     )
-    return [*found]
+    return [*made]
 
 
 def traces(trainer: Any, step: int, batch: RolloutBatch, terms_by_row: Mapping[int, Any]) -> list[dict]:
@@ -306,7 +280,7 @@ def _require_boundaries(args: Any, state: Any, updates: int) -> None:
             f"the checkpoint of step {state.global_step} lies within a rollout batch of {updates} updates, the rest of "
             f"which is lost: resume from one at a multiple of {updates}"
         )
-    # At the end TRL takes a checkpoint too, and what is left of a rollout batch would be in no record.
+    # At the end TRL takes a checkpoint too, and the rest of a rollout batch would be in no record.
     saves = str(getattr(args.save_strategy, "value", args.save_strategy))
     for counts, name, steps, what in (
         (saves in ("steps", "best"), "save_steps", state.save_steps, "take TRL's checkpoints"),

@@ -1,7 +1,6 @@
-"""What becomes of every field of TRL's `GRPOConfig`, as one table: honoured, refused, or TRL's own.
+"""What becomes of every field of TRL's `GRPOConfig`, as one table: honoured, refused, or TRL's own. Imports no TRL.
 
-The settings, the refusals and docs/trl.md read it; neither TRL nor torch is needed for that. Tests hold the names to
-the `GRPOConfig` that is installed, and the numbers of what is honoured to TRL's own loss.
+Tests compare the names with the `GRPOConfig` that is installed, and the numbers of what is honoured with TRL's loss.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ class Setting:
 
     Args:
         fate: "refused" at any value but TRL's default; "honoured" in credit and loss, with TRL's numbers; or "TRL's
-            own", which acts before or after credit and loss in code that is left as it is.
+            own", which acts before or after credit and loss.
         names: of the fields.
-        sentence: what to do instead; what it becomes; or what the fields are about, and which values are refused.
+        sentence: the remedy; the meaning; or the subject of the fields, and which values are refused.
         why: a refused value cannot be honoured.
     """
 
@@ -195,11 +194,11 @@ KNOWN = frozenset(name for setting in SETTINGS for name in setting.names)
 
 @dataclass(frozen=True)
 class Translated:
-    """One choice of TRL's loss, and what to take here.
+    """One choice of TRL's loss, and the method for it.
 
     Args:
         theirs: settings of `GRPOConfig` that differ from TRL's defaults.
-        apart: where the two are not the same numbers, how they differ; empty where they are.
+        apart: how the two differ; empty where they are the same numbers.
     """
 
     theirs: Mapping[str, Any]
@@ -249,20 +248,20 @@ CORRECTIONS = {
     "sequence_truncate": (True, False),
     "sequence_mask": (True, True),
 }
-# Keys of generation_kwargs that TRL takes in the place of a setting -> that setting.
+# Keys of generation_kwargs that TRL takes in place of a setting -> that setting.
 OVERRIDING = {
     **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")},
     "max_new_tokens": "max_completion_length",
     "max_tokens": "max_completion_length",
 }
-# Those that could make every response of a group the same, and what leaves them different.
+# Keys that could make every response of a group the same -> the value that does not.
 SAMPLING = {"do_sample": True, "num_beams": 1}
-# Those that change no probability in vLLM.
+# Keys that change no probability in vLLM.
 _HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
 
 
 def remedy(setting: Setting, name: str, value: Any) -> str:
-    """What says the same as a refused field at this value, in a phrase."""
+    """What to write in place of a refused field at this value, in a phrase."""
     if (name, value) == ("scale_rewards", "none"):
         return "set method='dr_grpo', which divides by no deviation"
     if name != "loss_type":
@@ -317,7 +316,7 @@ def require(args: Any, defaults: Mapping[str, Any], own: Iterable[str]) -> None:
 
 
 def cut(args: Any) -> tuple[str, str] | None:
-    """The setting that keeps some tokens of the vocabulary only, and what to do about it."""
+    """The setting that excludes tokens of the vocabulary, and what to do about it."""
     for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
         if (value := getattr(args, name)) not in usual:
             return f"{name} = {value}", f"leave it at {usual[0]}"
@@ -325,10 +324,7 @@ def cut(args: Any) -> tuple[str, str] | None:
 
 
 def contradicted(args: Any) -> tuple[str, str] | None:
-    """The setting under which vLLM would sample from other logits than the trainer sees, and what to do about it.
-
-    The temperature of a token would then be another than the one that the trainer works out.
-    """
+    """The setting under which vLLM samples from other logits than the trainer sees, and what to do about it."""
     if found := cut(args):
         return found
     if args.vllm_structured_outputs_regex is not None:

@@ -1,8 +1,7 @@
-"""The temperature of a draw of TRL's: one for every token, or the method's own rule, by whatever samples.
+"""The temperature of a draw of TRL's: one for every token, or the method's rule, applied by the engine that samples.
 
-transformers -> a logits processor in front of the constant temperature applies the rule
-vLLM         -> the one that TRL makes gets our logits processor, a server must have been started with it; every request
-                carries the numbers of the objective's memory
+transformers: a logits processor in front of the constant temperature applies the rule. vLLM: our logits processor does,
+which TRL's engine is given and a server must have been started with; every request carries the objective's memory.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import functools
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,66 +30,70 @@ from .settings import contradicted
 
 logger = logging.getLogger(__name__)
 
-# Mean nats a token between log-probabilities at the two temperatures, below which nothing can be told apart.
-_TELLING = 1e-3
+# Log-probabilities at two temperatures that lie nearer, in mean nats a token, tell nothing.
+_DISCERNIBLE = 1e-3
 
 
 @dataclass(frozen=True)
-class Constant:
-    """TRL's own temperature for every token of a draw; what the others of this file refine.
+class Temperature:
+    """Of a draw at TRL's own, constant temperature.
 
     Args:
         trainer: TRL's.
         base: its temperature.
+        rule: temperature of a token from the entropy of its logits at the base temperature; None keeps the base.
     """
 
     trainer: Any
     base: float
+    rule: TemperatureRule | None = None
 
     def sampling(self) -> AbstractContextManager[None]:
         """While it lasts, TRL samples at this temperature."""
         return nullcontext()
 
     def of(self, entropy: Tensor) -> Tensor:
-        """[M, T] that sampled each token, from the entropy [M, T] (nats) of its logits at TRL's temperature."""
-        return torch.full_like(entropy, self.base)
+        """[M, T] that sampled each token, from the entropy [M, T] (nats) of its logits at the base temperature."""
+        return torch.full_like(entropy, self.base) if self.rule is None else self.rule(entropy, self.base)
 
-    def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
-        """Holds TRL's output and the facts [M, T] of the draw to this temperature.
+    def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
+        """Compares what vLLM reports of a run's first draw with what the trainer computes.
 
-        Here: what vLLM reports of a run's first draw must be what the trainer computes, as far as its precision goes.
-        Later draws are not looked at: the two drift apart slowly, and a run is not to end of that.
+        Later draws are not compared: the two drift apart slowly, and that should not end a run.
+
+        Args:
+            output: of TRL's drawing.
+            rows: `rollout_batch.local_rows` of it.
 
         Raises:
-            Unsupported: it is not, and no correction weighs for the difference; where one does, this is a warning.
+            Unsupported: they differ by more than their precision, and no correction weighs for it; else a warning.
         """
         trainer, args = self.trainer, self.trainer.args
-        if not args.use_vllm or trainer.current is not None or "rollout_logprob" not in facts:
+        if not args.use_vllm or trainer.current is not None or "rollout_logprob" not in rows:
             return
         # Truncated or changed probabilities are others, and meant to be.
         if args.repetition_penalty != 1.0 or contradicted(args) is not None:
             return
-        mask = facts["mask"]
-        tokens, apart = _totals(trainer, mask, (facts["rollout_logprob"] - facts["old_logprob"]).abs())
+        tokens, apart = _totals(trainer, rows["mask"], (rows["rollout_logprob"] - rows["old_logprob"]).abs())
         usual = FULL_TOLERANCE if _in_float32(trainer, args) else HALF_TOLERANCE
         tolerance = usual if args.ratio_tolerance is None else args.ratio_tolerance
         mean = apart / max(tokens, 1.0)
         if mean <= tolerance:
             return
         objective = trainer.policy_objective
-        found = (
+        difference = (
             f"{objective.name}: vLLM's log-probabilities are {mean:.2g} nats a token from those of TRL's trainer, "
             f"above {tolerance:g}, so that it does not sample the policy that is trained: let both compute in one "
             "precision (a server with --dtype float32 --logprobs-mode processed_logprobs for a trainer in float32, or "
             "bf16=True for one in bfloat16), or set a larger ratio_tolerance"
         )
         if "rollout_logprob" not in objective.needs:
-            raise Unsupported(f"{found}; vllm_importance_sampling_correction=True would weigh for it")
-        logger.warning(f"{found}; vllm_importance_sampling_correction weighs for it")
+            raise Unsupported(f"{difference}; vllm_importance_sampling_correction=True would weigh for it")
+        logger.warning(f"{difference}; vllm_importance_sampling_correction weighs for it")
 
 
 class RuleProcessor(LogitsProcessor):
-    """Scales the logits so that, divided by the base temperature afterwards, they are at the rule's temperature.
+    """Scales logits so that generation's division by the base temperature leaves them at the rule's temperature.
 
     Args:
         rule: temperature of the next token from the entropy of its logits at the base temperature.
@@ -109,29 +112,13 @@ class RuleProcessor(LogitsProcessor):
         return scores * (self.base / temperature.to(scores.dtype))[:, None]
 
 
-@dataclass(frozen=True)
-class Adaptive(Constant):
-    """A method's rule at the numbers that its memory holds.
+class Generated(Temperature):
+    """The rule applied by a logits processor in transformers' generation."""
 
-    Args:
-        rule: temperature from entropy and the base temperature.
-    """
-
-    rule: TemperatureRule
-
-    def of(self, entropy: Tensor) -> Tensor:
-        return self.rule(entropy, self.base)
-
-
-@dataclass(frozen=True)
-class Generated(Adaptive):
-    """The rule applied by a logits processor in transformers' generation.
-
-    Args:
-        processor: of this draw alone.
-    """
-
-    processor: RuleProcessor
+    @functools.cached_property
+    def processor(self) -> RuleProcessor:
+        assert self.rule is not None
+        return RuleProcessor(self.rule, self.base)
 
     def sampling(self) -> AbstractContextManager[None]:
         """TRL calls `generate` without a logits processor of its own."""
@@ -144,21 +131,21 @@ class Generated(Adaptive):
 
         return replaced(model, "generate", generate)
 
-    def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
+    def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
         """Raises Unsupported where generation did not call the processor."""
         if not self.processor.called:
             raise moved("transformers' generation was not asked with our logits processor")
 
 
 @dataclass(frozen=True)
-class Served(Adaptive):
-    """The rule applied by vLLM, whose every request carries the numbers.
+class Served(Temperature):
+    """The rule applied by vLLM.
 
     Args:
-        numbers: for a request.
+        numbers: of the rule and its memory, for every request.
     """
 
-    numbers: Mapping[str, float]
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     def sampling(self) -> AbstractContextManager[None]:
         generation = self.trainer.vllm_generation
@@ -167,21 +154,21 @@ class Served(Adaptive):
         return replaced(generation, "generation_kwargs", {**before, key: {**(before.get(key) or {}), **self.numbers}})
 
     @torch.no_grad()
-    def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
+    def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
         """What vLLM reports must be nearer to the adapted temperature than to the base one, over all ranks.
 
         Raises:
-            Unsupported: it is not: whatever sampled did not apply the numbers.
+            Unsupported: it is not: vLLM did not apply the numbers.
         """
-        if "rollout_logprob" not in facts:
+        if "rollout_logprob" not in rows:
             raise moved("GRPOTrainer keeps no log-probabilities of vLLM's")
-        trainer, heat = self.trainer, self.of(facts["old_entropy"])
-        rows = trainer.args.per_device_train_batch_size
-        adapted = trainer.forward_passes.policy(trainer.model, output, rows, heat).logprob.float()
-        base, reported = facts["old_logprob"], facts["rollout_logprob"]
+        trainer, heat = self.trainer, self.of(rows["old_entropy"])
+        size = trainer.args.per_device_train_batch_size
+        adapted = trainer.forward_passes.policy(trainer.model, output, size, heat).logprob.float()
+        base, reported = rows["old_logprob"], rows["rollout_logprob"]
         apart = ((adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs())
-        tokens, shift, to_adapted, to_base = _totals(trainer, facts["mask"], *apart)
-        if shift > _TELLING * tokens and to_adapted >= to_base:
+        tokens, shift, to_adapted, to_base = _totals(trainer, rows["mask"], *apart)
+        if shift > _DISCERNIBLE * tokens and to_adapted >= to_base:
             raise Unsupported(
                 f"{trainer.policy_objective.name}: the log-probabilities that vLLM reports are "
                 f"{to_adapted / tokens:.2g} nats a token from those at the adapted temperature and "
@@ -196,25 +183,23 @@ def _totals(trainer: Any, mask: Tensor, *values: Tensor) -> list[float]:
     return trainer.accelerator.gather(local[None]).sum(0).tolist()
 
 
-def of_draw(trainer: Any) -> Constant:
-    """The method's rule where it has one and the trainer trains; evaluations are drawn at the constant."""
+def of_draw(trainer: Any) -> Temperature:
+    """The method's rule where it has one and the trainer trains; evaluations are drawn at the base temperature."""
     base, objective, state = float(trainer.temperature), trainer.policy_objective, trainer.learner.memory
     adaptive = objective.temperature
     # vLLM draws the first rollout batch at one temperature: there are no numbers to send it yet.
     if adaptive is None or not trainer.model.training or (trainer.use_vllm and not state[adaptive]):
-        return Constant(trainer, base)
+        return Temperature(trainer, base)
     rule = functools.partial(adaptive, numbers=state[adaptive])
     if trainer.use_vllm:
         return Served(trainer, base, rule, extra_args(objective, state))
-    return Generated(trainer, base, rule, RuleProcessor(rule, base))
+    return Generated(trainer, base, rule)
 
 
 @contextmanager
 def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterator[None]:
-    """While it lasts, a vLLM that TRL makes in this process gets the arguments that TRL leaves out.
-
-    These are our logits processor, where the temperature is adaptive; and float32, where the trainer computes in it and
-    vLLM would take half of the bits.
+    """While it lasts, a vLLM that TRL makes in this process also gets our logits processor, where the temperature is
+    adaptive, and float32, where the trainer computes in it and vLLM would take a half-precision type.
 
     Raises:
         Unsupported: TRL made its vLLM in another way.
@@ -222,7 +207,7 @@ def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterat
     from trl.generation import vllm_generation as home  # pyright: ignore
 
     original = getattr(home, "LLM", None)
-    # Without vLLM the name is absent, and TRL says itself what to install.
+    # Without vLLM the name is absent, and TRL's own error names what to install.
     if not args.use_vllm or args.vllm_mode != "colocate" or original is None:
         yield
         return
@@ -247,18 +232,17 @@ def _in_float32(trainer: Any, args: TokenPOConfig) -> bool:
 
 
 def require_server(trainer: Any, objective: Objective) -> None:
-    """Raises Unsupported, in every process, where the server was not started with our logits processor.
-
-    Such a server ignores the numbers of a request without a word.
-    """
+    """Raises Unsupported, in every process, where the server was started without our logits processor: it would ignore
+    the numbers of a request."""
     if objective.temperature is None or not trainer.use_vllm or trainer.vllm_mode != "server":
         return
-    processors: list[Any] = [None]
+    runs: list[Any] = [None]
     if trainer.accelerator.is_main_process:
-        processors[0] = trainer.vllm_generation.vllm_client.get_server_info().get("model_config", {})
-        processors[0] = [str(name) for name in processors[0].get("logits_processors") or ()]
-    broadcast_object_list(processors, from_process=0)
-    if not any(PROCESSOR.partition(":")[2] in name for name in processors[0]):
+        config = trainer.vllm_generation.vllm_client.get_server_info().get("model_config", {})
+        name = PROCESSOR.partition(":")[2]
+        runs = [any(name in str(processor) for processor in config.get("logits_processors") or ())]
+    broadcast_object_list(runs, from_process=0)
+    if not runs[0]:
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token, and the vLLM server of TRL's trainer at "
             f"{trainer.args.vllm_server_base_url or trainer.args.vllm_server_host} runs without tokenpo's logits "

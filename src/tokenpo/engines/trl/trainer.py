@@ -1,8 +1,7 @@
 """`TokenPOTrainer`: TRL's GRPO trainer with an objective of ours.
 
 Three methods are overridden: `_calculate_rewards` (TRL keeps the raw rewards to itself),
-`_generate_and_score_completions` (credit, the last moment with whole groups in order) and `_compute_loss`. Everything
-else is TRL's; what the objective carries through the run is the learner's.
+`_generate_and_score_completions` (credit, the last moment with whole groups in order) and `_compute_loss`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ from .forward import Forward
 from .loss import by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
-from .rollout_batch import Refill, RolloutBatch, carried, facts, over_ranks
+from .replenish import Refill, carried
+from .rollout_batch import RolloutBatch, local_rows, over_ranks
 from .temperature import of_draw, require_server, with_vllm
 from .updates import ROW, InFlightBatch, look
 
@@ -45,7 +45,7 @@ REMEDY = (
 
 
 class TokenPOTrainer(GRPOTrainer):
-    """TRL's `GRPOTrainer`, with its constructor, and `method`.
+    """TRL's `GRPOTrainer` with an objective of ours.
 
     Args:
         model, reward_funcs, args, ...: as TRL's; `args` is a `TokenPOConfig`.
@@ -53,7 +53,7 @@ class TokenPOTrainer(GRPOTrainer):
 
     Attributes:
         policy_objective: the objective that trains.
-        learner: what it carries through the run: memory, updates, statistics.
+        learner: its memory, updates and statistics.
         current: the rollout batch that is trained on; None before the first.
 
     Raises:
@@ -107,7 +107,7 @@ class TokenPOTrainer(GRPOTrainer):
         self._warn()
 
     def _warn(self) -> None:
-        """Of what is allowed but unlikely to be meant."""
+        """Warns of settings that are allowed but unlikely to be meant."""
         if contract.launched_alone(self.accelerator.num_processes):
             logger.warning(
                 "accelerate launch was asked for several processes and started one, as it does where it finds no GPU: "
@@ -119,7 +119,7 @@ class TokenPOTrainer(GRPOTrainer):
             logger.warning(note)
 
     def fresh_learner(self) -> Learner:
-        """Of a run that begins."""
+        """A learner for a run that begins."""
         tolerance = HALF_TOLERANCE if self.args.ratio_tolerance is None else self.args.ratio_tolerance
         ratio = RatioCheck("TRL", REMEDY, tolerance, "mean")
         length = self.max_completion_length
@@ -149,11 +149,7 @@ class TokenPOTrainer(GRPOTrainer):
         return batch.output | {ROW: torch.arange(batch.mine.start, batch.mine.stop, device=device)}
 
     def drawn(self, inputs: Any, size: int) -> RolloutBatch:
-        """TRL's own draw and rewards for these rows of this rank, and what is known of them over all ranks.
-
-        Args:
-            size: rows of a group.
-        """
+        """TRL's own draw and rewards for these inputs of this rank, over all ranks; `size` rows are a group."""
         temperature, self._rewarded = of_draw(self), None
         # Truncated responses keep their tokens until they have been compared with their group: see `_credited`.
         with temperature.sampling(), contract.replaced(self, "mask_truncated_completions", False):
@@ -163,7 +159,7 @@ class TokenPOTrainer(GRPOTrainer):
         if rewards is None or len(prompts) != count:
             raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
         unscored = rewards[rank * count : (rank + 1) * count].isnan().all(1)
-        local = facts(self, self.forward_passes, output, unscored)
+        local = local_rows(self, self.forward_passes, output, unscored)
         local["sampled_at"] = temperature.of(local["old_entropy"])
         temperature.check(output, local)
         if self.args.dynamic_sampling and self.model.training:
@@ -171,22 +167,22 @@ class TokenPOTrainer(GRPOTrainer):
         return RolloutBatch.of(output, prompts, over_ranks(self, local, rewards, prompts, size), size, rank)
 
     def _credited(self, batch: RolloutBatch, *, train: bool) -> Step | None:
-        """The learner's step; what samples of an evaluation say is not remembered, as it is no part of the training."""
-        step = None
+        """The learner's step; evaluations leave its memory alone."""
+        learner, rollouts, step = self.learner, batch.rollouts, None
         if train:
-            # An update without a response to learn from is TRL's, and not the learner's.
-            self.learner.updates = self.state.global_step
-        if batch.rollouts is not None and train:
-            # What a rollout_func of the user's samples with is not known.
-            known = batch.rollouts if self.rollout_func else self.learner.dated(batch.rollouts, self.cycle.updates)
-            step = self.learner.begin(known, batch.everything)
-        elif batch.rollouts is not None:
-            step = self.learner.look(batch.rollouts)
+            # TRL also counts an update without a response to learn from, which the learner never sees.
+            learner.updates = self.state.global_step
+        if rollouts is not None and train:
+            # The version that a rollout_func samples with is unknown.
+            known = rollouts if self.rollout_func else learner.dated(rollouts, self.cycle.updates)
+            step = learner.begin(known, batch.everything)
+        elif rollouts is not None:
+            step = learner.look(rollouts)
         elif train and batch.everything is not None:
-            self.learner.remember(batch.everything)
+            learner.remember(batch.everything)
         if step is None or not self.args.mask_truncated_completions:
             return step
-        # As in TRL: it counts in its group, and no token of it is learnt from.
+        # As in TRL, a truncated response counts in its group, and no token of it is learnt from.
         mask = step.rollouts.mask & ~batch.rows["truncated"][:, None]
         if not mask.any():
             return None
@@ -194,7 +190,6 @@ class TokenPOTrainer(GRPOTrainer):
         return step
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
-        # TRL trains on nothing before it has drawn.
         current = self.current if self.model.training else None
         update = self._evaluated(model, inputs) if current is None else current.update_of(model, inputs)
         score = by_policy if current is None or not self.forward_passes.in_head else in_head
@@ -204,7 +199,7 @@ class TokenPOTrainer(GRPOTrainer):
         if current is not None and update is not None and scored.batch is not None and scored.loss is not None:
             require_finite(update, inputs[ROW], scored)
             current.watch(inputs[ROW], scored.batch, scored.loss)
-        # Gradients are averaged over ranks, and losses of ranks add up.
+        # DDP averages gradients over ranks, and their losses add up.
         return scored.value * self.accelerator.num_processes
 
     def _evaluated(self, model: Any, inputs: Any) -> Update | None:
@@ -220,7 +215,7 @@ class TokenPOTrainer(GRPOTrainer):
         return update
 
     def _show_advantages(self, step: Step) -> None:
-        """TRL's table of completions shows the mean advantage of a response that trains, not that of TRL's own loss."""
+        """Puts the mean advantage of each response into TRL's table of completions, in place of that of TRL's loss."""
         mask, shown = step.rollouts.mask, self._logs["advantages"]
         mean = step.credit.advantage.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
         for _ in range(min(len(mean), len(shown))):

@@ -1,7 +1,7 @@
 """The learner's updates on one rollout batch of TRL's, micro-batch by micro-batch.
 
 TRL shuffles single rows before it splits them over ranks; with minibatches of groups whole groups stay together. Every
-rank knows the whole rollout batch; of the rows that it is handed it reads their places and nothing else.
+rank knows the whole rollout batch, so that of the rows TRL hands it only their places are read.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from ...core.seeds import keyed_generator
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...runs.tracer import Tracer
 from .contract import moved
-from .forward import Forward
-from .rollout_batch import RolloutBatch, largest, summed
+from .rollout_batch import RolloutBatch
 
-# The one thing that travels with TRL's rows: their places in the rollout batch.
+# The key of TRL's inputs that holds the places of rows in the rollout batch.
 ROW = "tokenpo_row"
 
 
@@ -31,7 +30,6 @@ class InFlightBatch:
 
     Args:
         trainer: TRL's.
-        batch: the rollout batch.
         step: the learner's; None where no response has a token that counts.
         tracer: of the rows that this rank is to trace.
 
@@ -50,7 +48,7 @@ class InFlightBatch:
         """The update that a micro-batch belongs to; None where there is nothing to learn from. All ranks call it.
 
         Raises:
-            Unsupported: TRL's buffer, or its place in it, is not what this adapter takes it for.
+            Unsupported: TRL's buffer, or its place in it, is not as this adapter expects.
         """
         cycle, trainer = self._cycle, self._trainer
         number, micro = cycle.place(trainer._step)
@@ -63,7 +61,7 @@ class InFlightBatch:
                 "part of its rollout batch than expected"
             )
         if micro == 0 and self.step is not None:
-            self.update = self._begun(self.step, number, model, buffer, chunks)
+            self.update = self._begin(self.step, number, model, buffer, chunks)
         return self.update
 
     def watch(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
@@ -82,40 +80,39 @@ class InFlightBatch:
         self._traced = None
 
     def check(self, lr: float) -> None:
-        """Before the optimiser moves the weights: the learner's check, of what all ranks saw."""
+        """Before the optimiser moves the weights: the learner's check, of the statistics of all ranks."""
         if self.update is None:
             return
-        accelerator = self._trainer.accelerator
-        seen = self.update.statistics.across(summed(accelerator), largest(accelerator), accelerator.device)
-        self.update.statistics = seen
+        accelerator, statistics = self._trainer.accelerator, self.update.statistics
+        self.update.statistics = statistics.across(
+            lambda x: accelerator.gather(x[None]).sum(0),
+            lambda x: accelerator.gather(x[None]).amax(0),
+            accelerator.device,
+        )
         self._trainer.learner.check(self.update, lr=lr)
 
-    def _begun(
+    def _begin(
         self, step: Step, number: int, model: Any, buffer: Sequence[dict[str, Any]], chunks: Sequence[int]
     ) -> Update:
-        first = self._rows is None
-        rows = self._rows_of(buffer)
-        update = step.update(rows[:, chunks].flatten(), self._cycle.pass_of(number), step.first + number)
+        if self._rows is None:
+            self._rows = self._places(buffer)
+            last_first = [self._cycle.chunks_of(update) for update in reversed(range(self._cycle.updates))]
+            mine = torch.cat([buffer[chunk][ROW].sort().values for plan in last_first for chunk in plan])
+            self.tracer.choose(mine, step)
+        update = step.update(self._rows[:, chunks].flatten(), self._cycle.pass_of(number), step.first + number)
         if update.observes:
             once = list(dict.fromkeys(chunks))
-            look(self._trainer, update, model, [buffer[chunk] for chunk in once], rows[:, once].flatten())
-        if first:
-            plan = [self._cycle.chunks_of(last) for last in reversed(range(self._cycle.updates))]
-            mine = torch.cat([buffer[chunk][ROW].sort().values for chunks in plan for chunk in chunks])
-            self.tracer.choose(mine, step)
+            look(self._trainer, update, model, [buffer[chunk] for chunk in once], self._rows[:, once].flatten())
         return update
 
-    def _rows_of(self, buffer: Sequence[dict[str, Any]]) -> Tensor:
+    def _places(self, buffer: Sequence[dict[str, Any]]) -> Tensor:
         """[ranks, chunks, M] the places of all rows; gathered once, as TRL does not shuffle again."""
-        if self._rows is None:
-            trainer = self._trainer
-            if trainer.args.minibatch_by == "groups":
-                draws = keyed_generator(trainer.args.seed, "minibatches", trainer.state.global_step)
-                for part, dealt in zip(buffer, by_groups(buffer, trainer.num_generations, draws), strict=True):
-                    part.update(dealt)  # in place, as TRL hands out these very parts
-            self._rows = trainer.accelerator.gather(torch.stack([part[ROW] for part in buffer])[None])
-        assert self._rows is not None
-        return self._rows
+        trainer = self._trainer
+        if trainer.args.minibatch_by == "groups":
+            draws = keyed_generator(trainer.args.seed, "minibatches", trainer.state.global_step)
+            for part, dealt in zip(buffer, by_groups(buffer, trainer.num_generations, draws), strict=True):
+                part.update(dealt)  # in place, as TRL hands out these very parts
+        return trainer.accelerator.gather(torch.stack([part[ROW] for part in buffer])[None])
 
 
 def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> None:
@@ -134,24 +131,19 @@ def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, 
 def policy_now(
     trainer: Any, model: Any, parts: Sequence[Mapping[str, Any]], rollouts: Sequence[Rollouts], rows: int | None = None
 ) -> Policy:
-    """What the current policy says of the parts of all ranks, in the order of ranks; all ranks call it.
+    """The current policy on the parts of all ranks, in the order of ranks; all ranks call it.
 
     Args:
-        parts: of this rank, as TRL has them.
-        rollouts: their facts.
+        parts: micro-batches of this rank, as TRL has them.
+        rollouts: of each part.
         rows: rows of one pass; None takes a part at once.
     """
-    forward: Forward = trainer.forward_passes
-    policies = [
-        padded(forward.policy(model, part, rows), facts.mask.shape[1])
-        for part, facts in zip(parts, rollouts, strict=True)
-    ]
-    whole = {}
-    for name in ("logprob", "entropy", "entropy_drift"):
-        if getattr(policies[0], name) is not None:
-            local = torch.cat([getattr(policy, name).float() for policy in policies])
-            whole[name] = trainer.accelerator.gather(local.contiguous())
-    return Policy(**whole)
+    score = trainer.forward_passes.policy
+    widths = [facts.mask.shape[1] for facts in rollouts]
+    policies = [padded(score(model, part, rows), width) for part, width in zip(parts, widths, strict=True)]
+    known = [name for name, x in vars(policies[0]).items() if x is not None]
+    local = {name: torch.cat([policy.need(name).float() for policy in policies]) for name in known}
+    return Policy(**{name: trainer.accelerator.gather(x.contiguous()) for name, x in local.items()})
 
 
 def padded(policy: Policy, width: int) -> Policy:
@@ -164,7 +156,7 @@ def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.G
     """The same rows of this rank in as many micro-batches, groups shuffled and whole, one behind the other.
 
     Args:
-        chunks: all micro-batches of a rollout batch; what is a tensor with an axis or a list has a row for each row.
+        chunks: all micro-batches of a rollout batch; every list, and tensor with an axis, has an entry for each row.
         size: rows of a group, which lie on this rank together.
 
     Raises:
@@ -174,18 +166,14 @@ def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.G
         raise Unsupported(f"minibatch_by='groups' is for text only, and TRL drew {odd[0]}: set minibatch_by='rows'")
     places = torch.cat([chunk[ROW] for chunk in chunks]).argsort().view(-1, size)
     order = places[torch.randperm(len(places), generator=generator).to(places.device)].flatten()
-    pieces = order.split([len(chunk[ROW]) for chunk in chunks])
-    joined = {name: _joined([chunk[name] for chunk in chunks]) for name in chunks[0]}
-    return [{name: _taken(values, rows) for name, values in joined.items()} for rows in pieces]
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    if isinstance(parts[0], list):
-        return [item for part in parts for item in part]
-    return torch.cat(list(parts)) if isinstance(parts[0], Tensor) and parts[0].dim() else parts[0]
-
-
-def _taken(values: Any, rows: Tensor) -> Any:
-    if isinstance(values, list):
-        return [values[row] for row in rows.tolist()]
-    return values[rows] if isinstance(values, Tensor) and values.dim() else values
+    dealt: list[dict[str, Any]] = [{} for _ in chunks]
+    for name, first in chunks[0].items():
+        for chunk, rows in zip(dealt, order.split([len(chunk[ROW]) for chunk in chunks]), strict=True):
+            if isinstance(first, list):
+                items = [item for part in chunks for item in part[name]]
+                chunk[name] = [items[row] for row in rows.tolist()]
+            elif isinstance(first, Tensor) and first.dim():
+                chunk[name] = torch.cat([part[name] for part in chunks])[rows]
+            else:
+                chunk[name] = first
+    return dealt

@@ -1,7 +1,8 @@
-"""What the processor builds on in vLLM's interfaces, checked before it is used: these surfaces are young."""
+"""The parts of vLLM's young interfaces that the processor builds on, checked before use."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 from typing import Any
@@ -10,8 +11,8 @@ from ...base.errors import Unsupported
 
 RAN = "0.31 to 0.33"
 HOMES = {"v1": "vllm.v1.sample.logits_processor", "v2": "vllm.v1.worker.gpu.sample.logits_processor"}
-# Runner -> what is built on beside its interfaces: the arguments of a method, self and cls left out; fields of a data
-# class or members of an enumeration, of which there may be more.
+# Runner -> the arguments of a method, without self and cls; fields of a data class or members of an enumeration, of
+# which there may be more.
 SURFACES: dict[str, dict[str, tuple[str, ...]]] = {
     "v1": {
         "LogitsProcessor.__init__": ("vllm_config", "device", "is_pin_memory"),
@@ -38,17 +39,15 @@ def bases() -> tuple[type, ...]:
     """The base class of each runner's processors, as far as this vLLM has them."""
     found = []
     for home in HOMES.values():
-        try:
+        with contextlib.suppress(ImportError, AttributeError):
             found.append(importlib.import_module(home).LogitsProcessor)
-        except (ImportError, AttributeError):
-            continue
     if not found:
         raise Unsupported(f"vLLM has its logits processors at neither {HOMES['v1']} nor {HOMES['v2']}: {_remedy()}")
     return tuple(found)
 
 
 def require_runner(runner: str) -> None:
-    """Raises Unsupported, with one sentence, where what a runner hands over has changed."""
+    """Raises Unsupported where the interface of a runner has changed."""
     home = importlib.import_module(HOMES[runner])
     for name, expected in SURFACES[runner].items():
         found = _surface(home, name)

@@ -1,8 +1,7 @@
 """One class to name to vLLM, whichever of its two runners a model gets.
 
-The runners take different processors and refuse each other's, and vLLM decides late which one runs: by platform, model
-and environment. So this class is of both kinds as far as the installed version has them, and becomes one of them when a
-runner makes it.
+The runners take different processors and refuse each other's, and vLLM decides late which one runs: so this class is of
+both kinds, as far as the installed version has them.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ class AdaptiveTemperatureProcessor(*contract.bases()):
     """
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
-        # Looked at here: an interface that moved is the trouble of its own runner alone.
-        contract.require_runner("v1" if len(runner) == 2 else "v2")
+        # Checked here: an interface that moved concerns its own runner alone.
+        kind, chosen = ("v1", V1Rows) if len(runner) == 2 else ("v2", V2Slots)
+        contract.require_runner(kind)
         contract.require_processed(vllm_config)
-        self.chosen: Any = V1Rows(*runner) if len(runner) == 2 else V2Slots(*runner)
+        self.chosen: Any = chosen(*runner)
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:

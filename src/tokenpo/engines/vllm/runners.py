@@ -1,7 +1,7 @@
-"""What each of vLLM's two runners does with an adaptive temperature; imports no vLLM.
+"""The adaptive temperature under each of vLLM's two runners; imports no vLLM.
 
-V1 divides by the temperature first and calls processors then, on rows that come, go and move. V2 calls processors
-first, on slots of requests, and divides by the temperature then.
+V1 divides by the temperature and then calls processors, on rows that come, go and move. V2 calls processors first, on
+slots of requests, and then divides.
 """
 
 from __future__ import annotations
@@ -18,11 +18,7 @@ from ...models.request_temperature import PREFIX, Heat, factors, read
 
 
 class Numbers:
-    """Gives equal heats one number, from 1 on; forgets those that no row uses.
-
-    Args:
-        device: of the logits.
-    """
+    """Numbers heats from 1 on, equal ones alike; forgets those that no row uses."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = device
@@ -35,7 +31,7 @@ class Numbers:
         if heat is None:
             return 0
         if heat not in self._numbers:
-            # Every training step brings new numbers; what only earlier steps used is let go here.
+            # Every training step brings new heats; those of earlier steps are dropped here.
             self._numbers = {known: number for known, number in self._numbers.items() if number in used}
             self._ready = self.named(used) | {self._next: heat.on(self._device)}
             self._numbers[heat] = self._next
@@ -48,10 +44,10 @@ class Numbers:
 
 
 class V1Rows:
-    """Keeps the rows of the persistent batch in step with vLLM, and scales those that ask for it.
+    """Follows vLLM's persistent batch and scales the rows whose request carries a heat.
 
-    An argmax-invariant processor runs after the temperature, so the entropy of what it sees is the entropy at the base
-    temperature, and the remaining factor is T_t / T.
+    An argmax-invariant processor runs after the temperature: it sees the entropy at the base temperature, and the
+    remaining factor is T_t / T.
     """
 
     def __init__(self, device: torch.device, is_pin_memory: bool) -> None:
@@ -97,7 +93,7 @@ class V1Rows:
 
 
 class V2Slots:
-    """Keeps a heat and a base temperature per request slot, and scales the rows of slots that ask for it."""
+    """Keeps a heat and a base temperature per request slot, and scales the rows of slots with a heat."""
 
     def __init__(self, req_states: Any) -> None:
         self._device = req_states.device
@@ -107,7 +103,7 @@ class V2Slots:
         self._on_device: tuple[Tensor, Tensor] | None = None
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """Whether the request in this slot, which another may have left, asks for an adaptive temperature."""
+        """Whether the new request in this slot carries a heat."""
         heat = read(sampling_params.extra_args)
         self._slots[req_idx] = 0
         self._slots[req_idx] = self._numbers.of(heat, set(self._slots.tolist()))
@@ -139,11 +135,7 @@ def divide(logits: Tensor, factor: Tensor) -> Tensor:
 
 
 def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> None:
-    """Refuses what a request cannot mean together with an adaptive temperature.
-
-    Raises:
-        TokenPOError: the keys are wrong, or beside them stands a setting that contradicts them.
-    """
+    """Raises TokenPOError where the keys of a request are wrong, or one of its settings contradicts them."""
     if read(given) is None:
         return
     if not temperature > 0:
