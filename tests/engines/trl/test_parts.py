@@ -40,8 +40,8 @@ def args(**given: Any) -> TokenPOConfig:
     return TokenPOConfig("unused", **(usual | given))
 
 
-def objective(method: Any = None, **given: Any) -> tokenpo.Objective:
-    return chosen(args(**given), method, own_rollouts=False)
+def objective(requested: Any = None, /, **given: Any) -> tokenpo.Objective:
+    return chosen(args(**given), requested, own_rollouts=False)
 
 
 def test_a_chunk_belongs_to_the_step_that_takes_it() -> None:
@@ -238,7 +238,7 @@ def test_which_methods_trl_can_train() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "given", "error", "sentence"),
+    ("requested", "given", "error", "sentence"),
     [
         (None, {"method": "grpoo"}, UnknownName, "did you mean 'grpo'"),
         (None, {"method_options": {"lowe": 0.1}}, UnknownName, "grpo has no option 'lowe'; did you mean 'low'"),
@@ -250,9 +250,9 @@ def test_which_methods_trl_can_train() -> None:
         (None, {"trace_every": -1}, TokenPOError, "trace_every = -1 must not be negative"),
     ],
 )
-def test_a_mistake_in_the_settings_is_named(method: Any, given: dict, error: type, sentence: str) -> None:
+def test_a_mistake_in_the_settings_is_named(requested: Any, given: dict, error: type, sentence: str) -> None:
     with pytest.raises(error, match=re.escape(sentence)):
-        objective(method, **given)
+        objective(requested, **given)
 
 
 def test_a_recipes_rollout_batch_is_trls() -> None:

@@ -220,7 +220,7 @@ def test_a_running_steps_tensors_are_not_overwritten(engine: SimpleNamespace) ->
 
 
 def test_odd_rows_keep_every_bit_and_the_order_of_tokens_stays() -> None:
-    """Without a heat even a row of NaN keeps its bits; with one, excluded tokens stay excluded and the best the best."""
+    """Without a heat even a row of NaN keeps its bits; with one, excluded tokens stay excluded, the best stays best."""
     z = random_logits(50, 5)
     z[3], z[5] = torch.nan, -torch.inf
     before, which = z.clone(), torch.tensor([0, 1] * 25)
