@@ -1,15 +1,14 @@
-"""Charts as inline SVG: lines over steps, and strips of means with their intervals.
-
-Colours come from the page's style sheet, so they follow light and dark.
-"""
+"""Charts as inline SVG: lines over steps, and strips of means with intervals. The style sheet gives the colours."""
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median_high
 
 from markupsafe import Markup, escape
 
@@ -18,7 +17,9 @@ from .text import percent
 
 Point = tuple[float, float | None]
 Band = tuple[float, float | None, float | None]
+Place = Callable[[float], float]  # from a number to its pixel
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 210, 46, 10, 8, 32
+FOOT, END = HEIGHT - BOTTOM, WIDTH - RIGHT
 MOST_POINTS, MOST_READINGS = 300, 60
 ROW, MARGIN = 24, 14  # of a strip
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
@@ -39,21 +40,21 @@ class Line:
 
     @property
     def joined(self) -> bool:
-        """Dots are measurements now and then; a line between only two of them would claim too much."""
+        """Whether a line joins the dots; between only two rare measurements it would claim too much."""
         return not self.dots or len(self.points) > 2
 
     @property
     def constant(self) -> bool:
-        """One number at every step, the span's ends too; a single step is too short to tell."""
+        """Whether every step has the same value and span; False for a single step."""
         rows = [[y for _, y in self.points], [low for _, low, _ in self.span], [high for _, _, high in self.span]]
-        return len(self.points) > 1 and all(_same(row) for row in rows)
+        return len(self.points) > 1 and all(map(_same, rows))
 
 
 @dataclass(frozen=True)
 class Chart:
-    """`unit` labels the y axis; `low`/`high` are limits that the axis includes; `fraction` shows percentages.
+    """`unit` labels the y axis, which includes `low` and `high`; `fraction` shows percentages.
 
-    `always` keeps a chart among the first even if nothing moves in it, because that is news.
+    `always` keeps the chart among the first even if nothing moves in it.
     """
 
     title: str
@@ -73,9 +74,11 @@ class Chart:
 
     @property
     def constant_text(self) -> str:
-        """A constant chart in words: its value, or with several lines each one's."""
-        ends = [(line.label, self.format(line.points[0][1])) for line in self.lines]
-        return ends[0][1] if len(ends) == 1 else ", ".join(f"{label} {value}" for label, value in ends)
+        """The value of a constant chart; of several lines each label and value."""
+        values = [self.format(line.points[0][1]) for line in self.lines]
+        if len(values) == 1:
+            return values[0]
+        return ", ".join(f"{line.label} {value}" for line, value in zip(self.lines, values, strict=True))
 
     @property
     def format(self) -> Callable[..., str]:
@@ -83,7 +86,7 @@ class Chart:
 
 
 def _same(values: Sequence[float | None]) -> bool:
-    """All one number, to rounding, or none at all; a gap among numbers is a difference."""
+    """Whether all are one number, to rounding, or all None."""
     known = [y for y in values if y is not None]
     return not known or (len(known) == len(values) and math.isclose(min(known), max(known), rel_tol=1e-6))
 
@@ -102,7 +105,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers around `low` > 0 to `high`: evenly spaced ones, 1-2-5 or decades, by how far apart the two are.
+    """Round numbers around `low` > 0 to `high`: even steps, 1-2-5 or decades, by the ratio of the two.
 
     >>> log_ticks(0.93, 1.04), log_ticks(0.3, 4.0)
     ([0.9, 0.95, 1.0, 1.05], [0.2, 0.5, 1.0, 2.0, 5.0])
@@ -132,7 +135,7 @@ def nice(x: float) -> float:
     return next(float(f"{m * power:.3g}") for m in _NICE if m * power >= x * (1 - 1e-9))
 
 
-def scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Callable[[float], float]:
+def scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Place:
     """From a number to its pixel: `low` at `start`, `high` at `end`, and nothing beyond them."""
 
     def place(x: float) -> float:
@@ -145,27 +148,25 @@ def scale(low: float, high: float, start: float, end: float, *, log: bool = Fals
 def draw(chart: Chart) -> Markup:
     """The chart as one <svg>; its accessible name says where every line starts and ends."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
-    x_low, x_high = min(xs), max(xs)
-    layers = _layers(chart.lines) if chart.stacked else chart.lines
-    y_ticks = _y_ticks(chart, layers)
-    px = scale(x_low, x_high, LEFT, WIDTH - RIGHT)
-    py = scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP, log=chart.log)
+    layers = list(_stacked(chart.lines)) if chart.stacked else chart.lines
+    marks = _y_ticks(chart, layers)
+    px = scale(min(xs), max(xs), LEFT, END)
+    py = scale(marks[0], marks[-1], FOOT, TOP, log=chart.log)
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
-    for y, label in zip(y_ticks, _distinct_labels(chart, y_ticks), strict=True):
-        parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{WIDTH - RIGHT}"/>')
+    for y, label in zip(marks, _distinct_labels(chart, marks), strict=True):
+        parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{END}"/>')
         parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{escape(label)}</text>')
-    for x in [t for t in ticks(x_low, x_high, 6) if x_low <= t <= x_high]:
-        parts.append(f'<text class="tick x" x="{px(x):.1f}" y="{HEIGHT - BOTTOM + 14}">{number(x)}</text>')
+    for x in ticks(min(xs), max(xs), 6):
+        if min(xs) <= x <= max(xs):
+            parts.append(f'<text class="tick x" x="{px(x):.1f}" y="{FOOT + 14}">{number(x)}</text>')
     parts.append(f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">step</text>')
-    for line in [*layers][::-1]:  # the first line ends on top
-        parts += _line(line, px, py, chart.stacked)
-    parts += _readings(chart, px)
-    return Markup("".join(parts) + "</svg>")
+    for line in reversed(layers):  # the first line ends on top
+        parts += _line(line, px, py, " solid" if chart.stacked else "")
+    return Markup("".join([*parts, *_readings(chart, px)]) + "</svg>")
 
 
 def _y_ticks(chart: Chart, lines: Sequence[Line]) -> list[float]:
-    values = [y for line in lines for _, y in line.points if y is not None]
-    values += [y for line in lines for _, *ends in line.span for y in ends if y is not None]
+    values = [y for line in lines for _, *ys in (*line.points, *line.span) for y in ys if y is not None]
     if chart.log:
         positive = [y for y in values if y > 0] or [1.0]
         return log_ticks(min(positive), max(positive))
@@ -179,47 +180,44 @@ def _distinct_labels(chart: Chart, values: Sequence[float]) -> list[str]:
     return next((labels for labels in texts if len(set(labels)) == len(labels)), [chart.format(y) for y in values])
 
 
-def _layers(lines: Sequence[Line]) -> list[Line]:
+def _stacked(lines: Sequence[Line]) -> Iterator[Line]:
     """Each line raised by those before it, its span reaching down to them."""
-    base: dict[float, float] = {}
-    raised = []
+    height: dict[float, float] = defaultdict(float)
     for line in lines:
-        floor = dict(base)
+        span = []
         for x, y in line.points:
-            base[x] = base.get(x, 0.0) + (y or 0.0)
-        span = [(x, floor.get(x, 0.0), base[x]) for x, _ in line.points]
-        raised.append(Line(line.label, [(x, base[x]) for x, _ in line.points], line.colour, span=span, shaded=True))
-    return raised
+            floor, height[x] = height[x], height[x] + (y or 0.0)
+            span.append((x, floor, height[x]))
+        yield Line(line.label, [(x, top) for x, _, top in span], line.colour, span=span, shaded=True)
 
 
-def _line(line: Line, px: Callable, py: Callable, solid: bool) -> list[str]:
-    parts = []
+def _line(line: Line, px: Place, py: Place, solid: str) -> Iterator[str]:
     span = [(x, a, b) for x, a, b in line.span if a is not None and b is not None]
     if span and line.shaded and line.joined:
         kept = span[:: -(-len(span) // MOST_POINTS)]
         edge = [f"{px(x):.1f} {py(b):.1f}" for x, _, b in kept] + [f"{px(x):.1f} {py(a):.1f}" for x, a, _ in kept[::-1]]
-        parts.append(f'<path class="band c{line.colour}{" solid" if solid else ""}" d="M{"L".join(edge)}Z"/>')
+        yield f'<path class="band c{line.colour}{solid}" d="M{"L".join(edge)}Z"/>'
     elif span:
         whiskers = "".join(f"M{px(x):.1f} {py(a):.1f}V{py(b):.1f}" for x, a, b in span)
-        parts.append(f'<path class="whisker c{line.colour}" d="{whiskers}"/>')
+        yield f'<path class="whisker c{line.colour}" d="{whiskers}"/>'
     for run in _unbroken(line.points) if line.joined else ():
         path = "L".join(f"{px(x):.1f} {py(y):.1f}" for x, y in _thinned(run))
         style = " dashed" if line.dashed else ""
-        parts.append(f'<path class="line c{line.colour}{style}" d="M{path}{"h.1" if len(run) == 1 else ""}"/>')
+        yield f'<path class="line c{line.colour}{style}" d="M{path}{"h.1" if len(run) == 1 else ""}"/>'
     if line.dots and len(line.points) <= MOST_READINGS:
-        spots = [(px(x), py(y)) for x, y in line.points if y is not None]
-        parts += [f'<circle class="dot c{line.colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in spots]
-    return parts
+        for x, y in line.points:
+            if y is not None:
+                yield f'<circle class="dot c{line.colour}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>'
 
 
 def _unbroken(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
     """The stretches between missing values; a gap wider than twice the usual distance counts as missing."""
-    gaps = sorted(b - a for (a, _), (b, _) in pairwise(points))
-    widest = 2 * gaps[len(gaps) // 2] if gaps else math.inf
+    gaps = [b - a for (a, _), (b, _) in pairwise(points)]
+    widest = 2 * median_high(gaps) if gaps else math.inf
     runs: list[list[tuple[float, float]]] = [[]]
-    last = None
+    last = math.inf  # nothing lies before the first
     for x, y in points:
-        if y is None or (last is not None and x - last > widest):
+        if y is None or x - last > widest:
             runs.append([])
         if y is not None:
             runs[-1].append((x, y))
@@ -239,43 +237,38 @@ def _thinned(run: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept
 
 
-def _readings(chart: Chart, px: Callable) -> list[str]:
+def _readings(chart: Chart, px: Place) -> Iterator[str]:
     """A column for each step, which shows its numbers under the pointer, on the side with more room."""
-    rows: dict[float, list[tuple[str, str]]] = {}
+    rows: dict[float, list[tuple[int, str]]] = defaultdict(list)
     for line in chart.lines:
         for x, y in line.points:
-            rows.setdefault(x, []).append((f"c{line.colour}", f"{line.label} {chart.format(y)}"))
+            rows[x].append((line.colour, f"{line.label} {chart.format(y)}"))
     sparse = {x for line in chart.lines if line.dots and len(line.points) <= MOST_READINGS for x, _ in line.points}
     steps = sorted({*sorted(rows)[:: max(1, -(-len(rows) // MOST_READINGS))], *sparse})
     middles = [px((a + b) / 2) for a, b in pairwise(steps)]
-    parts, foot = [], HEIGHT - BOTTOM
-    for x, left, right in zip(steps, [LEFT - 6.0, *middles], [*middles, WIDTH - RIGHT + 6.0], strict=True):
-        before = px(x) > (LEFT + WIDTH - RIGHT) / 2
+    for x, left, right in zip(steps, [LEFT - 6.0, *middles], [*middles, END + 6.0], strict=True):
+        before = px(x) > (LEFT + END) / 2
         at = f'x="{px(x) + (-7 if before else 7):.1f}" dy="12.5"'
-        text = [f"<tspan {at}>step {number(x)}</tspan>"]
-        text += [f'<tspan class="{colour}" {at}>{escape(line)}</tspan>' for colour, line in rows[x]]
-        parts.append(
-            f'<g class="hit"><rect x="{left:.1f}" y="{TOP}" width="{right - left:.1f}" height="{foot - TOP}"/>'
-            f'<path d="M{px(x):.1f} {TOP}V{foot}"/>'
-            f'<text{" class=before" if before else ""} y="{TOP}">{"".join(text)}</text></g>'
+        text = [f'<tspan class="c{colour}" {at}>{escape(reading)}</tspan>' for colour, reading in rows[x]]
+        yield (
+            f'<g class="hit"><rect x="{left:.1f}" y="{TOP}" width="{right - left:.1f}" height="{FOOT - TOP}"/>'
+            f'<path d="M{px(x):.1f} {TOP}V{FOOT}"/><text{" class=before" if before else ""} y="{TOP}">'
+            f"<tspan {at}>step {number(x)}</tspan>{''.join(text)}</text></g>"
         )
-    return parts
 
 
 def _summary(chart: Chart) -> str:
     parts = []
     for line in chart.lines:
-        ends = [(x, y) for x, y in line.points if y is not None]
-        if ends:
-            (a, first), (b, last) = ends[0], ends[-1]
-            start, end = f"{chart.format(first)} at step {number(a)}", f"{chart.format(last)} at step {number(b)}"
-            parts.append(f"{line.label} from {start} to {end}")
+        known = [(x, y) for x, y in line.points if y is not None]
+        ends = [f"{chart.format(y)} at step {number(x)}" for x, y in (*known[:1], *known[-1:])]
+        parts += [f"{line.label} from {' to '.join(ends)}"] if ends else []
     return f"{chart.title} ({chart.unit}): " + ("; ".join(parts) or "no numbers")
 
 
 @dataclass(frozen=True)
 class Spot:
-    """`colour` is a class of the style sheet; `points` are what it is the mean of, each with its title."""
+    """A mean with its interval; `colour` is a class of the style sheet, `points` its values with their titles."""
 
     mean: float | None
     low: float | None
@@ -300,7 +293,7 @@ class Axis:
         return Axis(tuple(ticks(min([0.0, *held]), max([0.0, *held]), 4)), width, zero=True)
 
     @property
-    def x(self) -> Callable[[float], float]:
+    def x(self) -> Place:
         return scale(self.marks[0], self.marks[-1], MARGIN, self.width - MARGIN)
 
 
@@ -316,13 +309,12 @@ def strip(spots: Sequence[Spot], axis: Axis, name: str, band: float | None = Non
         parts.append(f'<path class="zero" d="M{px(0):.1f} 0V{height}"/>')
     for place, spot in enumerate(spots):
         y = ROW * (place + 0.5)
-        parts += [
-            f'<circle class="seed" cx="{px(x):.1f}" cy="{y:g}" r="2.5"><title>{escape(title)}</title></circle>'
-            for x, title in spot.points
-        ]
+        for x, title in spot.points:
+            parts.append(
+                f'<circle class="seed" cx="{px(x):.1f}" cy="{y:g}" r="2.5"><title>{escape(title)}</title></circle>'
+            )
         if spot.low is not None and spot.high is not None:
-            ends = f"M{px(spot.low):.1f} {y:g}H{px(spot.high):.1f}"
-            parts.append(f'<path class="whisker {spot.colour}" d="{ends}"/>')
+            parts.append(f'<path class="whisker {spot.colour}" d="M{px(spot.low):.1f} {y:g}H{px(spot.high):.1f}"/>')
         if spot.mean is not None:
             parts.append(f'<circle class="dot {spot.colour}" cx="{px(spot.mean):.1f}" cy="{y:g}" r="5"/>')
     return Markup("".join(parts) + "</svg>")

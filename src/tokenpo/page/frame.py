@@ -25,14 +25,15 @@ def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: st
         source: the template; a style sheet of the same name beside it follows the common one.
         rules: style rules of this page alone, after them.
         script: the only one that may run.
-        values: what the template fills in; all of it is escaped but Markup.
+        values: what the template fills in, escaped unless it is Markup.
     """
-    own = source.with_suffix(".css")
-    sheets = [HERE / "style.css", *([own] if own.is_file() else [])]
+    sheets = [sheet for sheet in (HERE / "style.css", source.with_suffix(".css")) if sheet.is_file()]
     style = "\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules])
-    return _template(source).render(
-        policy=_policy(style, script), style=Markup(style), script=Markup(script), title=title, **values
-    )
+    # Nothing may be loaded or run but what these hashes admit, and the script may make no markup from text.
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    if script:
+        policy += f"; script-src '{_digest(script)}'; require-trusted-types-for 'script'; trusted-types 'none'"
+    return _template(source).render(policy=policy, style=Markup(style), script=Markup(script), title=title, **values)
 
 
 @functools.cache
@@ -45,17 +46,6 @@ def _template(source: Path) -> jinja2.Template:
         lstrip_blocks=True,
     )
     return environment.get_template(source.name)
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing may be loaded or run; the one style sheet, and a script if there is one, are admitted by their hashes.
-
-    The script may not make markup from text either.
-    """
-    admitted = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
-    if script:
-        admitted += f"; script-src '{_digest(script)}'; require-trusted-types-for 'script'; trusted-types 'none'"
-    return admitted
 
 
 def _digest(text: str) -> str:

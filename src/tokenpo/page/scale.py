@@ -32,7 +32,7 @@ class Quantity:
         return ("no", "below", "above")[int(x)] if self.kind == "state" and x is not None else number(x)
 
 
-# The order of the menu. docs/report.md says what each one is, in which unit.
+# In the order of the menu; docs/report.md defines each.
 QUANTITIES = (
     Quantity("advantage", "advantage", "signed", "blue is pushed up, orange is pushed down"),
     Quantity("weight", "weight", "around_one", "factor on the advantage: 1 leaves the token as it is"),
@@ -62,18 +62,17 @@ QUANTITIES = (
     Quantity("high", "upper bound", "range", "of the ratio"),
 )  # fmt: skip
 KNOWN = {quantity.name: quantity for quantity in QUANTITIES}
-# A page names those of these that the trace lacks.
-EXPECTED = tuple(q.name for q in QUANTITIES[:10])
+EXPECTED = tuple(KNOWN)[:10]  # a page names those of them that the trace lacks
 
 
 @dataclass(frozen=True)
 class Scale:
-    """`edges` bound the colours from below to above; `key` is the letter of its classes; `beyond` counts the others."""
+    """`edges` bound the colours from low to high; `key` is the letter of its classes; `beyond` values lie outside."""
 
     quantity: Quantity
     key: str
     palette: Literal["d", "s", "k"]
-    edges: tuple[float, ...]
+    edges: tuple[float, ...] = ()
     beyond: int = 0
 
     @property
@@ -93,23 +92,20 @@ class Scale:
         """(class, text at its left edge, text at its right edge if it is the last) for the legend."""
         if self.palette == "k":
             return [(f"{self.key}{i}", "", name) for i, name in enumerate(STATES)]
-        texts = [number(edge) for edge in self.edges]
-        last = self.colours - 1
-        return [(f"{self.key}{i}", texts[i], texts[i + 1] if i == last else "") for i in range(self.colours)]
+        *lefts, last = map(number, self.edges)
+        rights = [""] * (self.colours - 1) + [last]
+        return [(f"{self.key}{i}", *ends) for i, ends in enumerate(zip(lefts, rights, strict=True))]
 
     def rules(self, place: int) -> list[str]:
         """The style rules that colour the tokens and show the legend while the radio button q`place` is chosen."""
         # Of log-probabilities and probabilities the smallest matters: the lower end takes the strongest colour.
         shades = range(self.colours)[:: -1 if self.quantity.kind in ("negative", "share") else 1]
-        chosen = f":root:has(#q{place}:checked)"
+        chosen, p = f":root:has(#q{place}:checked)", self.palette
         rules = [f"{chosen} .legend-{place}{{display:block}}"]
-        rules += [
-            f"{chosen} .{self.key}{i}{{background:var(--{p}{j});color:var(--{p}t{j})}}"
-            for p, i, j in ((self.palette, i, j) for i, j in enumerate(shades))
-        ]
+        for i, shade in enumerate(shades):
+            rules.append(f"{chosen} .{self.key}{i}{{background:var(--{p}{shade});color:var(--{p}t{shade})}}")
         # A bar under the tokens below the middle: the sign can be told without the colour.
-        below = {"d": range(DIVERGING // 2), "k": (1,), "s": ()}[self.palette]
-        if below:
+        if below := {"d": range(DIVERGING // 2), "k": (1,), "s": ()}[p]:
             tokens = ",".join(f"{chosen} .{self.key}{i}" for i in below)
             rules.append(f"{tokens}{{box-shadow:inset 0 -.14em var(--d0)}}")
         return rules
@@ -124,16 +120,20 @@ def quantity(name: str, values: Iterable[Number] = ()) -> Quantity:
     """The known quantity, or for an unknown name one whose kind follows from its values."""
     if name in KNOWN:
         return KNOWN[name]
-    known = [x for x in values if x is not None]
-    kind: Kind = "signed" if min(known, default=0.0) < 0 else "unsigned"
+    kind: Kind = "signed" if any(x is not None and x < 0 for x in values) else "unsigned"
     return Quantity(name, visible(name, limit=30), kind, "not a quantity this report knows; drawn as it was recorded")
 
 
-def scales(columns: Sequence[tuple[Quantity, Sequence[Number]]]) -> tuple[list[Scale], list[tuple[str, str]]]:
+def scales(columns: Iterable[tuple[Quantity, Sequence[Number]]]) -> tuple[list[Scale], list[tuple[str, str]]]:
     """A scale for each column that varies, and (label, value) of each that is one number throughout."""
-    varying = [(q, values) for q, values in columns if len(set(values)) > 1]
-    fixed = [(q.label, q.text(values[0])) for q, values in columns if len(set(values)) == 1]
-    return [_scale(q, chr(ord("a") + i), values) for i, (q, values) in enumerate(varying)], fixed
+    varying: list[Scale] = []
+    fixed = []
+    for q, values in columns:
+        if len(set(values)) == 1:
+            fixed.append((q.label, q.text(values[0])))
+        elif values:
+            varying.append(_scale(q, chr(ord("a") + len(varying)), [x for x in values if x is not None]))
+    return varying, fixed
 
 
 def clip_state(clipped: Number, ratio: Number) -> Number:
@@ -143,39 +143,34 @@ def clip_state(clipped: Number, ratio: Number) -> Number:
     return 0.0 if not clipped else 1.0 if ratio is not None and ratio < 1 else 2.0
 
 
-def _scale(q: Quantity, key: str, values: Iterable[Number]) -> Scale:
-    """The scale that covers all `values`, or 99 % of them when a few lie more than half as far again."""
-    xs = [x for x in values if x is not None]
+def _scale(q: Quantity, key: str, xs: Sequence[float]) -> Scale:
+    """The scale that covers all values, or 99 % of them when a few lie more than half as far again."""
     if q.kind == "state":
-        return Scale(q, key, "k", ())
+        return Scale(q, key, "k")
     edges = _edges(q.kind, xs)
     beyond = sum(not edges[0] <= x <= edges[-1] for x in xs)
     return Scale(q, key, "d" if len(edges) == DIVERGING + 1 else "s", edges, beyond)
 
 
 def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:
-    half = DIVERGING / 2
-    if kind == "ratio":
-        width = nice(_reach(math.log(x) for x in xs if x > 0) / half)
-        return tuple(math.exp((i - half) * width) for i in range(DIVERGING + 1))
-    if kind in ("signed", "around_one"):
+    if kind in ("signed", "around_one", "ratio"):
         centre = 1.0 if kind == "around_one" else 0.0
-        width = nice(_reach(x - centre for x in xs) / half)
-        return tuple(centre + (i - half) * width for i in range(DIVERGING + 1))
+        distances = [math.log(x) for x in xs if x > 0] if kind == "ratio" else [x - centre for x in xs]
+        width = nice(_reach(distances) / (DIVERGING / 2))
+        edges = [centre + (i - DIVERGING / 2) * width for i in range(DIVERGING + 1)]
+        return tuple(map(math.exp, edges)) if kind == "ratio" else tuple(edges)
     if kind == "range":
         low, high = min(xs, default=0.0), max(xs, default=1.0)
         width = (high - low) / SEQUENTIAL or 1.0 / SEQUENTIAL
         return (*(low + i * width for i in range(SEQUENTIAL)), max(high, low + 1e-9))
-    if kind == "share":
-        return tuple(i / SEQUENTIAL for i in range(SEQUENTIAL + 1))
-    width = nice(_reach(xs) / SEQUENTIAL)
+    width = 1 / SEQUENTIAL if kind == "share" else nice(_reach(xs) / SEQUENTIAL)
     first = -SEQUENTIAL if kind == "negative" else 0
     return tuple((first + i) * width for i in range(SEQUENTIAL + 1))
 
 
 def _reach(distances: Iterable[float]) -> float:
     """The largest distance, or the 99 % quantile where the largest is an outlier."""
-    sizes = sorted(abs(x) for x in distances)
+    sizes = sorted(map(abs, distances))
     if not sizes:
         return 1.0
     usual = sizes[math.ceil(0.99 * len(sizes)) - 1]

@@ -23,17 +23,17 @@ def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = 
 
 
 def _drawn(table: Table, framed: bool) -> rich.table.Table:
-    made = rich.table.Table(title=Text(table.title) if table.title else None, title_justify="left")
+    drawn = rich.table.Table(title=Text(table.title) if table.title else None, title_justify="left")
     if not framed:
-        made.box, made.pad_edge, made.padding = None, False, (0, 3, 0, 0)
+        drawn.box, drawn.pad_edge, drawn.padding = None, False, (0, 3, 0, 0)
     last = len(table.head) - 1
     for place, heading in enumerate(table.head):
         left = place == 0 or (table.words and place == last)
-        made.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed)
+        drawn.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed)
     for row in table.rows:
         style = "dim" if row.apart else None
-        made.add_row(Text(row.name), *map(_text, row.cells), style=style, end_section=row.apart)
-    return made
+        drawn.add_row(Text(row.name), *map(_text, row.cells), style=style, end_section=row.apart)
+    return drawn
 
 
 def _text(cell: Cell) -> Text:

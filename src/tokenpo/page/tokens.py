@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..base.text import number
@@ -17,7 +17,7 @@ SHOWN_LIMIT = 120  # characters of a token after each of its marks was spelt out
 
 @dataclass(frozen=True)
 class DrawnToken:
-    """One row: position (from 1), text, style classes, a formatted number per quantity; `gap` tokens omitted before."""
+    """Position (from 1), text, style classes, a formatted number per quantity; `gap` tokens are left out before it."""
 
     position: int
     text: str
@@ -29,7 +29,7 @@ class DrawnToken:
 
 @dataclass(frozen=True)
 class DrawnResponse:
-    """`views` are its drawn tokens, once for each method that a page sets beside the others; `length` counts all."""
+    """A response of `length` tokens; `views` are its drawn ones, once for each method that is set beside the others."""
 
     row: int
     group: str
@@ -57,8 +57,7 @@ class DrawnResponse:
     @property
     def after(self) -> str:
         """Text after the expected answer."""
-        group = f", group {self.group}" if self.group else ""
-        return f" · {self.length:,} tokens · row {self.row}{group}"
+        return f" · {self.length:,} tokens · row {self.row}" + (f", group {self.group}" if self.group else "")
 
     @property
     def label(self) -> str:
@@ -70,16 +69,9 @@ def draw_tokens(tokens: Sequence[str], columns: Sequence[tuple[Scale, Sequence[N
     """The tokens [T] with a colour and a number for each scale and its values [T]."""
     drawn, last = [], -1
     for t in kept(len(tokens)):
-        drawn.append(
-            DrawnToken(
-                position=t + 1,
-                text=token_text(tokens[t]),
-                classes=" ".join(scale.level(values[t]) for scale, values in columns),
-                values=tuple(scale.quantity.text(values[t]) for scale, values in columns),
-                breaks="\n" in tokens[t],
-                gap=t - last - 1,
-            )
-        )
+        classes = " ".join(scale.level(values[t]) for scale, values in columns)
+        texts = tuple(scale.quantity.text(values[t]) for scale, values in columns)
+        drawn.append(DrawnToken(t + 1, token_text(tokens[t]), classes, texts, "\n" in tokens[t], t - last - 1))
         last = t
     return tuple(drawn)
 
@@ -90,10 +82,6 @@ def token_text(token: str) -> str:
     return text if len(text) <= SHOWN_LIMIT else visible(token, limit=SHOWN_LIMIT // 10, spaces=True)
 
 
-def kept(length: int) -> Iterator[int]:
+def kept(length: int) -> list[int]:
     """The positions that are drawn of a response."""
-    if length <= HEAD + TAIL:
-        yield from range(length)
-    else:
-        yield from range(HEAD)
-        yield from range(length - TAIL, length)
+    return [t for t in range(length) if t < HEAD or t >= length - TAIL]

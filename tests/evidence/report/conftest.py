@@ -1,4 +1,4 @@
-"""Writes run directories as a trainer would, a plausible story of dial_sum."""
+"""Writes run directories as a trainer would."""
 
 from __future__ import annotations
 
@@ -23,52 +23,28 @@ CONFIG = {
     "rollout": {"prompts": 32, "group_size": 8, "max_new_tokens": 64},
     "train": {"steps": 60, "minibatches": 4, "lr": 2e-4},
 }
-OBJECTIVE = """objective hapo
-  credit      TokenGroupAverage()
-  surrogate   Clipped(low=0.2, high=0.2)
-  aggregate   TokenMean()
-"""
+OBJECTIVE = "objective hapo\n  credit      TokenGroupAverage()\n"
 VERSIONS = {"tokenpo": "0.1.0", "torch": "2.13.0", "python": "3.11"}
 
 
 def metrics_row(step: int, steps: int, rng: random.Random) -> dict[str, float | None]:
-    """One line of metrics: learning along a sigmoid, entropy that falls, responses that grow."""
-    p = 1 / (1 + math.exp(-9 * (step / steps - 0.35)))
-
-    def noise(size: float) -> float:
-        return rng.gauss(0, size)
-
-    accuracy = min(max(0.5 + 0.48 * p + noise(0.02), 0), 1)
-    entropy = 0.2 * (1 - p) + 0.02 + abs(noise(0.004))
+    """One line of metrics: accuracy and length grow, entropy falls, a held-out evaluation every ten steps."""
+    p, noise = step / steps, rng.random
+    accuracy, entropy = 0.45 + 0.5 * p + 0.05 * noise(), 0.2 * (1 - p) + 0.02 + 0.01 * noise()
     row: dict[str, float | None] = {
-        "step": step,
-        "reward": accuracy - 0.03,
-        "accuracy": accuracy,
-        "entropy": entropy,
-        "entropy_q10": 0.001,
-        "entropy_q50": 0.3 * entropy,
-        "entropy_q90": 2.6 * entropy,
-        "length": 29 + 15 * p + noise(0.4),
-        "length_max": 46 + 4 * p,
-        "ratio_mean": 1 + noise(0.002),
-        "ratio_min": 0.5 + 0.2 * rng.random(),
-        "ratio_max": 1.4 + rng.random(),
-        "clip_fraction": 0.02 * (1 - p) + 0.003 * rng.random(),
-        "clip_low_fraction": 0.008 * (1 - p),
-        "clip_high_fraction": 0.01 * (1 - p),
-        "kl": 0.004 * (1 - p) + 0.0005 * rng.random(),
-        "zero_advantage_groups": 0.05 + 0.85 * p,
-        "effective_tokens": 0.95 - 0.85 * p,
-        "truncated": 0.01 * rng.random(),
-        "discarded_groups": 0.0,
-        "grad_norm": 0.6 * (1 - 0.7 * p) + 0.1 * rng.random(),
-        "loss": noise(0.01),
-        "lr": 2e-4 * min(step / 5, 1),
-        "temperature_mean": 1 + noise(0.002),
-        "seconds_rollout": 0.35 + 0.1 * p + 0.02 * rng.random(),
-        "seconds_update": 0.3 + 0.02 * rng.random(),
+        "step": step, "reward": accuracy - 0.03, "accuracy": accuracy,
+        "entropy": entropy, "entropy_q10": 0.001, "entropy_q50": 0.3 * entropy, "entropy_q90": 2.6 * entropy,
+        "length": 29 + 15 * p + noise(), "length_max": 46 + 4 * p,
+        "ratio_mean": 1 + 0.002 * noise(), "ratio_min": 0.5 + 0.2 * noise(), "ratio_max": 1.4 + noise(),
+        "clip_fraction": 0.02 * (1 - p) + 0.003 * noise(),
+        "clip_low_fraction": 0.008 * (1 - p), "clip_high_fraction": 0.01 * (1 - p),
+        "kl": 0.004 * (1 - p) + 0.0005 * noise(),
+        "zero_advantage_groups": 0.05 + 0.85 * p, "effective_tokens": 0.95 - 0.85 * p, "discarded_groups": 0.0,
+        "truncated": 0.01 * noise(), "grad_norm": 0.6 * (1 - 0.7 * p) + 0.1 * noise(),
+        "loss": 0.01 * noise() - 0.005, "lr": 2e-4 * min(step / 5, 1), "temperature_mean": 1 + 0.002 * noise(),
+        "seconds_rollout": 0.35 + 0.1 * p + 0.02 * noise(), "seconds_update": 0.3 + 0.02 * noise(),
         "seconds_other": 0.03,
-    }
+    }  # fmt: skip
     if step % 10 == 0 or step == 1:
         held = 0.31 + 0.68 * p
         half = 1.96 * math.sqrt(held * (1 - held) / 200)
@@ -77,30 +53,14 @@ def metrics_row(step: int, steps: int, rng: random.Random) -> dict[str, float | 
     return row
 
 
-def rollout(step: int, row: int, skill: float, rng: random.Random) -> dict[str, Any]:
-    """One traced response: with `skill` the policy writes every small step, else it leaps and errs."""
-    asked = random.Random(1000 * step + row // 2)  # two responses to each prompt
-    numbers = [asked.randrange(1, 10) for _ in range(8)]
-    signs = [asked.choice("+-*") for _ in range(7)]
-    prompt = str(numbers[0]) + "".join(s + str(n) for s, n in zip(signs, numbers[1:], strict=True)) + "="
-    tokens, entropy, total, leapt = [], [], numbers[0], 0
-    for sign, n in zip(signs, numbers[1:], strict=True):
-        total = {"+": total + n, "-": total - n, "*": total * n}[sign] % 10
-        decision = 0.68 * (1 - skill) + 0.03 * rng.random()
-        if rng.random() < 0.4 + 0.6 * skill:
-            tokens += [sign, str(n), "=", str(total), " "]
-            entropy += [decision, 0.01, decision / 2, 0.02 + 0.3 * leapt * rng.random(), 0.001]
-            leapt = 0
-        else:
-            tokens += [sign, str(n)]
-            entropy += [decision, 0.01]
-            leapt += 1
-    correct = rng.random() < 0.35 + 0.65 * skill
-    tokens += ["#", str(total if correct else (total + 3) % 10), "<|end|>"]
-    entropy += [0.002, 0.4 * (1 - skill) + 0.01, 0.0]
-    advantage = (0.9 if correct else -1.1) * (1.05 - skill)
-    ratio = [math.exp(rng.gauss(0, 0.12) * h / 0.3) for h in entropy]
-    weight = [1 + min(h, 0.6) * (1 if h > 0.1 else -0.3) for h in entropy]
+def rollout(step: int, row: int, rng: random.Random) -> dict[str, Any]:
+    """One traced response, one of two to its prompt."""
+    tokens = [*rng.choices(["+", "=", "3", " ", "7"], k=rng.randint(15, 40)), "<|end|>"]
+    entropy = [0.7 * rng.random() for _ in tokens]
+    ratio = [math.exp(rng.gauss(0, 0.2)) for _ in tokens]
+    weight = [0.7 + 0.9 * h for h in entropy]
+    correct = rng.random() < step / 60
+    advantage = 0.9 if correct else -1.1
     terms = {
         "advantage": [advantage * w for w in weight],
         "weight": weight,
@@ -115,16 +75,10 @@ def rollout(step: int, row: int, skill: float, rng: random.Random) -> dict[str, 
         "temperature": [1 + 0.05 * (h - 0.2) for h in entropy],
     }
     return {
-        "step": step,
-        "row": row,
-        "group": row // 2,
-        "prompt": prompt,
-        "tokens": tokens,
-        "reward": float(correct),
-        "correct": correct,
-        "answer": str(total),
+        "step": step, "row": row, "group": row // 2, "prompt": f"{step}+{row // 2}*2=", "tokens": tokens,
+        "reward": float(correct), "correct": correct, "answer": "7",
         "terms": {name: [round(x, 6) for x in values] for name, values in terms.items()},
-    }
+    }  # fmt: skip
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -141,7 +95,7 @@ def write_run(path: Path, steps: int = 60, trace: Sequence[Mapping[str, Any]] | 
     write_lines(path / "metrics.jsonl", [metrics_row(step, steps, rng) for step in range(1, steps + 1)])
     if trace is None:
         drawn = [1, *range(10, steps + 1, 10)]
-        trace = [rollout(step, row, step / steps, rng) for step in drawn for row in range(4)]
+        trace = [rollout(step, row, rng) for step in drawn for row in range(4)]
     write_lines(path / "trace.jsonl", trace)
     return path
 
@@ -160,11 +114,6 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
 def page() -> Callable[[Path], Node]:
     """`page(run)` -> the report of a run directory as a tree."""
     return lambda run: read_html(write_report(run).read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def parse() -> Callable[[str], Node]:
-    return read_html
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def page(pair):
     return read_html(write_report(pair[0], beside=pair[1]).read_text(encoding="utf-8"))
 
 
-def test_one_scale_for_both(pair):
+def test_one_scale_for_both_and_what_one_lacks(pair):
     """Largest advantage 4 over 4.5 steps of the scale: 0.889, rounded up to 1; the ends are ±4.5. ±1 lie one step out:
     between 0.5 and 1.5, ±4 at the ends."""
     tree = page(pair)
@@ -46,31 +46,24 @@ def test_one_scale_for_both(pair):
     assert texts == ["-4.5", "-3.5", "-2.5", "-1.5", "-0.5", "0.5", "1.5", "2.5", "3.5", "4.5"]
     levels = {(c.run, names[0]) for c in embedded(tree) for _, _, names in c.tokens}
     assert levels == {("grpo", "a3"), ("grpo", "a5"), ("hapo", "a0"), ("hapo", "a8")}
+    heat = {(c.run, columns["temperature"]) for c in embedded(tree) for _, columns, _ in c.tokens}
+    assert heat == {("grpo", "–"), ("hapo", "1"), ("hapo", "1.1")}
+    lacks = [p.text for p in tree.all("p", "lacks")]
+    assert lacks[0].startswith("Not in the trace of grpo: weight, ") and "temperature" in lacks[0]
+    assert lacks[1].startswith("Not in the trace of hapo: weight, ") and "temperature" not in lacks[1]
 
 
-def test_the_first_view_is_a_prompt_that_both_answered(pair):
+def test_the_first_view_is_a_prompt_that_both_answered_if_there_is_one(pair):
     tree = page(pair)
     assert [(c.run, c.step, c.prompt) for c in drawn(tree)] == [("grpo", 2, "b"), ("hapo", 2, "b")]
     message = [p.text for p in tree.all("p", "lead")]
     assert "2 of the 6 prompts of grpo were traced in both runs at the same step." in message
     assert len(tree.all("select")) == 8
-
-
-def test_runs_without_a_common_prompt(pair):
     lines = [json.loads(x) for x in (pair[1] / "trace.jsonl").read_text().splitlines()]
     (pair[1] / "trace.jsonl").write_text("".join(json.dumps(x | {"prompt": x["prompt"] + "!"}) + "\n" for x in lines))
     tree = page(pair)
     assert [(c.run, c.step, c.prompt) for c in drawn(tree)] == [("grpo", 1, "a"), ("hapo", 2, "c!")]
     assert any(p.text.startswith("0 of the 6 prompts") for p in tree.all("p", "lead"))
-
-
-def test_what_one_run_lacks_is_said(pair):
-    tree = page(pair)
-    lacks = [p.text for p in tree.all("p", "lacks")]
-    assert lacks[0].startswith("Not in the trace of grpo: weight, ") and "temperature" in lacks[0]
-    assert lacks[1].startswith("Not in the trace of hapo: weight, ") and "temperature" not in lacks[1]
-    heat = {(c.run, columns["temperature"]) for c in embedded(tree) for _, columns, _ in c.tokens}
-    assert heat == {("grpo", "–"), ("hapo", "1"), ("hapo", "1.1")}
 
 
 def test_head_and_place(pair, capsys):
@@ -83,12 +76,8 @@ def test_head_and_place(pair, capsys):
     assert not (pair[0] / "report.html").exists()
     with pytest.raises(TokenPOError, match="nowhere is not a directory"):
         write_report(pair[0], beside=pair[0] / "nowhere")
-
-
-def test_runs_of_one_method_go_by_their_directory(pair):
     configured(pair[0], method={"name": "hapo"})
-    tree = page(pair)
-    assert {c.run for c in embedded(tree)} == {"hapo (one)", "hapo (other)"}
+    assert {c.run for c in embedded(page(pair))} == {"hapo (one)", "hapo (other)"}
 
 
 def test_notes_say_whose_they_are(pair):

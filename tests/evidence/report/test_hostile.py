@@ -21,23 +21,21 @@ def hostile(make_run):
     return spoilt(make_run, HOSTILE.__getitem__)
 
 
-def test_hostile_text_changes_nothing_but_text(make_run, page, hostile):
+def test_hostile_text_changes_nothing_but_text(story, make_run, page, hostile):
     mild = page(spoilt(make_run, "plain {}".format, name="mild"))
     tree = page(hostile)
     assert len(skeleton(tree)) > 300
     assert skeleton(mild) == skeleton(tree)
     assert mild.one("style").text == tree.one("style").text
-
-
-def test_only_known_elements_and_attributes_appear(story, page, hostile):
-    for tree in (story[1], page(hostile)):
-        assert {node.tag for node in tree} <= set(ELEMENTS.split())
-        assert {name for node in tree for name in node.attributes} <= set(ATTRIBUTES.split())
+    for found in (story[1], tree):
+        assert {node.tag for node in found} <= set(ELEMENTS.split())
+        assert {name for node in found for name in node.attributes} <= set(ATTRIBUTES.split())
 
 
 def test_hostile_text_is_shown_as_it_is(page, hostile):
     tree = page(hostile)
-    texts = [text for text, _, _ in drawn(tree)[0].tokens]
+    card = drawn(tree)[0]
+    texts = [text for text, _, _ in card.tokens]
     assert texts == [text for text, _, _ in embedded(tree)[0].tokens]
     assert texts[0] == HOSTILE[0].replace(" ", "␣")
     assert texts[1].startswith("</style></title></textarea><script>document.title='pwned'</s")
@@ -48,38 +46,28 @@ def test_hostile_text_is_shown_as_it_is(page, hostile):
     assert tree.one("h1").text == f"{HOSTILE[0]} on {HOSTILE[1]}"
     assert tree.one("head").one("title").text == f"{HOSTILE[0]} on {HOSTILE[1]}: tokenpo report"
     assert HOSTILE[6] in tree.one("section", "objective").text
+    # Numbers that are none.
+    assert "reward – " in card.meta and card.verdict == "not judged"
+    assert card.tokens[1][1]["advantage"] == "–" and "an" in card.tokens[1][2]
 
 
 def test_the_page_stands_alone(story, hostile):
     stands_alone((story[0] / "report.html").read_text(encoding="utf-8"), SCRIPT)
     stands_alone(write_report(hostile).read_text(encoding="utf-8"), SCRIPT)
-
-
-def test_numbers_that_are_none(page, hostile):
-    card = drawn(page(hostile))[0]
-    assert "reward – " in card.meta and card.verdict == "not judged"
-    _, columns, classes = card.tokens[1]
-    assert columns["advantage"] == "–" and "an" in classes
-
-
-def test_a_page_without_tokens_has_no_script(make_run):
-    run = make_run(steps=2)
-    (run / "trace.jsonl").unlink()
-    stands_alone(write_report(run).read_text(encoding="utf-8"))
+    (hostile / "trace.jsonl").unlink()
+    stands_alone(write_report(hostile).read_text(encoding="utf-8"))  # without tokens it has no script
 
 
 def test_the_script_makes_no_markup_and_reaches_for_nothing(story, page, hostile):
-    told = (
+    forbidden = (
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|import|fetch|XMLHttp|https?:|setTimeout"
     )
-    assert not re.search(told, SCRIPT)
+    assert not re.search(forbidden, SCRIPT)
     # The data element holds no character that could end it, whatever the texts are; nor does the script.
     for tree in (story[1], page(hostile)):
-        assert [sorted(node.attributes.items()) for node in tree.all("script")] == [
-            [("id", "data"), ("type", "application/json")],
-            [],
-        ]
         data, script = tree.all("script")
+        assert sorted(data.attributes.items()) == [("id", "data"), ("type", "application/json")]
+        assert not script.attributes
         assert not set(data.text) & set("<>&") and "</script" not in script.text.lower()
         assert "<!--" not in script.text
 
@@ -98,8 +86,7 @@ def test_the_first_view_needs_no_script(story):
 
 
 def test_a_token_of_200_kilobytes(make_run, page, traced):
-    big = traced(["<" * 200_000, "b"], entropy=[0.5, 1.0])
-    big["prompt"] = "&" * 200_000
+    big = traced(["<" * 200_000, "b"], entropy=[0.5, 1.0]) | {"prompt": "&" * 200_000}
     run = make_run(trace=[big])
     tree = page(run)
     assert (run / "report.html").stat().st_size < 400_000

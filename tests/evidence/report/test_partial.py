@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from itertools import pairwise
 
@@ -14,57 +13,39 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.report import write_report
 
 LIMIT = 2_000_000  # bytes
-EVERY = [
-    "advantage", "weight", "effective", "ratio", "clipped", "entropy", "old_logprob", "temperature", "kl", "kl_ref",
-    "logprob", "loss", "coefficient", "penalty", "low", "high",
-]  # fmt: skip
 
 
 def notes(tree):
     return [li.text for section in tree.all("section", "notes") for li in section.all("li")]
 
 
+def numbers(tree):
+    return tree.one("table", "numbers").one("tbody").all("tr")
+
+
 def write(run, rows, name="metrics.jsonl"):
     (run / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def cut(path, size=30):
-    path.write_bytes(path.read_bytes()[:-size])
-
-
-def test_a_whole_run_leaves_nothing_out(story):
+def test_cut_off_last_lines(story, make_run, page, traced):
     assert notes(story[1]) == []
-
-
-def test_cut_off_last_lines(make_run, page):
     run = make_run()
-    cut(run / "metrics.jsonl")
-    cut(run / "trace.jsonl")
-    tree = page(run)
-    assert notes(tree) == [
-        "metrics.jsonl: 1 line was left out (line 60: not valid JSON, cut off while it was being written).",
-        "trace.jsonl: 1 line was left out (line 28: not valid JSON, cut off while it was being written).",
-    ]
-    assert len(tree.one("table", "numbers").one("tbody").all("tr")) == 59
-    assert len(embedded(tree)) == 27
+    for size, lines in ((1, (60, 28)), (30, (59, 27))):  # only the end of the line, then some of its characters
+        for name in ("metrics.jsonl", "trace.jsonl"):
+            (run / name).write_bytes((run / name).read_bytes()[:-size])
+        tree = page(run)
+        assert (len(numbers(tree)), len(embedded(tree))) == lines
+        assert notes(tree) == [
+            f"{name}: 1 line was left out (line {line}: not valid JSON, cut off while it was being written)."
+            for name, line in (("metrics.jsonl", 60), ("trace.jsonl", 28))
+            if size > 1
+        ]
     assert "59 of 60" in tree.one("header").text
-
-
-def test_a_line_cut_inside_a_character(make_run, page, traced):
-    run = make_run(steps=2)
     line = json.dumps(traced(["€"], entropy=[1.0]), ensure_ascii=False).encode()
-    (run / "trace.jsonl").write_bytes(line + b"\n" + line[: line.index("€".encode()) + 1])
+    (run / "trace.jsonl").write_bytes(line + b"\n" + line[: line.index("€".encode()) + 1])  # inside a character
     tree = page(run)
     assert len(embedded(tree)) == 1
-    assert "line 2: not valid JSON, cut off" in notes(tree)[0]
-
-
-def test_a_last_line_without_its_line_break_is_whole(make_run, page):
-    run = make_run(steps=10)
-    cut(run / "metrics.jsonl", 1)
-    cut(run / "trace.jsonl", 1)
-    tree = page(run)
-    assert notes(tree) == [] and len(embedded(tree)) == 8
+    assert "line 2: not valid JSON, cut off" in notes(tree)[1]
 
 
 def test_broken_lines_in_the_middle_are_counted(make_run, page, traced):
@@ -95,32 +76,21 @@ def test_steps_without_a_group_to_learn_from_are_named_where_their_trace_would_b
     ]
 
 
-def test_a_resumed_run_counts_the_later_line(make_run, page):
+def test_resumed_missing_and_null_steps(make_run, page):
     run = make_run(steps=3)
     write(run, [{"step": s, "entropy": e} for s, e in ((1, 0.5), (3, 0.9), (2, 0.3), (3, 0.2))])
     tree = page(run)
     assert notes(tree) == ["metrics.jsonl: 1 steps were logged twice (a resumed run); the later line counts."]
-    assert [tr.text for tr in tree.one("table", "numbers").one("tbody").all("tr")] == ["10.5", "20.3", "30.2"]
-
-
-def test_missing_steps_and_null_metrics(make_run, page):
-    run = make_run(steps=3)
+    assert [tr.text for tr in numbers(tree)] == ["10.5", "20.3", "30.2"]
     write(run, [{"step": s, "entropy": 0.1 * s if s != 2 else None} for s in (1, 2, 3, 4, 8, 9)])
     tree = page(run)
     assert notes(tree) == ["metrics.jsonl: steps are missing between 4–8; the curves break there."]
     (figure,) = tree.all("figure")
     assert len([p for p in figure.all("path", "line") if not p["d"].startswith("M0 5")]) == 3
     assert "entropy –" not in figure.text and "mean –" in figure.text
-
-
-def test_nan_and_infinity_are_not_numbers(make_run, page):
-    run = make_run(steps=3)
-    (run / "metrics.jsonl").write_text(
-        '{"step": 1, "loss": NaN, "kl": 1e999, "lr": 1}\n{"step": 2, "loss": 1, "lr": 2}\n'
-    )
-    tree = page(run)
-    cells = [[td.text for td in tr.all("td")] for tr in tree.one("table", "numbers").one("tbody").all("tr")]
-    assert cells == [["–", "–", "1"], ["1", "–", "2"]]
+    nan = '{"step": 1, "loss": NaN, "kl": 1e999, "lr": 1}\n{"step": 2, "loss": 1, "lr": 2}\n'
+    (run / "metrics.jsonl").write_text(nan)
+    assert [[td.text for td in tr.all("td")] for tr in numbers(page(run))] == [["–", "–", "1"], ["1", "–", "2"]]
 
 
 @pytest.mark.parametrize("name", ["config.json", "objective.txt", "versions.json", "trace.jsonl"])
@@ -131,9 +101,7 @@ def test_a_missing_file_is_named_and_the_rest_drawn(make_run, page, name):
     (note,) = notes(tree)
     assert note.startswith(f"{name} is missing")
     assert len(tree.all("figure")) == 14
-    assert (len(embedded(tree)) if name != "trace.jsonl" else len(tree.all("script"))) == (
-        0 if name == "trace.jsonl" else 8
-    )
+    assert not tree.all("script") if name == "trace.jsonl" else len(embedded(tree)) == 8
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "", "\x00", "[" * 100_000])
@@ -152,67 +120,47 @@ def test_configurations_of_any_shape(make_run, page, config):
     assert page(run).one("h1").text == f"{config.get('method') or 'A run'} on an unnamed task"
 
 
-@pytest.mark.parametrize("name", ["reward", "loss", "eval/accuracy", "unheard/of"])
-def test_one_metric_alone_makes_a_page(make_run, page, name):
-    run = make_run(steps=2)
-    write(run, [{"step": 1, name: 0.5}, {"step": 2, name: 0.75}])
-    assert len(page(run).all("figure")) == 1
-
-
-def test_no_metric_but_the_step(make_run, page):
-    run = make_run(steps=2)
-    write(run, [{"step": 1}, {"step": 2}])
+@pytest.mark.parametrize("name", ["reward", "loss", "eval/accuracy", "unheard/of", None])
+def test_one_metric_alone_makes_a_page(make_run, page, name, traced):
+    run = make_run(steps=2, trace=[traced("ab"), {"step": 2, "tokens": []}])  # without any terms
+    write(run, [{"step": 1}, {"step": 2}] if name is None else [{"step": 1, name: 0.5}, {"step": 2, name: 0.75}])
     tree = page(run)
-    assert tree.all("figure") == [] and len(embedded(tree)) == 4
+    assert len(tree.all("figure")) == (name is not None)
+    assert [len(card.tokens) for card in embedded(tree)] == [2, 0]
 
 
-def test_a_trace_without_terms(make_run, page, traced):
-    run = make_run(trace=[traced("ab"), {"step": 2, "tokens": []}])
-    assert [len(card.tokens) for card in embedded(page(run))] == [2, 0]
-
-
-def test_errors_name_the_place_and_the_remedy(make_run, tmp_path):
-    with pytest.raises(
-        TokenPOError, match=r"nowhere is not a directory: give the run directory that `tokenpo train` wrote"
-    ):
-        write_report(tmp_path / "nowhere")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"step reward\n1 0.5\n", r"whole line with a step \(.*2 lines were left out \(line 1: not valid JSON; .*rest"),
+        (b"\x80PNG\x00", r"metrics\.jsonl holds no whole line .*line 1: not valid JSON, cut off"),
+        (b"", r"metrics\.jsonl holds no whole line with a step \(it is empty\): train again"),
+        (None, r"run holds no metrics\.jsonl: give the run directory .*or train again"),
+    ],
+)
+def test_errors_name_the_place_and_the_remedy(make_run, tmp_path, content, message):
     run = make_run(steps=2)
     log = run / "metrics.jsonl"
-    with pytest.raises(TokenPOError, match=r"metrics\.jsonl is not a directory: give the run directory"):
-        write_report(log)
-    log.write_text("step reward\n1 0.5\n")
-    told = (
-        r"metrics\.jsonl holds no whole line with a step \(.*2 lines were left out \(line 1: not valid JSON; .*restore"
-    )
-    with pytest.raises(TokenPOError, match=told):
-        write_report(run)
-    log.write_bytes(b"\x80PNG\x00")
-    with pytest.raises(TokenPOError, match=r"metrics\.jsonl holds no whole line .*line 1: not valid JSON, cut off"):
-        write_report(run)
-    log.write_text("")
-    with pytest.raises(
-        TokenPOError, match=r"metrics\.jsonl holds no whole line with a step \(it is empty\): train again"
-    ):
-        write_report(run)
+    for wrong, name in ((tmp_path / "nowhere", "nowhere"), (log, r"metrics\.jsonl")):
+        with pytest.raises(TokenPOError, match=rf"{name} is not a directory: give the run directory that `tokenpo tr"):
+            write_report(wrong)
     log.unlink()
-    with pytest.raises(TokenPOError, match=r"run holds no metrics\.jsonl: give the run directory .*or train again"):
+    if content is not None:
+        log.write_bytes(content)
+    with pytest.raises(TokenPOError, match=message):
         write_report(run)
     assert not (run / "report.html").exists()
 
 
-def test_where_the_page_is_written(make_run, tmp_path):
-    run = make_run(steps=2)
+def test_where_the_page_is_written_and_that_a_run_gives_the_same_bytes(make_run, tmp_path):
+    run, twin = make_run(steps=2), make_run(steps=2, name="twin")
     assert write_report(str(run)) == run / "report.html"
+    assert write_report(twin).read_bytes() == (run / "report.html").read_bytes()
     assert write_report(run, tmp_path) == tmp_path / "report.html"
     assert write_report(run, str(tmp_path / "other.html")) == tmp_path / "other.html"
     with pytest.raises(TokenPOError, match=r"cannot write .*missing/page\.html: No such file"):
         write_report(run, tmp_path / "missing" / "page.html")
     assert not [path for path in (*tmp_path.iterdir(), *run.iterdir()) if path.suffix == ".part"]
-
-
-def test_the_same_run_gives_the_same_bytes(make_run):
-    pages = [write_report(make_run(steps=12, name=name)).read_bytes() for name in ("a", "b")]
-    assert pages[0] == pages[1]
 
 
 def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
@@ -224,35 +172,20 @@ def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
     tree = page(run)
     assert LIMIT / 3 < (run / "report.html").stat().st_size < LIMIT
     first, second = notes(tree)
-    told = re.fullmatch(
+    counted = re.fullmatch(
         r"Drawn are (\d+) of 81 recorded responses, from 9 of 9 steps; trace.jsonl holds them all\.", first
     )
-    assert told is not None and len(embedded(tree)) == int(told[1]) >= 9
-    assert second == f"{told[1]} responses are longer than 600 tokens: their first 400 and last 200 tokens are drawn."
+    assert counted is not None and len(embedded(tree)) == int(counted[1]) >= 9
+    assert (
+        second == f"{counted[1]} responses are longer than 600 tokens: their first 400 and last 200 tokens are drawn."
+    )
     positions = [*range(1, 401), *range(451, 651)]
-    assert [int(columns["no."]) for _, columns, _ in embedded(tree)[0].tokens] == positions
-    assert [int(columns["no."]) for _, columns, _ in drawn(tree)[0].tokens] == positions
+    for card, *_ in (embedded(tree), drawn(tree)):
+        assert [int(columns["no."]) for _, columns, _ in card.tokens] == positions
     assert tree.all("tr", "gap")[0].text == "… 50 tokens left out …"
 
 
-def test_a_normal_run_is_small(make_run, traced):
-    """As the quickstart's: 60 steps, a trace every 10, four responses of about 43 tokens with every quantity."""
-    rng = random.Random(0)
-    lines = [
-        traced(
-            ["="] * 43,
-            step=step,
-            row=row,
-            group=row // 2,
-            **{name: [rng.gauss(0, 1) for _ in range(43)] for name in EVERY},
-        )
-        for step in (1, 10, 20, 30, 40, 50, 60)
-        for row in range(4)
-    ]
-    assert write_report(make_run(trace=lines)).stat().st_size < LIMIT / 4
-
-
-def test_steps_without_end_are_spread(make_run, page, traced):
+def test_steps_without_end_are_spread_and_a_normal_run_is_small(story, make_run, page, traced):
     """Of 200 traced steps 64 are drawn, first and last among them, evenly: 199 / 63 lies between 3 and 4."""
     lines = [traced("ab", step=step, entropy=[0.1, 0.01 * step]) for step in range(200)]
     tree = page(make_run(steps=2, trace=lines))
@@ -260,13 +193,12 @@ def test_steps_without_end_are_spread(make_run, page, traced):
     assert (len(steps), steps[0], steps[-1]) == (64, 0, 199)
     assert {b - a for a, b in pairwise(steps)} == {3, 4}
     assert notes(tree) == ["Drawn are 64 of 200 recorded responses, from 64 of 200 steps; trace.jsonl holds them all."]
+    assert (story[0] / "report.html").stat().st_size < LIMIT / 4
 
 
 def test_bulky_marks_cannot_burst_the_page(make_run, page, traced):
     lines = [traced(["\u202e" * 60] * 600, row=row, entropy=[0.1 * i for i in range(600)]) for row in range(8)]
-    for line in lines:
-        line["prompt"] = "\u202e" * 2000
-    run = make_run(steps=2, trace=lines)
+    run = make_run(steps=2, trace=[line | {"prompt": "\u202e" * 2000} for line in lines])
     assert notes(page(run))[0].startswith("Drawn are ")
     assert (run / "report.html").stat().st_size < LIMIT
 
@@ -277,11 +209,8 @@ def test_thousands_of_metrics_and_steps(make_run, page):
     write(run, [{"step": s, **(many if s in (1, 900) else {"metric_0000": 0.1 * s})} for s in range(1, 901)])
     tree = page(run)
     assert (run / "report.html").stat().st_size < LIMIT
-    table = tree.one("table", "numbers")
-    assert len(table.one("thead").all("th")) == 80 and len(table.one("tbody").all("tr")) <= 121
-    told = [p.text for p in tree.all("p") if "metrics.jsonl holds them all" in p.text]
-    assert told == [
-        f"{len(table.one('tbody').all('tr'))} of 900 steps and 79 of 1,500 metrics; metrics.jsonl holds them all."
-    ]
+    assert len(tree.one("table", "numbers").one("thead").all("th")) == 80 and len(numbers(tree)) <= 121
+    part = f"{len(numbers(tree))} of 900 steps and 79 of 1,500 metrics; metrics.jsonl holds them all."
+    assert part in [p.text for p in tree.all("p")]
     (undrawn,) = [note for note in notes(tree) if note.startswith("Metrics that no chart shows: metric_0012, ")]
     assert undrawn.endswith("metric_0051 and 1,448 more.")

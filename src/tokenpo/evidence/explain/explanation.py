@@ -1,4 +1,4 @@
-"""The methods side by side on one recording: what table, page and explain.json show."""
+"""The methods side by side on one recording: the content of table, page and explain.json."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ...page.text import percent
 from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
-from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares
+from .push import MethodPush, missing, push_of
+from .shares import Shares, TokenKinds, cosine, of_tokens, shares
 from .table import tables
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """All that is shown.
+    """Every method on one recording.
 
     Args:
         quantile: tokens at or above this quantile of the entropy are of high entropy.
-        methods: those whose inputs the recording holds, in the order given.
-        table: the shares of each of them.
+        methods: those whose inputs the recording holds, in the order given; `entries` and `table` are theirs.
         tokens: the shares of a push that is equal on all tokens.
         cosines: [method][method].
         refused: (label, why) of the others.
@@ -51,12 +51,15 @@ class Explanation:
         return tuple(method.label for method in self.methods)
 
     @property
+    def groups(self) -> int:
+        return int(self.recording.rollouts.group.max()) + 1
+
+    @property
     def title(self) -> str:
-        facts = self.recording.rollouts
-        groups, tokens = int(facts.group.max()) + 1, int(facts.mask.sum())
+        rollouts, groups = self.recording.rollouts, self.groups
         step = "" if self.recording.step is None else f"step {self.recording.step}: "
-        several = "" if groups == 1 else "s"
-        return f"{step}{len(facts):,} responses in {groups:,} group{several}, {tokens:,} tokens"
+        several, tokens = "" if groups == 1 else "s", int(rollouts.mask.sum())
+        return f"{step}{len(rollouts):,} responses in {groups:,} group{several}, {tokens:,} tokens"
 
     @property
     def tables(self) -> list[Table]:
@@ -79,10 +82,10 @@ class Explanation:
         return lines
 
     def _repr_html_(self) -> str:
-        made = [
-            [t.title, t.head, [[row.name, *(cell.text for cell in row.cells)] for row in t.rows]] for t in self.tables
-        ]
-        return "".join(notebook.table(*each) for each in made)
+        return "".join(
+            notebook.table(t.title, t.head, [[row.name, *(cell.text for cell in row.cells)] for row in t.rows])
+            for t in self.tables
+        )
 
 
 def explain_all(
@@ -100,17 +103,19 @@ def explain_all(
     """
     if not 0 <= quantile <= 1:
         raise TokenPOError(f"--entropy-quantile {quantile:g} lies outside [0, 1]: give a fraction such as 0.8")
-    built = [(entry, build_entry(entry)) for entry in entries]
-    if correction is not None:
-        built = [(entry, corrected(objective, correction, label="--correction")) for entry, objective in built]
-    reasons = {entry.label: missing(entry.label, objective, recording) for entry, objective in built}
-    refused = tuple((label, reason) for label, reason in reasons.items() if reason)
-    if len(refused) == len(built):
+    built, refused = [], []
+    for entry in entries:
+        objective = build_entry(entry)
+        if correction is not None:
+            objective = corrected(objective, correction, label="--correction")
+        if reason := missing(entry.label, objective, recording):
+            refused.append((entry.label, reason))
+        else:
+            built.append((entry, objective))
+    if not built:
         raise TokenPOError("; ".join(reason for _, reason in refused))
-    built = [(entry, objective) for entry, objective in built if not reasons[entry.label]]
     methods = tuple(push_of(entry.label, objective, recording) for entry, objective in built)
     kinds = TokenKinds.of(recording, quantile)
-    notes = [*_notes(recording, kinds), *(_sampler(recording) if correction is not None else ())]
     return Explanation(
         recording=recording,
         quantile=quantile,
@@ -120,12 +125,15 @@ def explain_all(
         table=tuple(shares(method.push, method.clipped, kinds) for method in methods),
         tokens=of_tokens(kinds),
         cosines=tuple(tuple(cosine(a.push, b.push) for b in methods) for a in methods),
-        refused=refused,
-        notes=(*recording.notes, *notes, *_silent(methods), *(n for m in methods for n in m.notes)),
+        refused=tuple(refused),
+        notes=tuple(_notes(recording, kinds, methods, correction)),
     )
 
 
-def _notes(recording: Recording, kinds: TokenKinds) -> Iterator[str]:
+def _notes(
+    recording: Recording, kinds: TokenKinds, methods: Sequence[MethodPush], correction: str | None
+) -> Iterator[str]:
+    yield from recording.notes
     if recording.moved:
         yield (
             "The policy has moved since it sampled: shown is what an update would do now. --first-update shows the "
@@ -146,26 +154,24 @@ def _notes(recording: Recording, kinds: TokenKinds) -> Iterator[str]:
         behind = lag[kinds.mask]
         share, most = percent(float((behind > 0).double().mean())), int(behind.max())
         yield f"Several policies sampled: {share} of the tokens are older than the newest, by {most} updates at most."
-
-
-def _sampler(recording: Recording) -> Iterator[str]:
-    """The distance of the sampling policy from the old one, on which a correction acts."""
-    facts = recording.rollouts
-    if facts.rollout_logprob is None:
-        return  # the methods are refused
-    apart = (facts.old_logprob - facts.rollout_logprob)[facts.mask].abs()
-    if not apart.any():
-        yield "The policy that sampled is the old one on every token: a correction has nothing to act on."
-    else:
-        mean, most = number(float(apart.mean())), number(float(apart.max()))
-        yield f"The policy that sampled is {mean} nats a token from the old one, and {most} at most."
-
-
-def _silent(methods: Sequence[MethodPush]) -> Iterator[str]:
-    still = [method.label for method in methods if not method.push.any()]
-    if still:
+    if correction is not None:
+        yield _distance(recording)
+    if still := [method.label for method in methods if not method.push.any()]:
         several = "push" if len(still) > 1 else "pushes"
         yield f"{', '.join(still)} {several} no token: shares and cosines are undefined."
+    for method in methods:
+        yield from method.notes
+
+
+def _distance(recording: Recording) -> str:
+    """The distance of the policy that sampled from the old one, on which a correction acts."""
+    facts = recording.rollouts
+    assert facts.rollout_logprob is not None  # the methods would be refused
+    apart = (facts.old_logprob - facts.rollout_logprob)[facts.mask].abs()
+    if not apart.any():
+        return "The policy that sampled is the old one on every token: a correction has nothing to act on."
+    mean, most = number(float(apart.mean())), number(float(apart.max()))
+    return f"The policy that sampled is {mean} nats a token from the old one, and {most} at most."
 
 
 def to_json(result: Explanation) -> str:
@@ -177,7 +183,7 @@ def to_json(result: Explanation) -> str:
         "source": recording.source,
         "step": recording.step,
         "responses": len(facts),
-        "groups": int(facts.group.max()) + 1,
+        "groups": result.groups,
         "tokens": int(facts.mask.sum()),
         "moved": recording.moved,
         "entropy_quantile": result.quantile,

@@ -1,11 +1,12 @@
 """explain.html: the explanation as one file that loads nothing, runs nothing and can be mailed.
 
-Tokens are drawn of some responses, the same response once for each method, side by side.
+The tokens of some responses are drawn once for each method, side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,41 +62,34 @@ def render(result: Explanation, responses: int = 8) -> str:
         shares=shares,
         cosines=cosines,
         drawn=drawn,
-        named=[
-            (visible(method.label, limit=80), paragraph(str(method.objective), limit=5000)) for method in result.methods
-        ],
+        named=[(visible(m.label, limit=80), paragraph(str(m.objective), limit=5000)) for m in result.methods],
     )
 
 
-def _rules(drawn: Drawn) -> list[str]:
-    """The style rules of this page alone: colours per quantity, shades of cosines, methods, columns of the readout."""
-    rules = [f".m{i}{{background:var(--d{i});color:var(--dt{i})}}" for i in range(SHADES)]
-    rules += [rule for i, scale in enumerate(drawn.scales) for rule in scale.rules(i)]
-    rules += [f":root:not(:has(#s{i}:checked)) .view-{i}{{display:none}}" for i in range(len(drawn.views))]
+def _rules(drawn: Drawn) -> Iterator[str]:
+    """The style rules of this page alone: shades of cosines, colours per quantity, methods, columns of the readout."""
+    for i in range(SHADES):
+        yield f".m{i}{{background:var(--d{i});color:var(--dt{i})}}"
+    for i, scale in enumerate(drawn.scales):
+        yield from scale.rules(i)
+    for i in range(len(drawn.views)):
+        yield f":root:not(:has(#s{i}:checked)) .view-{i}{{display:none}}"
     columns = len(drawn.scales) + 1
-    rules += [
-        f".view .tokens tr:hover td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1})"
-        f"{{left:{100 * i / columns:.2f}%}}"
-        for i in range(columns)
-    ]
-    return rules
+    for i in range(columns):
+        both = f".view .tokens tr:hover td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1})"
+        yield f"{both}{{left:{100 * i / columns:.2f}%}}"
 
 
 def draw_responses(result: Explanation, most: int) -> Drawn:
     """The tokens of at most `most` responses, in the order of the file."""
     methods, responses = result.methods[:MOST_METHODS], result.recording.responses
-    rows = _affordable(responses, [*chosen(result)][:most], len(methods))
-    # quantity -> (row, method) -> numbers of the response's tokens
-    values = {
-        q: {(row, i): of(method, row) for row in rows for i, method in enumerate(methods)}
-        for q, of in _quantities(result)
-    }
-    varying, fixed = scales(
-        [
-            (q, [numbers[t] for (row, _), numbers in cells.items() for t in kept(len(responses[row].tokens))])
-            for q, cells in values.items()
-        ]
-    )
+    rows = _affordable(responses, chosen(result)[:most], len(methods))
+    numbers = {(row, method.label): _numbers(result, method, row) for row in rows for method in methods}
+    drawn: dict[Quantity, list[Number]] = defaultdict(list)
+    for (row, _), of_quantities in numbers.items():
+        for q, values in of_quantities.items():
+            drawn[q] += [values[t] for t in kept(len(responses[row].tokens))]
+    varying, fixed = scales(drawn.items())
 
     def card(row: int) -> DrawnResponse:
         response = responses[row]
@@ -108,8 +102,8 @@ def draw_responses(result: Explanation, most: int) -> Drawn:
             prompt=paragraph(response.prompt, limit=PROMPT_LIMIT),
             answer="",
             views=tuple(
-                draw_tokens(response.tokens, [(s, values[s.quantity][row, i]) for s in varying])
-                for i in range(len(methods))
+                draw_tokens(response.tokens, [(s, numbers[row, method.label][s.quantity]) for s in varying])
+                for method in methods
             ),
         )
 
@@ -122,55 +116,50 @@ def draw_responses(result: Explanation, most: int) -> Drawn:
     )
 
 
-def chosen(result: Explanation) -> Iterator[int]:
+def chosen(result: Explanation) -> list[int]:
     """Rows worth reading, best first: of each group the response with the highest and with the lowest reward, groups
     in which rewards differ before the others; then all the rest."""
     responses = result.recording.responses
-    groups: dict[int | str, list[int]] = {}
+    groups: dict[int | str, list[int]] = defaultdict(list)
     for row, response in enumerate(responses):
         if response.tokens:
-            groups.setdefault(response.group, []).append(row)
+            groups[response.group].append(row)
     ends = []
     for rows in groups.values():
-        ranked = sorted(rows, key=lambda row: (-responses[row].reward, row))
-        alike = responses[ranked[0]].reward == responses[ranked[-1]].reward
-        ends.append((alike, [*dict.fromkeys((ranked[0], ranked[-1]))]))
-    first = [row for _, pair in sorted(ends, key=lambda end: end[0]) for row in pair]
-    yield from dict.fromkeys([*first, *(row for rows in groups.values() for row in rows)])
+        ranked = sorted(rows, key=lambda row: -responses[row].reward)
+        ends.append((ranked[0], ranked[-1]))
+    ends.sort(key=lambda pair: responses[pair[0]].reward == responses[pair[1]].reward)
+    return [*dict.fromkeys(row for rows in (*ends, *groups.values()) for row in rows)]
 
 
 def _affordable(responses: Sequence[Response], rows: Sequence[int], methods: int) -> list[int]:
     """The first of these rows that fit on the page, at least one, in the order of the file."""
     affordable, budget = [], MOST_TOKENS
     for row in rows:
-        cost = methods * sum(1 for _ in kept(len(responses[row].tokens)))
+        cost = methods * len(kept(len(responses[row].tokens)))
         if cost <= budget or not affordable:
             affordable.append(row)
             budget -= cost
     return sorted(affordable)
 
 
-def _quantities(result: Explanation) -> Iterator[tuple[Quantity, Callable[[MethodPush, int], Sequence[Number]]]]:
-    """Each quantity with a function from (method, row) to one number a token: push, credit, weight, ratio and clip of
-    every method, then entropy and lag, which all methods share.
-    """
-    entropy, lag = result.recording.entropy, result.recording.lag
-    yield PUSH, lambda method, row: method.push[row].tolist()
-    yield KNOWN["advantage"], lambda method, row: method.advantage[row].tolist()
-    yield KNOWN["weight"], lambda method, row: method.weight[row].tolist()
-    yield KNOWN["ratio"], lambda method, row: method.ratio[row].tolist()
-    yield KNOWN["clipped"], lambda m, row: [*map(clip_state, m.clipped[row].tolist(), m.ratio[row].tolist())]
-    if any(method.rejected is not None for method in result.methods):
-        yield REJECTED, _rejected
-    if entropy is not None:
-        yield KNOWN["entropy"], lambda method, row: entropy[row].tolist()
-    if lag is not None:
-        yield LAG, lambda method, row: lag[row].tolist()
-
-
-def _rejected(method: MethodPush, row: int) -> Sequence[Number]:
-    """0 everywhere for a method that has no correction."""
-    return (torch.zeros_like(method.push) if method.rejected is None else method.rejected.double())[row].tolist()
+def _numbers(result: Explanation, method: MethodPush, row: int) -> dict[Quantity, list[Number]]:
+    """[T] numbers of every quantity, those of the method before entropy and lag, which all methods share."""
+    tensors = {
+        PUSH: method.push,
+        KNOWN["advantage"]: method.advantage,
+        KNOWN["weight"]: method.weight,
+        KNOWN["ratio"]: method.ratio,
+        KNOWN["clipped"]: method.clipped,
+        REJECTED: method.rejected,
+        KNOWN["entropy"]: result.recording.entropy,
+        LAG: result.recording.lag,
+    }
+    if method.rejected is None and any(other.rejected is not None for other in result.methods):
+        tensors[REJECTED] = torch.zeros_like(method.push)
+    numbers = {q: values[row].double().tolist() for q, values in tensors.items() if values is not None}
+    numbers[KNOWN["clipped"]] = [*map(clip_state, numbers[KNOWN["clipped"]], numbers[KNOWN["ratio"]])]
+    return numbers
 
 
 def _notes(result: Explanation, rows: Sequence[int]) -> Iterator[str]:

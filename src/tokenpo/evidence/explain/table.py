@@ -12,13 +12,13 @@ from ...base.text import number
 from ...page.table import Cell, Row, Table
 from ...page.terminal import print_parts
 from ...page.text import percent, visible
-from .push import Shares
+from .shares import Shares
 
 SHADES = 9  # of a cosine, the colours d0..d8 of the style sheet
-COLUMNS = (
-    ("right", "right"), ("wrong", "wrong"), ("high", "high H"), ("low", "low H"), ("up", "up"), ("silent", "no push"),
-    ("clipped", "clipped"),
-)  # fmt: skip
+COLUMNS = {
+    "right": "right", "wrong": "wrong", "high": "high H", "low": "low H", "up": "up", "silent": "no push",
+    "clipped": "clipped",
+}  # fmt: skip
 
 
 def show(tables: Sequence[Table], lines: Sequence[str], stream: TextIO) -> None:
@@ -31,17 +31,14 @@ def tables(
 ) -> list[Table]:
     """Shares, of all tokens and of each method's push, and with several methods cosines."""
     names = [visible(label, limit=80) for label in labels]
-    rows = [Row("(all tokens)", _cells(tokens), apart=True)]
-    rows += [Row(name, _cells(row)) for name, row in zip(names, shares, strict=True)]
-    head = ["method", "size", *(heading for _, heading in COLUMNS)]
-    made = [Table(head, rows, visible(title, limit=200))]
+    rows = [Row("(all tokens)", _cells(tokens), apart=True), *map(Row, names, map(_cells, shares))]
+    made = [Table(["method", "size", *COLUMNS.values()], rows, visible(title, limit=200))]
     if len(names) > 1:
-        numbers = [str(place) for place in range(1, len(names) + 1)]
         rows = [
             Row(f"{place} {name}", [Cell(angle(x), kind=shade(x)) for x in row])
-            for place, name, row in zip(numbers, names, cosines, strict=True)
+            for place, (name, row) in enumerate(zip(names, cosines, strict=True), start=1)
         ]
-        made.append(Table(["method", *numbers], rows, "cosine"))
+        made.append(Table(["method", *map(str, range(1, len(names) + 1))], rows, "cosine"))
     return made
 
 
@@ -63,9 +60,9 @@ def shade(cosine: float) -> str:
     return "mn" if math.isnan(cosine) else f"m{min(SHADES - 1, max(0, int((cosine + 1) / 2 * SHADES)))}"
 
 
-def _cells(row: Shares) -> Sequence[Cell]:
+def _cells(row: Shares) -> list[Cell]:
     """The size, and each share with a bar."""
-    shares = [getattr(row, name) for name, _ in COLUMNS]
+    shares = [getattr(row, name) for name in COLUMNS]
     return [Cell(number(row.size)), *(Cell(percent(x), picture=_bar(x)) for x in shares)]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from ...page.scale import EXPECTED, QUANTITIES, Scale, clip_state, quantity, scales
+from ...page.scale import EXPECTED, KNOWN, Scale, clip_state, quantity, scales
 from ...page.text import paragraph, visible
 from ...page.tokens import HEAD, LABEL_LIMIT, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept, token_text
 from ...runs.metrics import Number
@@ -25,26 +26,21 @@ _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 
 @dataclass(frozen=True)
 class DrawnPrompt:
-    """A prompt of one step and the responses to it; `live` where one of them has an advantage."""
+    """A prompt of one step and the responses to it."""
 
     text: str
     label: str
     cards: tuple[DrawnResponse, ...]
-    live: bool
 
 
 @dataclass(frozen=True)
 class DrawnStep:
-    """`remark` says what the colours alone would hide."""
+    """`remark` says why a step has no colours; `live` is its first prompt with an advantage, else its first."""
 
     number: int
     remark: str
     prompts: tuple[DrawnPrompt, ...]
-
-    @property
-    def live(self) -> int:
-        """The first prompt whose responses have an advantage, else the first."""
-        return next((place for place, prompt in enumerate(self.prompts) if prompt.live), 0)
+    live: int
 
 
 @dataclass(frozen=True)
@@ -56,14 +52,13 @@ class DrawnRun:
     lacks: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class View:
-    """Indices of the run, step, prompt and response that one side shows; response None is all of the prompt's."""
+class View(NamedTuple):
+    """Indices of the run, step, prompt and response that one side shows; response -1 is all of the prompt's."""
 
     run: int
     step: int
     prompt: int
-    response: int | None = None
+    response: int = -1
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ class Browser:
     def cards(self, view: View) -> tuple[DrawnResponse, ...]:
         """The responses that a view shows."""
         cards = self.prompt(view).cards
-        return cards if view.response is None else cards[view.response : view.response + 1]
+        return cards if view.response < 0 else cards[view.response : view.response + 1]
 
     def prompt(self, view: View) -> DrawnPrompt:
         return self.runs[view.run].steps[view.step].prompts[view.prompt]
@@ -100,21 +95,19 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
     drawn = [_load(trace, BUDGET // len(traces)) for _, trace in traces]
     everything = [rollout for rollouts in drawn for rollout in rollouts]
     recorded = {name: [x for r in everything for x in _values(r, name)] for name in _quantities(everything)}
-    varying, fixed = scales([(quantity(name, values), values) for name, values in recorded.items()])
-    kept_scales = varying[:MOST_QUANTITIES]
-    runs = tuple(_run(label, rollouts, kept_scales) for (label, _), rollouts in zip(traces, drawn, strict=True))
-    notes = [
-        note
-        for (label, trace), rollouts in zip(traces, drawn, strict=True)
-        for note in _notes(label, trace, rollouts, named=len(traces) > 1)
-    ]
-    if left_out := varying[MOST_QUANTITIES:]:
+    varying, fixed = scales((quantity(name, values), values) for name, values in recorded.items())
+    shown, left_out = varying[:MOST_QUANTITIES], varying[MOST_QUANTITIES:]
+    runs = tuple(_run(label, rollouts, shown) for (label, _), rollouts in zip(traces, drawn, strict=True))
+    notes = []
+    for (label, trace), rollouts in zip(traces, drawn, strict=True):
+        notes += _notes(f" of {label}" if len(traces) > 1 else "", trace, rollouts)
+    if left_out:
         notes.append(f"Left out for size: {', '.join(visible(s.quantity.name, limit=30) for s in left_out)}.")
     return Browser(
-        scales=tuple(kept_scales),
-        default=_default(kept_scales, everything),
+        scales=tuple(shown),
+        default=_default(shown, everything),
         runs=runs,
-        views=tuple(_views(runs)),
+        views=tuple(_bounded(runs, view) for view in _places(runs)),
         fixed=tuple(fixed),
         notes=tuple(notes),
         rollouts=len(everything),
@@ -124,19 +117,19 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
 
 def _load(trace: Trace, budget: int) -> list[Rollout]:
     """The rollouts to draw, in page order. The last and first steps are served first, then in turn one of each step."""
-    steps = _spread(sorted({step for step, _ in trace.index}), MOST_STEPS)
-    offsets = {step: [o for s, o in trace.index if s == step][:MOST_ROLLOUTS] for step in steps}
-    priority = [*dict.fromkeys([steps[-1], steps[0], *steps])]
+    offsets: dict[int, list[int]] = defaultdict(list)
+    for step, offset in trace.index:
+        offsets[step].append(offset)
+    steps = _spread(sorted(offsets), MOST_STEPS)
     loaded: dict[tuple[int, int], Rollout] = {}
-    bytes_left = budget
+    spent = budget // 100
     for turn in range(MOST_ROLLOUTS):
-        for step in priority:
-            # Long after the budget is spent, reading on would find at best a response of a few tokens.
-            if turn < len(offsets[step]) and (bytes_left > budget // 100 or not loaded):
+        for step in dict.fromkeys([steps[-1], steps[0], *steps]):
+            # With that little left, reading on would find at best a response of a few tokens.
+            if turn < len(offsets[step]) and (budget > spent or not loaded):
                 rollout = trace.load(offsets[step][turn])
-                cost = _cost(rollout)
-                if cost <= bytes_left or not loaded:
-                    bytes_left -= cost
+                if (cost := _cost(rollout)) <= budget or not loaded:
+                    budget -= cost
                     loaded[step, turn] = rollout
     return [loaded[key] for key in sorted(loaded)]
 
@@ -151,8 +144,9 @@ def _spread(items: Sequence[int], most: int) -> list[int]:
 def _cost(rollout: Rollout) -> int:
     """About how many bytes the data of the page need for it."""
     texts = [token_text(rollout.tokens[t]) for t in kept(len(rollout.tokens))]
+    prompt = paragraph(rollout.prompt, limit=PROMPT_LIMIT)
     # Twice for the marks that JSON in a page escapes once more.
-    written = len(json.dumps([_prompt_text(rollout.prompt), *texts], ensure_ascii=False).encode()) * 2
+    written = len(json.dumps([prompt, *texts], ensure_ascii=False).encode()) * 2
     return 600 + written + len(texts) * 8 * min(len(rollout.terms), MOST_QUANTITIES)
 
 
@@ -163,8 +157,7 @@ def _quantities(drawn: Sequence[Rollout]) -> list[str]:
         # Shown as the probability; beside the current log-probability it would say the same thing twice.
         del recorded["old_logprob"]
         recorded["probability"] = None
-    known = [q.name for q in QUANTITIES if q.name in recorded]
-    return known + [name for name in recorded if name not in known]
+    return [*(name for name in KNOWN if name in recorded), *(name for name in recorded if name not in KNOWN)]
 
 
 def _values(rollout: Rollout, name: str) -> Sequence[Number]:
@@ -172,7 +165,7 @@ def _values(rollout: Rollout, name: str) -> Sequence[Number]:
     nothing = (None,) * len(rollout.tokens)
     values = rollout.terms.get(name, nothing)
     if name == "clipped":
-        return [clip_state(c, r) for c, r in zip(values, rollout.terms.get("ratio", nothing), strict=True)]
+        return [*map(clip_state, values, rollout.terms.get("ratio", nothing))]
     if name == "probability" and name not in rollout.terms:
         old = rollout.terms.get("old_logprob", nothing)
         return [None if x is None else math.exp(min(x, 0.0)) for x in old]
@@ -180,31 +173,24 @@ def _values(rollout: Rollout, name: str) -> Sequence[Number]:
 
 
 def _run(label: str, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> DrawnRun:
+    answers: dict[int, dict[Any, list[Rollout]]] = defaultdict(lambda: defaultdict(list))
+    for rollout in rollouts:
+        answers[rollout.step][rollout.group, rollout.prompt].append(rollout)
     steps = []
-    for step in dict.fromkeys(rollout.step for rollout in rollouts):
-        of_step = [rollout for rollout in rollouts if rollout.step == step]
-        prompts: dict[tuple[int | None, str], list[Rollout]] = {}
-        for rollout in of_step:
-            prompts.setdefault((rollout.group, rollout.prompt), []).append(rollout)
-        drawn = [_prompt(i, answered, scales) for i, answered in enumerate(prompts.values(), start=1)]
-        steps.append(DrawnStep(step, _remark(of_step), tuple(drawn)))
+    for number, of_prompts in answers.items():
+        prompts = [_prompt(place, of_prompt, scales) for place, of_prompt in enumerate(of_prompts.values(), start=1)]
+        live = [any(x for r in of_prompt for x in r.terms.get("advantage", ())) for of_prompt in of_prompts.values()]
+        remark = _remark([rollout for rollout in rollouts if rollout.step == number])
+        steps.append(DrawnStep(number, remark, tuple(prompts), live.index(True) if any(live) else 0))
     recorded = _quantities(rollouts)
-    lacks = tuple(quantity(name).label for name in EXPECTED if name not in recorded)
-    return DrawnRun(label, tuple(steps), lacks)
+    return DrawnRun(label, tuple(steps), tuple(KNOWN[name].label for name in EXPECTED if name not in recorded))
 
 
-def _prompt(number: int, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> DrawnPrompt:
+def _prompt(place: int, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> DrawnPrompt:
     text = rollouts[0].prompt
-    return DrawnPrompt(
-        text=_prompt_text(text),
-        label=f"{number}: {visible(text, limit=LABEL_LIMIT)}",
-        cards=tuple(_card(rollout, scales) for rollout in rollouts),
-        live=any(x for rollout in rollouts for x in rollout.terms.get("advantage", ())),
-    )
-
-
-def _prompt_text(prompt: str) -> str:
-    return paragraph(prompt, limit=PROMPT_LIMIT)
+    label = f"{place}: {visible(text, limit=LABEL_LIMIT)}"
+    cards = tuple(_card(rollout, scales) for rollout in rollouts)
+    return DrawnPrompt(paragraph(text, limit=PROMPT_LIMIT), label, cards)
 
 
 def _card(rollout: Rollout, scales: Sequence[Scale]) -> DrawnResponse:
@@ -220,40 +206,52 @@ def _card(rollout: Rollout, scales: Sequence[Scale]) -> DrawnResponse:
     )
 
 
-def _views(runs: Sequence[DrawnRun]) -> Iterator[View]:
-    """Two runs at the first prompt that both have; else the first and the last step; else two responses; else one."""
-    for view in _places(runs):
-        cards = runs[view.run].steps[view.step].prompts[view.prompt].cards
-        others = [card.views[0] for card in cards[1:] if card.views[0]]
-        bulk = sum(150 + (45 + 14 * len(tokens[0].values)) * len(tokens) for tokens in others)
-        small = bulk + sum(len(token.text) for tokens in others for token in tokens) <= FIRST
-        yield view if small or view.response is not None else View(view.run, view.step, view.prompt, 0)
+def _remark(rollouts: Sequence[Rollout]) -> str:
+    """Why a step may be colourless: advantages that are all 0, and the cause as far as its rewards show it."""
+    if {x for rollout in rollouts for x in rollout.terms.get("advantage", ())} != {0.0}:
+        return ""
+    rewards: dict[int | None, set[Number]] = defaultdict(set)
+    for rollout in rollouts:
+        rewards[rollout.group].add(rollout.reward)
+    alike = all(len(values) == 1 for values in rewards.values())
+    return "all advantages are 0 here" + (": every answer of these groups got the same reward" if alike else "")
 
 
 def _places(runs: Sequence[DrawnRun]) -> list[View]:
+    """Two runs at the first prompt that both have; else the first and the last step; else two prompts; else two
+    responses; else one.
+    """
     first = runs[0]
     if len(runs) > 1:
         return next(_shared(first, runs[1]), [View(i, 0, run.steps[0].live) for i, run in enumerate(runs[:2])])
-    start, end = first.steps[0], first.steps[-1]
-    responses = len(start.prompts[0].cards)
-    if len(first.steps) > 1:
-        return [View(0, 0, start.live), View(0, len(first.steps) - 1, end.live)]
+    start, last = first.steps[0], len(first.steps) - 1
+    if last:
+        return [View(0, 0, start.live), View(0, last, first.steps[last].live)]
     if len(start.prompts) > 1:
         return [View(0, 0, 0), View(0, 0, 1)]
-    if responses > 1:
+    if len(start.prompts[0].cards) > 1:
         return [View(0, 0, 0, 0), View(0, 0, 0, 1)]
     return [View(0, 0, 0)]
+
+
+def _bounded(runs: Sequence[DrawnRun], view: View) -> View:
+    """The view, or that of its first response alone where the others would take too many bytes."""
+    cards = runs[view.run].steps[view.step].prompts[view.prompt].cards
+    size = 0
+    for tokens in (card.views[0] for card in cards[1:] if card.views[0]):
+        size += 150 + sum(45 + 14 * len(token.values) + len(token.text) for token in tokens)
+    return view if size <= FIRST or view.response >= 0 else view._replace(response=0)
 
 
 def _shared(first: DrawnRun, second: DrawnRun) -> Iterator[list[View]]:
     """The places of prompts that both runs answered at the same step."""
     numbers = {step.number: i for i, step in enumerate(second.steps)}
     for i, step in enumerate(first.steps):
-        position = numbers.get(step.number)
-        prompts = [prompt.text for prompt in second.steps[position].prompts] if position is not None else []
-        for k, prompt in enumerate(step.prompts):
-            if position is not None and prompt.text in prompts:
-                yield [View(0, i, k), View(1, position, prompts.index(prompt.text))]
+        if (there := numbers.get(step.number)) is not None:
+            prompts = [prompt.text for prompt in second.steps[there].prompts]
+            for k, prompt in enumerate(step.prompts):
+                if prompt.text in prompts:
+                    yield [View(0, i, k), View(1, there, prompts.index(prompt.text))]
 
 
 def in_common(browser: Browser) -> tuple[int, int]:
@@ -264,67 +262,48 @@ def in_common(browser: Browser) -> tuple[int, int]:
 
 def _default(scales: Sequence[Scale], drawn: Sequence[Rollout]) -> int:
     """Advantage where it tells tokens of one response apart; else entropy, which always does; else the first."""
-    order = {s.quantity.name: i for i, s in enumerate(scales)}
-    if "advantage" in order and any(len(set(_values(r, "advantage"))) > 1 for r in drawn):
-        return order["advantage"]
-    return order.get("entropy", 0)
+    names = [s.quantity.name for s in scales]
+    if "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in drawn):
+        return names.index("advantage")
+    return names.index("entropy") if "entropy" in names else 0
 
 
-def _remark(rollouts: Sequence[Rollout]) -> str:
-    """Why a step may be colourless: advantages that are all 0, and the cause as far as its rewards show it."""
-    advantages = {x for rollout in rollouts for x in rollout.terms.get("advantage", ())}
-    if advantages != {0.0}:
-        return ""
-    rewards: dict[int | None, set[Number]] = {}
-    for rollout in rollouts:
-        rewards.setdefault(rollout.group, set()).add(rollout.reward)
-    alike = all(len(values) == 1 for values in rewards.values())
-    return "all advantages are 0 here" + (": every answer of these groups got the same reward" if alike else "")
-
-
-def _notes(label: str, trace: Trace, drawn: Sequence[Rollout], *, named: bool) -> Iterator[str]:
-    whose = f" of {label}" if named else ""
+def _notes(whose: str, trace: Trace, drawn: Sequence[Rollout]) -> Iterator[str]:
     if len(drawn) < len(trace.index):
-        steps = len({step for step, _ in trace.index})
-        taken = len({r.step for r in drawn})
+        steps, taken = len({step for step, _ in trace.index}), len({r.step for r in drawn})
         count = f"{len(drawn)} of {len(trace.index):,} recorded responses{whose}, from {taken} of {steps:,} steps"
         yield f"Drawn are {count}; trace.jsonl holds them all."
-    long = sum(len(r.tokens) > HEAD + TAIL for r in drawn)
-    if long:
+    if long := sum(len(r.tokens) > HEAD + TAIL for r in drawn):
         some = f"their first {HEAD} and last {TAIL} tokens are drawn"
         yield f"{long} responses{whose} are longer than {HEAD + TAIL} tokens: {some}."
 
 
 def embed(browser: Browser) -> Markup:
     """The whole browser as JSON for a script element. Texts are already visible ones; colours are decided here."""
-
-    def step_data(step: DrawnStep) -> dict[str, Any]:
-        prompts = [{"text": p.text, "label": p.label, "cards": [*map(_data, p.cards)]} for p in step.prompts]
-        return {"number": step.number, "remark": step.remark, "prompts": prompts}
-
-    data = {
-        "scales": [
-            {"name": visible(s.quantity.name, limit=30), "label": s.quantity.label, "key": s.key}
-            for s in browser.scales
-        ],
-        "runs": [{"label": run.label, "steps": [*map(step_data, run.steps)]} for run in browser.runs],
-        "views": [[v.run, v.step, v.prompt, -1 if v.response is None else v.response] for v in browser.views],
-    }
-    return Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES))
+    scales = [
+        {"name": visible(s.quantity.name, limit=30), "label": s.quantity.label, "key": s.key} for s in browser.scales
+    ]
+    text = json.dumps(
+        {"scales": scales, "runs": browser.runs, "views": browser.views},
+        default=lambda x: _data(x) if isinstance(x, DrawnResponse) else vars(x),
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
+    return Markup(text.translate(_ESCAPES))
 
 
 def _data(card: DrawnResponse) -> dict[str, Any]:
     """`levels` and `values` hold one text per scale: a character, or a number and a blank, for each token."""
     tokens = card.views[0]
-    levels = [token.classes.split() for token in tokens]
-    scales = range(len(tokens[0].values)) if tokens else range(0)
+    levels = zip(*([name[1:] for name in token.classes.split()] for token in tokens), strict=True)
+    values = zip(*(token.values for token in tokens), strict=True)
     return {
         **{name: getattr(card, name) for name in ("label", "verdict", "tone", "before", "answer", "after")},
         "tokens": [token.text for token in tokens],
         "breaks": [i for i, token in enumerate(tokens) if token.breaks],
         "gaps": {str(i): [token.position, f"{token.gap:,}"] for i, token in enumerate(tokens) if token.gap},
-        "levels": [_short([level[k][1:] for level in levels], "") for k in scales],
-        "values": [_short([token.values[k] for token in tokens], " ") for k in scales],
+        "levels": [_short(of_scale, "") for of_scale in levels],
+        "values": [_short(of_scale, " ") for of_scale in values],
     }
 
 

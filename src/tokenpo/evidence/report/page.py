@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from ...base.text import differences, duration, number
 from ...methods import METHODS, paper
 from ...page import frame
 from ...page.chart import Axis, Spot, axis_labels, draw, strip
+from ...page.scale import Scale
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, percent, visible
 from ...runs.metrics import EXACT, Number
 from ...runs.read import Run, Trace, read_run, read_trace
-from .browser import Browser, browse, embed, in_common
+from .browser import browse, embed, in_common
 from .curves import charts
 
 HERE = Path(__file__).parent
@@ -28,7 +29,7 @@ WIDE, NARROW = 8, 3  # numbers in one row of the readout
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy at one moment with its interval, where there is one; all fractions."""
+    """Accuracy at one step with its interval, where there is one; all fractions."""
 
     when: str
     value: float
@@ -42,20 +43,6 @@ class Accuracy:
     @property
     def interval(self) -> str:
         return "" if self.low is None or self.high is None else f"{100 * self.low:.3g}–{percent(self.high)}"
-
-
-@dataclass(frozen=True)
-class Head:
-    """`title` names the run; `facts` are (name, value) pairs; `outcomes` are before and after, held-out if measured."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    outcomes: tuple[Accuracy, ...]
-    held_out: bool
-    picture: Markup
-    objective: str
-    config: str
-    versions: tuple[tuple[str, str], ...]
 
 
 def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Path | str | None = None) -> Path:
@@ -83,155 +70,73 @@ def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Pat
 
 def render(runs: Sequence[tuple[Run, Trace]]) -> str:
     """The page as text: head and curves are the first run's, the tokens those of all."""
-    run = runs[0][0]
-    heads = [_head(run) for run, _ in runs]
-    names = _names([run for run, _ in runs], heads)
-    browser = browse(list(zip(names, (trace for _, trace in runs), strict=True)))
-    drawn, undrawn = charts(run)
-    found = [[*run.notes, *trace.notes, *_untraced(run, trace)] for run, trace in runs]
-    notes = [*_named(names, found), *(browser.notes if browser else ())]
-    if any(map(run.thinned, run.names)):
-        notes.append(
-            f"Curves of more than {EXACT:,} points: they show means of neighbouring steps, the shaded bands their "
-            "lowest and highest values."
-        )
-    if undrawn:
-        more = f" and {len(undrawn) - 40:,} more" if len(undrawn) > 40 else ""
-        listed = ", ".join(visible(name, limit=60) for name in undrawn[:40])
-        notes.append(f"Metrics that no chart shows: {listed}{more}.")
-    facts = heads[0].facts
+    run, names = runs[0][0], _names([run for run, _ in runs])
+    title, facts = _title(run), list(_facts(run))
     if len(runs) > 1:
-        facts = (*facts, ("beside, tokens only", names[1]), *_unlike(runs[0][0], runs[1][0]))
+        title = f"{title}, beside {names[1]}"
+        facts += [("beside, tokens only", names[1]), ("settings that differ", _changes(run, runs[1][0]))]
+    browser = browse([(name, trace) for name, (_, trace) in zip(names, runs, strict=True)])
+    drawn, undrawn = charts(run)
+    outcomes, held_out = _outcomes(run)
     return frame.render(
         HERE / "report.html",
-        heads[0].title if len(runs) == 1 else f"{heads[0].title}, beside {names[1]}",
-        rules=_rules(browser) if browser else (),
+        title,
+        rules=_rules(browser.scales) if browser else (),
         script=(HERE / "report.js").read_text(encoding="utf-8") if browser else "",
-        head=heads[0],
-        facts=facts,
+        facts=[(name, text) for name, text in facts if text],
+        outcomes=outcomes,
+        held_out=held_out,
+        picture=_picture(outcomes),
+        notes=[*_unread(names, runs), *(browser.notes if browser else ()), *_undrawn(run, undrawn)],
+        objective=paragraph(run.objective.strip("\n"), limit=20_000),
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
         constant=[(chart, draw(chart)) for chart in drawn if chart.constant],
+        table=_table(run),
         browser=browser,
         data=embed(browser) if browser else "",
         common=in_common(browser) if browser and len(browser.runs) > 1 else None,
-        table=_table(run),
-        notes=notes,
+        software=[(_short(k), _short(v)) for k, v in list(run.versions.items())[:40]],
+        config=paragraph(json.dumps(run.config, indent=2, ensure_ascii=False), limit=20_000),
     )
 
 
-def _names(runs: Sequence[Run], heads: Sequence[Head]) -> list[str]:
+def _title(run: Run) -> str:
+    return f"{_short(_method(run)) or 'A run'} on {_short(_task(run)) or 'an unnamed task'}"
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
     """Names of the runs on the page: their methods, with the directory where two methods are the same."""
-    methods = [dict(heading.facts).get("method", "a run") for heading in heads]
+    methods = [_short(_method(run)) or "a run" for run in runs]
     if len(set(methods)) == len(methods):
         return methods
     return [f"{m} ({visible(run.label, limit=60)})" for m, run in zip(methods, runs, strict=True)]
 
 
-def _named(names: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:
-    """The notes of every run; with several, each says whose it is."""
-    if len(names) == 1:
-        return list(notes[0])
-    return [f"{name}: {note}" for name, mine in zip(names, notes, strict=True) for note in mine]
-
-
-def _untraced(run: Run, trace: Trace) -> list[str]:
-    """A note on the steps that were due for a trace but had no group with an advantage."""
-    every = _find(run.config, "output.trace_every", "trace_every")
-    traced = {step for step, _ in trace.index}
-    dead = [int(step) for step, share in run.series("zero_advantage_groups") if share == 1.0 and step not in traced]
-    due = [f"{step:,}" for step in dead if every and (step == 1 or step % every == 0)] if isinstance(every, int) else []
-    if not due:
-        return []
-    more = f" and {len(due) - 8} more" if len(due) > 8 else ""
-    listed = f"step{'s' if len(due) > 1 else ''} {', '.join(due[:8])}{more}"
-    return [f"No tokens were traced at {listed}: no group there had an advantage, so nothing was learnt."]
-
-
-def _unlike(first: Run, second: Run) -> list[tuple[str, str]]:
-    """The settings but the method in which two runs differ: with another task or seed no prompt is the same."""
-    plain = [
-        {key: x for key, x in run.config.items() if key not in ("method", "output", "name")} for run in (first, second)
-    ]
-    changes = differences(*plain)
-    text = "; ".join(visible(line, limit=80) for line in changes[:6]) + (" ..." if len(changes) > 6 else "")
-    return [("settings that differ", text)] if changes else []
-
-
-def _rules(browser: Browser) -> list[str]:
-    """The style rules that depend on this run: colours per quantity, places of the readout."""
-    columns = len(browser.scales) + 1
-    colours = [rule for i, scale in enumerate(browser.scales) for rule in scale.rules(i)]
-    return [*colours, *_readout(columns, WIDE), "@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
-
-
-def _readout(columns: int, per_row: int) -> list[str]:
-    """Style rules that place the numbers of the token under the pointer at the foot of the window."""
-    rows = -(-columns // per_row)
-    rules = [f".readout{{height:{2.7 * rows + 0.3:.1f}rem}}.tokens td,.readout b{{width:{100 / per_row:.2f}%}}"]
-    for i in range(columns):
-        left, bottom = 100 * (i % per_row) / per_row, 2.7 * (rows - 1 - i // per_row) + 0.4
-        both = f".tokens td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1})"
-        rules.append(f"{both}{{left:{left:.2f}%;bottom:{bottom:.1f}rem}}")
-    return rules
-
-
-def _table(run: Run) -> tuple[Table, str]:
-    """The numbers under the curves, and how much of them it is if not all."""
-    names = run.names[: MOST_COLUMNS - 1]
-    lines, steps = run.metrics.lines, run.metrics.steps
-    rows = [Row(number(line["step"]), [Cell(number(line.get(name))) for name in names]) for line in lines]
-    parts = []
-    if len(lines) < steps:
-        parts.append(f"{len(lines)} of {steps:,} steps")
-    if len(names) < len(run.names):
-        parts.append(f"{len(names)} of {len(run.names):,} metrics")
-    return Table(["step", *(visible(name, limit=60) for name in names)], rows), " and ".join(parts)
-
-
-def _head(run: Run) -> Head:
-    outcomes, held_out = _outcomes(run)
-    method, task = _find(run.config, "method.name", "method"), _find(run.config, "task.name", "task")
-    return Head(
-        title=f"{_short(method) or 'A run'} on {_short(task) or 'an unnamed task'}",
-        facts=tuple((name, text) for name, text in _facts(run, method, task) if text),
-        outcomes=outcomes,
-        held_out=held_out,
-        picture=_picture(outcomes),
-        objective=paragraph(run.objective.strip("\n"), limit=20_000),
-        config=paragraph(json.dumps(run.config, indent=2, ensure_ascii=False), limit=20_000),
-        versions=tuple((_short(k), _short(v)) for k, v in list(run.versions.items())[:40]),
-    )
-
-
-def _facts(run: Run, method: Any, task: Any) -> list[tuple[str, str]]:
-    steps = run.metrics.trained
+def _facts(run: Run) -> Iterator[tuple[str, str]]:
+    """(name, value), "" where the run does not say."""
+    method, steps = _method(run), run.metrics.trained
     planned = _find(run.config, "train.steps", "steps")
-    done = f"{steps:,}" if planned in (None, steps) else f"{steps:,} of {_short(planned)}"
     seconds = [run.total(name) for name in run.names if name.startswith("seconds_")]
-    return [
-        ("method", _short(method)),
-        ("model", _short(_find(run.config, "model.path", "model.name", "model"))),
-        ("task", _short(task)),
-        ("seed", _short(_find(run.config, "seed", "train.seed"))),
-        ("steps", done),
-        ("time", duration(sum(seconds)) if seconds else ""),
-        ("entropy, nats", _change(run, "entropy")),
-        ("length, tokens", _change(run, "length")),
-        ("paper", _paper(method)),
-    ]
+    yield "method", _short(method)
+    yield "model", _short(_find(run.config, "model.path", "model.name", "model"))
+    yield "task", _short(_task(run))
+    yield "seed", _short(_find(run.config, "seed", "train.seed"))
+    yield "steps", f"{steps:,}" if planned in (None, steps) else f"{steps:,} of {_short(planned)}"
+    yield "time", duration(sum(seconds)) if seconds else ""
+    for label, name in (("entropy, nats", "entropy"), ("length, tokens", "length")):
+        values = [y for _, y in run.series(name) if y is not None]
+        yield label, f"{number(values[0])} → {number(values[-1])}" if values else ""
+    if method in METHODS:
+        source = paper(str(method))
+        yield "paper", f"{source.title}, {source.reference} ({source.provenance})"
 
 
-def _change(run: Run, name: str) -> str:
-    values = [y for _, y in run.series(name) if y is not None]
-    return f"{number(values[0])} → {number(values[-1])}" if values else ""
+def _method(run: Run) -> Any:
+    return _find(run.config, "method.name", "method")
 
 
-def _paper(method: Any) -> str:
-    """Title, reference and provenance of a method of the table; nothing for any other name."""
-    if not isinstance(method, str) or method not in METHODS:
-        return ""
-    source = paper(method)
-    return f"{source.title}, {source.reference} ({source.provenance})"
+def _task(run: Run) -> Any:
+    return _find(run.config, "task.name", "task")
 
 
 def _find(config: Mapping[str, Any], *paths: str) -> Any:
@@ -249,27 +154,89 @@ def _short(value: Any) -> str:
     return "" if value is None else visible(str(value), limit=120)
 
 
-def _outcomes(run: Run) -> tuple[tuple[Accuracy, ...], bool]:
-    """First and last held-out accuracy, greedy or else sampled; without any, that of the training rollouts."""
+def _changes(first: Run, second: Run) -> str:
+    """The settings but the method in which two runs differ: with another task or seed no prompt is the same."""
+    plain = [
+        {key: x for key, x in run.config.items() if key not in ("method", "output", "name")} for run in (first, second)
+    ]
+    changes = differences(*plain)
+    return "; ".join(visible(line, limit=80) for line in changes[:6]) + (" ..." if len(changes) > 6 else "")
+
+
+def _unread(names: Sequence[str], runs: Sequence[tuple[Run, Trace]]) -> Iterator[str]:
+    """Notes on what could not be read; with several runs each says whose it is."""
+    for name, (run, trace) in zip(names, runs, strict=True):
+        for note in (*run.notes, *trace.notes, *_untraced(run, trace)):
+            yield f"{name}: {note}" if len(runs) > 1 else note
+
+
+def _untraced(run: Run, trace: Trace) -> Iterator[str]:
+    """A note on the steps that were due for a trace but had no group with an advantage."""
+    every = _find(run.config, "output.trace_every", "trace_every")
+    traced = {step for step, _ in trace.index}
+    dead = [int(step) for step, share in run.series("zero_advantage_groups") if share == 1.0 and step not in traced]
+    due = [f"{step:,}" for step in dead if every and (step == 1 or step % every == 0)] if isinstance(every, int) else []
+    if due:
+        more = f" and {len(due) - 8} more" if len(due) > 8 else ""
+        listed = f"step{'s' if len(due) > 1 else ''} {', '.join(due[:8])}{more}"
+        yield f"No tokens were traced at {listed}: no group there had an advantage, so nothing was learnt."
+
+
+def _undrawn(run: Run, names: Sequence[str]) -> Iterator[str]:
+    if any(map(run.thinned, run.names)):
+        yield (
+            f"Curves of more than {EXACT:,} points: they show means of neighbouring steps, the shaded bands their "
+            "lowest and highest values."
+        )
+    if names:
+        more = f" and {len(names) - 40:,} more" if len(names) > 40 else ""
+        yield f"Metrics that no chart shows: {', '.join(visible(name, limit=60) for name in names[:40])}{more}."
+
+
+def _outcomes(run: Run) -> tuple[list[Accuracy], bool]:
+    """First and last accuracy, and whether it is held-out: greedy, else sampled, else of the training rollouts."""
     for name, below, above in (
         ("eval/accuracy", "eval/low", "eval/high"),
         ("eval/avg", "eval/avg_low", "eval/avg_high"),
         ("accuracy", "", ""),
     ):
-        points = [(x, y) for x, y in run.series(name) if y is not None]
-        if points:
-            low, high = (dict(run.series(end)) for end in (below, above))
+        if points := [(x, y) for x, y in run.series(name) if y is not None]:
+            low, high = dict(run.series(below)), dict(run.series(above))
             ends = dict.fromkeys([points[0], points[-1]])
-            outcomes = tuple(Accuracy(f"step {number(x)}", y, low.get(x), high.get(x)) for x, y in ends)
-            return outcomes, name.startswith("eval/")
-    return (), False
+            return [Accuracy(f"step {number(x)}", y, low.get(x), high.get(x)) for x, y in ends], name != "accuracy"
+    return [], False
 
 
 def _picture(outcomes: Sequence[Accuracy]) -> Markup:
     """Dots with their intervals on a line from 0 to 100 %."""
-    if not outcomes:
-        return Markup("")
     axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
     name = "; ".join(f"{o.when}: {o.text} {o.interval}" for o in outcomes)
     spots = [Spot(o.value, o.low, o.high, "c0" if o is outcomes[-1] else "before") for o in outcomes]
     return strip(spots, axis, f"Accuracy, {name}") + axis_labels(axis)
+
+
+def _table(run: Run) -> tuple[Table, str]:
+    """The numbers under the curves, and how much of them it is if not all."""
+    names = run.names[: MOST_COLUMNS - 1]
+    lines, steps = run.metrics.lines, run.metrics.steps
+    rows = [Row(number(line["step"]), [Cell(number(line.get(name))) for name in names]) for line in lines]
+    parts = [f"{len(lines)} of {steps:,} steps"] if len(lines) < steps else []
+    parts += [f"{len(names)} of {len(run.names):,} metrics"] if len(names) < len(run.names) else []
+    return Table(["step", *(visible(name, limit=60) for name in names)], rows), " and ".join(parts)
+
+
+def _rules(scales: Sequence[Scale]) -> list[str]:
+    """The style rules that depend on this run: colours per quantity, places of the readout."""
+    colours = [rule for i, scale in enumerate(scales) for rule in scale.rules(i)]
+    columns = len(scales) + 1
+    return [*colours, *_readout(columns, WIDE), "@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
+
+
+def _readout(columns: int, per_row: int) -> Iterator[str]:
+    """Style rules that place the numbers of the token under the pointer at the foot of the window."""
+    rows = -(-columns // per_row)
+    yield f".readout{{height:{2.7 * rows + 0.3:.1f}rem}}.tokens td,.readout b{{width:{100 / per_row:.2f}%}}"
+    for i in range(columns):
+        left, bottom = 100 * (i % per_row) / per_row, 2.7 * (rows - 1 - i // per_row) + 0.4
+        both = f".tokens td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1})"
+        yield f"{both}{{left:{left:.2f}%;bottom:{bottom:.1f}rem}}"
