@@ -227,9 +227,10 @@ def _places(runs: Sequence[DrawnRun]) -> list[View]:
     start, last = first.steps[0], len(first.steps) - 1
     if last:
         return [View(0, 0, start.live), View(0, last, first.steps[last].live)]
+    responses = len(start.prompts[0].cards)
     if len(start.prompts) > 1:
         return [View(0, 0, 0), View(0, 0, 1)]
-    if len(start.prompts[0].cards) > 1:
+    if responses > 1:
         return [View(0, 0, 0, 0), View(0, 0, 0, 1)]
     return [View(0, 0, 0)]
 
