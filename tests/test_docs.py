@@ -142,7 +142,7 @@ def test_the_example_of_contributing_is_a_method(
     monkeypatch.setattr(oracle_support.running, "METHODS", tmp_path / "tests" / "methods")
     oracle_support.running.module.cache_clear()
 
-    tests = load(f"example_{name}", tmp_path / f"tests/methods/{name}/test_{name}.py")
+    tests = load(f"example_{name}", tmp_path / "tests/methods/test_weights.py")
     run = [run_test(value) for key, value in vars(tests).items() if key.startswith("test_")]
     assert run == [1]
     for options in oracle_support.cases(name):

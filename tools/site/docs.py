@@ -120,8 +120,8 @@ The method as a composition of named choices.
 ## Oracle
 
 The same method from the paper in plain NumPy, on [functions](../../tests/oracle_support/prelude.py) that import nothing
-of the library. It returns the loss and its hand-derived gradient. [Tests](../../tests/methods/{name}/test_{name}.py)
-compare the two on random batches with every option, and with numbers worked out by hand.
+of the library. It returns the loss and its hand-derived gradient. [Tests](../../tests/methods)
+compare the two on random batches with every option, and the library with numbers worked out by hand.
 
 ```py
 {score}

@@ -1,0 +1,397 @@
+"""Methods whose advantage is special, by hand, and the laws that their pages state."""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import tokenpo
+from oracle_support import Sample, by_hand, close, facts, moves, of, outcome, ragged, run, score
+from tokenpo.core.parts import SoftOverlong
+from tokenpo.methods.grpo_passk import BestMargin
+from tokenpo.methods.maxrl import OverMean
+
+THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
+PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
+
+
+def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
+    """Of the response tokens, row by row."""
+    return outcome(name, sample, **options).terms["advantage"][sample.mask]
+
+
+def _of_rewards(name: str, reward: list[float], group: list[int] | None = None, **options) -> list[float]:
+    """Of one-token rollouts at ratio 1 with these rewards."""
+    return _advantages(name, by_hand([[1.0]] * len(reward), reward, group), **options).tolist()
+
+
+def test_rloo() -> None:
+    """Rewards 3, 1, 2 against the mean of the other two: 3 - 1.5, 1 - 2.5, 2 - 2. 1.1, 1.5 clipped at 1.2; 1."""
+    sample = by_hand([[1.1, 1.5], [1.0], [1.3]], [3, 1, 2])
+    moves("rloo", sample, -(2.3 - 1), [[-1.1, 0], [1, 0], [0, 0]], unit=1.5 / 4)
+
+
+def test_opo() -> None:
+    """Rewards 3, 0 of lengths 1, 2: the baseline is 3/3 = 1: A = 2, -1. p_old = 1/4, lp = log(r / 4). Three tokens."""
+    value = -(2 * np.log(1 / 2) - np.log(1 / 8) - np.log(1 / 4))
+    moves("opo", by_hand([[2], [0.5, 1]], [3, 0]), value, [[-2, 0], [1, 1]], unit=1 / 3)
+
+
+def test_opo_balances_the_tokens_of_a_group() -> None:
+    """Σ |o_i| A_i = 0 in every group."""
+    sample = ragged(0)
+    pull = outcome("opo", sample).gradient.sum(1)
+    for g in set(sample.group):
+        assert pull[sample.group == g].sum() == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("options", "gradient", "unit"),
+    [({}, [[-2, -2], [2], [0], [0]], 1 / 5), ({"sequence_mean": True}, [[-1, -1], [2], [0], [0]], 1 / 4)],
+)
+def test_gpg(options: dict, gradient: list, unit: float) -> None:
+    """Rewards 3, 1 and a pair of equals: B = 4, M = 2: A = 2, -2, 0, 0. lp = log(r / 4). Five tokens, four rows."""
+    sample = by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1])
+    value = -2 * (np.log(1 / 2) + np.log(1 / 4) - np.log(1 / 8))
+    moves("gpg", sample, None if options else value, gradient, unit=unit, **options)
+
+
+def test_gpg_is_not_diluted_by_silent_groups() -> None:
+    """B / (B - M) undoes exactly what rows without a lesson take from a mean over rows of one length."""
+    sample = ragged(0, equal_lengths=True)
+    mixed = np.flatnonzero(np.isin(sample.group, [7, 2, 30, 0]))
+    whole, alone = outcome("gpg", sample), outcome("gpg", sample.rows(mixed))
+    np.testing.assert_allclose(whole.gradient[mixed], alone.gradient, rtol=1e-12)
+
+
+def test_raft() -> None:
+    """Rewards 1, 0.5, -1: the likelihood of the first two, weighted; p_old = 1/4. Four tokens."""
+    total = np.log(1 / 2) + np.log(1 / 4) + 0.5 * np.log(1 / 8)
+    moves("raft", by_hand([[2, 1.0], [0.5], [2]], [1, 0.5, -1]), -total, [[-1, -1], [-0.5], [0]], unit=1 / 4)
+
+
+def test_raft_pp() -> None:
+    """Rewards 1, 0.5, -1: ratios of the first two, weighted; 1.5 is clipped at 1.2. Four tokens."""
+    sample = by_hand([[1.1, 1.5], [0.5], [2]], [1, 0.5, -1])
+    moves("raft_pp", sample, -(2.3 + 0.25), [[-1.1, 0], [-0.25], [0]], unit=1 / 4)
+
+
+def test_reinforce_rej() -> None:
+    """Rewards 1, -1 and an all-right pair that is rejected: 1.1, 1.5 clipped at 1.2; -2. Five tokens are counted."""
+    sample = by_hand([[1.1, 1.5], [2], [1], [1]], [1, -1, 1, 1], [0, 0, 1, 1])
+    moves("reinforce_rej", sample, -(2.3 - 2), [[-1.1, 0], [2], [0], [0]], unit=1 / 5)
+
+
+def test_reinforce_rej_shaping_makes_no_group_mixed() -> None:
+    """All right, and all wrong, one of each half too long: nothing to learn, whatever they pay."""
+    sample = by_hand([[1, 1, 1], [1], [1, 1, 1], [1]], [1, 1, 0, 0], [0, 0, 1, 1])
+    objective = dataclasses.replace(tokenpo.method("reinforce_rej"), shaping=(SoftOverlong(4, 2),))
+    assert not run(objective, sample).gradient.any()
+    mixed = run(objective, by_hand([[1, 1, 1], [1]], [1, 0]))
+    np.testing.assert_allclose(mixed.gradient, [[-0.5 / 4] * 3, [0, 0, 0]], rtol=1e-12)
+
+
+def test_reinforce_pp() -> None:
+    """Three tokens of reward 1, one of reward -1: mean 1/2, variance (3/4 + 9/4) / 3 = 1: A = 1/2 and -3/2 over s.
+    1.1, 1, and 1.5 clipped at 1.2; 2 unclipped."""
+    sample, unit = by_hand([[1.1, 1, 1.5], [2.0]], [1, -1], [0, 5]), 1 / np.sqrt(1 + 1e-8) / 4
+    moves("reinforce_pp", sample, -(3.3 * 0.5 - 3), [[-0.55, -0.5, 0], [3]], unit=unit)
+
+
+def test_reinforce_pp_pays_the_divergence_from_a_token_on() -> None:
+    """Reward 0, β = 1, lp_old - lp_ref = 2, 1, 3: returns -6, -4, -3: mean -13/3, variance (25 + 1 + 16) / 9 / 2."""
+    sample = by_hand([[1.0, 1, 1]], [0])
+    sample = sample.but(ref_logprob=sample.old_logprob - np.array([[2.0, 1, 3]]))
+    expected = np.array([-5.0, 1, 4]) / 3 / np.sqrt(42 / 18 + 1e-8)
+    np.testing.assert_allclose(_advantages("reinforce_pp", sample, beta=1.0), expected, rtol=1e-12)
+
+
+def test_reinforce_pp_compares_over_all_groups() -> None:
+    """One return for all teaches nothing, and groups do not matter."""
+    sample = ragged(0)
+    assert not outcome("reinforce_pp", sample.but(reward=np.full(len(sample.reward), 0.1))).gradient.any()
+    one = sample.but(group=np.zeros_like(sample.group))
+    close(outcome("reinforce_pp", one), outcome("reinforce_pp", sample), rtol=1e-12)
+
+
+def test_reinforce_pp_sums_the_kl_in_float64() -> None:
+    """200 tokens of float32, against NumPy's sums of the same differences in float64."""
+    g = torch.Generator().manual_seed(0)
+    old, ref = (-3 * torch.rand(2, 200, generator=g) for _ in range(2))
+    mask = torch.ones(2, 200, dtype=torch.bool)
+    rollouts = tokenpo.Rollouts(mask, torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), old, ref_logprob=ref)
+    x = np.array([[1.0], [0.0]]) - 0.1 * (old - ref).numpy().astype(np.float64)[:, ::-1].cumsum(1)[:, ::-1]
+    credit = tokenpo.method("reinforce_pp", beta=0.1).credit(rollouts, torch.zeros(2))
+    np.testing.assert_allclose(credit.numpy(), (x - x.mean()) / np.sqrt(x.var(ddof=1) + 1e-8), rtol=1e-11, atol=1e-13)
+
+
+def test_reinforce_pp_baseline() -> None:
+    """Rewards 3, 1 and a lone 7: x = 1, 1, -1, 0 over four tokens: mean 1/4, variance (9/16 · 2 + 25/16 + 1/16) / 3.
+    1.1, 1.5 clipped at 1.2; 1; the lone token has A = -1/4 and 0.5 is held at 0.8."""
+    sample, unit = by_hand([[1.1, 1.5], [1.0], [0.5]], [3, 1, 7], [0, 0, 1]), 1 / np.sqrt(44 / 48 + 1e-8) / 4
+    value = -(2.3 * 0.75 - 1.25 - 0.8 * 0.25)
+    moves("reinforce_pp_baseline", sample, value, [[-1.1 * 0.75, 0], [1.25], [0]], unit=unit)
+
+
+def test_reinforce_pp_baseline_penalty_is_a_square() -> None:
+    """Equal rewards leave β (log u)² / 2 at u = π_ref/π: 0.1 · (log 2)² / 2, moved by 0.1 log 2."""
+    sample = by_hand([[1.0], [1.0]], [1, 1])
+    sample = sample.but(ref_logprob=sample.logprob - np.array([[np.log(2)], [0]]))
+    gradient = [[0.05 * np.log(2)], [0]]
+    moves("reinforce_pp_baseline", sample, 0.1 * np.log(2) ** 2 / 4, gradient, beta=0.1)
+
+
+def test_eb_cispo() -> None:
+    """Groups (1, 1, 0) and (0, 0, 0), one token each: within (2/9·3)/4 = 1/6. Means 2/3 and 0: variance 2/9; between
+    2/9 - 1/18 = 1/6: kappa 1, so V = (2 mates + 1 rest)/3. The rest is 0 for the first group, 2/3 for the second.
+
+    First group: V = 2·(1/2)/3 = 1/3 for a right one, A 2/3; V = 2/3 for the wrong one. Second: V = 2/9.
+    Deviation of the batch: mean 1/3, squares 2·4/9 + 4·1/9 = 4/3, over 5: sqrt(4/15). Ratios 1.1, 4 (capped at 3), 1.
+    """
+    sample = by_hand([[1.1], [4.0], [1.0], [1.0], [1.0], [1.0]], [1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1])
+    credit = np.array([2 / 3, 2 / 3, -2 / 3, -2 / 9, -2 / 9, -2 / 9]) / ((4 / 15) ** 0.5 + 1e-6)
+    got = moves("eb_cispo", sample, None, (-credit * [1.1, 3, 1, 1, 1, 1] / 6)[:, None])
+    np.testing.assert_allclose(got.terms["advantage"][:, 0], credit, rtol=1e-12)
+
+
+ALIKE, LONE = 0.5 / ((1 / 3) ** 0.5 + 1e-6), 0.5 / (0.3**0.5 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("reward", "group", "expected"),
+    [
+        # no variance between means: V is the mean 1/2 of the other group; s² = 1/3
+        ([1, 0, 0, 1], [0, 0, 1, 1], [ALIKE, -ALIKE, -ALIKE, ALIKE]),
+        # nothing varies within, kappa = 0, and nobody did better than his mates: exactly 0
+        ([1, 1, 0, 0], [0, 0, 1, 1], [0] * 4),
+        # a lone response: kappa = 0, and 1 less the mean 1/2 of the others; s² of five rewards is 3/10
+        ([1, 1, 0, 0, 1], [0, 0, 1, 1, 2], [0, 0, 0, 0, LONE]),
+        *(([reward] * 7, [0, 0, 0, 1, 1, 1, 2], [0] * 7) for reward in (0.1, 1 / 3, 1e8 / 3, -0.7)),
+    ],
+)
+def test_eb_cispo_leans_on_other_prompts(reward: list[float], group: list[int], expected: list[float]) -> None:
+    np.testing.assert_allclose(_of_rewards("eb_cispo", reward, group), expected, rtol=1e-12)
+
+
+def test_eb_cispo_of_one_prompt_is_rloo_over_the_deviation() -> None:
+    sample = by_hand([[1.0], [1.0], [1.0]], [3, 1, 2])
+    ours, rloo = outcome("eb_cispo", sample), outcome("rloo", sample)
+    np.testing.assert_allclose(ours.gradient * (1 + 1e-6), rloo.gradient, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("options", "a"), [({}, 1 / (0.5 + 1e-6)), ({"std": False}, 1.0)])
+def test_grpo_passk(options: dict, a: float) -> None:
+    """One of four right: the mean is 1/4, the variance (9 + 1 + 1 + 1) / 16 / 3 = 1/4, A = 1 / (1/2 + 1e-6).
+    1.1 stays, 1.5 is clipped at 1.2; the wrong ones do not move. Five tokens."""
+    sample = by_hand([[1.1, 1.5], [0.5], [2.0], [1.0]], [1, 0, 0, 0])
+    moves("grpo_passk", sample, -2.3, [[-1.1, 0], [0], [0], [0]], unit=a / 5, **options)
+
+
+def test_grpo_passk_leads_over_the_second_best() -> None:
+    """Rewards 3, 1, 0: mean 4/3, variance (25 + 1 + 16) / 9 / 2 = 7/3; A = (3 - 1) / (sqrt(7/3) + 1e-6)."""
+    assert _of_rewards("grpo_passk", [1, 3, 0]) == pytest.approx([0, 2 / (np.sqrt(7 / 3) + 1e-6), 0], rel=1e-12)
+
+
+@pytest.mark.parametrize(("reward", "group"), [([1, 1, 0], [0, 0, 0]), ([1, 2, 3], [0, 1, 2]), ([0.1] * 3, [0] * 3)])
+def test_grpo_passk_learns_nothing_from_a_tie_or_alone(reward: list[float], group: list[int]) -> None:
+    bare = dataclasses.replace(tokenpo.method("grpo_passk"), credit=BestMargin(eps=0.0))
+    assert not run(bare, by_hand([[1.0]] * 3, reward, group)).gradient.any()
+
+
+def test_grpo_passk_of_two_is_the_positive_half_of_rloo() -> None:
+    rng = np.random.default_rng(0)
+    sample = by_hand([[r] for r in rng.uniform(0.9, 1.1, 10)], list(rng.normal(size=10)), [0, 1, 2, 3, 4] * 2)
+    ours, rloo = outcome("grpo_passk", sample, std=False), outcome("rloo", sample)
+    np.testing.assert_allclose(ours.gradient, np.minimum(rloo.gradient, 0), rtol=1e-12)
+    assert np.count_nonzero(ours.gradient) == 5
+
+
+def test_maxrl() -> None:
+    """One of four right: A = 0.75 / (0.25 + 1e-6) = 3 b and -b with b = 1 / (1 + 4e-6). 1.1 stays, 1.5 is clipped at
+    1.2; of the wrong ones 0.5 is clipped at 0.8, 2 stays, 4 meets the dual clip at 3. Five tokens."""
+    sample, unit = by_hand([[1.1, 1.5], [0.5], [2.0], [4.0]], [1, 0, 0, 0]), 1 / (1 + 4e-6) / 5
+    moves("maxrl", sample, -(3 * 2.3 - 0.8 - 2 - 3), [[-3.3, 0], [0], [2], [0]], unit=unit)
+
+
+@pytest.mark.parametrize(
+    ("options", "mixed", "wrong", "right"),
+    [
+        ({}, [3, -1, -1, -1], 0, 0),
+        ({"baseline": "kept"}, [3, -1, -1, -1], -1, 0),
+        ({"baseline": "none"}, [4, 0, 0, 0], 0, 1),
+        ({"order": 1}, [1, 0, 0, 0], 0, 1),
+        ({"order": 2}, [1, -2 / 3, -2 / 3, -2 / 3], -1, 1),  # f = 3: C(2, 1) / C(3, 1); f = 4: 1
+        ({"order": 4}, [1, -1, -1, -1], -3, 1),  # f = 3: 2/3 + C(2, 2) / C(3, 2); f = 4: three times 1
+    ],
+)
+def test_maxrl_advantages(options: dict, mixed: list[float], wrong: float, right: float) -> None:
+    """One of four right, none, all; and of a group of one, 0. The 1e-6 below the mean is all that the numbers miss."""
+    assert _of_rewards("maxrl", [1, 0, 0, 0], **options) == pytest.approx(mixed, rel=1e-5)
+    assert _of_rewards("maxrl", [0] * 4, **options) == pytest.approx([wrong] * 4, abs=2e-6)
+    assert _of_rewards("maxrl", [1] * 4, **options) == pytest.approx([right] * 4, abs=2e-6)
+    assert _of_rewards("maxrl", [1], **options) == _of_rewards("maxrl", [0], **options) == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "terms"),
+    [({}, 3), ({"baseline": "kept"}, 4), ({"baseline": "none"}, 4), *(({"order": t}, t) for t in (1, 2, 3, 4))],
+)
+@pytest.mark.parametrize("p", [0.1, 0.6])
+def test_maxrl_climbs_the_truncated_logarithm_in_expectation(options: dict, terms: int, p: float) -> None:
+    """A right answer of probability p: its score is 1/p, that of a wrong one -1/(1 - p). Over all outcomes of four
+    rollouts, E (1/4) Σ A_i score_i = d/dp -Σ_{k ≤ T} (1 - p)^k / k = Σ_{k ≤ T} (1 - p)^(k-1), with T as documented.
+    """
+    outcomes = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
+    sample = by_hand([[1.0]] * 64, list(outcomes.ravel()), list(np.repeat(np.arange(16), 4)))
+    objective = tokenpo.method("maxrl", **options)
+    if isinstance(objective.credit, OverMean):
+        objective = dataclasses.replace(objective, credit=dataclasses.replace(objective.credit, eps=1e-13))
+    advantage = run(objective, sample).terms["advantage"].reshape(16, 4)
+    gradient_of_log = np.where(outcomes == 1, 1 / p, -1 / (1 - p))
+    probability = np.where(outcomes == 1, p, 1 - p).prod(1)
+    expected = sum((1 - p) ** k for k in range(terms))
+    assert (probability * (advantage * gradient_of_log).mean(1)).sum() == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("right", range(7))
+def test_maxrl_whole_series_has_a_closed_form(right: int) -> None:
+    """Σ_{k=0}^{f-1} C(f-1, k) / C(G-1, k) = G / (G - f + 1), so that a wrong answer gets 1 - G / (K + 1); G = 6."""
+    advantage = _of_rewards("maxrl", [1] * right + [0] * (6 - right), order=6)
+    assert advantage == pytest.approx([1] * right + [1 - 6 / (right + 1)] * (6 - right), rel=1e-13)
+
+
+def test_maxrl_at_even_odds_is_grpo_with_the_population_deviation() -> None:
+    """Of 1, 1, 0, 0 it is 1/2; with ddof 1 it is sqrt(1/3)."""
+    sample = by_hand([[1.1, 0.9], [1.0], [1.3], [0.7]], [1, 1, 0, 0])
+    ours, dapo = outcome("maxrl", sample), outcome("dapo", sample, high=0.2, dual=3.0)
+    np.testing.assert_allclose(ours.gradient, (np.sqrt(1 / 3) + 1e-6) / (0.5 + 1e-6) * dapo.gradient, rtol=1e-12)
+
+
+def test_maxrl_of_order_one_is_raft_pp() -> None:
+    """In groups of more than one."""
+    sample = ragged(0)
+    sample = sample.but(reward=np.where(sample.group == 11, 0, sample.reward))
+    close(outcome("maxrl", sample, order=1), outcome("raft_pp", sample), rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"order": 2}])
+def test_maxrl_refuses_negative_rewards_where_they_count(options: dict) -> None:
+    sample = by_hand([[1.0], [1.0]], [1, -0.5])
+    with pytest.raises(tokenpo.TokenPOError, match=r"^maxrl needs rewards >= 0, .*, got -0\.5: give rewards of"):
+        outcome("maxrl", sample, **options)
+    assert outcome("maxrl", sample.but(mask=np.array([[True], [False]])), **options).value == 0
+
+
+def _of_confidence(probabilities: list[list[float]], reward: list[float], prompt: float) -> Sample:
+    """Responses of these token probabilities at ratio 1, to a prompt of this confidence."""
+    width = max(map(len, probabilities))
+    mask = np.arange(width) < np.array([[len(row)] for row in probabilities])
+    lp = np.log([[*row, *[1.0] * (width - len(row))] for row in probabilities])
+    confidence = np.full(len(reward), np.log(prompt))
+    return of(mask, np.array(reward), [0] * len(reward), old_logprob=lp, logprob=lp, prompt_logprob=confidence)
+
+
+# Of five tokens one counts, c = 0.1; of six ceil(1.2) = 2, c = sqrt(0.2 · 0.8) = 0.4; all of them: the geometric means.
+ALL = [(0.9**4 * 0.1) ** (1 / 5), (0.9**4 * 0.16) ** (1 / 6)]
+
+
+@pytest.mark.parametrize(
+    ("options", "shifts"),
+    [
+        ({}, [0.04, 0.01]),
+        ({"alpha": 1.0}, [0.4, 0.1]),
+        ({"alpha": 1.0, "only_correct": True}, [0.4, 0]),
+        ({"alpha": 1.0, "fraction": 1.0}, [0.5 - ALL[0], 0.5 - ALL[1]]),
+    ],
+)
+def test_arm(options: dict, shifts: list[float]) -> None:
+    """A = ±PAIR + alpha · (0.5 - c); at ratio 1 the gradient is -A / 11."""
+    sample = _of_confidence([[0.9, 0.9, 0.1, 0.9, 0.9], [0.9, 0.2, 0.9, 0.9, 0.8, 0.9]], [1, 0], 0.5)
+    one, other = PAIR + shifts[0], -PAIR + shifts[1]
+    moves("arm", sample, -(5 * one + 6 * other), [[-one] * 5, [-other] * 6], unit=1 / 11, **options)
+
+
+def test_edge_grpo() -> None:
+    """Mean entropies 1, 2, 6, their mean 3: A = 3, 0, -1/2 times THREE. Row 0: 1.1 and 1.5 clipped at 1.2."""
+    sample = by_hand([[1.1, 1.5], [1.3], [1]], [2, 1, 0], old_entropy=[[0.5, 1.5], [2], [6]])
+    moves("edge_grpo", sample, -(1.15 * 3 - 0.5), [[-1.65, 0], [0], [0.5]], unit=THREE / 3)
+    # a deviation of 1 / sqrt 2, and eps 0.5 beside it
+    sample, a = by_hand([[1.0], [1.0]], [1, 0], old_entropy=[[1.0], [1.0]]), 0.5 / (np.sqrt(0.5) + 0.5)
+    moves("edge_grpo", sample, None, [[-a / 2], [a / 2]], eps=0.5)
+
+
+@pytest.mark.parametrize("gap", [5.0, 10.0, 20.0])
+def test_edge_grpo_gives_a_sure_response_a_vast_advantage_and_a_small_gradient(gap: float) -> None:
+    """A wrong response of one token of ten, its logit `gap` above the others, beside a right one of ten equal logits.
+
+    p = 1 / (1 + 9 exp(-gap)), q = 1 - p shared by nine others: lp has the norm sqrt(q² + q²/9) in the logits.
+    """
+    q = 9 / (9 + np.exp(gap))
+    entropy = -(1 - q) * np.log1p(-q) - q * np.log(q / 9)
+    sample = by_hand([[1.0], [1.0]], [0, 1], old_entropy=[[entropy], [np.log(10)]])
+    got = outcome("edge_grpo", sample)
+    vast = -PAIR * (entropy + np.log(10)) / 2 / entropy
+    assert got.terms["advantage"][0, 0] == pytest.approx(vast, rel=1e-6)
+    assert abs(got.gradient[0, 0]) * q * np.sqrt(10 / 9) < 0.1 and (gap < 20 or vast < -2e6)
+
+
+def test_ha_dw() -> None:
+    """One right of four, C = 0.5: p̂ - C = -1/4, so right answers weigh e^(1/4) and wrong ones e^(-1/4).
+    A = 0.75 / (1/2 + 1e-6) and -0.25 / (1/2 + 1e-6), as the deviation of 1, 0, 0, 0 is 1/2."""
+    sample, objective = by_hand([[1.0]] * 4, [1, 0, 0, 0]), tokenpo.method("ha_dw", scale=1.0)
+    got = run(objective, sample, state=_remembered(objective, [0.5]))
+    expected = -np.array([0.75 * math.exp(0.25), *[-0.25 * math.exp(-0.25)] * 3]) / (0.5 + 1e-6) / 4
+    np.testing.assert_allclose(got.gradient[:, 0], expected, rtol=1e-12)
+
+
+def _remembered(objective: tokenpo.Objective, past: list[float]) -> dict:
+    """The memory after batches of these mean rewards, the oldest first."""
+    state = objective.start()
+    for mean in past:
+        state = objective.after(state, facts(by_hand([[1.0], [1.0]], [mean, mean])))
+    return dict(state)
+
+
+@pytest.mark.parametrize("past", [[], [0.3], [0.9, 0.1, 0.4, 0.35]])
+@pytest.mark.parametrize("options", [{}, {"scale": 1.0, "history": 2}, {"anchor": "current", "scale": 1.5, "low": 0.1}])
+def test_ha_dw_is_its_oracle(past: list[float], options: dict) -> None:
+    objective = tokenpo.method("ha_dw", **options)
+    for sample in (ragged(0), ragged(0, binary=False)):
+        got = run(objective, sample, state=_remembered(objective, past))
+        close(got, score("ha_dw", sample, past=past, **options))
+
+
+def test_ha_dw_remembers_the_newest_batches() -> None:
+    """A row without tokens is in no mean."""
+    objective = tokenpo.method("ha_dw", history=3)
+    (numbers,) = _remembered(objective, [0.1, 0.2, 0.3, 0.4]).values()
+    assert numbers == pytest.approx({"1": 0.4, "2": 0.3, "3": 0.2}, rel=1e-14)
+    (numbers,) = objective.after(objective.start(), facts(by_hand([[1.0], [1.0], []], [1, 0, 1]))).values()
+    assert numbers == {"1": 0.5}
+
+
+def test_ha_dw_forgets_the_oldest_batch_however_its_numbers_were_stored() -> None:
+    """A trainer's JSON may sort "10" before "2"."""
+    objective = tokenpo.method("ha_dw", history=10)
+    ((memory, numbers),) = _remembered(objective, [i / 20 for i in range(1, 12)]).items()
+    shuffled = {memory: json.loads(json.dumps(numbers, sort_keys=True))}
+    assert list(shuffled[memory])[:2] == ["1", "10"]
+    (after,) = objective.after(shuffled, facts(by_hand([[1.0], [1.0]], [1, 0]))).values()
+    assert after == {"1": 0.5, **{str(age): numbers[str(age - 1)] for age in range(2, 11)}}
+
+
+def test_ha_dw_stays_finite_with_rewards_on_another_scale() -> None:
+    """exp(1e6) would be infinite: the exponent stops at ±20."""
+    got = outcome("ha_dw", by_hand([[1.0]] * 4, [3e6, 1e6, 0, 0], [0, 0, 1, 1]))
+    assert got.terms["weight"][:2, 0] == pytest.approx([1.3 * math.exp(-20), 1.3 * math.exp(20)], rel=1e-12)
+
+
+def test_ha_dw_on_a_prompt_as_hard_as_usual_is_grpo() -> None:
+    """Every group at p̂ = 1/2 and C = 1/2, scale 1."""
+    sample = by_hand([[1.1, 0.9], [1.3], [0.7], [1.0]], [1, 0, 0, 1], [0, 0, 1, 1])
+    objective = tokenpo.method("ha_dw", scale=1.0)
+    close(run(objective, sample, state=_remembered(objective, [0.5])), outcome("grpo", sample), rtol=1e-13)

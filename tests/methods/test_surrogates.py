@@ -1,0 +1,356 @@
+"""Methods whose ratio or clip is special, by hand: J, ∂J/∂lp, and the laws that their pages state."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import agrees, by_hand, close, moves, outcome, ragged, run
+from tokenpo.core.parts import SoftOverlong
+
+THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
+PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
+RATIOS = [[1.1, 1.5], [1.3], [0.5, 2.0]]
+
+
+def test_grpo() -> None:
+    """Row means: 1.1 and 1.5 clipped to 1.2: 1.15; 0; 0.5 clipped to -0.8 and -2 (no clip above for A < 0): -1.4."""
+    moves("grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, [[-1.1, 0], [0, 0], [0, 2]], unit=THREE / 6)
+
+
+def test_grpo_kl() -> None:
+    """Equal rewards leave - β k3: u = π_ref/π = 0.5 gives k3 = 0.5 - log 0.5 - 1 and ∂k3/∂lp = 1 - 0.5."""
+    moves("grpo", by_hand([[2.0], [1.0]], [1, 1]), 0.1 * (np.log(2) - 0.5) / 2, [[0.1 * 0.5 / 2], [0]], beta=0.1)
+
+
+def test_grpo_at_the_bound_the_gradient_lives() -> None:
+    """With both clips 0 and ratio 1 the two branches tie: the unclipped one's gradient counts."""
+    agrees("grpo", ragged(0).on_policy(), low=0.0, high=0.0)
+
+
+def test_grpo_holds_log_ratios_at_20() -> None:
+    """Value e^±20, no gradient."""
+    got = agrees("grpo", by_hand([[np.exp(30.0), 1.0], [np.exp(-30.0), 1.0]], [0, 1], p_old=0.5))
+    assert got.value == pytest.approx((np.exp(20) + 1 - np.exp(-20) - 1) * PAIR / 4, rel=1e-12)
+    assert got.gradient[0, 0] == got.gradient[1, 0] == 0
+
+
+def test_dapo() -> None:
+    """1.1, 1.5 clipped to 1.28; 0; 0.5 clipped to -0.8, 20 stopped by the dual clip at -10, -2; six tokens."""
+    sample = by_hand([[1.1, 1.5], [1.3], [0.5, 20.0, 2.0]], [2, 1, 0])
+    moves("dapo", sample, 10.42, [[-1.1], [0], [0, 0, 2]], unit=THREE / 6)
+
+
+@pytest.mark.parametrize(("options", "length"), [({}, 2), ({"length": 10}, 10)])
+def test_dr_grpo(options: dict, length: int) -> None:
+    """A = 1, 0, -1 exactly. Row sums 1.1 + 1.2 (clipped), 0, -0.8 (clipped) - 2, over the longest response or L."""
+    gradient = [[-1.1, 0], [0, 0], [0, 2]]
+    moves("dr_grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, gradient, unit=1 / length / 3, **options)
+
+
+@pytest.mark.parametrize("name", ["gspo", "gspo_token"])
+def test_gspo(name: str) -> None:
+    """s = sqrt(1.21 · 1) = 1.1; row 2: s = sqrt(0.5 · 2) = 1; ∂s/∂lp = s / |o|.
+
+    Clip 3e-4/4e-4: row 0 is clipped to 1.0004, row 2 is worth -1, and only row 2 moves. Clip 0.2/0.2: row 0 moves too.
+    """
+    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0])
+    tight = outcome(name, sample)
+    assert tight.value == pytest.approx(-0.0004 * THREE / 3, rel=1e-9)
+    np.testing.assert_allclose(tight.gradient, np.array([[0, 0], [0, 0], [1, 1]]) * THREE / 6, rtol=1e-12)
+    moves(name, sample, -0.2, [[-1.1, -1.1], [0, 0], [1, 1]], unit=THREE / 6, low=0.2, high=0.2)
+
+
+def test_gspo_token_takes_token_advantages() -> None:
+    """Ratios 1.21 and 1, s = 1.1, advantages 2 and -1: J = (1.1 · 2 - 1.1 · 1) / 2, ∂J/∂lp_t = 1.1 A_t / 2."""
+    advantage = np.array([[2.0, -1.0]])
+    moves("gspo_token", by_hand([[1.21, 1]], [1]), -0.55, [[-1.1, 0.55]], advantage=advantage, low=0.2, high=0.2)
+
+
+def test_tepo_v1() -> None:
+    """s = 1.1, 1.3, 1 as in GSPO; five tokens: J = (2 · 1.1 - 2) / 5, and every token moves by s_i A_i / 5."""
+    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0])
+    moves("tepo_v1", sample, -0.2, [[-1.1, -1.1], [0, 0], [1, 1]], unit=THREE / 5)
+
+
+def test_tepo_v1_is_gspo_token_under_a_token_mean() -> None:
+    objective = tokenpo.method("gspo_token", low=0.2, high=0.2)
+    mixed = dataclasses.replace(objective, aggregate=tokenpo.method("dapo").aggregate)
+    close(outcome("tepo_v1", ragged(0)), run(mixed, ragged(0)), rtol=1e-12)
+
+
+def test_luspo() -> None:
+    """s = 1.1 and (0.5 · 2 · 8)^(1/3) = 2: J = (2 · 1.1 - 3 · 2) / 3; every token moves by s A / 3."""
+    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0, 8.0]], [2, 1, 0])
+    moves("luspo", sample, -(2.2 - 6), [[-1.1, -1.1], [0], [2, 2, 2]], unit=THREE / 3)
+
+
+def test_luspo_clips_the_response() -> None:
+    """s = 1.5 is clipped to 1.2, s = 0.5 at A < 0 to 0.8; lengths 1 and 2: J = (1.2 - 1.6) / 2, all still."""
+    moves("luspo", by_hand([[1.5], [0.25, 1.0]], [1, 0]), 0.2, [[0, 0], [0, 0]], unit=PAIR)
+
+
+def test_luspo_with_equal_lengths_is_that_many_times_gspo() -> None:
+    sample = ragged(0, width=7, equal_lengths=True)
+    ours, gspo = (outcome(name, sample, low=0.1, high=0.2) for name in ("luspo", "gspo"))
+    close(ours, dataclasses.replace(gspo, value=7 * gspo.value, gradient=7 * gspo.gradient), rtol=1e-12)
+
+
+def test_luspo_on_policy_moves_like_dapo() -> None:
+    sample = ragged(2).on_policy()
+    scale = sample.mask.sum() / sample.mask.any(1).sum()
+    gradient = scale * outcome("dapo", sample).gradient
+    np.testing.assert_allclose(outcome("luspo", sample).gradient, gradient, rtol=1e-12, atol=1e-17)
+
+
+def test_gmpo() -> None:
+    """Row 0: 1.21 stays, e is clipped to e^0.4: s = 1.1 e^0.2. Row 2 (A < 0): 4 stays, 1/4 is held at e^-0.4:
+    s = 2 e^-0.2. Each unclipped token moves by s A / 2. The middle row has no advantage and is not clipped.
+    """
+    up, down = 1.1 * np.exp(0.2), 2 * np.exp(-0.2)
+    sample = by_hand([[1.21, np.e], [np.e], [4, 0.25]], [2, 1, 0])
+    got = moves("gmpo", sample, -2 * (up - down), [[-up, 0], [0, 0], [down, 0]], unit=THREE / 6)
+    np.testing.assert_array_equal(got.terms["clipped"], [[0, 1], [0, 0], [0, 1]])
+
+
+def test_sapo() -> None:
+    """Row 0: r = 1 + log 3, σ(log 3) = 3/4: 4 σ = 3, which moves by 4 σ (1 - σ) r = 3/4 r. Row 2: (4 / 1.05) / 2."""
+    r = 1 + np.log(3)
+    moves("sapo", by_hand([[r], [1.3], [1.0]], [2, 1, 0]), -(3 - 2 / 1.05), [[-0.75 * r], [0], [1]], unit=THREE / 3)
+
+
+def test_sapo_with_wide_gates_has_the_gradient_of_an_unclipped_ratio() -> None:
+    """τ → 0: the gate is 2/τ + (r - 1) + O(τ²): only the value keeps a constant."""
+    ours, plain = outcome("sapo", ragged(0), tau_pos=1e-5, tau_neg=1e-5), outcome("grpo", ragged(0), low=1.0, high=1e9)
+    np.testing.assert_allclose(ours.gradient, plain.gradient, rtol=1e-6, atol=1e-15)
+
+
+def test_cispo() -> None:
+    """1.1 counts 1.1 and 1.5 the cap 1.28; 0.5 counts 0.5 (no bound below) and 2 again 1.28: all move, A lp each."""
+    lp, sample = np.log(np.array([1.1, 1.5, 0.5, 2.0]) / 4), by_hand(RATIOS, [2, 1, 0])
+    value = -(1.1 * lp[0] + 1.28 * lp[1] - 0.5 * lp[2] - 1.28 * lp[3])
+    got = moves("cispo", sample, value, [[-1.1, -1.28], [0], [0.5, 1.28]], unit=THREE / 5)
+    assert got.value != pytest.approx(outcome("dapo", sample).value)  # A lp, not A
+
+
+def test_aspo() -> None:
+    """Quantile 0.5, ranks round(1) and round(2.5) = 2: 9 of row 0, and 9, 9, 8 of row 1 are high: clip 0.4, else 0.2.
+
+    Row 0 turns r over: 1/0.25 = 4 stops at 3 and keeps its gradient; 1/1.1; 1.3 is within 1.4: 1/1.3.
+    Row 1: 0.7 is clipped at 0.8; 0.9; 5 stops at 3 and keeps its gradient; high: 0.7 stays, 0.5 clipped at 0.6; 1.
+    """
+    entropy = [[1.0, 2, 9], [1, 2, 3, 9, 9, 8]]
+    sample = by_hand([[0.25, 1.1, 1.3], [0.7, 0.9, 5, 0.7, 0.5, 1]], [1, 0], p_old=0.1, old_entropy=entropy)
+    praise, blame = 3 + 1 / 1.1 + 1 / 1.3, 0.8 + 0.9 + 3 + 0.7 + 0.6 + 1
+    gradient = [[-3, -1 / 1.1, -1 / 1.3], [0, 0.9, 3, 0.7, 0, 1]]
+    moves("aspo", sample, -(praise - blame), gradient, unit=PAIR / 9, quantile=0.5)
+
+
+def test_aspo_cuts_off_what_lies_outside_and_has_an_advantage() -> None:
+    """0.5 of a wrong response and 1.5 of a right one lie outside 0.8 and 1.2; of responses that are all right, none."""
+    ratios, method = [[0.5, 1.5, 1.0]] * 2, tokenpo.method("aspo", low_eps=0.2, high_eps=0.2)
+    right, equal = (run(method, by_hand(ratios, rewards)).terms["clipped"] for rewards in ([1, 0], [1, 1]))
+    np.testing.assert_array_equal(right, [[False, True, False], [True, False, False]])
+    assert not equal.any()
+
+
+def test_ce_gppo() -> None:
+    """1.5 is beyond 1.2: worth beta2 · 1.2 and moving by it. 0.5 is beyond 0.8: beta1 · 0.8 = 0.6. None is clipped."""
+    sample = by_hand(RATIOS, [2, 1, 0])
+    got = moves("ce_gppo", sample, -(1.1 + 1.2 - 0.6 - 2), [[-1.1, -1.2], [0, 0], [0.6, 2]], unit=THREE / 5)
+    assert not got.terms["clipped"].any()
+    equal = outcome("ce_gppo", by_hand([[5.0], [0.1]], [1, 1]), beta1=0.0, beta2=0.0)
+    assert not equal.terms["clipped"].any()  # there is no advantage
+
+
+def test_ce_gppo_dual_clip() -> None:
+    """Row 1 has r = 2, 5, 0.5 at dual 3: 2 as it is, 5 stays at 3 and doesn't move, 0.5 is beyond 0.8 and worth
+    4 · 0.8 = 3.2 with beta1 4: it too stays at 3. Row 0 has A > 0, where no dual clip is.
+    """
+    sample, options = by_hand([[5.0], [2.0, 5.0, 0.5]], [1, 0], p_old=0.1), {"beta1": 4.0, "beta2": 4.0, "dual": 3.0}
+    got = moves("ce_gppo", sample, -4.8 + 2 + 3 + 3, [[-4.8], [2, 0, 0]], unit=PAIR / 4, **options)
+    np.testing.assert_array_equal(got.terms["clipped"][1], [False, True, True])
+
+
+def test_ce_gppo_a_ratio_on_a_bound_is_inside() -> None:
+    """r = 2 with A > 0 and r = 1/2 with A < 0, bounds 1/2 and 2: each counts as it is, not times its beta."""
+    sample, options = by_hand([[2.0], [0.5]], [1, 0], p_old=1.0), {"low": 0.5, "high": 1.0, "beta2": 0.25}
+    moves("ce_gppo", sample, None, [[-2.0], [0.5]], unit=PAIR / 2, **options)
+
+
+def test_dppo_tv() -> None:
+    """The sampler said 0.2 for every token; cap 1.5.
+
+    Row 0: 0.34 is within 0.2 + 0.15, weight 1.7 capped at 1.5; 0.36 is not; 0.01 may fall: 0.05.
+    Row 1: 0.06 is within 0.2 - 0.15, weight 0.3; 0.04 is not; 0.8 may rise, 4 capped at 1.5. Each is worth w A lp.
+    """
+    sample = by_hand([[1.7, 1.8, 0.05], [0.3, 0.2, 4]], [1, 0], p_old=0.2)
+    sample = sample.but(rollout_logprob=sample.old_logprob, old_logprob=sample.old_logprob - 1)  # not the anchor
+    total = 1.5 * np.log(0.34) + 0.05 * np.log(0.01) - 0.3 * np.log(0.06) - 1.5 * np.log(0.8)
+    moves("dppo_tv", sample, -total, [[-1.5, 0, -0.05], [0.3, 0, 1.5]], unit=PAIR / 6, cap=1.5)
+
+
+@pytest.mark.parametrize(("threshold", "inside"), [(0.25, True), (0.2499, False)])
+def test_dppo_tv_at_the_threshold_a_token_is_inside(threshold: float, inside: bool) -> None:
+    """From 1/4 to 1/2 the total variation is 1/4 exactly."""
+    got = outcome("dppo_tv", by_hand([[2.0], [1.0]], [1, 0]), threshold=threshold, anchor="old")
+    assert bool(got.gradient[0, 0]) is inside
+
+
+def test_dppo_tv_without_room_leaves_what_comes_back_and_what_has_not_moved() -> None:
+    """Right responses at r = 1 and below, wrong ones at r = 1 and above, keep their gradient."""
+    got = outcome("dppo_tv", by_hand([[1.0, 0.5, 2.0]] * 2, [1, 0]), threshold=0.0, anchor="old")
+    np.testing.assert_array_equal(got.gradient != 0, [[True, True, False], [True, False, True]])
+
+
+def _kl(q: float, p: float) -> float:
+    return q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))
+
+
+def test_dppo_kl() -> None:
+    """The sampler said 0.2: KL(0.2 | 0.3) = 0.026 is within 0.05, KL(0.2 | 0.4) = 0.092 is not; KL(0.2 | 0.1) = 0.044
+    is, KL(0.2 | 0.05) = 0.14 is not: row 0 may not rise that far, row 1 may not fall that far, both may go back.
+    """
+    assert _kl(0.2, 0.3) < _kl(0.2, 0.1) < 0.05 < _kl(0.2, 0.4) < _kl(0.2, 0.05)
+    sample = by_hand([[1.5, 2, 0.25], [0.5, 0.25, 2]], [1, 0], p_old=0.2)
+    sample = sample.but(rollout_logprob=sample.old_logprob, old_logprob=sample.old_logprob - 1)  # not the anchor
+    total = 1.5 * np.log(0.3) + 0.25 * np.log(0.05) - 0.5 * np.log(0.1) - 2 * np.log(0.4)
+    moves("dppo_kl", sample, -total, [[-1.5, 0, -0.25], [0.5, 0, 2]], unit=PAIR / 6)
+
+
+@pytest.mark.parametrize(("threshold", "inside"), [(0.0108, True), (0.0102, False)])
+def test_dppo_kl_adds_1e_8_to_the_rest_of_a_certain_token(threshold: float, inside: bool) -> None:
+    """From 1 − 1e-3 to 1 − 1e-12: KL = 1e-3 ln((1e-3 + 1e-8) / (1e-12 + 1e-8)) + 0.999 ln 0.999 = 0.0105.
+
+    Nothing added it would be 0.0197, twice as much added 0.0098, half as much 0.0112.
+    """
+    q = 1 - 1e-3
+    assert 1e-3 * np.log((1e-3 + 1e-8) / (1e-12 + 1e-8)) + q * np.log(q) == pytest.approx(0.0105, abs=5e-5)
+    sample = by_hand([[1.0], [1.0]], [1, 0])
+    sample = sample.but(rollout_logprob=np.full((2, 1), np.log(q)), logprob=np.full((2, 1), -1e-12))
+    got = outcome("dppo_kl", sample, threshold=threshold)
+    # Row 0 rises further, row 1 means to fall: back to where it was.
+    assert bool(got.gradient[0, 0]) is inside and got.gradient[1, 0] != 0
+
+
+@pytest.mark.parametrize(("rollout", "now", "row"), [(-1e-4, 1e-6, 0), (1e-6, -1e-3, 1)])
+def test_dppo_kl_takes_a_log_probability_above_0_for_0(rollout: float, now: float, row: int) -> None:
+    """Both are near: KL = 1e-4 ln(1e-4 / 1e-8) − 1e-4 = 8e-4, and 1e-3 the other way, within 0.05."""
+    sample = by_hand([[1.0], [1.0]], [1, 0])
+    sample = sample.but(rollout_logprob=np.full((2, 1), rollout), logprob=np.full((2, 1), now))
+    expected = (-1, 1)[row] * np.exp(now - rollout) * PAIR / 2
+    assert outcome("dppo_kl", sample).gradient[row, 0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_prime_rl() -> None:
+    """p_roll = 1/4; ratios 1.6, 2 right: p rose by 0.15, 0.25 > 0.2, so the second is dropped; 0.1, 2 wrong: fell by
+    0.225 > 0.2, dropped, and rose, kept. A = ±1/2. Each token pays 0.1 (log q)²."""
+    sample = by_hand([[1.6, 2.0], [0.1, 2.0]], [1, 0], rollout_logprob=[[np.log(0.25)] * 2] * 2)
+    log = np.log([[1.6, 2.0], [0.1, 2.0]])
+    pushed = np.array([[0.8, 0], [0, -1.0]])
+    moves("prime_rl", sample, (-0.8 + 1.0 + 0.1 * (log**2).sum()) / 4, -(pushed - 0.2 * log) / 4, kl=0.1)
+
+
+def test_prime_rl_without_its_penalty_has_the_gradient_of_dppo_on_dr_grpos_advantage() -> None:
+    sample = ragged(0)
+    ours = outcome("prime_rl", sample, kl=0.0, low=0.02, high=0.02)
+    advantage = outcome("dr_grpo", sample, length=1.0).terms["advantage"]
+    np.testing.assert_array_equal(ours.terms["advantage"], advantage)
+    dppo = outcome("dppo_tv", sample, advantage=advantage, threshold=0.02, cap=1e9)
+    np.testing.assert_allclose(ours.gradient, dppo.gradient, rtol=1e-12, atol=1e-17)
+
+
+def test_penalties_that_hold_the_policy_act_on_rows_without_an_advantage() -> None:
+    assert not tokenpo.method("prime_rl").follows_advantage and tokenpo.method("prime_rl", kl=0.0).follows_advantage
+    assert not tokenpo.method("dro").follows_advantage
+    assert tokenpo.method("dro", beta=0.0).assumes_on_policy and not tokenpo.method("dro").assumes_on_policy
+
+
+def test_rollout_is() -> None:
+    """The sampler is the old policy: ratios 1.1, 1.3 right and 0.9, 0.7 wrong; 1.3 and 0.7 are outside (0.8, 1.2)."""
+    sample = by_hand([[1.1, 1.3], [0.9, 0.7]], [1, 0], rollout_logprob=[[np.log(0.25)] * 2] * 2)
+    value = 1.1 * np.log(1.1 / 4) - 0.9 * np.log(0.9 / 4)
+    got = moves("rollout_is", sample, -value, [[-1.1, 0], [0.9, 0]], unit=PAIR / 4)
+    assert got.terms["clipped"].tolist() == [[False, True], [False, True]]
+
+
+def test_dro() -> None:
+    """Ratios e and 1/e, p_old = 1/4, beta 0.4: J = a lp − 0.2 · 1 and −a lp − 0.2; slopes a − 0.4 and −a + 0.4."""
+    value = PAIR * (np.log(0.25) + 1) - PAIR * (np.log(0.25) - 1) - 0.4
+    sample = by_hand([[np.e], [1 / np.e]], [1, 0])
+    moves("dro", sample, -value / 2, [[-(PAIR - 0.4) / 2], [-(0.4 - PAIR) / 2]], beta=0.4)
+    # the push ends where the log-ratio is A / beta
+    sample = by_hand([[np.exp(PAIR / 2)], [np.exp(-PAIR / 2)]], [1, 0])
+    np.testing.assert_allclose(outcome("dro", sample, beta=2.0).gradient, 0, atol=1e-15)
+
+
+def test_m2po() -> None:
+    """Right at e^0.1, e^0.2, e^1 and wrong at e^-0.4 and, coming back, e^3: of the four that are pushed on, v = 0.01,
+    0.04, 0.16, 1 has mean 0.3025. Cut to the third: (0.05 + 2 · 0.16) / 4 = 0.0925, to the second: 0.0325. With a
+    budget of 0.06 the third is the first too many: τ = 0.2, bounds e^∓0.2. The bound's own token is beyond it."""
+    sample = by_hand([np.exp([0.1, 0.2, 1.0]), np.exp([-0.4, 3.0])], [1, 0])
+    gradient, options = [[-np.exp(0.1), 0, 0], [0, np.exp(3.0)]], {"low": 0.1, "high": 0.1}
+    got = moves("m2po", sample, None, gradient, unit=PAIR / 5, budget=0.06, **options)
+    assert got.terms["clipped"].tolist() == [[False, True, True], [True, False, False]]
+    # The least bounds are wider: e^-0.2 = 0.82 and e^0.2 = 1.22 become 0.7 and 1.5.
+    wide = outcome("m2po", sample, budget=0.06)
+    for terms, low, high in ((got.terms, np.exp(-0.2), np.exp(0.2)), (wide.terms, 0.7, 1.5)):
+        assert terms["low"][sample.mask] == pytest.approx(low, rel=1e-10)
+        assert terms["high"][sample.mask] == pytest.approx(high, rel=1e-10)
+    # Within the budget nothing is clipped.
+    assert not outcome("m2po", sample, budget=0.31).terms["clipped"].any()
+
+
+def test_m2po_rollout() -> None:
+    """Squares 0.01, 0.09, 0.36 and 0.04: all have mean 0.125, without the largest 0.0467, without 0.09 too 0.025."""
+    old = np.log(0.25)
+    rollout = [[old + 0.1, old - 0.3, old + 0.6], [old - 0.2]]
+    sample = by_hand([[1.0, 1.0, 1.0], [1.0]], [1, 0], rollout_logprob=rollout)
+    for threshold, kept in ((0.2, [1, 1, 1, 1]), (0.1, [1, 1, 0, 1]), (0.04, [1, 0, 0, 1])):
+        assert outcome("m2po_rollout", sample, threshold=threshold).terms["weight"][sample.mask].tolist() == kept
+
+
+@pytest.mark.parametrize(("level", "one", "two"), [("sequence", 0.5, 0.5), ("token", 1.0, 0.25)])
+def test_topr(level: str, one: float, two: float) -> None:
+    """Rewards 1, 0, 0: A = 1, -1, -1; lp = log(r / 4). A right answer counts 1 at any ratio. The wrong one at 2 and 1/4
+    has W = 1/2, by tokens 2, cut to 1, and 1/4. The other, at 3, counts 1. Three responses."""
+    log, sample = np.log, by_hand([[5, 0.1], [2, 0.25], [3]], [1, 0, 0])
+    value = log(5 / 4) + log(0.1 / 4) - one * log(2 / 4) - two * log(0.25 / 4) - log(3 / 4)
+    moves("topr", sample, -value, [[-1, -1], [one, two], [1]], unit=1 / 3, level=level)
+
+
+def test_topr_by_advantage() -> None:
+    """Rewards 3, 1, 2: A = 1, -1, 0; the wrong one's ratio 1/2 tapers it, and 0 counts as right."""
+    got = moves("topr", by_hand([[9], [0.5], [1]], [3, 1, 2]), None, [[-1], [0.5], [0]], unit=1 / 3, signal="advantage")
+    assert got.terms["low"].tolist() == [[1], [0], [1]] and (got.terms["high"] == 1).all()
+
+
+def test_topr_bounds_the_weight_of_a_response() -> None:
+    """e^-15 twice: the log of W is held at -20."""
+    moves("topr", by_hand([[np.exp(-15.0)] * 2], [0]), None, [[np.exp(-20.0)] * 2])
+
+
+def test_topr_on_policy_is_reinforce_on_whole_responses() -> None:
+    sample = ragged(0).on_policy()
+    sign = np.where(sample.reward > 0.5, 1, -1)[:, None]
+    expected = -sign * sample.mask / sample.mask.any(1).sum()
+    np.testing.assert_allclose(outcome("topr", sample).gradient, expected, rtol=1e-12)
+
+
+def test_topr_of_right_answers_is_raft_with_another_denominator() -> None:
+    sample = ragged(0)
+    sample = sample.but(reward=np.ones(len(sample.reward)))
+    raft, scale = outcome("raft", sample), sample.mask.sum() / sample.mask.any(1).sum()
+    expected = dataclasses.replace(raft, value=raft.value * scale, gradient=raft.gradient * scale)
+    close(outcome("topr", sample), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "rewards", "labels"), [("topr", [1, 0, 0], [0, -1, -1]), ("real", [1, 0, 0.5], [-1, -1, 1])]
+)
+def test_shaping_and_labels(method: str, rewards: list[float], labels: list[int]) -> None:
+    """Two tokens more than 1, over a cache of 2: -1 on the right answer of three tokens."""
+    objective = dataclasses.replace(tokenpo.method(method), shaping=(SoftOverlong(3, 2),))
+    got = run(objective, by_hand([[1, 1, 1], [1], [1]], rewards))
+    assert got.terms["advantage"][:, 0].tolist() == labels

@@ -1,0 +1,406 @@
+"""Methods whose advantage differs along a response, or between several rewards, by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import tokenpo
+from oracle_support import Sample, agrees, by_hand, close, moves, outcome, ragged, run
+from tokenpo.core.parts import GroupAdvantage, RewardToGo, TokenMean
+from tokenpo.core.parts.continuations import BehindToken, Continuations, EveryTokens, Improbable
+
+
+def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
+    """Of the response tokens, row by row."""
+    return outcome(name, sample, **options).terms["advantage"][sample.mask]
+
+
+FORMS = ("trl", "verl", "nemo_rl")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("options", [{}, {"weights": (1.0, 0.5, -2.0)}])
+def test_gdpo_with_missing_rewards_is_its_oracle(form: str, options: dict) -> None:
+    """A reward that does not apply to every rollout, and a rollout that none applies to."""
+    sample = ragged(0)
+    rewards = sample.rewards.copy()
+    rewards[::5, 1], rewards[3] = np.nan, np.nan
+    agrees("gdpo", sample.but(rewards=rewards), form=form, **options)
+
+
+def test_gdpo() -> None:
+    """One group of lengths 1, 1, 2, rewards (1, 0), (0, 0), (0, 2). First reward: mean 1/3, deviations 2/3, -1/3, -1/3,
+    std sqrt(6/9 / 2) = 1/sqrt(3). Second: twice as much the other way round, so the same numbers: u = sqrt(3) (1/3,
+    -2/3, 1/3) but for eps. Over the responses: mean 0, std sqrt(3) sqrt(6/9 / 2) = 1; over the four tokens below.
+    """
+    sample = by_hand([[1], [1], [1, 1]], [1, 0, 2]).but(rewards=np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]))
+    got = {form: outcome("gdpo", sample, form=form).terms["advantage"][:, 0] for form in FORMS}
+    root = np.sqrt(3)
+    np.testing.assert_allclose(got["trl"], root * np.array([1, -2, 1]) / 3, rtol=1e-3)
+    u = root * np.array([1, -2, 1, 1]) / 3  # a token each
+    np.testing.assert_allclose(got["verl"], ((u - u.mean()) / u.std(ddof=1))[:3], rtol=1e-5)
+    # With s = 1/sqrt(2). Others of (1, 0, 0): (0, 0), mean 0, std 0, not divided: 1; (1, 0): mean 1/2, std s: -s, -s.
+    # Second reward: 0 against (0, 2): mean 1, std sqrt(2): -s; -s; 2 against (0, 0): 2. u = 1 - s, -2 s, 2 - s: mean
+    # 1 - 4/3 s, so deviations s/3, -1 - 2/3 s, 1 + s/3, whose squares add up to 1/3 + 2 + 2 s.
+    s = np.sqrt(0.5)
+    u = np.array([s / 3, -1 - 2 * s / 3, 1 + s / 3])
+    np.testing.assert_allclose(got["nemo_rl"], u / np.sqrt((7 / 3 + 2 * s) / 2), rtol=1e-5)
+
+
+def test_gdpo_over_tokens_moves_equal_rewards_by_the_mean_of_the_batch() -> None:
+    """Group 0: rewards 1, 0 of lengths 1, 3; group 1: equal. Over responses u has mean 0, over tokens it has not."""
+    sample = by_hand([[1], [1, 1, 1], [1], [1]], [1, 0, 1, 1], [0, 0, 1, 1])
+    over_responses, over_tokens = (outcome("gdpo", sample, form=f).terms["advantage"] for f in ("trl", "verl"))
+    assert not over_responses[2:].any() and (over_tokens[2:, 0] > 0.1).all()
+
+
+def test_gdpo_counts_rewards_of_any_scale_alike() -> None:
+    """Multiplied by 100, a reward changes nothing; a sum of rewards would follow it."""
+    sample = ragged(1)
+    scaled = sample.but(rewards=sample.rewards * [1, 100, 1])
+    ours = [_advantages("gdpo", one, form="verl") for one in (sample, scaled)]
+    np.testing.assert_allclose(*ours, rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_of_rewards_are_held_to_the_options() -> None:
+    with pytest.raises(tokenpo.TokenPOError, match=r"^gdpo: 2 weights for the 3 columns of Rollouts.rewards: give one"):
+        outcome("gdpo", ragged(0), weights=(1.0, 2.0))
+    with pytest.raises(tokenpo.TokenPOError, match="gdpo: weights is 2, expected a list of finite numbers"):
+        tokenpo.method("gdpo", weights=2)
+    with pytest.raises(tokenpo.TokenPOError, match=r"^mt_grpo: the last 4 rewards judge the outcome, .* has 3 columns"):
+        outcome("mt_grpo", ragged(0), outcome_rewards=4)
+
+
+# Two rollouts of two turns and one of one turn; the first turns begin in state 0, the second ones in 5 and 6.
+TURNS = np.array([[0, 0, 1], [0, 1, 0], [0, 0, 0]])
+STATES = by_hand([[1, 1, 1], [1, 1], [1]], [1, 0, 0], token_reward=[[0, 0.5, 0.5], [1, 0], [0]]).but(
+    turn=TURNS, anchor=np.array([[0, 0, 5], [0, 6, 0], [0, 0, 0]])
+)
+
+
+def test_gigpo() -> None:
+    """Rewards 1, 0, 0 with 2, 2 and 1 turns: mean 2/5. Returns 1, 1/2 | 1, 0 | 0: in state 0 they are 1, 1, 0, mean
+    2/3; states 5 and 6 have one turn each, 0. A = 3/5 + 1/3, 3/5 | -2/5 + 1/3, -2/5 | -2/5 - 2/3.
+    """
+    expected = [14 / 15, 14 / 15, 3 / 5, -1 / 15, -2 / 5, -16 / 15]
+    np.testing.assert_allclose(_advantages("gigpo", STATES), expected, rtol=1e-12)
+    # turns and states are names
+    renamed = STATES.but(turn=STATES.turn * 5 + 3, anchor=STATES.anchor * 7 + 2)
+    np.testing.assert_array_equal(_advantages("gigpo", renamed), _advantages("gigpo", STATES))
+
+
+def test_gigpo_without_the_step_and_with_a_single_turn_has_dr_grpos_advantage() -> None:
+    sample = ragged(0, binary=False).but(turn=np.zeros_like(ragged(0).turn))
+    ours, other = _advantages("gigpo", sample, omega=0.0), _advantages("dr_grpo", sample)
+    np.testing.assert_allclose(ours, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("credit", "expected"),
+    [
+        (RewardToGo(), [1 / 3, 1 / 3, 1 / 4, 1 / 3, -1 / 4, -2 / 3]),
+        (RewardToGo(gamma=0.5), [1 / 6, 1 / 6, 1 / 4, 5 / 12, -1 / 4, -7 / 12]),
+    ],
+)
+def test_reward_to_go_compares_turns_with_the_same_number(credit: RewardToGo, expected: list[float]) -> None:
+    """Returns 1, 1/2 | 1, 0 | 0: first turns, mean 2/3; second ones, mean 1/4. With gamma 1/2 the first is 3/4: 3/4, 1
+    and 0, mean 7/12."""
+    objective = dataclasses.replace(tokenpo.method("grpo"), credit=credit)
+    np.testing.assert_allclose(run(objective, STATES).terms["advantage"][STATES.mask], expected, rtol=1e-12)
+    tokenpo.check_method(dataclasses.replace(objective, credit=dataclasses.replace(credit, std=True)))
+
+
+def test_mt_grpo() -> None:
+    """Two rollouts that call (turn reward 1 and 0, outcome 0 and 1) and one that answers at once (0, 0).
+
+    Turn rewards 1, 0, 0: mean 1/3, std 1/sqrt(3): 2/sqrt(3), -1/sqrt(3), -1/sqrt(3); outcomes 0, 1, 0 likewise; their
+    sums 1, 1, 0: mean 2/3, the last -2/3 sqrt(3) = -2/sqrt(3). First turns: 2 - 1 = 1 and -1 + 2 = 1, over sqrt(3).
+    """
+    sample = by_hand([[1, 1, 1], [1, 1], [1]], [1, 1, 0])
+    sample = sample.but(rewards=np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), turn=TURNS)
+    expected = np.array([1, 1, -1, 1, 2, -2]) / np.sqrt(3)
+    np.testing.assert_allclose(_advantages("mt_grpo", sample), expected, rtol=3e-4)
+
+
+def test_mt_grpo_of_a_single_turn_is_grpo_of_the_sum() -> None:
+    sample = ragged(0).but(turn=np.zeros_like(ragged(0).turn))
+    grpo = dataclasses.replace(tokenpo.method("grpo"), credit=GroupAdvantage(eps=1e-4), aggregate=TokenMean())
+    close(outcome("mt_grpo", sample), run(grpo, sample.but(reward=sample.rewards.sum(1))), rtol=1e-12)
+
+
+def test_otb() -> None:
+    """p_old = 1/4: w = 1 - 1/2 + Σp² = 1/2 + Σp². Rewards 1, 0, lengths 3, 2, Σp² = 1/4 and 1/2: w = 3/4 and 1, so that
+    W = 3/4, 3/2, 9/4 and 1, 2. B = (3/4) / (3/4 + 1) = 3/7 at the first token, (3/2) / (7/2) = 3/7 at the second, and 0
+    at the third, where the first response is alone: A = 4/7, 4/7, 1 and -3/7, -3/7.
+    """
+    sample = by_hand([[1, 1, 1], [1, 1]], [1, 0], old_collision=[[0.25, 0.25, 0.25], [0.5, 0.5]])
+    np.testing.assert_allclose(_advantages("otb", sample), np.array([4, 4, 7, -3, -3]) / 7, rtol=1e-7)
+    assert abs(_advantages("otb", sample, zero_tail=False)[2]) < 1e-7
+
+
+def test_otb_counts_rewards_of_tokens_from_there_on() -> None:
+    """Rewards 1 then 2 against 0 then 0, W equal: G = 3, 2 against 0, 0: B = 3/2, 1."""
+    sample = by_hand([[1, 1], [1, 1]], [3, 0], token_reward=[[1, 2], [0, 0]], old_collision=[[0.5, 0.5]] * 2)
+    np.testing.assert_allclose(_advantages("otb", sample, token_reward=True), [1.5, 1, -1.5, -1], rtol=1e-7)
+
+
+def test_otb_of_one_token_and_equal_norms_has_dr_grpos_advantage() -> None:
+    sample = by_hand([[1], [1], [1]], [1, 0, 0], old_collision=[[0.25]] * 3)
+    np.testing.assert_allclose(_advantages("otb", sample), _advantages("dr_grpo", sample), rtol=1e-7)
+
+
+def test_otb_moves_no_baseline_by_a_sure_token() -> None:
+    """π = 1 and Σp² = 1: w = 0. The response that decides nothing has no part in the baseline of the other."""
+    sample = by_hand([[1], [1]], [1, 0], p_old=1.0, old_collision=[[1.0], [0.5]])
+    sample = sample.but(old_logprob=np.array([[0.0], [np.log(0.5)]]))
+    np.testing.assert_allclose(_advantages("otb", sample), [1, 0], atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("count", "gradient", "unit"),
+    [
+        ("rollouts", [[0.5, 1], [0.5, -1], [-0.5, 0]], -1 / 6),
+        ("pairs", [[0.25, 1], [0.25, -1], [-0.5, 0]], -1 / 4),
+    ],
+)
+def test_t_spmo(count: str, gradient: list, unit: float) -> None:
+    """Responses a b, a c, d e with rewards 1, 0, 0. At the root: A(a) = 1/2 - 0, A(d) = 0 - 1/2. Behind a: A(b) = 1,
+    A(c) = -1. Behind d nothing but e: 0. Six tokens; four branching pairs, (root, a) shared by two: an eighth for each.
+    """
+    sample = by_hand([[1.0, 1.0]] * 3, [1, 0, 0], token_ids=[[1, 2], [1, 3], [4, 5]])
+    moves("t_spmo", sample, None, gradient, unit=unit, count=count)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "reward", "token_ids"),
+    [
+        ([1, 2], [1, 0], [[1], [1, 2]]),  # a and a b: behind a only b goes on
+        ([1, 1, 1, 1], [0.1] * 4, [[1], [1], [1], [2]]),  # equal rewards, whose means round differently
+    ],
+)
+def test_t_spmo_without_an_alternative_or_a_gain(lengths: list[int], reward: list[float], token_ids: list) -> None:
+    sample = by_hand([[1.0] * n for n in lengths], reward, token_ids=token_ids)
+    assert not outcome("t_spmo", sample).gradient.any()
+
+
+def test_t_spmo_counts_pairs_exactly() -> None:
+    """Eleven answers of one kind, one of another, right: |U| = 11/11 + 1/1 = 2 of 12 tokens, A = -1/11 · 12/2, 12/2."""
+    sample = by_hand([[1.0]] * 12, [0] * 11 + [1], token_ids=[[1]] * 11 + [[2]])
+    got = outcome("t_spmo", sample)
+    np.testing.assert_allclose(got.gradient[:, 0] * -12, [-6 / 11] * 11 + [6], rtol=1e-15)
+
+
+def test_t_spmo_takes_a_gap_in_the_mask_for_no_end() -> None:
+    """A tool's token at place 0 of both, then the responses part."""
+    sample = by_hand([[1.0, 1.0]] * 2, [1, 0], token_ids=[[7, 1], [7, 2]])
+    moves("t_spmo", sample.but(mask=np.array([[False, True]] * 2)), None, [[0, -0.5], [0, 0.5]])
+
+
+def test_vineppo() -> None:
+    """Gains 0.5, 0.5, -0.5, -0.5: mean 0, variance 4/4 / 3 = 1/3, A = ±a, a = 1/2 / sqrt(1/3 + 1e-8).
+    1.1 a and 1.5 clipped at 1.2 a; -0.9 a and 0.7 clipped at 0.8: -0.8 a."""
+    sample = by_hand([[1.1, 1.5], [0.9, 0.7]], [1, 0], gain=[[0.5, 0.5], [-0.5, -0.5]])
+    unit = 0.5 / np.sqrt(1 / 3 + 1e-8) / 4
+    moves("vineppo", sample, -(1.1 + 1.2 - 0.9 - 0.8), [[-1.1, 0], [0.9, 0]], unit=unit)
+    assert not outcome("vineppo", by_hand([[1.0] * 3] * 2, [1, 0], gain=[[0.1] * 3] * 2)).terms["advantage"].any()
+
+
+def test_spo() -> None:
+    """Old probabilities 0.25 and 0.95: the second token of each row is left out. Of the gains 0.6 and -0.2 of the
+    others the mean is 0.2, the variance 0.32: A = ±a, a = 0.4 / sqrt(0.32 + 1e-8). J is the mean over these two."""
+    old = np.log([[0.25, 0.95], [0.25, 0.95]])
+    sample = by_hand([[1.1, 1.0], [0.9, 1.0]], [1, 0], gain=[[0.6, 5.0], [-0.2, 5.0]])
+    sample = sample.but(old_logprob=old, logprob=old + np.log([[1.1, 1.0], [0.9, 1.0]]))
+    moves("spo", sample, -(1.1 - 0.9), [[-1.1, 0], [0.9, 0]], unit=0.4 / np.sqrt(0.32 + 1e-8) / 2)
+
+
+def test_what_is_drawn_from_each_cut() -> None:
+    assert tokenpo.method("vineppo").continuations == Continuations(EveryTokens(16), 9)
+    cut = tokenpo.method("vineppo", separator=7, continuations=3)
+    assert cut.continuations == Continuations(BehindToken(7), 3) and cut.needs == {"gain", "token_ids"}
+    assert tokenpo.method("spo", interval=2, below=0.5).continuations == Continuations(Improbable(2, 0.5), 9)
+    assert tokenpo.method("dapo").continuations is None
+
+
+def _shaped(lengths: list[int], reward: list[float], **options) -> np.ndarray:
+    """Rewards [N] of one group with these lengths, after hmpo's shaping."""
+    sample = by_hand([[1.0] * n for n in lengths], reward)
+    rollouts = tokenpo.Rollouts(
+        *(torch.tensor(x) for x in (sample.mask, sample.reward, sample.group, sample.old_logprob))
+    )
+    (stage,) = tokenpo.method("hmpo", **options).shaping
+    return sample.reward + stage(rollouts).numpy()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [1, 0.8, 0, 0]),
+        ({"additive": True}, [2, 1.8, 1, 0]),
+        ({"shift": 0.1}, [np.sqrt(0.5) + 0.1, 0.1, 0, 0]),
+        ({"shift": 0.1, "scale": 0.5, "cap": 0.3}, [0.3, 0.1, 0, 0]),
+        ({"shift": -0.2}, [np.sqrt(0.5) - 0.2, 0, 0, 0]),
+        ({"threshold": 1.5}, [0, 0, 0, 0]),
+        ({"scale": 0.0}, [0.8, 0.8, 0, 0]),
+    ],
+)
+def test_hmpo_shaped_rewards(options: dict, expected: list[float]) -> None:
+    """Right answers of 2, 4 and 6 tokens: b = 4. cos(π/4) = sqrt(1/2), cos(π/2) = 0; 6 is beyond. The wrong one: 0."""
+    for wrong in (0.0, -1.0):
+        got = _shaped([2, 4, 6, 1], [1, 1, 1, wrong], **options)
+        np.testing.assert_allclose(got, expected, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "reward", "options", "expected"),
+    [
+        # by score: right answers of 2 and 4 tokens: b = 3. f(2) = min(cos(π/3) + 0.8, 1) = 1, 4 is beyond
+        ([2, 4, 1], [0.5, 0.9, -1.0], {"by_score": True}, [0.5, 0, 0]),
+        ([2, 4, 1], [0.5, 0.9, -1.0], {"by_score": True, "additive": True}, [1.0, 0.9, 0]),
+        # the median of two lies between them, b = 1.5: f(1) = min(cos(π/3) + 0.8, cap), and 2 is beyond
+        ([1, 2], [1, 1], {}, [1, 0]),
+        ([1, 2], [1, 1], {"cap": 9.0}, [1.3, 0]),
+        ([5, 3], [1, 0], {}, [0.8, 0]),  # a single right answer is worth the shift
+    ],
+)
+def test_hmpo_scores_and_medians(lengths: list[int], reward: list[float], options: dict, expected: list[float]) -> None:
+    np.testing.assert_allclose(_shaped(lengths, reward, **options), expected, rtol=1e-14)
+
+
+def test_hmpo() -> None:
+    """R' = 1, 0.8, 0, 0 of lengths 2, 4, 6, 1: mean 0.45, Σ of squares 0.55² + 0.35² + 2 · 0.45² = 0.83, std
+    sqrt(0.83 / 3). All ratios are 1, but 1.5 (clipped at 1.28) of the first row. 13 tokens: Σ |o_i| A_i = 1.1 + 1.4 -
+    2.7 - 0.45 = -0.65, and 0.28 · 0.55 more. π_ref = π: no divergence.
+    """
+    sample = by_hand([[1.5, 1], [1] * 4, [1] * 6, [1]], [1, 1, 1, 0])
+    gradient, unit = [[0, -0.55], [-0.35] * 4, [0.45] * 6, [0.45]], 1 / (np.sqrt(0.83 / 3) + 1e-6) / 13
+    moves("hmpo", sample.but(ref_logprob=sample.logprob), 0.65 - 0.28 * 0.55, gradient, unit=unit)
+
+
+def test_hmpo_reference_reaches_every_token() -> None:
+    """Nobody is right: β k3 at u = π_ref/π = 1/2 is all there is, ∂k3/∂lp = 1 - u."""
+    sample = by_hand([[1.0], [1.0]], [0, 0])
+    sample = sample.but(ref_logprob=sample.logprob + np.log(0.5))
+    moves("hmpo", sample, np.log(2) - 0.5, [[0.25], [0.25]], unit=1e-3)
+
+
+def test_hmpo_with_a_wide_shift_is_dapo_on_short_right_answers() -> None:
+    """shift = 1: f = 1 up to the median."""
+    sample = ragged(0)
+    length, reward = sample.mask.sum(1), np.zeros(len(sample.reward))
+    for g in set(sample.group):
+        right = (sample.group == g) & (sample.reward > 0) & (length > 0)
+        if right.any():
+            reward[right] = length[right] <= np.median(length[right])
+    assert 0 < reward.sum() < sample.reward.sum()
+    close(outcome("hmpo", sample, shift=1.0, beta=0.0), outcome("dapo", sample.but(reward=reward)), rtol=1e-12)
+
+
+# Two right rollouts, two wrong ones. Position 0: H = 3, 1 right (shares 3/4, 1/4 of d = 2), 1/H = 1, 3 wrong (shares
+# 1/4, 3/4 of h = 2); position 1: one alive on each side (share 1 of 1). Shaped rewards with a1 = 1, a2 = 0.1:
+#   r~+ = 1.15, 1.10 | 1.05        r~- = -1.05 | -1.15, -1.10
+# Law: at position 0 they sum to 2.2 = (a1 + a2) d_t, at position 1 to 1.1.
+ENTROPY = [[3.0, 5.0], [1.0], [1.0], [1 / 3, 4.0]]
+ZEROS = np.sqrt((1.15**2 + 1.1**2 + 1.05**2 - 6 * 0.55**2) / 5) + 1e-6  # 3.3 / 6 = 0.55 is their mean with three zeros
+OWN = 0.05 + 1e-6  # 1.15, 1.10, 1.05: mean 1.1, std 0.05
+POOLED = np.sqrt(2 * (1.15**2 + 1.1**2 + 1.05**2) / 5) + 1e-6  # the two sides mirror each other: mean 0
+CLAMPED = 1.1 * np.sqrt(6 / 5) + 1e-6  # every token ±1.1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"normalise": "with_zeros"}, np.array([[0.6, 0.55], [0.5, 0], [-0.5, 0], [-0.6, -0.55]]) / ZEROS),
+        ({"normalise": "own_set"}, np.array([[0.05, 0], [-0.05, 0], [0.05, 0], [-0.05, 0]]) / OWN),
+        ({"normalise": "pooled"}, np.array([[1.15, 1.1], [1.05, 0], [-1.05, 0], [-1.15, -1.1]]) / POOLED),
+        # clamped to (0.2, 0.28) every H is 0.28: every share is 1 / d
+        (
+            {"normalise": "pooled", "entropy_clamp": (0.2, 0.28)},
+            np.array([[1.1, 1.1], [1.1, 0], [-1.1, 0], [-1.1, -1.1]]) / CLAMPED,
+        ),
+    ],
+)
+def test_gtpo(options: dict, expected: np.ndarray) -> None:
+    """At ratio 1 the gradient is -A / 6, and J the mean of A; the ratio 1.5 at (0, 0) is clipped to 1.28."""
+    still, moved = (
+        outcome("gtpo", by_hand([[first, 1], [1], [1], [1, 1]], [1, 1, 0, 0], old_entropy=ENTROPY), **options)
+        for first in (1.0, 1.5)
+    )
+    np.testing.assert_allclose(-6 * still.gradient, expected, rtol=1e-9, atol=1e-12)
+    assert moved.value == pytest.approx(-(expected.sum() + 0.28 * expected[0, 0]) / 6, rel=1e-9)
+    assert moved.gradient[0, 0] == 0
+
+
+def _of_mixed_groups(sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    """Which tokens belong to right rollouts of mixed groups [N, T], and to wrong ones."""
+    alive, right = sample.mask.any(1), sample.reward > 0
+    outcomes = {g: set(right[alive & (sample.group == g)]) for g in sample.group}
+    mixed = np.array([len(outcomes[g]) == 2 for g in sample.group])[:, None] & sample.mask
+    return mixed & right[:, None], mixed & ~right[:, None]
+
+
+@pytest.mark.parametrize("normalise", ["with_zeros", "pooled"])
+def test_gtpo_without_entropy_normalises_outcomes_over_tokens(normalise: str) -> None:
+    """a2 = 0. Pooled: ±1 z-scored over the group's tokens. With zeros: n- / n and -n+ / n over the std of a 0/1 set."""
+    sample = ragged(0)
+    plus, minus = _of_mixed_groups(sample)
+    A, spread = np.zeros(sample.mask.shape), 1 if normalise == "with_zeros" else 2  # ±1 has twice the spread
+    for g in set(sample.group[(plus | minus).any(1)]):
+        p, m = plus & (sample.group == g)[:, None], minus & (sample.group == g)[:, None]
+        n, ones = p.sum() + m.sum(), p.sum()
+        std = np.sqrt(ones * (n - ones) / (n * (n - 1)))  # of `ones` ones among n, with n - 1
+        A[p], A[m] = spread * (n - ones) / n / (spread * std + 1e-6), -spread * ones / n / (spread * std + 1e-6)
+    close(outcome("gtpo", sample, a2=0.0, normalise=normalise), outcome("dapo", sample, advantage=A, dual=1e9))
+
+
+def test_gtpo_keeps_right_tokens_positive_with_zeros_and_loses_their_mean_in_their_own_set() -> None:
+    sample = ragged(4).on_policy()
+    plus, minus = _of_mixed_groups(sample)
+    with_zeros = outcome("gtpo", sample).gradient
+    assert (with_zeros[plus] < 0).all() and (with_zeros[minus] > 0).all()
+    own = outcome("gtpo", sample, normalise="own_set").gradient
+    for g in set(sample.group):
+        assert own[plus & (sample.group == g)[:, None]].sum() == pytest.approx(0, abs=1e-12)
+
+
+def test_grpo_s() -> None:
+    """Hbar = 3, 1 | 1, 1/3. Shares of the right: 3/4, 1/4 of n = 2; of the wrong, by 1/Hbar = 1, 3: 1/4, 3/4. Mean 0:
+
+    r^ = 1.15, 1.05, -1.05, -1.15; std = sqrt(2 (1.15² + 1.05²) / 3). Row 0: w = (1 + 1.2) / 2 = 1.1 inside;
+    row 3: w = (0.5 + 0.7) / 2 = 0.6 clipped to 0.8. Each token moves by A r_it / |o_i| / 4.
+    """
+    entropy, unit = [[1.5, 4.5], [1.0], [1.0], [1 / 3, 1 / 3]], 1 / (np.sqrt(2 * (1.15**2 + 1.05**2) / 3) + 1e-6) / 4
+    sample = by_hand([[1, 1.2], [2.0], [1], [0.5, 0.7]], [1, 1, 0, 0], old_entropy=entropy)
+    value = -(1.1 * 1.15 + 1.28 * 1.05 - 1.05 - 0.8 * 1.15)
+    moves("grpo_s", sample, value, [[-1.15 / 2, -1.2 * 1.15 / 2], [0], [1.05], [0]], unit=unit)
+
+
+def test_grpo_s_geometric() -> None:
+    """Hbar over the set's geometric mean: sqrt 3, 1 / sqrt 3 right; 1 / Hbar likewise: 1 / sqrt 3, sqrt 3 wrong.
+
+    r^ = ±(1 + 0.1 sqrt 3), ±(1 + 0.1 / sqrt 3), mean 0. Row 0: w = sqrt(1 · 1.21) = 1.1, a token moves by w A / 2 / 4.
+    """
+    far, near = 1 + 0.1 * np.sqrt(3), 1 + 0.1 / np.sqrt(3)
+    entropy, unit = [[2.0, 4.5], [1.0], [1.0], [1 / 3, 1 / 3]], 1 / (np.sqrt(2 * (far**2 + near**2) / 3) + 1e-6) / 4
+    sample = by_hand([[1, 1.21], [2.0], [1], [0.5, 0.5]], [1, 1, 0, 0], old_entropy=entropy)
+    gradient = [[-1.1 * far / 2] * 2, [0], [near], [0]]
+    moves("grpo_s", sample, -(1.1 * far + 1.28 * near - near - 0.8 * far), gradient, unit=unit, mean="geometric")
+
+
+def test_grpo_s_without_entropy_is_grpo_on_outcomes_with_the_mean_ratio() -> None:
+    """b2 = 0: GRPO's advantage of ±1 rewards, and J = mean_i min(w A, clip(w) A) with w the mean of the ratios."""
+    sample = ragged(0)
+    A = _grpo_advantage(sample.but(reward=np.where(sample.reward > 0, 1.0, -1.0)))
+    length = np.maximum(sample.mask.sum(1, keepdims=True), 1)
+    share = sample.mask / (sample.mask.any(1).sum() * length)
+    r = np.exp(sample.logprob - sample.old_logprob)
+    w = (r * sample.mask).sum(1, keepdims=True) / length
+    got, inside = outcome("grpo_s", sample, b2=0.0), np.where(A > 0, w <= 1.28, w >= 0.8)
+    np.testing.assert_allclose(got.gradient, -share * A * r * inside, rtol=1e-10, atol=1e-16)
+    assert got.value == pytest.approx(-(share * np.minimum(w * A, np.clip(w, 0.8, 1.28) * A)).sum(), rel=1e-10)
+
+
+def _grpo_advantage(sample: Sample) -> np.ndarray:
+    return outcome("grpo", sample).terms["advantage"][:, :1]
