@@ -1,4 +1,4 @@
-"""Where a loss or a gradient that is not finite comes from: the parts are asked again, and their numbers looked at."""
+"""Find the part that a loss or gradient which is not finite comes from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .objective import Objective
 from .protocol import Answers
 from .types import Batch, Policy, Totals, Trust
 
-# What is said where no part is to be named.
+# The verdict that names no part.
 SOUND = "each part's answer is finite, and their product or sum is not"
 
 
@@ -21,10 +21,10 @@ class Broken:
     """A number that is not finite.
 
     Args:
-        what: slot and part, or what of them.
-        row: of the rows that were looked at.
+        what: slot and part, or a tensor of it.
+        row: in the batch.
         token: of the response.
-        padding: it stands behind the response, where phase two takes it times 0, which is NaN.
+        padding: it stands behind the response, where phase two multiplies it by 0, which gives NaN.
     """
 
     what: str
@@ -39,24 +39,29 @@ class Broken:
 
 
 def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
-    """The first number that is not finite in what the parts answer, in the order in which they are asked.
+    """The first number that is not finite in the parts' results, in the order of evaluation.
 
-    The response tokens are looked at first, then the gradients that parts pass on to them, then padding.
+    Response tokens come first, then the gradients that parts pass on to them, then padding.
 
     Args:
-        batch: rows whose loss or gradient is not finite, with what `observe` adds to them.
+        batch: rows whose loss or gradient is not finite, after `observe`.
         totals: of the optimiser step.
 
     Returns:
-        None where every number is finite: then it is their product or their sum that is not.
+        None if every number is finite: then their product or sum is not.
     """
     fields = {name: x.detach() for name, x in vars(batch.policy).items() if x is not None}
-    for kind, padding in ((_Numbers, False), (_Gradients, False), (_Numbers, True)):
+    for gradients, padding in ((False, False), (True, False), (False, True)):
         leaves = {name: x.clone().requires_grad_() for name, x in fields.items()}
-        seen = objective.seen(batch.with_policy(Policy(**leaves)))
+        seen = objective.seen(batch.of(batch.rollouts, Policy(**leaves)))
+        where = ~batch.mask if padding else batch.mask
+        probe = _Probe(objective.name, where, tuple(leaves.values()) if gradients else (), padding)
         try:
-            look = kind(objective.name, ~batch.mask if padding else batch.mask, padding, tuple(leaves.values()))
-            look.through(objective, seen, totals)
+            # Nobody reads phase one's padding, or only a part of phase two that is probed itself.
+            if not padding:
+                probe.phase_one(objective, seen)
+            with torch.enable_grad():
+                objective.phase_two(probe).loss(seen, totals, ())
         except _Found as found:
             return found.broken
     return None
@@ -69,26 +74,14 @@ class _Found(Exception):
 
 
 @dataclass(frozen=True)
-class _Numbers(Answers):
-    """Answers that are looked at where `where` [N, T] is true.
-
-    Raises:
-        _Found: one is not finite there.
-    """
+class _Probe(Answers):
+    """Stops at a result, or with `leaves` at its gradient to them, that is not finite where `where` [N, T] is true."""
 
     where: Tensor
-    padding: bool
     leaves: tuple[Tensor, ...]
+    padding: bool
 
-    def through(self, objective: Objective, batch: Batch, totals: Totals) -> None:
-        """All of them, in their order."""
-        # What phase one leaves behind the end of a response is read by nobody, or by a part that is asked below.
-        if not self.padding:
-            self._phase_one(objective, batch)
-        with torch.enable_grad():
-            objective.phase_two(self).loss(batch, totals, ())
-
-    def _phase_one(self, objective: Objective, batch: Batch) -> None:
+    def phase_one(self, objective: Objective, batch: Batch) -> None:
         zero = torch.zeros_like(batch.rollouts.reward)
         for part in objective.shaping:
             x = super().tensor("shaping", part, zero, batch.rollouts)
@@ -105,7 +98,7 @@ class _Numbers(Answers):
     def trust(self, part: Any, mask: Tensor, *given: Any) -> Trust:
         x = super().trust(part, mask, *given)
         self._look(f"surrogate {part!r}", x.value)
-        # Its gradient is in the value's, or in nothing.
+        # The ratio's gradient is part of the value's.
         self._look(f"ratio of surrogate {part!r}", x.ratio.detach())
         return x
 
@@ -115,19 +108,16 @@ class _Numbers(Answers):
         return x
 
     def _look(self, what: str, x: Tensor) -> None:
-        bad = ~torch.isfinite(x.detach()) & self.where
+        if not self.leaves:
+            self._require_finite(what, x.detach())
+        elif x.requires_grad:
+            whole = x.where(self.where, 0.0).sum()
+            for gradient in torch.autograd.grad(whole, self.leaves, retain_graph=True, allow_unused=True):
+                if gradient is not None:
+                    self._require_finite(f"the gradient of {what}", gradient)
+
+    def _require_finite(self, what: str, x: Tensor) -> None:
+        bad = ~torch.isfinite(x) & self.where
         if bad.any():
             row, token = bad.nonzero()[0].tolist()
             raise _Found(Broken(what, float(x[row, token]), row, token, self.padding))
-
-
-class _Gradients(_Numbers):
-    """The gradients of answers instead."""
-
-    def _look(self, what: str, x: Tensor) -> None:
-        if not x.requires_grad:
-            return
-        whole = x.where(self.where, 0.0).sum()
-        for gradient in torch.autograd.grad(whole, self.leaves, retain_graph=True, allow_unused=True):
-            if gradient is not None:
-                super()._look(f"the gradient of {what}", gradient)

@@ -1,4 +1,4 @@
-"""The inputs of an objective, each declared once beside its field: checks, trials, files and texts read that."""
+"""Declarations of an objective's inputs, read by checks, trial batches, recordings and explanations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Kind:
     """The numbers that an input may hold; all are finite.
 
     Args:
-        shown: unit or range, as a declaration shows it.
-        words: end the message of a number outside: "... is 2.5, but " + words.
-        least: the smallest; it is itself outside where `open`.
-        most: the largest.
-        slack: how far, in nats, the rounding of other engines may carry a number beyond these.
+        shown: unit or range, for texts.
+        words: end of the message about a number outside: "... is 2.5, but " + words.
+        least, most: bounds.
+        slack: nats by which the rounding of other engines may exceed the bounds.
+        open: `least` itself is outside.
         whole: whole numbers.
     """
 
@@ -38,7 +38,7 @@ class Kind:
         return bool(self.words)
 
     def outside(self, x: Any) -> Any:
-        """Whether a number lies outside, or which of a tensor's do."""
+        """Whether a number, or each entry of a tensor, lies outside."""
         low = x <= self.least if self.open else x < self.least - self.slack
         return low | (x > self.most + self.slack)
 
@@ -58,15 +58,15 @@ class Fact:
     """One input.
 
     Args:
-        meaning: in one sentence, without its full stop.
+        meaning: a sentence without its full stop.
         kind: of its numbers.
-        more: what a reader of the code should know besides.
+        more: a further remark.
         shape: "[N]", "[N, T]" or "[N, R]"; only the last may hold NaN.
         ascending: along a response.
-        context: kept outside the mask too, as what a tool has written there is part of the prefix of later tokens.
-        neutral: what stands for "nothing known": a number, or the name of the field that is taken in its place.
-        scale: how far from neutral its numbers typically lie; random trial batches have this deviation.
-        formula: of the log-probabilities [..., V] of a next-token distribution, where it is a function of that.
+        context: kept outside the mask too: a tool's tokens there are part of the prefix of later tokens.
+        neutral: value that stands for "nothing known": a number, or the name of the field that replaces it.
+        scale: typical distance from neutral; the deviation in random trial batches.
+        formula: the input as a function of a distribution's log-probabilities [..., V], if it is one.
     """
 
     meaning: str
@@ -90,23 +90,19 @@ Owner = TypeVar("Owner", bound=type)
 
 
 def given(meaning: str, kind: Kind = REAL, **declaration: Any) -> dict[str, Fact]:
-    """Metadata of a field that is always there; `declaration` as in `Fact`."""
+    """Metadata of a required field; `declaration` as in `Fact`."""
     return {"fact": Fact(meaning, kind, **declaration)}
 
 
 def optional(meaning: str, kind: Kind = REAL, **declaration: Any) -> Any:
-    """A field that is None where the host does not have it; an objective names it in `needs`."""
+    """A field that may be None; an objective that reads it names it in `needs`."""
     return dataclasses.field(default=None, metadata=given(meaning, kind, **declaration))
 
 
-# The line of a docstring that the declarations take the place of.
-DECLARED = "...: as each field declares."
-
-
 def documented(owner: Owner) -> Owner:
-    """The class, whose docstring gets a line for each declared field in the place of `DECLARED`."""
+    """Replaces a line of the class's docstring by one for each declared field."""
     lines = "\n        ".join(f"{name}: {fact.described}" for name, fact in facts_of(owner).items())
-    owner.__doc__ = (owner.__doc__ or "").replace(DECLARED, lines)
+    owner.__doc__ = (owner.__doc__ or "").replace("...: as each field declares.", lines)
     return owner
 
 

@@ -1,7 +1,7 @@
-"""The conformance suite: the laws that every method obeys, public so that an outsider's method can be held to them.
+"""The conformance suite: laws that every method obeys, for methods from outside too.
 
-A method is anything with `needs`, `prepare(rollouts)` and `loss(batch, totals)`; `observe` and `scope` where its loss
-reads the current policy over the whole step. `LAWS` is the list of what is checked, each law's docstring its statement.
+A method is anything with `needs`, `prepare(rollouts)` and `loss(batch, totals)`, and with `observe` and `scope` if its
+loss reads the current policy over the whole step. A law's docstring is its statement.
 """
 
 from __future__ import annotations
@@ -22,19 +22,16 @@ from .parts.part import walk
 from .trial import Inputs, close, example, same
 from .types import OPTIONAL, Batch, Rollouts, Totals
 
-# A spread of log-ratios at which some ratios are above 1,000 and some below 1/1,000.
+# A spread of log-ratios with some ratios above 1,000 and some below 1/1,000.
 _FAR = 4.0
-
-
 # Seed, spread of the log-ratios, factor on the entropies: some parts act on far, rare or sure tokens only.
 _TRIALS = ((6, 0.4, 1.0), (61, _FAR, 1.0), (64, 0.4, 0.01))
-
 
 LAWS: list[Callable[[Any], None]] = []
 
 
 class Nonconforming(AssertionError):
-    """A method broke laws; the message lists each with what was seen."""
+    """A method broke laws; the message lists each law and how it failed."""
 
 
 def law(check: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -44,14 +41,14 @@ def law(check: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def law_of_parts(check: Callable[[Objective], None]) -> Callable[[Any], None]:
-    """A law about the parts of an `Objective`: a method that has none obeys it."""
+    """Adds a law about the parts of an `Objective`; it passes any other method."""
 
     @functools.wraps(check)
-    def held(objective: Any) -> None:
+    def checked(objective: Any) -> None:
         if isinstance(objective, Objective):
             check(objective)
 
-    return law(held)
+    return law(checked)
 
 
 @law
@@ -81,8 +78,7 @@ def padding_is_inert(objective: Any) -> None:
     same(inputs.map_tokens(lambda x: x.masked_fill(~mask, 0)).evaluate(objective), whole)
 
     wide = inputs.map_tokens(lambda x: torch.cat([x, torch.zeros_like(x)], 1)).evaluate(objective)
-    t = mask.shape[1]
-    same(wide.at((slice(None), slice(t))), whole)
+    same(wide.at((slice(None), slice(mask.shape[1]))), whole)
 
 
 @law
@@ -102,7 +98,8 @@ def order_is_free(objective: Any) -> None:
 @law
 def groups_stand_alone(objective: Any) -> None:
     """The credit of a rollout depends on its own group alone, unless `across_groups` is declared."""
-    if any(getattr(part, "across_groups", False) for part in _held(objective)):
+    parts = walk(objective) if isinstance(objective, Objective) else (objective,)
+    if any(getattr(part, "across_groups", False) for part in parts):
         return
     rollouts = example(16).rollouts
     rest = rollouts["group"] != 1
@@ -155,10 +152,8 @@ def the_clip_is_pessimistic(objective: Objective) -> None:
         gains = up & (t["ratio"] > t["high"]) | down & (t["ratio"] < t["low"])
         loses = up & (t["ratio"] < t["high"]) | down & (t["ratio"] > t["low"]) & (t["ratio"] < 1)
         for wrong, what in ((gains & ~t["clipped"], "has a gradient"), (loses & t["clipped"], "has none")):
-            if (wrong & inputs.rollouts["mask"]).any():
-                row, token = (wrong & inputs.rollouts["mask"]).nonzero()[0].tolist()
-                seen = ("ratio", "low", "high", "advantage")
-                ratio, low, high, sign = (float(t[name][row, token]) for name in seen)
+            for place in (wrong & inputs.rollouts["mask"]).nonzero().tolist():
+                ratio, low, high, sign = (float(t[name][*place]) for name in ("ratio", "low", "high", "advantage"))
                 raise AssertionError(
                     f"surrogate {objective.surrogate!r}: a ratio of {ratio:.3g} with bounds {low:.3g} to {high:.3g} "
                     f"and an advantage {'above' if sign > 0 else 'below'} 0 {what}: take the smaller of r · A and "
@@ -314,11 +309,16 @@ def memory_survives_a_checkpoint(objective: Objective) -> None:
 
 
 def check_method(objective: Any) -> tuple[str, ...]:
-    """Holds a method to every law; returns the names of the laws.
+    """Checks a method against every law.
+
+    Args:
+        objective: an `Objective`, or anything with `needs`, `prepare(rollouts)` and `loss(batch, totals)`.
+
+    Returns:
+        The names of the laws.
 
     Raises:
-        Nonconforming: listing every law that broke and what was seen; or why an ordinary batch has no loss at all, of
-            which no law says anything.
+        Nonconforming: listing every law that broke and how; or why an ordinary batch has no finite loss.
     """
     name = getattr(objective, "name", type(objective).__name__)
     if reason := _unsound(objective):
@@ -336,12 +336,12 @@ def check_method(objective: Any) -> tuple[str, ...]:
 
 
 def statement(law: Callable[[Any], None]) -> str:
-    """What a law says, in a line."""
+    """A law in one line."""
     return (law.__doc__ or "").partition("\n")[0]
 
 
 def _unsound(objective: Any) -> str:
-    """What keeps an ordinary batch from a finite loss and gradient; "" where nothing does."""
+    """The reason why an ordinary batch has no finite loss and gradient; "" if it has."""
     inputs = example()
     try:
         seen = inputs.evaluate(objective)
@@ -352,45 +352,40 @@ def _unsound(objective: Any) -> str:
     return str(broken(objective, seen.batch, seen.totals) or SOUND)
 
 
-def _held(objective: Any) -> tuple[Any, ...]:
-    """What may declare something: the parts of an objective, or what has none."""
-    return tuple(walk(objective)) if isinstance(objective, Objective) else (objective,)
-
-
 def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:
-    """The gradient is −weight · A · ratio · coefficient where nothing is clipped, and 0 where it is; penalties apart.
+    """The gradient is −weight · A · ratio · coefficient where nothing is clipped, else 0; penalties apart.
 
-    A ratio of whole responses spreads it over the response: then it is the sum over the row that must agree.
+    A ratio of whole responses spreads it over the response: then the sums over the rows must agree.
     """
     seen = inputs.evaluate(dataclasses.replace(objective, penalties=()))
     t, mask = seen.loss.terms, inputs.rollouts["mask"]
-    of_response = (t["ratio"] == t["ratio"][:, :1]).where(mask, True).all() and not (t["ratio"] == 1).where(
-        mask, True
-    ).all()
+    equal = (t["ratio"] == t["ratio"][:, :1]).where(mask, True).all()
+    of_response = equal and not (t["ratio"] == 1).where(mask, True).all()
     expected = -(t["weight"] * t["ratio"] * t["advantage"] * ~t["clipped"]) * t["coefficient"]
     expected = expected.where(mask, 0.0)
     per_row = seen.gradient.sum(1, keepdim=True)
     even = torch.where(mask, per_row / mask.sum(1, keepdim=True), 0.0)
-    said = f"the gradient of surrogate {objective.surrogate!r} is not that of weight · ratio · advantage"
+    prefix = f"the gradient of surrogate {objective.surrogate!r} is not that of weight · ratio · advantage"
     if of_response or torch.allclose(seen.gradient, even, rtol=1e-11, atol=1e-14):
-        close(per_row, expected.sum(1, keepdim=True), said)
+        close(per_row, expected.sum(1, keepdim=True), prefix)
     else:
-        close(seen.gradient, expected, said)
+        close(seen.gradient, expected, prefix)
 
 
 def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
-    """Whether other numbers in this input change the loss, a gradient, a signal or what is remembered.
+    """Whether other numbers in this input change the loss, a gradient, a signal or a memory.
 
     Args:
-        sure: what the old policy's entropies and log-probabilities are multiplied by.
+        sure: factor on the old policy's entropies and log-probabilities.
     """
-    of_old = {key: inputs.rollouts[key] * sure for key in ("old_entropy", "old_logprob")}
-    inputs, other = inputs.replace(**of_old), example(1006)
-    of_policy = name in inputs.policy
-    fields, drawn = (inputs.policy, other.policy[name]) if of_policy else (inputs.rollouts, other.rollouts[name])
-    changed = torch.where(drawn.isfinite(), drawn, fields[name])
-    exchanged = {k: changed if k == name else x for k, x in fields.items()}
-    second = Inputs(inputs.rollouts, exchanged) if of_policy else Inputs(exchanged, inputs.policy)
+    inputs = inputs.replace(**{key: inputs.rollouts[key] * sure for key in ("old_entropy", "old_logprob")})
+    other = example(1006)
+
+    def exchanged(fields: dict[str, Tensor], drawn: dict[str, Tensor]) -> dict[str, Tensor]:
+        swap = {name: torch.where(drawn[name].isfinite(), drawn[name], fields[name])} if name in fields else {}
+        return {**fields, **swap}
+
+    second = Inputs(exchanged(inputs.rollouts, other.rollouts), exchanged(inputs.policy, other.policy))
     before, after = _everything(objective, inputs), _everything(objective, second)
     return not all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
 
@@ -409,7 +404,7 @@ def _everything(objective: Any, inputs: Inputs) -> list[Tensor]:
 
 
 def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:
-    """The term that the rows at hand change, and the part that makes it."""
+    """Names the part whose term depends on which rows are evaluated together."""
     if not isinstance(objective, Objective):
         return ""
     n, mask = len(inputs.rollouts["reward"]), inputs.rollouts["mask"]

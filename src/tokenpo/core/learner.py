@@ -1,4 +1,4 @@
-"""What an objective carries through a run, once: every host drives the same learner.
+"""The Learner carries an objective through a run; every host drives the same one.
 
     learner = Learner(objective, length=1024)
     for rollouts in batches:
@@ -9,7 +9,7 @@
             loss.value.backward()
             learner.check(update)                             before the optimiser moves the weights
 
-Where tensors come from, how ranks add up and when a batch begins is the host's; what does not differ is here.
+Where tensors come from, how ranks add up and when a batch begins is the host's business.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 from ..base.errors import NotFinite, TokenPOError, Unsupported, choose
 from .boundary import Boundary
 from .culprit import SOUND, broken
-from .head.known_gradient import known
+from .ops.known_gradient import known
 from .objective import Objective, State
 from .ops import masked
 from .parts import GroupAdvantage
@@ -44,12 +44,12 @@ class Learner:
 
     Args:
         objective: what is learnt.
-        length: the longest response allowed, the constant of objectives that divide by it.
-        seed: of the order of rows and of what an objective draws, both keyed by the number of the update.
+        length: the longest response allowed, tokens; some objectives divide by it.
+        seed: of the order of rows and of an objective's random draws, both keyed by the number of the update.
         ratio: the check before the first update; None leaves it out.
 
     Attributes:
-        memory: what the objective's memories hold.
+        memory: the numbers of the objective's memories.
         updates: optimiser updates so far, made or skipped.
         step: the last that was begun.
     """
@@ -67,20 +67,22 @@ class Learner:
         """Phase one of a rollout batch. The memories judge it as they are, then move on.
 
         Args:
-            rollouts: what is trained on, whole groups.
-            drawn: all that was drawn, groups that are not trained on included; None is `rollouts`.
-            credit: [N, T] advantages of a host that computes its own, in the place of the objective's.
+            rollouts: whole groups to train on.
+            drawn: everything that was drawn, also groups that are not trained on; None is `rollouts`.
+            credit: [N, T] advantages of the host, in the place of the objective's.
 
         Raises:
             MissingInput: an input that the objective needs is absent.
-            Unsupported: `credit` would replace what the objective does.
+            TokenPOError: a token of a version that is still to come.
+            Unsupported: `credit` would replace the objective's own, or tokens are too old for an objective without a
+                ratio.
         """
         self.step = self.look(rollouts, credit)
         self.remember(rollouts if drawn is None else drawn)
         return self.step
 
     def look(self, rollouts: Rollouts, credit: Tensor | None = None) -> Step:
-        """The same for a batch that is not trained on: nothing is remembered."""
+        """Phase one without moving memories on; for batches that are not trained on. Raises as `begin`."""
         prepared = self.objective.prepare(rollouts, self.memory)
         if credit is not None:
             prepared = Credit(self._given(rollouts, credit), prepared.signals)
@@ -89,29 +91,28 @@ class Learner:
         return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
 
     def dated(self, rollouts: Rollouts, updates: int) -> Rollouts:
-        """The same, sampled by the policy as it is now; a version that is there stays.
+        """The rollouts with `version` filled in, if absent: sampled by the policy as it is now.
 
         Args:
-            updates: that a pass of the objective makes on the batch. Where there is one in all, every lag is 0, which
-                says nothing, and no version is filled in.
+            updates: of a pass of the objective on the batch. With one in all every lag is 0, and `version` stays None.
         """
         if updates * len(self.objective.split()) == 1 or rollouts.version is not None:
             return rollouts
         return dataclasses.replace(rollouts, version=rollouts.mask.long() * self.updates)
 
     def remember(self, drawn: Rollouts) -> None:
-        """The memories move on by all that was drawn, once a batch; `begin` does this."""
+        """Moves the memories on by all that was drawn, once a batch; `begin` does this."""
         self.memory = self.objective.after(self.memory, drawn)
 
     def check(self, update: Update, grad_norm: Tensor | None = None, lr: float = math.nan) -> None:
-        """After the losses of an update and before the optimiser moves the weights: counts it.
+        """Checks and counts an update, after its losses and before the optimiser moves the weights.
 
         Args:
             grad_norm: of all parameters, if the host knows it.
             lr: learning rate, for the metrics.
 
         Raises:
-            Unsupported: the policy is not the one that sampled, before anything has moved it.
+            Unsupported: before the first update the policy is not the one that sampled.
             NotFinite: the loss or the norm is not finite.
         """
         step = self._begun()
@@ -127,12 +128,16 @@ class Learner:
         self.updates = update.number + 1
 
     def skip(self, update: Update, why: str) -> None:
-        """Counts an update that the host leaves out, as one of its numbers is not finite."""
+        """Counts an update that the host leaves out because a number is not finite."""
         self._begun().statistics.skip(why)
         self.updates = update.number + 1
 
     def compare(self, largest: float | None = None, mean: float | None = None) -> None:
-        """The ratio check of a run, by what was seen before its first update; asked until there was a token to see.
+        """Makes the ratio check, once in a run, from the |log-prob − old log-prob| before the first update, nats.
+
+        Args:
+            largest: None takes the mean.
+            mean: None where no token was evaluated; the check then waits for the next call.
 
         Raises:
             Unsupported: the policy is not the one that sampled.
@@ -152,10 +157,10 @@ class Learner:
         return {"objective": str(self.objective), "memory": memory, "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state_dict` was taken.
+        """Continues from a `state_dict`.
 
         Raises:
-            TokenPOError: it is another objective's, or none.
+            TokenPOError: it belongs to another objective, or is no state of a learner.
         """
         try:
             objective, memory, updates = state["objective"], state["memory"], int(state["updates"])
@@ -175,7 +180,7 @@ class Learner:
         return self.step
 
     def _require_versions(self, rollouts: Rollouts) -> None:
-        """The versions that sampled are none of the future, nor older ones where nothing corrects for it."""
+        """Refuses versions from the future, and old ones that the objective does not correct for."""
         if rollouts.version is None:
             return
         sampled = rollouts.version[rollouts.mask]
@@ -184,7 +189,7 @@ class Learner:
                 f"Rollouts.version: a token was sampled after {newest} updates, and there were {self.updates}: give "
                 "the number of updates that the policy had had when it sampled, learner.updates at that time"
             )
-        # A weight against the policy that sampled corrects for its age, too.
+        # A weight against the policy that sampled corrects for its age too.
         assumed = () if self.objective.corrects_rollout else self.objective.assumes_on_policy
         if assumed and (oldest := int(sampled.min())) < self.updates:
             raise Unsupported(
@@ -194,7 +199,7 @@ class Learner:
             )
 
     def _given(self, rollouts: Rollouts, credit: Tensor) -> Tensor:
-        """Credit of the host's."""
+        """The host's credit, checked."""
         objective = self.objective
         for part in (objective.credit, *objective.shaping):
             if not isinstance(part, GroupAdvantage):
@@ -208,14 +213,14 @@ class Learner:
 
 @dataclass(eq=False)
 class Step:
-    """A rollout batch that is trained on.
+    """A rollout batch to train on.
 
     Args:
         credit: of phase one.
-        memory: what the memories held when they judged the batch.
-        length: the longest response allowed.
+        memory: the memories' numbers that judged the batch.
+        length: the longest response allowed, tokens.
         first: number of its first update.
-        made: updates that were made on it.
+        made: updates made on it.
     """
 
     objective: Objective
@@ -229,7 +234,7 @@ class Step:
     statistics: Statistics = field(default_factory=Statistics)
 
     def sampled_at(self) -> Tensor | None:
-        """[N, T] temperature at which each token was sampled, by the objective's rule; None where facts are missing."""
+        """[N, T] temperature that sampled each token, by the objective's rule; None where inputs are missing."""
         rule, base = self.objective.temperature, self.rollouts.temperature
         if rule is None or base is None or self.rollouts.old_entropy is None:
             return base
@@ -243,7 +248,7 @@ class Step:
             yield self.update(rows, part, self.first + number)
 
     def plan(self, epochs: int, minibatches: int, by: Literal["groups", "rows"]) -> list[tuple[int, Tensor]]:
-        """(pass, rows) of each update; the order is keyed by seed and first update, so that no generator is saved."""
+        """(pass, rows) of each update; seed and first update key the order, so no generator needs saving."""
         draws = keyed_generator(self.seed, "minibatches", self.first)
         dealt = deal(self.rollouts.group, epochs, minibatches, by, draws)
         return [(part, rows) for part in range(len(self.objective.split())) for rows in dealt]
@@ -270,13 +275,13 @@ class Step:
 
 @dataclass(eq=False)
 class Update:
-    """One optimiser step: a value that can be pickled and sent to where its losses are made.
+    """One optimiser step; it can be pickled and sent to another process.
 
     Args:
-        objective: of the pass that it belongs to.
-        totals: denominators of all its losses, over all micro-batches and ranks.
-        number: of the update in the run; with the seed it keys what the objective draws.
-        rows: [M] places in the rollout batch, ascending; one that is trained on twice stands there twice.
+        objective: of its pass.
+        totals: denominators over all micro-batches and ranks.
+        number: of the update in the run; with the seed it keys the objective's random draws.
+        rows: [M] places in the rollout batch, ascending; a row may stand there twice.
         rollouts, credit: of these rows.
         statistics: of the losses so far.
     """
@@ -295,17 +300,16 @@ class Update:
 
     @property
     def observes(self) -> bool:
-        """Whether the objective looks at the current policy over the whole update before its losses."""
+        """Whether the objective needs `observe` before its losses."""
         return self.objective.scope == "batch"
 
     def observe(self, policy: Policy) -> None:
-        """The look at the whole update; nothing for an objective that takes none.
-
-        A row that the update takes twice is looked at once, so that both of its losses are the same.
+        """Takes the objective's statistics of the whole update; does nothing for an objective of row scope.
 
         Args:
             policy: of all its rows, in their order.
         """
+        # A row that comes twice is observed once, so that both of its losses are the same.
         if self.observes:
             draws = keyed_generator(self.seed, "observe", self.number)
             rows, again = self.rows.unique(return_inverse=True)
@@ -313,19 +317,19 @@ class Update:
             self.credit = self.objective.observe(batch, draws).credit.rows(again)
 
     def live(self) -> Tensor:
-        """Places in the rollout batch of the rows that can have a gradient; no loss needs the others."""
+        """Places in the rollout batch of the rows that can have a gradient; losses may skip the others."""
         live = self.rollouts.mask.any(1)
         if self.objective.follows_advantage:
             live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
         return self.rows[live]
 
     def pieces(self, size: int) -> Iterator[Tensor]:
-        """The live rows in micro-batches of at most `size`; none where no row is live."""
+        """The live rows in micro-batches of at most `size`."""
         live = self.live()
         return (piece for piece in live.split(size) if len(piece))
 
     def evaluate(self, policy: Policy, rows: Tensor | None = None) -> tuple[Batch, Loss]:
-        """The loss of any rows of the update, counted, and what it was made of.
+        """The batch and the loss of any rows of the update, counted in its statistics.
 
         Losses of disjoint rows add up to that of the whole.
 
@@ -335,7 +339,7 @@ class Update:
 
         Raises:
             NotFinite: naming the row of the rollout batch.
-            TokenPOError: a row of another update, or an objective of batch scope that did not `observe` the whole.
+            TokenPOError: a row of another update, or `observe` was not called and the objective needs it.
         """
         batch = self.batch(policy, rows)
         loss = self.objective.loss(batch, self.totals)
@@ -351,16 +355,20 @@ class Update:
         bias: Tensor | None = None,
         in_place: bool = False,
     ) -> tuple[Batch, Fused]:
-        """The same from hidden states, in one piece of work with the head; no logits are kept (`core.head.fused`).
+        """`evaluate` from hidden states, fused with the head so that no logits are kept (`core.head.fused`).
 
         Args:
             hidden: [M, H], the final hidden state that predicts each response token of these rows.
             head: [V, H] output embedding.
             bias: [V], if the head has one.
-            in_place: add the gradients of head and bias to their `.grad` at once. The graph of the loss leads to
-                `hidden` alone, and no second buffer of the head's size is needed.
+            in_place: add the gradients of head and bias to their `.grad` at once, without a second buffer of the head's
+                size; the graph of the loss then leads to `hidden` alone.
+
+        Raises:
+            NotFinite, TokenPOError: as `evaluate`.
+            MissingInput: the rollouts have no token_ids.
         """
-        # Here, as most who import the package never fuse.
+        # Imported here because most programs never fuse.
         from .head.fused import fused_gradient, fused_loss
 
         work = self.objective, hidden, head, *self.of(rows), self.totals
@@ -378,7 +386,7 @@ class Update:
         return batch, fused
 
     def batch(self, policy: Policy, rows: Tensor | None = None) -> Batch:
-        """Rows as the objective takes them: of the policy it gets what it needs and nothing else.
+        """Rows of the update with the fields of the policy that the objective needs.
 
         Raises:
             NotFinite: naming the row of the rollout batch.
@@ -390,7 +398,11 @@ class Update:
             raise self.located(error, self.rows if rows is None else rows) from error
 
     def of(self, rows: Tensor | None) -> tuple[Rollouts, Credit]:
-        """Facts and credit of some rows of the update; None is all."""
+        """Rollouts and credit of some rows of the update; None is all.
+
+        Raises:
+            TokenPOError: a row of another update.
+        """
         if rows is None:
             return self.rollouts, self.credit
         places = torch.searchsorted(self.rows, rows).clamp(max=len(self.rows) - 1)
@@ -399,15 +411,15 @@ class Update:
         return self.rollouts.rows(places), self.credit.rows(places)
 
     def culprit(self, policy: Policy, rows: Tensor | None = None) -> str:
-        """Where a loss or gradient of these rows that is not finite comes from: the part, and the token it is on."""
-        found = broken(self.objective, self.batch(policy, rows), self.totals)
-        if found is None:
+        """The part and token that a loss or gradient of these rows which is not finite comes from."""
+        number = broken(self.objective, self.batch(policy, rows), self.totals)
+        if number is None:
             return SOUND
-        return str(dataclasses.replace(found, row=int((self.rows if rows is None else rows)[found.row])))
+        return str(dataclasses.replace(number, row=int((self.rows if rows is None else rows)[number.row])))
 
     @staticmethod
     def located(error: NotFinite, rows: Tensor | Sequence[int]) -> NotFinite:
-        """The same error, its row that of the rollout batch."""
+        """The error with the row of the rollout batch."""
         if error.row is None:
             return error
         row = int(rows[error.row])
@@ -417,10 +429,7 @@ class Update:
 def deal(
     group: Tensor, epochs: int, minibatches: int, by: Literal["groups", "rows"], generator: torch.Generator
 ) -> list[Tensor]:
-    """Rows of each update, shuffled in every epoch: whole groups, or single rows.
-
-    A batch with fewer groups than minibatches makes fewer updates.
-    """
+    """Rows of each update, shuffled in every epoch: whole groups, or single rows; fewer units make fewer updates."""
     plan: list[Tensor] = []
     unit = choose("by", by, {"groups": group, "rows": torch.arange(len(group), device=group.device)})
     for _ in range(epochs):

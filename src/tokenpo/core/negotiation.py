@@ -1,4 +1,4 @@
-"""What an engine has, and how it makes its updates, held against what an objective is."""
+"""Does an engine have the inputs that an objective needs, and do its updates suit it?"""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def negotiate(
     engine: str = "the embedded engine",
     remedies: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuses a method that reads what an engine does not have; nothing is ever replaced by something else.
+    """Refuses a method that reads an input which the engine lacks; nothing is ever replaced by something else.
 
     Args:
-        provides: what the engine has of `objective.needs`.
-        engine: what messages call it.
-        remedies: input -> how the engine could be brought to provide it.
+        provides: the optional inputs that the engine has.
+        engine: its name in messages.
+        remedies: input -> how to make the engine provide it.
 
     Raises:
         Unsupported: naming method, input, engine and remedy.
@@ -36,25 +36,21 @@ def negotiate(
 
 
 def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> list[str]:
-    """What of an objective is idle, or biased, with that many updates on a rollout batch.
+    """Warnings about parts that are idle, or biased, with that many updates on a rollout batch.
 
     Args:
         more: how to make more updates, in a phrase.
         one: how to make only one.
     """
-    notes: list[str] = []
-    idle = objective.idle_on_policy
-    if idle and updates == 1:
-        parts = ", ".join(type(part).__name__ for part in idle)
-        notes.append(
-            f"{objective.name}: {parts} cannot act, because with one update per rollout batch the policy is still the "
-            f"one that sampled; {more}"
+    if updates == 1 and (idle := objective.idle_on_policy):
+        verdict = (
+            "cannot act, because with one update per rollout batch the policy is still the one that sampled; " + more
         )
-    blind = objective.assumes_on_policy
-    if blind and updates > 1:
-        parts = ", ".join(type(part).__name__ for part in blind)
-        notes.append(
-            f"{objective.name}: {parts} takes the policy for the one that sampled, and after the first update on a "
-            f"rollout batch it is not; {one} for the method as published"
+    elif updates > 1 and (idle := objective.assumes_on_policy):
+        verdict = (
+            "takes the policy for the one that sampled, and after the first update on a rollout batch it is not; "
+            f"{one} for the method as published"
         )
-    return notes
+    else:
+        return []
+    return [f"{objective.name}: {', '.join(type(part).__name__ for part in idle)} {verdict}"]

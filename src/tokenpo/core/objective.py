@@ -1,8 +1,7 @@
 """An objective: named choices in slots, evaluated in two phases.
 
-Facts become signals and credit once per rollout batch, on whole groups, without gradient (`prepare`). The surrogate
-then sees any rows, with denominators given from outside (`loss`). In between, an objective whose choices depend on the
-current policy over a whole optimiser step looks at it once (`observe`).
+`prepare` makes signals and credit once per rollout batch, on whole groups, without gradient. `loss` takes any rows, with
+denominators from outside. In between, an objective of batch scope takes statistics of a whole step with `observe`.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Objective:
     """J = Σ coefficient · (weight · surrogate − penalties), maximised; `loss` is −J.
 
     Args:
-        name: what messages and reports call it; a method has that of its builder.
+        name: used in messages and reports; a method has its builder's.
         credit: rewards of whole groups to advantages of tokens.
         surrogate: ratio and trust region.
         aggregate: coefficient of each token's loss.
@@ -76,11 +75,13 @@ class Objective:
         penalties: added to the loss of a token, summed.
         shaping: added to the reward before the group is compared, summed.
         temperature: how samplers adapt the temperature; None keeps it constant.
-        passes: optimiser passes over a rollout batch, each on some of the tokens, in order; none is one pass on all.
+        passes: optimiser passes over a rollout batch in order, each on some of the tokens; () is one pass on all.
             `loss` is that of all tokens; `split` gives the passes.
-        only: the tokens whose loss counts, penalties included; the denominators stay. None counts all.
-        bypass: the old policy is the one that sampled, as its engine reported it: every part reads `rollout_logprob` in
-            the place of `old_logprob`.
+        only: tokens whose loss counts, penalties included; the denominators stay. None counts all.
+        bypass: every part reads `rollout_logprob` in the place of `old_logprob`.
+
+    Raises:
+        TokenPOError: a slot, or a field of a part, holds a value of another kind or outside its range.
     """
 
     name: str = dataclasses.field(default="unnamed", kw_only=True)
@@ -106,67 +107,67 @@ class Objective:
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
-        """The optional inputs this objective reads: field names of `Rollouts` and `Policy`."""
+        """The optional inputs that this objective reads: field names of `Rollouts` and `Policy`."""
         return frozenset({"rollout_logprob"} if self.bypass else ()).union(*(part.reads for part in self._parts))
 
     @functools.cached_property
     def scope(self) -> Literal["row", "batch"]:
-        """ "batch" when the loss of a row depends on the current policy's view of the whole optimiser step."""
+        """ "batch" if a row's loss depends on the current policy over the whole optimiser step, else "row"."""
         return "batch" if self._watched else "row"
 
     @property
     def idle_on_policy(self) -> tuple[Part, ...]:
-        """The parts that do nothing in a run with a single update per rollout batch."""
+        """Parts that do nothing in a run with one update per rollout batch."""
         return tuple(part for part in self._parts if part.idle_on_policy)
 
     @property
     def assumes_on_policy(self) -> tuple[Part, ...]:
-        """The parts that correct for nothing when a rollout batch feeds more than one update."""
+        """Parts that are biased when a rollout batch feeds more than one update."""
         return tuple(part for part in self._parts if part.assumes_on_policy)
 
     @property
     def corrects_rollout(self) -> tuple[Part, ...]:
-        """The parts that weigh tokens against the policy that sampled; a region that looks at it weighs nothing."""
+        """Parts that weigh tokens against the policy that sampled; regions, which weigh nothing, are left out."""
         return tuple(p for p in walk((self.surrogate, self.weights), outside=(Region,)) if p.corrects_rollout)
 
     @property
     def draws(self) -> bool:
-        """True where `observe` chooses tokens at random."""
+        """Whether `observe` chooses tokens at random."""
         return any(isinstance(part, BatchSignal) and part.draws for part in self._parts)
 
     @functools.cached_property
     def continuations(self) -> Continuations | None:
-        """Where the credit wants continuations drawn; None where it wants none."""
+        """Where the credit needs continuations; None if nowhere."""
         return next((part for part in self._parts if isinstance(part, Continuations)), None)
 
     @functools.cached_property
     def follows_advantage(self) -> bool:
-        """True where a row whose advantage is 0 everywhere adds nothing to loss and gradient: it may be skipped."""
+        """Whether rows whose advantage is 0 everywhere may be skipped: they add nothing to loss and gradient."""
         return all(stage.follows_advantage for stage in self.penalties)
 
     @functools.cached_property
     def entropy_gradient(self) -> bool:
-        """True where the loss sends a gradient through `Policy.entropy`: engines keep its graph."""
+        """Whether the loss sends a gradient through `Policy.entropy`, whose graph engines then keep."""
         return any(part.entropy_gradient for part in self._parts)
 
     def split(self) -> tuple[Objective, ...]:
-        """One objective for each optimiser pass; they share the credit and the denominators of this one."""
+        """One objective for each optimiser pass; they share this one's credit and denominators."""
         return tuple(dataclasses.replace(self, passes=(), only=x) for x in self.passes) or (self,)
 
     @functools.cached_property
     def memories(self) -> tuple[Memory, ...]:
-        """The parts that carry numbers from one rollout batch to the next, in the order of a checkpoint."""
+        """Parts that carry numbers from one rollout batch to the next, in the order of a checkpoint."""
         return tuple(dict.fromkeys(part for part in self._parts if isinstance(part, Memory)))
 
     def start(self) -> State:
-        """What the memories hold before the first rollout batch."""
+        """The memories' numbers before the first rollout batch."""
         return {memory: self._answers.numbers(memory, "start") for memory in self.memories}
 
     def after(self, state: State, rollouts: Rollouts) -> State:
-        """What the memories hold after a rollout batch, given all that it drew; once a batch, after `prepare`.
+        """The memories' numbers after a rollout batch, from all that it drew; called once a batch, after `prepare`.
 
         Raises:
-            MissingInput: an optional field of the rollouts that this objective needs is absent.
+            MissingInput: the rollouts lack an input that a memory needs.
         """
         rollouts = self._facts(rollouts, frozenset().union(*(m.reads for m in self.memories)))
         return {m: self._answers.numbers(m, "after", state[m], rollouts) for m in self.memories}
@@ -177,10 +178,10 @@ class Objective:
 
         Args:
             rollouts: whole groups.
-            state: of the memories, as `start` or `after` gave it; None is `start`.
+            state: the memories' numbers, from `start` or `after`; None is `start`.
 
         Raises:
-            MissingInput: an optional field of the rollouts that this objective needs is absent.
+            MissingInput: the rollouts lack an input that this objective needs.
         """
         rollouts = self._facts(rollouts, self.needs & _ROLLOUT_FIELDS)
         state = self.start() if state is None else state
@@ -196,8 +197,8 @@ class Objective:
         return Credit(advantage, signals)
 
     def counted(self, rollouts: Rollouts) -> Rollouts:
-        """What phase two and its `Totals` are given: the rollouts without the tokens that a `Rejection` takes out of
-        the denominators. Where none does, they are what they were."""
+        """The rollouts for phase two and its `Totals`: without the tokens that a `Rejection` takes out of the
+        denominators."""
         for part in self._parts:
             if isinstance(part, Rejection) and part.leaves:
                 rollouts = rollouts.under(part.counted(self._facts(rollouts, self.needs & _ROLLOUT_FIELDS)))
@@ -205,11 +206,11 @@ class Objective:
 
     @torch.no_grad()
     def observe(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
-        """The batch with statistics of the current policy in its credit; a no-op for objectives of row scope.
+        """The batch with the current policy's statistics in its credit; itself for an objective of row scope.
 
         Args:
-            batch: every row of one optimiser step; the policy's values may be detached.
-            generator: randomness of methods that draw tokens; None draws from a generator seeded with 0.
+            batch: every row of one optimiser step; the policy may be detached.
+            generator: for methods that draw tokens; None draws from a generator seeded with 0.
         """
         if self.scope == "row":
             return batch
@@ -222,11 +223,11 @@ class Objective:
         return batch
 
     def has_observed(self, credit: Credit) -> bool:
-        """Whether the credit holds what `observe` adds to it; always so with row scope."""
+        """Whether the credit holds the statistics of `observe`; always so with row scope."""
         return all(part in credit.signals for part in self._watched)
 
     def observed(self, batch: Batch, totals: Totals, generator: torch.Generator | None = None) -> Batch:
-        """The batch as it is where `observe` has been called, else what `observe` makes of it if it is the whole step.
+        """The batch after `observe`, which is called here if it has not been and the batch is the whole step.
 
         Raises:
             TokenPOError: a part of a step without the statistics of the whole.
@@ -244,25 +245,25 @@ class Objective:
         """Phase two on any rows of an optimiser step; losses of disjoint rows add up to the loss of the step.
 
         Args:
-            batch: any rows; with scope "batch" and less than the whole step, rows of what `observe` returned.
+            batch: any rows; with scope "batch" the whole step, or rows of the batch that `observe` returned.
             totals: denominators of the whole optimiser step.
             terms: names of the terms to keep; None keeps all.
 
         Raises:
-            MissingInput: an optional input that this objective needs is absent.
-            TokenPOError: a part of a step without the statistics of the whole, or a term that there is not.
+            MissingInput: an input that this objective needs is absent.
+            TokenPOError: a part of a step without the statistics of the whole, or an unknown term.
         """
         seen = self.observed(self.seen(batch), totals)
         return self.phase_two().loss(seen, totals, terms)
 
     def phase_two(self, answers: Answers | None = None) -> PhaseTwo:
-        """The slots that make the loss; `answers` asks them in place of what a loss does."""
+        """The slots that make the loss, called through `answers` or as a loss calls them."""
         slots = self.surrogate, self.weights, self.penalties, self.aggregate, self.only
         return PhaseTwo(self._answers if answers is None else answers, *slots)
 
     @functools.cached_property
     def _parts(self) -> tuple[Part, ...]:
-        """Every part, outermost first; found once, as every loss asks."""
+        """Every part, outermost first."""
         return tuple(walk(self))
 
     @functools.cached_property
@@ -275,10 +276,10 @@ class Objective:
         return tuple(part for part in self._parts if isinstance(part, BatchSignal))
 
     def seen(self, batch: Batch) -> Batch:
-        """What the parts are given of it.
+        """The batch restricted to the fields in `needs`; parts see no others.
 
         Raises:
-            MissingInput: an optional input that this objective needs is absent.
+            MissingInput: one of them is absent.
         """
         facts = self._facts(batch.rollouts, self.needs & _ROLLOUT_FIELDS)
         return batch.of(facts, self._declared(batch.policy, self.needs - _ROLLOUT_FIELDS))
@@ -289,7 +290,6 @@ class Objective:
         return self._declared(rollouts, names | {"rollout_logprob"}).bypassed()
 
     def _declared(self, owner: Given, names: frozenset[str]) -> Given:
-        """What the parts are given: each input that they declare, and no other."""
         for name in sorted(names):
             if getattr(owner, name, None) is None:
                 raise absent(name, f"{self.name} needs {name}")
@@ -302,7 +302,7 @@ class Objective:
         return notebook.table(f"objective {self.name}", ["slot", "choice"], self._choices())
 
     def _choices(self) -> Iterator[tuple[str, str]]:
-        """Every slot and what is in it, in words."""
+        """Every slot and its parts, as text."""
         for slot in _SHOWN:
             choice = getattr(self, slot)
             shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)

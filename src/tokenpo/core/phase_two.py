@@ -1,4 +1,4 @@
-"""Phase two of an objective: its parts asked in their order for the loss of each token."""
+"""Phase two of an objective: its parts in order give the loss of each token."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ from .types import Batch, Loss, Totals, Trust
 
 @dataclass(frozen=True)
 class PhaseTwo:
-    """The slots of an objective that make its loss, on any rows of an optimiser step.
-
-    Args:
-        answers: asks them.
-    """
+    """The slots of an objective that make its loss; `answers` calls them."""
 
     answers: Answers
     surrogate: SurrogateStage
@@ -30,25 +26,35 @@ class PhaseTwo:
     only: Selection | None
 
     def loss(self, batch: Batch, totals: Totals, names: Collection[str] | None) -> Loss:
-        """The sum over the tokens, and the terms of these names; None keeps all."""
-        token, coefficient, terms = self._tokens(batch, totals, names)
-        return Loss((token * coefficient).sum(), terms)
+        """The loss of some rows, with the terms of these names; None keeps all.
 
-    def trust(self, batch: Batch) -> Trust:
-        """The surrogate's answer."""
-        return self.answers.trust(self.surrogate, batch.mask, batch)
-
-    def _tokens(
-        self, batch: Batch, totals: Totals, names: Collection[str] | None
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The loss of each token, its coefficient in the sum, and of the rest what is to be kept."""
+        Raises:
+            UnknownName: no such term.
+        """
         trust = self.trust(batch)
-        weight = self._weight(batch, trust)
+        weight, penalty = self._weight(batch, trust), self._penalty(batch, trust)
         surrogate = trust.value if weight is None else weight * trust.value
-        penalty = self._penalty(batch, trust)
         token = -surrogate if penalty is None else penalty - surrogate
         coefficient = self._coefficient(batch, totals, token.dtype)
-        return token, coefficient, _terms(batch, trust, weight, penalty, coefficient, token, names)
+        # On padding the coefficient is 0, the others anything.
+        terms: dict[str, Tensor | float] = {
+            "advantage": batch.credit.advantage,
+            "ratio": trust.ratio,
+            "low": trust.lower,
+            "high": trust.upper,
+            "clipped": trust.clipped,
+            "weight": 1.0 if weight is None else weight,
+            "surrogate": trust.value,
+            "penalty": 0.0 if penalty is None else penalty,
+            "coefficient": coefficient,
+            "loss": token,
+        }
+        kept = terms if names is None else {name: choose("loss: term", name, terms) for name in names}
+        return Loss((token * coefficient).sum(), {name: _term(x, token) for name, x in kept.items()})
+
+    def trust(self, batch: Batch) -> Trust:
+        """The surrogate of some rows."""
+        return self.answers.trust(self.surrogate, batch.mask, batch)
 
     @torch.no_grad()
     def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
@@ -70,48 +76,12 @@ class PhaseTwo:
         coefficient = self.answers.coefficient(self.aggregate, mask, mask, totals)
         if self.only is not None:
             mask = mask & self.answers.tensor("selection", self.only, mask, batch)
-        # In the loss's precision before the product, not after; a number is taken to it by the product.
+        # A tensor takes the loss's precision before the product, not after it.
         coefficient = coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
         return coefficient * mask.to(dtype)
 
 
-def _terms(
-    batch: Batch,
-    trust: Trust,
-    weight: Tensor | None,
-    penalty: Tensor | None,
-    coefficient: Tensor,
-    token: Tensor,
-    names: Collection[str] | None,
-) -> dict[str, Tensor]:
-    """Detached tensors [N, T] by name, as the stages made them; on padding the coefficient is 0, the others anything.
-
-    Args:
-        weight: product of the weights; None is 1.
-        penalty: sum of the penalties; None is 0.
-        coefficient: of each token's loss in the sum.
-        token: each token's loss.
-        names: the terms to keep; None keeps all.
-
-    Raises:
-        UnknownName: no such term.
-    """
-    found: dict[str, Tensor | float] = {
-        "advantage": batch.credit.advantage,
-        "ratio": trust.ratio,
-        "low": trust.lower,
-        "high": trust.upper,
-        "clipped": trust.clipped,
-        "weight": 1.0 if weight is None else weight,
-        "surrogate": trust.value,
-        "penalty": 0.0 if penalty is None else penalty,
-        "coefficient": coefficient,
-        "loss": token,
-    }
-    kept = found if names is None else {name: choose("loss: term", name, found) for name in names}
-    return {name: _shown(x, token) for name, x in kept.items()}
-
-
-def _shown(value: Tensor | float, like: Tensor) -> Tensor:
+def _term(value: Tensor | float, like: Tensor) -> Tensor:
+    """[N, T] detached."""
     value = value.detach() if isinstance(value, Tensor) else like.new_full((), value)
     return value if value.shape == like.shape else value.expand_as(like)

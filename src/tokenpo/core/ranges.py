@@ -1,7 +1,4 @@
-"""What a number may be: ranges, with which options and fields are annotated, and the one sentence for a value outside.
-
-`share: Share`, or `Annotated[float, SHARE]`, is a number in [0, 1]; `Share | None` is that or None.
-"""
+"""Ranges of numbers, as annotations of options and fields: `share: Share` is in [0, 1], `Share | None` that or None."""
 
 from __future__ import annotations
 
@@ -15,43 +12,37 @@ from ..base.errors import OutOfRange
 
 
 class Range(NamedTuple):
-    """A set of values.
-
-    Args:
-        text: its name in messages, after "expected".
-        holds: whether a value of any kind is in it.
-    """
+    """A set of values: its text in messages, after "expected", and the test of a value of any type."""
 
     text: str
     holds: Callable[[object], bool]
 
     def because(self, words: str) -> Range:
-        """The same, with what is wrong outside of it."""
+        """The same range; its message goes on with these words."""
         return self._replace(text=f"{self.text}, {words}")
 
 
 def is_number(value: object) -> bool:
-    """A real number other than NaN; True and False, which Python counts as numbers, are none."""
+    """A real number, neither NaN nor True or False."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
 
 
 def numbers_where(text: str, test: Callable[[float], bool]) -> Range:
-    """The numbers that pass a test."""
+    """Numbers that pass a test."""
     return Range(text, lambda value: is_number(value) and test(value))  # type: ignore[arg-type]
 
 
 def at_least(least: float) -> Range:
-    """Finite."""
     return numbers_where(f"a finite number >= {least}", lambda x: least <= x < math.inf)
 
 
 def limit(least: float) -> Range:
-    """At least this; infinity is in it, and is no limit."""
+    """At least this; infinity, which is no limit, is inside."""
     return numbers_where(f"a number >= {least}", lambda x: x >= least)
 
 
 def above(least: float) -> Range:
-    """More than this; infinity is in it."""
+    """More than this; infinity is inside."""
     return numbers_where(f"a number > {least}", lambda x: x > least)
 
 
@@ -60,12 +51,10 @@ def between(least: float, most: float) -> Range:
 
 
 def inside(least: float, most: float) -> Range:
-    """Without its ends."""
     return numbers_where(f"a number in ({least}, {most})", lambda x: least < x < most)
 
 
 def whole(least: int, most: float = math.inf) -> Range:
-    """Whole numbers."""
     end = f">= {least}" if most == math.inf else f"in {least}..{most}"
     return numbers_where(f"a whole number {end}", lambda x: isinstance(x, numbers.Integral) and least <= x <= most)
 
@@ -90,7 +79,7 @@ Count = Annotated[int, whole(1)]
 
 
 def members(hint: object) -> Iterator[tuple[object, Range | None]]:
-    """Each type that an annotation names, with its range where it has one: `Share | None` has two."""
+    """The types of an annotation, each with its range if it has one: `Share | None` has two."""
     kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     if get_origin(kind) in (Union, UnionType):
         for one in get_args(kind):
@@ -100,11 +89,11 @@ def members(hint: object) -> Iterator[tuple[object, Range | None]]:
 
 
 def range_of(hint: object, *kinds: type) -> Range | None:
-    """The values of an annotation that names a range or a subclass of `kinds`; None where it names neither."""
-    found = list(members(hint))
-    ranges = [allowed or NUMBER for kind, allowed in found if allowed or kind is float]
-    plain = tuple(kind for kind, allowed in found if isinstance(kind, type) and not allowed and kind is not float)
-    if not (any(allowed for _, allowed in found) or any(issubclass(kind, kinds) for kind in plain)):
+    """The values that an annotation allows; None where it names neither a range nor a subclass of `kinds`."""
+    types = list(members(hint))
+    ranges = [allowed or NUMBER for kind, allowed in types if allowed or kind is float]
+    plain = tuple(kind for kind, allowed in types if isinstance(kind, type) and not allowed and kind is not float)
+    if not (any(allowed for _, allowed in types) or any(issubclass(kind, kinds) for kind in plain)):
         return None
     texts = [one.text for one in ranges]
     if named := [kind.__name__ for kind in plain if kind is not NoneType]:

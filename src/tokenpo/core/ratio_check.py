@@ -1,4 +1,4 @@
-"""The check of every host that the policy is the one that sampled, before anything has moved it."""
+"""The check that, before the first update on a batch, the policy is the one that sampled."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Literal
 
 from ..base.errors import Unsupported
 
-# Nats: what one wrong token may be off in full precision, and what the mean may be in half, where single tokens may be
-# far off.
+# Nats: the most that a token may differ in full precision, and the mean in half, where single tokens may be far off.
 FULL_TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05
 
 
 @dataclass(frozen=True)
 class RatioCheck:
-    """Before the first update on a batch the policy is the one that sampled: two forward passes must agree.
+    """Two forward passes over the same weights must agree.
 
     Args:
-        host: in whose words a disagreement is told.
-        remedy: what to do about it.
+        host: name of the loop in messages.
+        remedy: end of the message about a disagreement.
         tolerance: of |log-prob − old log-prob|, nats.
-        over: the largest of a token, or the mean.
+        over: compare the largest of a token, or the mean.
+
+    Raises:
+        Unsupported: by the call, if they do not agree.
     """
 
     host: str = "this loop"
@@ -29,15 +31,11 @@ class RatioCheck:
     over: Literal["largest", "mean"] = "largest"
 
     def __call__(self, method: str, largest: float, mean: float) -> None:
-        """
-        Raises:
-            Unsupported: they do not agree.
-        """
-        seen = largest if self.over == "largest" else mean
-        if not seen <= self.tolerance:
+        distance = largest if self.over == "largest" else mean
+        if not distance <= self.tolerance:
             raise Unsupported(
                 f"{method}: before the first update the ratio of new to old policy is not 1 in {self.host}: the "
-                f"{self.over} |log-prob of the trainer - old log-prob| is {seen:.2g} nats, above "
+                f"{self.over} |log-prob of the trainer - old log-prob| is {distance:.2g} nats, above "
                 f"{self.tolerance:g}: {self.remedy}"
             )
 

@@ -1,7 +1,8 @@
-"""Statistics of a step, gathered from the very tensors of the loss; read from the device once."""
+"""Statistics of a step from the tensors of its losses, read from the device once."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -18,11 +19,7 @@ _EXTREMES = ("ratio_min", "ratio_max", "distance")
 
 
 class Statistics:
-    """Sums over the tokens that went through the loss; fractions are of all tokens of the minibatches.
-
-    Rows that were skipped (no advantage on any token) count as neither clipped nor effective and have no part in the
-    ratio and KL statistics.
-    """
+    """Sums over evaluated tokens; fractions are of all tokens of the minibatches, rows that were skipped included."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
@@ -36,7 +33,7 @@ class Statistics:
 
     @torch.no_grad()
     def add(self, batch: Batch, loss: Loss, number: int = 0) -> None:
-        """The rows of one loss; `number` is the update's, against which the versions that sampled lag behind."""
+        """Adds the rows of one loss; `number` is the update's, from which the versions that sampled lag."""
         mask, terms = batch.mask, loss.terms
         moved = torch.where(mask, batch.policy.logprob.detach() - batch.rollouts.old_logprob, 0.0)
         ratio, clipped = terms["ratio"], terms["clipped"].bool() & mask
@@ -63,14 +60,14 @@ class Statistics:
         self._reach("distance", moved.abs().where(fresh, 0.0).max())
 
     def include(self, other: Statistics) -> None:
-        """Adds what others have gathered of a minibatch; its updates are left out."""
+        """Adds the sums of another minibatch, without its updates."""
         self._tokens += other._tokens
         self._add(**other._sums)
         for name, value in other._extremes.items():
             self._reach(name, value)
 
     def skip(self, why: str) -> None:
-        """An update that was not made, as a number was not finite."""
+        """Counts an update that was not made."""
         self.skipped.append(why)
 
     def add_update(self, grad_norm: Tensor, lr: float) -> None:
@@ -78,43 +75,42 @@ class Statistics:
 
     @property
     def loss(self) -> float:
-        """Summed over what was added."""
+        """The sum of the losses."""
         return float(self._sums.get("loss", 0.0))
 
     @property
     def updates(self) -> int:
-        """Made or skipped: they key the order of rows and set the learning rate."""
+        """Updates made or skipped."""
         return len(self._updates) + len(self.skipped)
 
     def across(
         self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
     ) -> Statistics:
-        """The statistics of every rank of a run, from those of each; all ranks call it.
+        """The statistics of all ranks together; every rank calls it.
 
         Args:
-            add: a vector to its sum over the ranks.
-            largest: a vector to its largest entries over the ranks.
-            device: where the vectors lie for it.
+            add: sum of a vector over the ranks.
+            largest: maximum of a vector over the ranks.
+            device: of the vectors.
         """
         whole = Statistics()
         whole._tokens, whole._updates = self._tokens, self._updates
         zero, least = torch.zeros(()), torch.full((), -torch.inf)
         sums = add(torch.stack([self._sums.get(name, zero).float().to(device) for name in _SUMS]))
         extremes = largest(torch.stack([self._extremes.get(name, least).float().to(device) for name in _EXTREMES]))
-        # A rank without a token to evaluate has added nothing, and neither have all of them without one.
-        if sums[_SUMS.index("count")] > 0:
+        if sums[_SUMS.index("count")] > 0:  # else no rank has evaluated a token
             whole._sums = dict(zip(_SUMS, sums, strict=True))
             whole._extremes = dict(zip(_EXTREMES, extremes, strict=True))
         return whole
 
     def disagreement(self) -> tuple[float, float] | None:
-        """(largest, mean) |lp - lp_old| so far, nats, of tokens that no older version sampled; None without any."""
+        """(largest, mean) |lp − lp_old|, nats, of tokens that this version sampled; None without any."""
         if not self._sums or not self._sums["fresh"]:
             return None
         return float(self._extremes["distance"]), float(self._sums["distance"] / self._sums["fresh"])
 
     def summary(self) -> dict[str, float]:
-        """The step's line of metrics, as far as the updates go; NaN where no token was evaluated."""
+        """The step's metrics of its updates; NaN where no token was evaluated."""
         sums = {name: float(x) for name, x in self._sums.items()}
         scored, every = sums.get("count", 0.0), self._tokens
         low, high = _over(sums.get("low", 0.0), every), _over(sums.get("high", 0.0), every)
@@ -136,7 +132,7 @@ class Statistics:
         }
 
     def _add_lags(self, lag: Tensor, ratio: Tensor, clipped: Tensor) -> None:
-        """Of response tokens [K]: how many updates lie between the policy that sampled and this one."""
+        """Adds response tokens [K] by lag, the updates between the policy that sampled and this one."""
         place = torch.bucketize(lag, torch.tensor(LAGS[1:], device=lag.device), right=True)
         sums = (torch.zeros(len(LAGS), device=lag.device).double().index_add_(0, place, x.double()) for x in (
             torch.ones_like(ratio), ratio.detach(), clipped,
@@ -145,14 +141,14 @@ class Statistics:
 
     @staticmethod
     def _by_lag(sums: Mapping[str, float]) -> dict[str, float]:
-        """Share of the evaluated tokens, mean ratio and clipped fraction of each lag that any of them has."""
+        """Share of the evaluated tokens, mean ratio and clipped fraction of each lag that occurs."""
         tokens = {least: count for least in LAGS if (count := sums.get(f"lag_{least}_tokens", 0.0))}
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for least, count in tokens.items():
-            found[f"lag_{least}_share"] = count / sum(tokens.values())
-            found[f"lag_{least}_ratio_mean"] = sums[f"lag_{least}_ratio"] / count
-            found[f"lag_{least}_clip_fraction"] = sums[f"lag_{least}_clipped"] / count
-        return found
+            metrics[f"lag_{least}_share"] = count / sum(tokens.values())
+            metrics[f"lag_{least}_ratio_mean"] = sums[f"lag_{least}_ratio"] / count
+            metrics[f"lag_{least}_clip_fraction"] = sums[f"lag_{least}_clipped"] / count
+        return metrics
 
     def _add(self, **values: Tensor) -> None:
         for name, value in values.items():
@@ -164,4 +160,4 @@ class Statistics:
 
 
 def _over(a: float, b: float) -> float:
-    return a / b if b else float("nan")
+    return a / b if b else math.nan

@@ -1,4 +1,4 @@
-"""A trial of an objective: random inputs for everything it may ask for, one evaluation on them, and how two compare."""
+"""Random inputs for any objective, one evaluation of it, and the comparison of two evaluations."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from .types import FACTS, Batch, Credit, Loss, Policy, Rollouts, Totals
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything an objective may ask for, as plain tensors by field name."""
+    """All fields of `Rollouts` and `Policy`, as plain tensors by name."""
 
     rollouts: dict[str, Tensor]
     policy: dict[str, Tensor]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
-        """The same inputs with every tensor changed alike."""
+        """Every tensor changed."""
         return Inputs({k: change(x) for k, x in self.rollouts.items()}, {k: change(x) for k, x in self.policy.items()})
 
     def map_tokens(self, change: Callable[[Tensor], Tensor]) -> Inputs:
-        """The same inputs with every [N, T] tensor changed alike."""
+        """Every [N, T] tensor changed."""
         shape = self.rollouts["mask"].shape
         return self.map(lambda x: change(x) if x.shape == shape else x)
 
     def without(self, name: str) -> Inputs:
-        """The same inputs without one field."""
+        """One field left out."""
         drop = {k: x for k, x in self.rollouts.items() if k != name}
         return Inputs(drop, {k: x for k, x in self.policy.items() if k != name})
 
     def replace(self, **rollouts: Tensor) -> Inputs:
-        """The same inputs with some rollout fields replaced."""
+        """Some fields of the rollouts replaced."""
         return Inputs({**self.rollouts, **rollouts}, self.policy)
 
     def values(self) -> tuple[Rollouts, Policy]:
-        """As an objective takes them; the rollouts are checked here, the policy by `Batch`."""
+        """The rollouts, checked, and the policy, which `Batch` checks."""
         return Rollouts(**self.rollouts), Policy(**self.policy)
 
     def evaluate(self, objective: Any, splits: Sequence[Any] = (slice(None),), **known: Any) -> Evaluation:
@@ -50,10 +50,10 @@ class Inputs:
 
 
 def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, moved_by: float = 0.4) -> Inputs:
-    """Ragged random inputs in float64 with NaN in the padding: mixed groups, ratios far enough to meet every clip.
+    """Ragged random inputs in float64 with NaN in the padding, mixed groups, and ratios that meet every clip.
 
     Args:
-        moved_by: spread of the log-ratios of the current policy to the old one, nats; probabilities make room for it.
+        moved_by: spread of the log-ratios of current to old policy, nats.
     """
     g = torch.Generator().manual_seed(seed)
     n = groups * size
@@ -67,7 +67,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
     old = -normal(max(1.0, moved_by)).abs()
 
     def drawn(name: str, scale: float | None = None) -> Tensor:
-        """As the input is declared: around its neutral value, inside its range."""
+        """Numbers around the input's neutral value, inside its range."""
         fact = FACTS[name]
         if fact.kind.whole:
             return torch.zeros(n, length, dtype=torch.long)
@@ -77,7 +77,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         x = centre + normal(fact.scale if scale is None else scale)
         return x.clamp(max=-1e-3) if fact.kind.most == 0 else x.abs() if fact.kind.least == 0 else x
 
-    # The order of the draws is part of what a seed means: a new input is drawn after all others, by the last loop.
+    # The order of the draws belongs to the seed: the last line draws new inputs after all others.
     policy = {"logprob": drawn("logprob", moved_by)}
     rollouts = {"mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old}
     rollouts |= {name: drawn(name) for name in ("old_entropy", "rollout_logprob", "ref_logprob", "temperature")}
@@ -103,11 +103,11 @@ class Evaluation:
     """One evaluation of an objective.
 
     Args:
-        loss: without its graph; the terms are those of the first split.
-        batch: whose loss it is, with what `observe` added.
+        loss: detached; the terms are those of the first split.
+        batch: after `observe`.
         totals: its denominators.
-        gradient: [N, T] of the value, at the log-probabilities.
-        entropy_gradient: [N, T] at the entropies; 0 where the loss sends none there.
+        gradient: [N, T] of the value at the log-probabilities.
+        entropy_gradient: [N, T] of the value at the entropies.
     """
 
     loss: Loss
@@ -117,7 +117,7 @@ class Evaluation:
     entropy_gradient: Tensor
 
     def at(self, index: Any) -> Evaluation:
-        """The same with the gradients at some places only."""
+        """With the gradients of some places only."""
         return dataclasses.replace(self, gradient=self.gradient[index], entropy_gradient=self.entropy_gradient[index])
 
 
@@ -131,14 +131,14 @@ def evaluate(
     length: float | None = None,
     draws: torch.Generator | None = None,
 ) -> Evaluation:
-    """One whole optimiser step: phase one, the look at the whole, the loss and its gradients.
+    """One whole optimiser step: `prepare`, `counted`, `observe`, the loss and its gradients.
 
     Args:
-        objective: anything with `needs`, `prepare` and `loss`; `counted` and `observe` are called where it has them.
-        splits: rows that are evaluated one after the other; their losses are added up.
-        state: what the objective's memories hold; None is nothing.
+        objective: anything with `needs`, `prepare` and `loss`; `counted` and `observe` are called if it has them.
+        splits: rows to evaluate one after the other; their losses are added up.
+        state: the numbers of the objective's memories; None is `start`.
         length: the longest response allowed; None is the longest there is.
-        draws: randomness of methods that draw tokens.
+        draws: generator of methods that draw tokens.
     """
     credit = objective.prepare(rollouts, *(() if state is None else (state,)))
     rollouts = objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
@@ -157,7 +157,7 @@ def differentiate(
     totals: Totals,
     splits: Sequence[Any] = (slice(None),),
 ) -> Evaluation:
-    """Phase two alone: the loss of any rows, whose credit holds what `observe` adds, and its gradients."""
+    """Phase two alone: the loss of any rows, from the credit after `observe`, and its gradients."""
     leaves = {
         name: x.detach().clone().requires_grad_()
         for name, x in vars(policy).items()
@@ -171,25 +171,17 @@ def differentiate(
     return Evaluation(Loss(value.detach(), losses[0].terms), batch, totals, gradients[0], gradients[1])
 
 
-def same(seen: Evaluation, expected: Evaluation, said: str = "") -> None:
-    """Equal losses and gradients, but for the rounding of float64.
-
-    Raises:
-        AssertionError: beginning with `said`.
-    """
-    close(seen.loss.value, expected.loss.value, said or "the loss differs")
-    close(seen.gradient, expected.gradient, said or "the gradient differs")
-    close(seen.entropy_gradient, expected.entropy_gradient, said or "the gradient in the entropy differs")
+def same(actual: Evaluation, expected: Evaluation, prefix: str = "") -> None:
+    """Asserts equal losses and gradients, but for the rounding of float64; `prefix` starts the message."""
+    close(actual.loss.value, expected.loss.value, prefix or "the loss differs")
+    close(actual.gradient, expected.gradient, prefix or "the gradient differs")
+    close(actual.entropy_gradient, expected.entropy_gradient, prefix or "the gradient in the entropy differs")
 
 
-def close(seen: Tensor, expected: Tensor, said: str = "") -> None:
-    """Equal but for the rounding of float64.
-
-    Raises:
-        AssertionError: beginning with `said`.
-    """
-    assert seen.shape == expected.shape, f"{said}: shape {list(seen.shape)} in place of {list(expected.shape)}"
-    assert seen.dtype == expected.dtype, (
-        f"{said}: {seen.dtype} in place of {expected.dtype}: a part that rounds loses what float64 inputs carry"
+def close(actual: Tensor, expected: Tensor, prefix: str = "") -> None:
+    """Asserts equal tensors, but for the rounding of float64; `prefix` starts the message."""
+    assert actual.shape == expected.shape, f"{prefix}: shape {list(actual.shape)} in place of {list(expected.shape)}"
+    assert actual.dtype == expected.dtype, (
+        f"{prefix}: {actual.dtype} in place of {expected.dtype}: a part that rounds loses what float64 inputs carry"
     )
-    torch.testing.assert_close(seen, expected, rtol=1e-11, atol=1e-14, msg=lambda text: f"{said}: {text}")
+    torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-14, msg=lambda text: f"{prefix}: {text}")

@@ -1,8 +1,7 @@
-"""The values that flow through an objective: frozen, each input declared once, padding zeroed once, here.
+"""The frozen values that flow through an objective; their padding is zeroed here, once.
 
 Axes: N rollouts in the batch, T response tokens (padded), V vocabulary, G rollouts of one prompt (a group).
-Entry [i, t] of every [N, T] tensor belongs to the t-th response token of rollout i. Log-probabilities and
-entropies are in nats, at the temperature of sampling.
+Log-probabilities and entropies are in nats, at the temperature of sampling.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from .facts import (
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """Tensors by name, some of them optional: those whose default is None."""
+    """Tensors by name; a field whose default is None is optional."""
 
     def need(self, name: str) -> Tensor:
-        """The field, which a part that asks for an optional one declares in `reads`.
+        """The field; a part declares an optional one in `reads`.
 
         Raises:
             MissingInput: it is absent.
@@ -55,36 +54,35 @@ class Fields:
         return fields[name]
 
     def only(self, names: Collection[str]) -> Self:
-        """The same without the optional fields that are not named."""
-        return _copied(self, {k: None if k in OPTIONAL and k not in names else x for k, x in vars(self).items()})
+        """The same without the optional fields that `names` leaves out."""
+        return _copied(self, **{k: None for k in vars(self) if k in OPTIONAL and k not in names})
 
     @classmethod
     def of(cls, known: Mapping[str, Tensor], needs: Collection[str]) -> Self:
-        """From tensors by name: what is always given, and what is needed."""
-        asked = (f.name for f in dataclasses.fields(cls) if f.default is not None or f.name in needs)
-        return cls(**{name: known[name] for name in asked})
+        """From tensors by name: the required fields, and those of the optional ones that `needs` names."""
+        names = (f.name for f in dataclasses.fields(cls) if f.default is not None or f.name in needs)
+        return cls(**{name: known[name] for name in names})
 
     def rows(self, index: Any) -> Self:
-        """Those at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
+        """The rows at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
         return _sliced(self, index)
 
 
 @documented
 @dataclass(frozen=True, eq=False)
 class Rollouts(Fields):
-    """Facts about N sampled responses; no later step changes them.
+    """Facts about N sampled responses, detached; no later step changes them.
 
-    Padded positions may hold anything, NaN included: they are zeroed here and never read again, token_ids excepted.
-    Half-precision tensors become float32. Facts carry no gradient: what comes with one is detached.
+    Padding may hold anything, NaN included: it is zeroed here (except in token_ids) and never read again.
+    Half-precision tensors become float32.
 
     Args:
         mask: [N, T] bool, true on response tokens (EOS inside). Carried, never inferred from token values.
         ...: as each field declares.
 
     Raises:
-        TokenPOError: a wrong shape or dtype, an empty batch, a number where mask is true that is not finite or
-            outside its bounds by more than engines round (0.05 nats of a log-probability, 0.5 of an entropy), a turn
-            before the one of the token before it.
+        TokenPOError: a wrong shape or dtype; an empty batch; a number where mask is true that is not finite, or
+            outside its bounds by more than 0.05 nats of a log-probability or 0.5 of an entropy; turns that descend.
     """
 
     mask: Tensor
@@ -164,28 +162,28 @@ class Rollouts(Fields):
         return self.mask.shape[0]
 
     def under(self, mask: Tensor) -> Rollouts:
-        """The same facts with fewer response tokens, [N, T] bool; nothing is checked again."""
-        return _copied(self, {**vars(self), "mask": self.mask & mask})
+        """The same facts about the response tokens that are also in mask [N, T]; nothing is checked again."""
+        return _copied(self, mask=self.mask & mask)
 
     def bypassed(self) -> Rollouts:
-        """The same facts, of which the old policy is the one that sampled, as its engine reported it.
+        """The same facts with rollout_logprob as old_logprob.
 
         Raises:
             MissingInput: there is no rollout_logprob.
         """
-        return _copied(self, {**vars(self), "old_logprob": self.need("rollout_logprob")})
+        return _copied(self, old_logprob=self.need("rollout_logprob"))
 
     def _repr_html_(self) -> str:
         groups, tokens = len(self.group.unique()), int(self.mask.sum())
-        given = {name: x for name, x in vars(self).items() if x is not None and name not in ("mask", "group")}
+        fields = {name: x for name, x in vars(self).items() if x is not None and name not in ("mask", "group")}
         title = f"Rollouts: {len(self):,} responses in {groups:,} groups, {tokens:,} tokens"
-        return _shown(title, "field", given, self.mask)
+        return _table(title, "field", fields, self.mask)
 
 
 @documented
 @dataclass(frozen=True, eq=False)
 class Policy(Fields):
-    """What the current policy says of the tokens in a batch; `Batch` checks it.
+    """What the current policy predicts for the tokens of a batch; `Batch` checks it.
 
     Args:
         ...: as each field declares.
@@ -213,10 +211,10 @@ OPTIONAL = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Credit:
-    """Result of phase one.
+    """Result of phase one, `Objective.prepare`.
 
     Args:
-        advantage: [N, T], 0 where the mask is false, as `Objective.prepare` gives it.
+        advantage: [N, T], 0 where the mask is false.
         signals: the [N, T] tensor of each signal, under the signal itself as key.
     """
 
@@ -238,10 +236,10 @@ class Credit:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What phase two sees: any rows of the rollouts with their credit and the current policy's view of them.
+    """Input of phase two: any rows of the rollouts, with their credit and the current policy's view of them.
 
     Raises:
-        TokenPOError: shapes that do not belong together, or a non-finite log-probability where mask is true.
+        TokenPOError: shapes that do not match, or a number of the policy where mask is true that is not finite.
     """
 
     rollouts: Rollouts
@@ -255,7 +253,7 @@ class Batch:
             name: x if x is None and name in OPTIONAL else check.tokens(x, name, mask)
             for name, x in vars(self.policy).items()
         }
-        object.__setattr__(self, "policy", _copied(self.policy, sealed))
+        object.__setattr__(self, "policy", _copied(self.policy, **sealed))
 
     @property
     def mask(self) -> Tensor:
@@ -263,7 +261,7 @@ class Batch:
         return self.rollouts.mask
 
     def need(self, name: str) -> Tensor:
-        """An optional field of the rollouts or the policy, which a part that asks for it declares in `reads`.
+        """An optional field of the rollouts or the policy; a part declares it in `reads`.
 
         Raises:
             MissingInput: it is absent.
@@ -271,11 +269,15 @@ class Batch:
         return (self.policy if name in vars(self.policy) else self.rollouts).need(name)
 
     def of(self, rollouts: Rollouts, policy: Policy) -> Batch:
-        """The same credit with other rollouts and another policy, which are not checked."""
-        return _copied(self, {"rollouts": rollouts, "credit": self.credit, "policy": policy})
+        """The same credit with other rollouts and another policy, neither of them checked."""
+        return _copied(self, rollouts=rollouts, policy=policy)
 
     def signal(self, key: Any) -> Tensor:
-        """The [N, T] tensor of a signal that `prepare` or `observe` computed."""
+        """The [N, T] tensor of a signal that `prepare` or `observe` computed.
+
+        Raises:
+            TokenPOError: neither did.
+        """
         try:
             return self.credit.signals[key]
         except KeyError:
@@ -285,28 +287,22 @@ class Batch:
             ) from None
 
     def with_signal(self, key: Any, value: Tensor) -> Batch:
-        """The same batch, its graph untouched, whose credit holds one more signal."""
-        credit = Credit(self.credit.advantage, {**self.credit.signals, key: value})
-        return _copied(self, {"rollouts": self.rollouts, "credit": credit, "policy": self.policy})
-
-    def with_policy(self, policy: Policy) -> Batch:
-        """The same batch with another policy, which is not checked."""
-        return self.of(self.rollouts, policy)
+        """The same batch with one more signal in its credit."""
+        return _copied(self, credit=Credit(self.credit.advantage, {**self.credit.signals, key: value}))
 
     def rows(self, index: Any) -> Batch:
-        """The rows at `index`: whole rows only, so that sequence-level quantities stay what they are."""
+        """The rows at `index`, as of `Rollouts.rows`: always whole responses."""
         return _sliced(self, index)
 
 
 @dataclass(frozen=True, eq=False)
 class Trust:
-    """What a surrogate returns, token by token.
+    """What a surrogate returns.
 
     Args:
         value: [N, T] the maximised objective, with gradient.
         ratio: [N, T] the importance ratio, with gradient.
-        lower: [N, T] or a number, the bound below the ratio.
-        upper: [N, T] or a number, the bound above.
+        lower, upper: [N, T] or a number, bounds of the ratio.
         clipped: [N, T] bool, the trust region cuts this token's gradient.
     """
 
@@ -319,12 +315,12 @@ class Trust:
 
 @dataclass(frozen=True)
 class Totals:
-    """Denominators of one optimiser step over all micro-batches and ranks: given to the loss, never counted in it.
+    """Denominators of one whole optimiser step, over all micro-batches and ranks; the loss never counts them itself.
 
     Args:
         tokens: response tokens.
         sequences: rollouts with at least one response token.
-        length: the constant that Dr. GRPO divides by: the longest response allowed, the same number in every step.
+        length: the longest response allowed, the constant that Dr. GRPO divides by.
     """
 
     tokens: float
@@ -336,9 +332,8 @@ class Totals:
         """Counts one whole optimiser step.
 
         Args:
-            length: the longest response that sampling allows. None takes the longest of these rollouts, which is right
-                for a single step; in a loop Dr. GRPO's constant would then change from step to step, and with it how
-                much a token weighs.
+            length: the longest response that sampling allows, tokens. None takes the longest of these rollouts: right
+                for a single step, but in a loop Dr. GRPO's constant would change from step to step.
         """
         per_row = rollouts.mask.sum(1)
         tokens, sequences, longest = torch.stack([per_row.sum(), (per_row > 0).sum(), per_row.max()]).tolist()
@@ -350,12 +345,12 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """The scalar to minimise, and the [N, T] detached tensors that made it; reports draw these very tensors.
+    """The scalar to minimise, and the tensors that it was made of.
 
     Args:
         value: Σ terms["loss"] · terms["coefficient"], with gradient.
-        terms: by name. Where the mask is false they hold anything: read `terms["weight"][mask]`. Only the coefficient
-            is 0 there, so that padding adds nothing to the value.
+        terms: [N, T] detached, by name. The coefficient is 0 where the mask is false; the others may hold anything
+            there, so read `terms["weight"][mask]`.
     """
 
     value: Tensor
@@ -363,13 +358,12 @@ class Loss:
 
     def _repr_html_(self) -> str:
         counted = self.terms["coefficient"] != 0
-        return _shown(
-            f"Loss {number(self.value.item())}, of {int(counted.sum()):,} tokens", "term", self.terms, counted
-        )
+        title = f"Loss {number(self.value.item())}, of {int(counted.sum()):,} tokens"
+        return _table(title, "term", self.terms, counted)
 
 
-def _shown(title: str, kind: str, tensors: Mapping[str, Tensor], mask: Tensor) -> str:
-    """Shape, mean and range of each tensor, for a notebook; of [N, T] tensors under the mask."""
+def _table(title: str, kind: str, tensors: Mapping[str, Tensor], mask: Tensor) -> str:
+    """HTML table of each tensor's shape, mean and range; of [N, T] tensors under the mask."""
     rows = []
     for name, x in tensors.items():
         held = (x[mask] if x.shape == mask.shape else x).double()
@@ -378,29 +372,28 @@ def _shown(title: str, kind: str, tensors: Mapping[str, Tensor], mask: Tensor) -
     return notebook.table(title, [kind, "shape", "mean", "least", "most"], rows)
 
 
-def absent(name: str, said: str) -> TokenPOError:
-    """The error for an input that was not given, or that there is not; `said` begins its sentence."""
+def absent(name: str, prefix: str) -> TokenPOError:
+    """MissingInput for an absent field, UnknownName for one that does not exist; `prefix` starts the message."""
     if name not in FACTS:
-        return UnknownName(f"{said}, which is no field of Rollouts or Policy; {nearest(name, FACTS)}")
+        return UnknownName(f"{prefix}, which is no field of Rollouts or Policy; {nearest(name, FACTS)}")
     owner = Rollouts if name in facts_of(Rollouts) else Policy
-    return MissingInput(f"{said}: give {owner.__name__}({name}=...) with shape {FACTS[name].shape}", name)
+    return MissingInput(f"{prefix}: give {owner.__name__}({name}=...) with shape {FACTS[name].shape}", name)
 
 
 def _sliced(value: Any, index: Any) -> Any:
-    """A value of the same kind, each of its tensors and values indexed; nothing is checked again."""
+    """The value with each of its tensors and values indexed."""
     if _whole(index):
         return value
-    pieces = {}
-    for name, x in vars(value).items():
-        pieces[name] = x[index] if isinstance(x, Tensor) else x if x is None else x.rows(index)
-    return _copied(value, pieces)
+    fields = {name: x for name, x in vars(value).items() if x is not None}
+    return _copied(value, **{k: x[index] if isinstance(x, Tensor) else x.rows(index) for k, x in fields.items()})
 
 
 def _whole(index: Any) -> bool:
     return isinstance(index, slice) and index == slice(None)
 
 
-def _copied(value: Any, fields: dict[str, Any]) -> Any:
+def _copied(value: Any, **changes: Any) -> Any:
+    """`dataclasses.replace` without `__post_init__`: nothing is checked again."""
     copy = object.__new__(type(value))
-    vars(copy).update(fields)
+    vars(copy).update(vars(value) | changes)
     return copy

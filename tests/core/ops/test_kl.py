@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tokenpo.core.ops import kl
-from tokenpo.core.ops.sloped import sloped
 
 LN2 = math.log(2)
 
@@ -74,11 +73,3 @@ def test_k1_and_k3_are_unbiased_for_the_divergence() -> None:
     assert float((q * kl.k1(x)).sum()) == pytest.approx(exact, rel=1e-14)
     assert float((q * kl.k3(x)).sum()) == pytest.approx(exact, rel=1e-14)
     assert (kl.k3(x) > 0).all()
-
-
-def test_sloped_has_any_value_and_any_slope() -> None:
-    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    y = sloped(torch.tensor([10.0, 20.0, 30.0]), x, torch.tensor([0.0, 1.0, -2.0]))
-    assert y.tolist() == [10, 20, 30]
-    (y * torch.tensor([1.0, 5.0, 7.0])).sum().backward()
-    assert x.grad is not None and x.grad.tolist() == [0, 5, -14]

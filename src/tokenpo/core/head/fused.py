@@ -1,13 +1,12 @@
 """An objective straight from hidden states and the head, a few whole responses at a time.
 
-Losses of disjoint rows add up, so the loss of a chunk of responses, and with it the gradient at each of its tokens, is
-known as soon as the chunk's logits are: hidden states and head get their gradients at once, from the residual that the
-softmax left in place of the logits. That is three matrix products, nothing computed twice, and never more logits than a
-chunk holds. A response longer than a chunk takes a fourth product: its logits are formed again once its loss is known.
-Rows of logits whose gradient is exactly zero (no advantage, clipped) are skipped in the two backward products.
+Losses of disjoint rows add up, so a chunk's logits give its loss and, from the residual of their softmax, the gradients
+of hidden states and head at once: three matrix products, and never more logits than a chunk. A response longer than a
+chunk takes a fourth product, which forms its logits again. The two backward products skip tokens whose gradient is
+exactly zero (no advantage, clipped).
 
 An objective of batch scope needs statistics of the whole optimiser step first: either `observe` has been called, or
-the rows given here are the whole step, and their statistics are taken in a pass of their own.
+the rows given here are the whole step, and their statistics take a pass of their own.
 
 Axes: N responses, T their tokens, M true entries of the mask in the order of `mask.nonzero()`, H hidden size,
 V vocabulary.
@@ -25,7 +24,7 @@ from ...base.errors import TokenPOError
 from ..objective import Objective
 from ..types import Credit, Loss, Rollouts, Totals
 from .fused_pass import Fused, Work
-from .known_gradient import known
+from ..ops.known_gradient import known
 from .projection import HeadGradient, tile_rows
 from .softmax import wide
 from .token_stats import same_dtype
@@ -48,8 +47,7 @@ def fused_loss(
 ) -> Fused:
     """The loss of any rows of an optimiser step, with graph to `hidden`, `head` and `bias`.
 
-    All gradients are computed here; the backward pass only scales them. Where none is wanted there is one product
-    instead of three.
+    All gradients are computed here; the backward pass only scales them.
 
     Args:
         hidden: [M, H], the final hidden state that predicts each response token.
@@ -68,8 +66,7 @@ def fused_loss(
             unknown term.
     """
     work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
-    # The caller's tensors, not their copies in the dtype of the products: under autocast the gradient of a float32 head
-    # stays float32.
+    # The caller's tensors: under autocast the gradient of a float32 head stays float32.
     inputs = hidden, head, bias
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     if not any(wanted):
@@ -94,16 +91,19 @@ def fused_gradient(
     terms: Collection[str] | None = None,
     lean: bool = False,
 ) -> tuple[Fused, Tensor]:
-    """The same without graph: gradients are added in place to `head.grad` and `bias.grad` of leaves that require them.
+    """`fused_loss` without graph: adds the gradients to `head.grad` and `bias.grad` of leaves in place.
 
-    No second buffer of the head's size is needed where the head is float32, whatever dtype autocast computes in.
+    A float32 head needs no second buffer of its size, whatever dtype autocast computes in.
 
     Args:
-        lean: take the vocabulary in tiles too, for a fourth product: the logits held are a block of 512 tokens x 2048
-            of the vocabulary (on a GPU 4096 x 8192), and `chunk` is not used.
+        lean: take the vocabulary in tiles too, for a fourth product: at most 512 tokens x 2048 of the vocabulary are
+            held (on a GPU 4096 x 8192), and `chunk` is not used.
 
     Returns:
         The loss, detached, and its gradient to `hidden` [M, H], for `hidden.backward`.
+
+    Raises:
+        MissingInput, TokenPOError: as `fused_loss`; or head or bias is no leaf.
     """
     for name, x in (("head", head), ("bias", bias)):
         if x is not None and x.requires_grad and not x.is_leaf:

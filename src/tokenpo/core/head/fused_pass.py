@@ -1,6 +1,6 @@
-"""How the fused objective is computed: responses in chunks, from their logits to the gradients of the head.
+"""The computation of `fused`: responses in chunks, from their logits to the gradients of the head.
 
-Axes as in the package: N responses, T their tokens, M true entries of the mask, H hidden size, V vocabulary.
+Axes: N responses, T their tokens, M true entries of the mask, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,12 +24,12 @@ from .token_stats import inverse_temperature, joined, live_rows
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """A loss and what it was computed from.
+    """A loss and its policy.
 
     Args:
-        loss: as `Objective.loss` gives it.
-        policy: exactly what the objective needs, detached.
-        entropy: [N, T] nats, detached, for records: whether or not the objective needs it.
+        loss: as of `Objective.loss`.
+        policy: the fields that the objective needs, detached.
+        entropy: [N, T] nats, detached, whether or not the objective needs it.
         pull: [N, T], the gradient of the loss at each log-probability.
     """
 
@@ -40,7 +39,7 @@ class Fused:
     pull: Tensor
 
     def batch(self, rollouts: Rollouts, credit: Credit) -> Batch:
-        """The rows of the loss; traces find the pull in `logprob.grad`, where a backward pass would have left it."""
+        """The batch of the loss, with the pull in `logprob.grad`, where a backward pass would have left it."""
         batch = Batch(rollouts, credit, self.policy)
         batch.policy.logprob.grad = self.pull
         return batch
@@ -105,7 +104,7 @@ class Work:
             return _joined([work._part(rows, at, total, buffer) for rows, at in self._plan()])
 
     def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
-        """The same for all responses at once, the vocabulary in tiles: logits are formed twice."""
+        """`run` for all responses at once, the vocabulary in tiles: logits are formed twice."""
         tiled = Tiled.of(self.head, self.bias)
         with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
             drift = "entropy_drift" in self.objective.needs
@@ -118,7 +117,7 @@ class Work:
             return fused
 
     def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
-        """The same work with the credit that `observe` returns, which sees the statistics of all tokens of the step."""
+        """The work with the credit of `observe`, which takes the statistics of all tokens of the step."""
         if self.objective.scope == "row" or self.objective.has_observed(self.credit):
             return self
         stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
@@ -174,14 +173,13 @@ class Work:
         return joined(found)
 
     def _loss(self, rows: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
-        """The loss of some rows, and its gradients [M'] at their log-probabilities and, where it has one, entropies."""
+        """The loss of some rows, and its gradients [M'] at their log-probabilities and, if it has one, entropies."""
         objective, piece = self.objective, self.rollouts.rows(rows)
         try:
             batch = Batch(piece, self.credit.rows(rows), self._policy(rows, stats))
         except NotFinite as error:
-            # The row is counted over all responses, not over the chunk's.
             raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
-        # The leaves are what `Batch` made of the policy, so that the backward pass need not go through its checks.
+        # Leaves behind the checks of `Batch`, which the backward pass then need not go through.
         policy = batch.policy
         leaves = [policy.logprob]
         if objective.entropy_gradient and policy.entropy is not None:
@@ -198,7 +196,7 @@ class Work:
         return fused, pulled[0], pulled[1] if len(pulled) > 1 else None
 
     def _policy(self, rows: slice, stats: RowStats) -> Policy:
-        """The policy [N', T], zero on padding; exactly the fields that the objective needs."""
+        """The fields [N', T] of the policy that the objective needs, zero on padding."""
         needs = self.objective.needs
         return Policy(
             self._table(rows, stats.logprob),
@@ -220,12 +218,10 @@ def _joined(parts: list[Fused]) -> Fused:
         return parts[0]
     value = torch.stack([one.loss.value for one in parts]).sum()
     terms = {name: torch.cat([one.loss.terms[name] for one in parts]) for name in parts[0].loss.terms}
-    fields: dict[str, Any] = {}
-    for field in dataclasses.fields(Policy):
-        column = [getattr(one.policy, field.name) for one in parts]
-        fields[field.name] = None if column[0] is None else torch.cat(column)
+    given = [name for name, x in vars(parts[0].policy).items() if x is not None]
+    policy = Policy(**{name: torch.cat([getattr(one.policy, name) for one in parts]) for name in given})
     entropy, pull = (torch.cat([getattr(one, name) for one in parts]) for name in ("entropy", "pull"))
-    return Fused(Loss(value, terms), Policy(**fields), entropy, pull)
+    return Fused(Loss(value, terms), policy, entropy, pull)
 
 
 def _detached(x: Tensor | None) -> Tensor | None:

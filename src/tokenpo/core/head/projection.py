@@ -14,11 +14,11 @@ from torch import Tensor
 
 from .softmax import part, scaled, wide
 
-# Logits per chunk: 16 MB, or as much as keeps a GPU busy.
+# Logits per chunk: 16 MB, or enough to keep a GPU busy.
 _CHUNK_BYTES, _GPU_CHUNK_BYTES = 2**24, 2**30
 # With fewer rows, reading the head and its gradient takes longer than the products.
 _LEAST_CHUNK_ROWS = 512
-# Entries handled at once: of the head's gradient where it is added in another dtype, and of logits that are moved.
+# Entries per step where the head's gradient is added in another dtype, and where logits are moved.
 _TILE, _GPU_TILE = 2**19, 2**24
 
 
@@ -27,8 +27,7 @@ def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torc
 
     Args:
         dtype: of the logits.
-        device: where the chunk is held, alone; None, for callers that hold several tensors of its size, gives the
-            CPU's small chunk everywhere.
+        device: of the chunk; None, for callers that hold several tensors of its size, gives the CPU's small chunk.
     """
     many = device is not None and device.type != "cpu"
     return max(_LEAST_CHUNK_ROWS, (_GPU_CHUNK_BYTES if many else _CHUNK_BYTES) // (vocabulary * dtype.itemsize))
@@ -68,12 +67,12 @@ class HeadGradient:
         every: bool = False,
         once: bool = False,
     ) -> HeadGradient:
-        """No gradient added yet.
+        """Before the first gradient.
 
         Args:
-            wanted: for hidden, head and bias in turn.
-            every: every row will be added, so that `hidden` need not be zeroed.
-            once: all rows will be added in one call, so that `head` needs no wider dtype to sum in.
+            wanted: of hidden, head and bias.
+            every: every row will be added, so `hidden` need not be zeroed.
+            once: one call will add all rows, so `head` needs no wider dtype to sum in.
         """
         return HeadGradient(
             (torch.empty_like(hidden) if every else torch.zeros_like(hidden)) if wanted[0] else None,
@@ -107,7 +106,7 @@ class HeadGradient:
         """
         f: Tensor | None = factor
         if w.shape[1] < 2 * hidden.shape[1]:
-            # Scaling w costs less here than scaling both the hidden states and their gradient.
+            # Scaling w costs less than scaling both the hidden states and their gradient.
             w, f = scaled(w, factor, spend=spend), None
         if self.bias is not None:
             self.bias += w.sum(0, dtype=self.bias.dtype) if f is None else (f.to(w.dtype).t() @ w)[0]
@@ -131,7 +130,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
     if _adds_wide(a.device, a.dtype, total.dtype):
         torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)
         return
-    # Both buffers are reused: new ones cost page faults, and a sum of two dtypes would allocate its own.
+    # Two buffers serve all steps: new ones cost page faults, and a sum of two dtypes would allocate its own.
     rows = tile_rows(total)
     product = a.new_empty(min(rows, len(a)), b.shape[1])
     wider = torch.empty_like(product, dtype=total.dtype)

@@ -1,14 +1,14 @@
-"""The softmax of rows of logits: taken apart for a sampler, or overwritten by its own gradient for a learner.
+"""The softmax of rows of logits: its parts for a sampler; its statistics and its gradient for a learner.
 
 With a = 1/T the inverse temperature, m the largest logit of a row, d = (z - m) a, s = Σ_v exp(d_v), p = exp(d) / s:
 
     log p_y = d_y - log s        H = log s - Σ_v p_v d_v        drift = Σ_v p_v² (log p_v + H)
     ∂ log p_y / ∂z = -a (p - 1_y)        ∂H / ∂z_v = -a p_v (log p_v + H)
 
-The shifted form of H loses little when the distribution is nearly deterministic, where log-sum-exp minus a mean of
-logits loses nearly all. The *residual* p - 1_y is all that a gradient through log p_y needs, and takes the place of the
-logits; its entry at y is expm1(log p_y), exact where p_y is almost 1.
-Logits of -inf (excluded tokens) count as probability zero. Statistics are float32 (float64 of float64 logits), in nats.
+This form of H is exact for nearly deterministic distributions, where log-sum-exp minus a mean of logits is not. The
+*residual* p - 1_y gives the gradient through log p_y and takes the place of the logits; its entry at y is
+expm1(log p_y), exact where p_y is almost 1. Logits of -inf count as probability zero. Statistics are in nats, float32
+(float64 of float64 logits).
 
 Axes: M rows, V vocabulary.
 """
@@ -23,17 +23,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-_LN2 = math.log(2)
-# exp(-1e4) is 0 in every dtype here, and 0 · -1e4 is 0 where 0 · -inf would be NaN.
+LN2 = math.log(2)
+# exp(-1e4) is 0 in every dtype here; 0 · -1e4 is 0, but 0 · -inf is NaN.
 FLOOR = -1e4
-# Logits worked on at once: what stays in a core's cache, or what keeps a GPU busy.
+# Logits per block: what fits a core's cache, or keeps a GPU busy.
 _BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26
-# The type of `sums`; a kernel in its place may ask for contiguous rows.
+# `sums`, or a kernel in its place.
 Sums = Callable[[Tensor, float | Tensor, Tensor, int], Tensor]
 
 
 class Softmax(NamedTuple):
-    """A softmax taken apart: d = (z - max)/T [M, V] (mutable), p = exp(d) [M, V], s = Σ p [M, 1]."""
+    """d = (z - max)/T [M, V] (may be overwritten), p = exp(d) [M, V], s = Σ p [M, 1]."""
 
     d: Tensor
     p: Tensor
@@ -51,7 +51,7 @@ def softmax_parts(logits: Tensor, scale: float | Tensor = 1.0) -> Softmax:
 
 
 def entropy_of(parts: Softmax) -> Tensor:
-    """[M] nats. Overwrites nothing."""
+    """[M] nats."""
     return parts.s.log().squeeze(-1) - (parts.p * parts.d.clamp(min=FLOOR)).sum(-1) / parts.s.squeeze(-1)
 
 
@@ -69,7 +69,7 @@ class RowStats(NamedTuple):
 
 
 def part(x: Any, at: slice | Tensor) -> Any:
-    """The rows `at` of a tensor; x itself where those are all, which saves a call, and where x is no tensor."""
+    """The rows `at` of a tensor; x itself if those are all, or if x is no tensor."""
     if not isinstance(x, Tensor) or (isinstance(at, slice) and at.indices(len(x)) == (0, len(x), 1)):
         return x
     return x[at]
@@ -81,21 +81,17 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
-    """The sums that statistics are made of; writes p to `out`, also at the target.
+    """[count, M, 1]: m, s, Σ p d and, with count 5 in place of 3, Σ p² and Σ p² d; writes p to `out`.
 
     Args:
         logits: [M, V].
         scale: log2 e / T, a number or [M, 1], so that d is in bits.
-        out: [M, V], perhaps the logits themselves.
-        count: 5 if the last two are wanted, else 3.
-
-    Returns:
-        [count, M, 1]: m, s, Σ p d, Σ p² and Σ p² d.
+        out: [M, V], may be the logits.
     """
     m, v = logits.shape
     step = block_rows(v, logits.device)
     found = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
-    # One buffer for all blocks, and in half precision a second one for p: new ones would cost page faults.
+    # The buffers serve all blocks: new ones would cost page faults. In half precision p has its own.
     shifted = logits.new_empty(min(step, m), v, dtype=found.dtype)
     apart = None if out.dtype == found.dtype else torch.empty_like(shifted)
     scales = scale.split(step) if isinstance(scale, Tensor) else repeat(scale)
@@ -108,7 +104,7 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
 
 
 def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor) -> None:
-    """Writes the sums [3 or 5, k, 1] of k rows, and p; d is scratch. As few calls as can be: a block is small."""
+    """Writes the sums [3 or 5, k, 1] of k rows, and p; d is scratch."""
     peak, s, mean, *moments = found
     torch.amax(z, -1, keepdim=True, out=peak)
     torch.exp2(torch.sub(z, peak, out=d).mul_(scale).clamp_(min=FLOOR), out=p)
@@ -117,29 +113,6 @@ def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor
     if moments:
         torch.sum(p.square(), -1, keepdim=True, out=moments[0])
         torch.sum(d.mul_(p), -1, keepdim=True, out=moments[1])
-
-
-def residual(
-    logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool, out: Tensor, *, by: Sums = sums
-) -> RowStats:
-    """Statistics of softmax(logits · scale) at `target`; writes p - 1_y to `out`. Arguments as of `softmax_backend`.
-
-    Args:
-        by: takes the sums and writes p to `out`.
-    """
-    place = target.unsqueeze(-1)
-    # Powers of two are cheaper than those of e.
-    scale = scale / _LN2
-    at_target = logits.gather(-1, place).to(wide(logits.dtype))
-    peak, s, mean, *moments = by(logits, scale, out, 5 if drift else 3)
-    log_s = s.log2()
-    logprob = at_target.sub_(peak).mul_(scale).sub_(log_s).mul_(_LN2)
-    entropy = log_s.sub_(mean).mul_(_LN2)
-    # Not `scatter_`, which goes through all of a tensor in halves.
-    rows = torch.arange(len(out), device=out.device)
-    out[rows, target] = logprob.expm1().to(out.dtype).squeeze(-1)
-    moved = (moments[1] - mean * moments[0]).mul_(_LN2) if drift else peak.new_empty(0, 1)
-    return RowStats(logprob.squeeze(-1), entropy.squeeze(-1), moved.squeeze(-1))
 
 
 def scaled(w: Tensor, factor: Tensor, *, spend: bool) -> Tensor:
@@ -159,16 +132,15 @@ def ascent(
 ) -> tuple[Tensor, Tensor]:
     """(w [M, V], f [M, 1]) with f · w the gradient of Σ g log p_y + g_entropy H to the logits.
 
-    Kept apart because f is cheaper to apply to hidden states than to w, and because w in half precision would lose
-    digits to a small f. Without g_entropy w is `left` itself.
+    f is apart because it is cheaper to apply to hidden states, and because w in half precision would lose digits to a
+    small f. Without g_entropy w is `left` itself.
 
     Args:
-        left: [M, V], what `residual` wrote.
-        stats: what `residual` returned.
+        left, stats: written and returned by `softmax_backend.residual`.
         target: [M].
-        scale: as given to `residual`.
-        g: [M], gradient that arrives at log p_y.
-        g_entropy: [M], gradient that arrives at H, if any.
+        scale: 1/T, a number or [M, 1].
+        g: [M], incoming gradient at log p_y.
+        g_entropy: [M], incoming gradient at H, if any.
         spend: `left` may be overwritten.
     """
     if g_entropy is None:

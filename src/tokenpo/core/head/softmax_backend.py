@@ -1,6 +1,6 @@
-"""The residual of a softmax by the fastest way of the device: Triton's kernel on a GPU, else torch's passes.
+"""The residual of a softmax: by Triton's kernel on a GPU, else by torch's passes.
 
-The kernel is compared with torch before it is used; where it differs or fails, torch takes its place, with a warning.
+Before its first use the kernel is compared with torch; if it differs or fails, torch takes its place, with a warning.
 
 Axes: M rows, V vocabulary.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from . import softmax
-from .softmax import RowStats, Sums
+from .softmax import LN2, RowStats, Sums, wide
 
 
 def residual(
@@ -24,18 +24,29 @@ def residual(
     """Statistics of softmax(logits · scale) at `target`; writes p - 1_y over the logits, or to `out`.
 
     Args:
-        logits: [M, V] of any float dtype, which the residual keeps.
+        logits: [M, V] of any float dtype.
         target: [M] int.
         scale: 1/T, a number or [M, 1].
         drift: also Σ_v p_v² (log p_v + H).
         out: [M, V] of the logits' dtype; None overwrites them.
     """
     out = logits if out is None else out
-    return softmax.residual(logits, target, scale, drift, out, by=sums_for(logits, out))
+    place = target.unsqueeze(-1)
+    scale = scale / LN2  # powers of two are cheaper than those of e
+    at_target = logits.gather(-1, place).to(wide(logits.dtype))
+    peak, s, mean, *moments = sums_for(logits, out)(logits, scale, out, 5 if drift else 3)
+    log_s = s.log2()
+    logprob = at_target.sub_(peak).mul_(scale).sub_(log_s).mul_(LN2)
+    entropy = log_s.sub_(mean).mul_(LN2)
+    # Not `scatter_`, which reads and writes all of a half-precision tensor.
+    rows = torch.arange(len(out), device=out.device)
+    out[rows, target] = logprob.expm1().to(out.dtype).squeeze(-1)
+    moved = (moments[1] - mean * moments[0]).mul_(LN2) if drift else peak.new_empty(0, 1)
+    return RowStats(logprob.squeeze(-1), entropy.squeeze(-1), moved.squeeze(-1))
 
 
 def sums_for(x: Tensor, out: Tensor) -> Sums:
-    """What takes the sums of the rows of x and writes to `out`."""
+    """The function that takes the sums of the rows of x and writes to `out`."""
     if x.device.type != "cuda" or _recorded():
         return softmax.sums
     # A kernel needs rows that are contiguous and do not overlap, in memory that is there: a subclass may have none.
@@ -45,14 +56,14 @@ def sums_for(x: Tensor, out: Tensor) -> Sums:
 
 
 def _recorded() -> bool:
-    """Whether torch's operations are being recorded; a kernel would not be seen."""
+    """Whether torch's operations are being recorded, which a kernel would escape."""
     traced = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     return traced or torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
 
 
 @functools.cache
 def _kernel(device: torch.device, dtype: torch.dtype) -> Sums:
-    """Triton's kernel where it is installed and can be trusted."""
+    """Triton's kernel if it is installed and agrees with torch."""
     try:
         from .softmax_triton import sums
     except ImportError:

@@ -1,7 +1,7 @@
-"""The head one tile of the vocabulary at a time: the least memory, for one more product.
+"""The head one tile of the vocabulary at a time: least memory, one more product.
 
-Statistics come from a running softmax over the tiles; the backward pass forms each tile of logits again and adds its
-rows of the head's gradient in place. The logits held are never more than a block of tokens x a tile of the vocabulary.
+A running softmax gives the statistics; the backward pass forms each tile of logits again. At most a block of tokens x a
+tile of the vocabulary is held.
 
 Axes: M rows (tokens), H hidden size, V vocabulary; k rows of a block, t columns of a tile.
 """
@@ -10,29 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import log
 
 import torch
 from torch import Tensor
 
 from .projection import HeadGradient, logits_of
-from .softmax import FLOOR, RowStats, ascent, part, wide
+from .softmax import FLOOR, LN2, RowStats, ascent, part, wide
 
-# Tokens of a block and of the vocabulary: a few megabytes of logits, or what keeps a GPU busy in less than a gigabyte.
+# Rows and columns of the logits held: a few megabytes, or less than a gigabyte on a GPU.
 _SHAPE, _GPU_SHAPE = (512, 2048), (4096, 8192)
-_LN2 = log(2)
 
 
 @dataclass(frozen=True, eq=False)
 class Tiled:
-    """A head whose logits are formed a tile at a time.
-
-    Args:
-        head: [V, H].
-        bias: [V], if it has one.
-        rows: tokens of a block.
-        tile: tokens of the vocabulary.
-    """
+    """A head [V, H] with its bias [V], if it has one, in blocks of `rows` tokens and tiles of `tile` of the vocabulary."""
 
     head: Tensor
     bias: Tensor | None
@@ -41,13 +32,13 @@ class Tiled:
 
     @staticmethod
     def of(head: Tensor, bias: Tensor | None = None) -> Tiled:
-        """A head in tiles that suit its device."""
+        """Tiles that suit the head's device."""
         return Tiled(head, bias, *(_SHAPE if head.device.type == "cpu" else _GPU_SHAPE))
 
     def stats(
         self, hidden: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False
     ) -> tuple[RowStats, Tensor]:
-        """Statistics of tokens [M], and the logits' log-partition [2, M]: their maximum m and log2 Σ exp(z - m)/T."""
+        """Statistics of tokens [M] and log-partition [2, M] of their logits: the maximum m and log2 Σ exp(z - m)/T."""
         pieces = [self._block(hidden[at], target[at], part(scale, at)) for at in _slices(len(hidden), self.rows)]
         found = torch.cat(pieces, 1)
         return RowStats(found[2], found[3], found[4] if drift else found.new_empty(0)), found[:2]
@@ -62,10 +53,10 @@ class Tiled:
         g: Tensor,
         g_entropy: Tensor | None,
     ) -> None:
-        """Adds the gradients of Σ g log p_y + g_entropy H to `total`; tokens where both are exactly 0 are skipped."""
+        """Adds the gradients of Σ g log p_y + g_entropy H to `total`; skips tokens where g and g_entropy are 0."""
         live = ((g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)).nonzero()[:, 0]
         stats, partition = known
-        # Sums over tiles in the head's own dtype would lose what is small.
+        # Sums over tiles in the head's own dtype would lose small numbers.
         pulled = torch.zeros(len(live), hidden.shape[1], dtype=stats.logprob.dtype, device=hidden.device)
         parts = [(at, live[at]) for at in _slices(len(live), self.rows)]
         for tile in _slices(len(self.head), self.tile):
@@ -94,7 +85,7 @@ class Tiled:
     def _block(self, hidden: Tensor, target: Tensor, scale: float | Tensor) -> Tensor:
         """[5, k]: m and log2 Σ exp(z - m)/T, log p_y, H and drift, from running sums over the tiles."""
         dtype = wide(hidden.dtype)
-        scale = scale / _LN2
+        scale = scale / LN2
         peak = hidden.new_full((len(hidden), 1), torch.finfo(dtype).min, dtype=dtype)
         at_target, s, mean, squares, moved = (torch.zeros_like(peak) for _ in range(5))
         for tile in _slices(len(self.head), self.tile):
@@ -116,7 +107,7 @@ class Tiled:
         log_s, mean = s.log2(), mean / s
         logprob = (at_target - peak) * scale - log_s
         drift = (moved - mean * squares) / s.square()
-        nats = torch.cat([logprob, log_s - mean, drift], 1) * _LN2
+        nats = torch.cat([logprob, log_s - mean, drift], 1) * LN2
         return torch.cat([peak, log_s, nats], 1).t()
 
     def _residual(
@@ -126,9 +117,9 @@ class Tiled:
         peak, log_s = partition[0].unsqueeze(-1), partition[1].unsqueeze(-1)
         z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile])
         left = z.new_zeros(len(z), z.shape[1] + 1)
-        d = (z.sub_(peak) if z.dtype == peak.dtype else z - peak).mul_(scale / _LN2).sub_(log_s)
+        d = (z.sub_(peak) if z.dtype == peak.dtype else z - peak).mul_(scale / LN2).sub_(log_s)
         left[:, :-1] = d.exp2_()
-        # Not `scatter_`, which goes through all of a tensor in halves.
+        # Not `scatter_`, which reads and writes all of a half-precision tensor.
         left[torch.arange(len(left), device=left.device), _column(target, tile, z.shape[1])] = logprob.expm1().to(
             left.dtype
         )

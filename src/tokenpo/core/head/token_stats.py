@@ -1,8 +1,8 @@
 """Log-probability, entropy and entropy drift of tokens, from hidden states and the head, or from logits.
 
-Memory: at most `chunk` rows of logits are alive at a time. When all rows fit one chunk, the residual of their softmax
-(`softmax_backend`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms each
-chunk again. Rows whose incoming gradient is exactly zero (clipped or zero-advantage tokens) are skipped there.
+At most `chunk` rows of logits are alive at a time. If all rows fit one chunk, the residual of their softmax is kept for
+the backward pass; else nothing of size [M, V] is, and the backward pass forms each chunk again. It skips rows whose
+incoming gradient is exactly zero (clipped or zero-advantage tokens).
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
@@ -23,7 +23,7 @@ from .softmax_backend import residual
 
 
 class TokenStats(NamedTuple):
-    """logprob [M] with graph; entropy [M], with graph only if asked; entropy_drift [M] without graph, or None."""
+    """logprob [M] with graph; entropy [M], with graph if `entropy_grad`; entropy_drift [M] without graph, or None."""
 
     logprob: Tensor
     entropy: Tensor
@@ -75,7 +75,7 @@ def stats_from_logits(
     drift: bool = False,
     entropy_grad: bool = False,
 ) -> TokenStats:
-    """The same statistics from logits [M, V] that exist already (soft-capped ones, a foreign engine's).
+    """`token_stats` from logits [M, V] that exist already (soft-capped ones, a foreign engine's).
 
     Raises:
         TokenPOError: shapes that do not belong together, or a temperature <= 0.
@@ -88,7 +88,7 @@ def stats_from_logits(
 
 
 class _LogitStats(torch.autograd.Function):
-    """Keeps the residual for the backward pass beside the logits, which are the caller's."""
+    """Keeps the residual for the backward pass and leaves the caller's logits as they are."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, scale: Any, drift: bool, entropy_grad: bool) -> Any:
@@ -160,9 +160,9 @@ class _HeadStats(torch.autograd.Function):
 
 
 def live_rows(g: Tensor, g_entropy: Tensor | None, head: Tensor, chunk: int) -> Sequence[slice | Tensor]:
-    """The rows whose incoming gradient [M] is not exactly zero, at most `chunk` at a time; slices where those are all.
+    """The rows whose incoming gradient [M] is not exactly zero, at most `chunk` at a time; slices if those are all.
 
-    Where V ≤ H all rows are given: gathering the others would cost as much as the smaller products save.
+    With V ≤ H they are all rows: gathering some would cost as much as the smaller products save.
     """
     if head.shape[0] > head.shape[1]:
         live = (g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)

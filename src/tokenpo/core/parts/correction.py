@@ -1,8 +1,7 @@
-"""Rollout correction: the engine that samples and the one that trains give the same token different probabilities.
+"""Rollout correction of the mismatch ρ = exp(lp_old − lp_roll) between trainer and sampling engine.
 
-ρ = exp(lp_old − lp_roll). A `RolloutCorrection` weighs by it, a `Rejection` drops what fails a `Criterion`; both are
-weights, known before the first update, that go with any method and multiply. `methods.corrections` has them by the
-names of other frameworks.
+A `RolloutCorrection` weighs by ρ, a `Rejection` drops what fails a `Criterion`; both go with any method.
+`methods.corrections` has them by the names of other frameworks.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RolloutCorrection(BatchWeight):
-    """ρ, the importance weight of the sampling engine, kept in bounds; without gradient.
-
-    Where the old log-probs are the sampler's own, ρ is 1.
+    """ρ kept in bounds, without gradient.
 
     Args:
         sequence: one weight for a response, ρ_i = Π_t ρ_it, rather than one for each token.
@@ -40,7 +37,7 @@ class RolloutCorrection(BatchWeight):
         cap: largest weight, ≥ 1; inf is none.
         floor: smallest weight, in [0, 1].
         geometric: with `sequence`, the mean of a response's log-ratios in place of their sum.
-        current: ρ = exp(lp − lp_roll), of the current policy in the place of the old one.
+        current: ρ = exp(lp − lp_roll), with the current policy in the place of the old one.
     """
 
     reads = {"rollout_logprob"}
@@ -71,8 +68,10 @@ class RolloutCorrection(BatchWeight):
 
 @dataclass(frozen=True)
 class RolloutMean(Signal):
-    """Mean of a correction over the rollout batch, shown at every token [N, T]: over its tokens, or over its responses
-    where one weight is a response's. `NormalisedWeight(correction, RolloutMean(correction))` divides by it."""
+    """Mean of a correction over the rollout batch's tokens, or its responses if `sequence`, at every token [N, T].
+
+    `NormalisedWeight(correction, RolloutMean(correction))` divides by it.
+    """
 
     reads = {"rollout_logprob"}
     correction: RolloutCorrection
@@ -92,14 +91,14 @@ class RolloutMean(Signal):
 
 
 class Level(Part):
-    """Whether tokens or whole responses are judged, and by which number."""
+    """Judges tokens or whole responses."""
 
     def of(self, x: Tensor, mask: Tensor) -> Tensor:
-        """What is compared with the bounds, [N, T], from a number of each token."""
+        """The number [N, T] to compare with the bounds, from a number of each token [N, T]."""
         return x
 
     def verdict(self, inside: Tensor, mask: Tensor) -> Tensor:
-        """What stays, [N, T] bool, where `inside` says what lies in the bounds."""
+        """[N, T] bool, the tokens that stay, from those whose number is inside the bounds."""
         return inside
 
 
@@ -134,12 +133,12 @@ class Every(Level):
 
 @dataclass(frozen=True)
 class Criterion(Part):
-    """What stays: tokens or responses whose number lies in [low, high].
+    """Keeps tokens or responses whose number lies in [low, high].
 
     Args:
-        over: what is judged, and by which number.
-        low: least, ≥ 0.
-        high: most; inf is no bound.
+        over: tokens, or a statistic of responses.
+        low: lower bound, ≥ 0.
+        high: upper bound; inf is none.
         of: the number of a token: a divergence of log ρ (`K2`, `K3`), in nats; None is ρ itself.
     """
 
@@ -154,7 +153,7 @@ class Criterion(Part):
 
     def __call__(self, log: Tensor, mask: Tensor) -> Tensor:
         """[N, T] bool, of the log-ratios [N, T]."""
-        # ρ is compared in logarithms: a sum of them may have no exponential.
+        # ρ is compared in logarithms: the exponential of a sum may overflow.
         low, high = (_log(self.low), _log(self.high)) if self.of is None else (self.low, self.high)
         x = self.over.of(log if self.of is None else self.of(log), mask)
         return self.over.verdict((x >= low) & (x <= high), mask)
@@ -162,13 +161,12 @@ class Criterion(Part):
 
 @dataclass(frozen=True)
 class Rejection(BatchWeight):
-    """0 where a criterion is not met, 1 elsewhere; without ρ.
+    """0 where a criterion is not met, 1 elsewhere.
 
     Args:
-        criteria: all must be met; at least one.
-        current: judge by exp(lp − lp_roll), of the current policy in the place of the old one.
-        leaves: what is rejected leaves the denominators: for everything after the credit it is no token of the
-            response. Otherwise it is a zero that counts.
+        criteria: one or more, all of which must be met.
+        current: judge by exp(lp − lp_roll), with the current policy in the place of the old one.
+        leaves: rejected tokens leave the denominators too; otherwise they are zeros that count.
     """
 
     reads = {"rollout_logprob"}
@@ -188,7 +186,7 @@ class Rejection(BatchWeight):
 
     def of_batch(self, batch: Batch) -> Tensor:
         kept = self.kept_of(batch)
-        if self.leaves and bool((batch.mask & ~kept).any()):
+        if self.leaves and (batch.mask & ~kept).any():
             raise TokenPOError(
                 f"{self} leaves the denominators, but what it rejects is still in the mask: give phase two and its "
                 "Totals what objective.counted(rollouts) returns, as Learner.begin does"
@@ -214,8 +212,8 @@ class Rejection(BatchWeight):
 
 @dataclass(frozen=True)
 class Strayed(Selection):
-    """Wrong responses that the policy has left: A < 0 and mean_t(lp_b − lp) > delta. `Drop(Strayed(delta))` is
-    DeepSeek-V3.2's off-policy sequence mask (2512.02556).
+    """Responses with A < 0 and mean_t(lp_b − lp) > delta; `Drop(Strayed(delta))` is DeepSeek-V3.2's off-policy
+    sequence mask (2512.02556).
 
     Args:
         delta: largest mean log-ratio, nats, > 0.

@@ -1,4 +1,4 @@
-"""What every named choice of an objective is: a frozen value that declares what it reads and what it may hold."""
+"""Parts, the choices of an objective: frozen values that declare what they read and what their fields may hold."""
 
 from __future__ import annotations
 
@@ -22,29 +22,28 @@ if TYPE_CHECKING:
 
     from ..types import Batch, Rollouts, Trust
 
-# What a part says of itself, in the words of a message.
+# The declarations of a part: type, and its text in messages.
 _FLAGS = (
     "idle_on_policy", "assumes_on_policy", "corrects_rollout", "entropy_gradient", "follows_advantage", "draws",
     "across_groups", "own_slope",
 )  # fmt: skip
-_SAYS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(_FLAGS, (bool, "True or False"))
+_DECLARATIONS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(_FLAGS, (bool, "True or False"))
 
 
 class Part:
-    """A frozen dataclass that makes one choice, and declares what it is. Parts may hold parts; `walk` finds them.
+    """A frozen dataclass that makes one choice. Parts may hold parts; `walk` finds them.
 
-    A field whose annotation names a range of `core.ranges` or a kind of part holds nothing else. What depends on a
-    field is a property in place of the attribute here.
+    A field whose annotation names a range of `core.ranges` or a kind of part holds nothing else. An attribute below that
+    depends on a field is a property.
 
     Attributes:
-        reads: optional inputs it reads, a set of field names of `Rollouts` and `Policy`.
-        idle_on_policy: true where it does nothing as long as the current policy is the old one, so that a run with one
-            update per rollout would never feel it; engines warn.
-        assumes_on_policy: true where it takes the current policy for the one that sampled and corrects for nothing, so
-            that further updates on the same rollouts are biased; engines warn.
-        corrects_rollout: true where it weighs a token against the policy that sampled it, so that a further correction
-            for that policy would count it twice; engines add none.
-        entropy_gradient: true where it sends a gradient through `Policy.entropy`; engines then keep its graph.
+        reads: set of the optional inputs that it reads, field names of `Rollouts` and `Policy`.
+        idle_on_policy: it does nothing while the current policy is the old one; engines warn of runs with one update
+            per rollout batch.
+        assumes_on_policy: it takes the current policy for the one that sampled; engines warn of runs with more updates
+            per rollout batch, which are biased.
+        corrects_rollout: it weighs a token against the policy that sampled it; engines add no second correction.
+        entropy_gradient: it sends a gradient through `Policy.entropy`, whose graph engines then keep.
     """
 
     # Any, so that a property may take their place.
@@ -55,12 +54,12 @@ class Part:
     entropy_gradient: Any = False
 
     def __post_init__(self) -> None:
-        """Where fields must agree with each other, a part extends this, and calls it first.
+        """A part whose fields must agree with each other extends this, and calls it first.
 
         Raises:
-            OutOfRange: a field holds what its annotation does not name.
+            OutOfRange: a field outside its annotation.
         """
-        self.require(**_declared(type(self)))
+        self.require(**_ranges(type(self)))
 
     def require(self, **fields: Range) -> None:
         """Refuses a field outside its range.
@@ -85,40 +84,36 @@ Look: TypeAlias = "Callable[[], Trust]"
 
 
 class BatchSignal(Part):
-    """A feature that also depends on the current policy over one whole optimiser step, computed without gradient.
+    """A feature of the current policy over one whole optimiser step, computed by `Objective.observe` without gradient.
 
-    An objective that holds one has scope "batch": before its micro-batches are evaluated, `Objective.observe` must see
-    them all at once.
+    An objective that holds one has scope "batch".
 
     Attributes:
-        draws: true where it chooses tokens at random, with the generator it is given.
+        draws: it chooses tokens at random, with the generator it is given.
     """
 
     draws: Any = False
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        """[N, T], finite where the mask is true, or bool where it marks tokens. `trust()` evaluates the surrogate; a
-        signal inside the surrogate cannot ask for it. Signals that this one holds are in the batch already."""
+        """[N, T], finite where the mask is true, or bool. `trust()` evaluates the surrogate, except for a signal inside
+        the surrogate. Signals that this one holds are in the batch already."""
         raise NotImplementedError
 
 
 class Memory(Part):
-    """A few numbers that go from one rollout batch to the next: a controller's coefficient, a running mean.
-
-    The numbers are values outside the part, so that engines can put them into a checkpoint as they are.
-    """
+    """Numbers that go from one rollout batch to the next, such as a running mean; the `Learner` holds them."""
 
     def start(self) -> Mapping[str, float]:
-        """The numbers before the first rollout batch; empty where nothing is known yet."""
+        """The numbers before the first rollout batch; may be empty."""
         raise NotImplementedError
 
     def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
-        """The numbers after a rollout batch: everything that was drawn, in whole groups."""
+        """The numbers after a rollout batch, from everything that was drawn, in whole groups."""
         raise NotImplementedError
 
 
 class MemorySignal(Memory):
-    """A memory that phase one shows as a signal."""
+    """A memory that is also a signal of phase one."""
 
     def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
         """[N, T], finite where the mask is true, from this batch and the numbers that earlier ones left."""
@@ -126,10 +121,10 @@ class MemorySignal(Memory):
 
 
 def walk(part: Any, *, inner_first: bool = False, outside: tuple[type, ...] = ()) -> Iterator[Part]:
-    """Every part inside a value, itself included, outermost first; `inner_first` gives a part after those it holds.
+    """Every part inside a value, itself included, outermost first; with `inner_first` a part follows those it holds.
 
     Args:
-        outside: kinds of part that are left out, with all they hold.
+        outside: kinds of part to leave out, with all they hold.
     """
     if isinstance(part, outside):
         return
@@ -146,21 +141,19 @@ def walk(part: Any, *, inner_first: bool = False, outside: tuple[type, ...] = ()
 
 
 def check_parts(whole: Any, owner: str) -> None:
-    """Every part inside a value, in the words of its owner.
+    """Checks every part inside a value; messages start with `owner`.
 
     Raises:
-        TokenPOError: a part that is no frozen value; what it says of itself and is no answer; a field that holds what
-            its annotation does not name.
+        TokenPOError: a part is no frozen value, a declaration has the wrong type, or a field is outside its annotation.
     """
     for part in walk(whole):
         _check_value(part, owner)
-        _check_words(part, owner)
-        Part.__post_init__(part)  # which one with a __post_init__ of its own may have left out
+        _check_declarations(part, owner)
+        Part.__post_init__(part)  # a __post_init__ of the part's own may have left it out
 
 
 def _check_value(part: Part, owner: str) -> None:
-    """Signals are kept by the parts that made them, objectives compared and sent to workers, and `walk` finds what
-    stands in fields: all take frozen dataclasses."""
+    """Parts are keys of signals, compared and pickled, and `walk` finds only fields: they must be frozen dataclasses."""
     kind = type(part).__name__
     if _hides(part):
         raise TokenPOError(
@@ -176,7 +169,7 @@ def _check_value(part: Part, owner: str) -> None:
 
 
 def _hides(part: Part) -> bool:
-    """It is no frozen dataclass, or more than one: a subclass that keeps what no field has, and no equality sees."""
+    """It is no frozen dataclass, or keeps something outside its fields that equality does not see."""
     parameters = getattr(part, "__dataclass_params__", None)
     if parameters is None or not (parameters.frozen and parameters.eq):
         return True
@@ -187,24 +180,24 @@ def _hides(part: Part) -> bool:
     )
 
 
-def _check_words(part: Part, owner: str) -> None:
-    """What it says of itself, which engines rely on: a method in place of an answer would always be true."""
+def _check_declarations(part: Part, owner: str) -> None:
+    """Refuses, for one, a method where a property was meant: it would always be true."""
     kind = type(part).__name__
-    for name, (wanted, words) in _SAYS.items():
+    for name, (wanted, words) in _DECLARATIONS.items():
         try:
-            said = getattr(part, name, False)
+            value = getattr(part, name, False)
         except TokenPOError:
             raise
         except Exception as error:
             raise TokenPOError(f"{owner}: {name} of {kind} raised {told(error)}") from error
-        if not isinstance(said, wanted):
+        if not isinstance(value, wanted):
             remedy = f"let it be {words}, or a property that returns it"
-            raise TokenPOError(f"{owner}: {name} of {kind} is a {type(said).__name__}: {remedy}")
+            raise TokenPOError(f"{owner}: {name} of {kind} is a {type(value).__name__}: {remedy}")
 
 
 @functools.cache
-def _declared(kind: type) -> Mapping[str, Range]:
-    """What the fields may hold whose annotation names a range or a kind of part."""
+def _ranges(kind: type) -> Mapping[str, Range]:
+    """The ranges of the fields whose annotation names a range or a kind of part."""
     fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else ()
     found: dict[str, Range | None] = {}
     for base in reversed(kind.__mro__):

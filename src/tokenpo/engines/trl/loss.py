@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...base.errors import NotFinite
 from ...core.head.fused import Fused
-from ...core.head.known_gradient import known
+from ...core.ops.known_gradient import known
 from ...core.learner import Update
 from ...core.ops import kl
 from ...core.parts import ReferenceKl, Reweighted, walk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tokenpo.core.head.known_gradient import known
+from tokenpo.core.ops.known_gradient import known
 
 
 def test_known_hands_out_what_it_was_given() -> None:
@@ -30,3 +30,11 @@ def test_known_in_half_precision() -> None:
     x = torch.zeros(1, dtype=torch.bfloat16, requires_grad=True)
     (known(torch.tensor(0.0), [x], [torch.tensor([1.5], dtype=torch.bfloat16)]) * 2).backward()
     assert x.grad is not None and x.grad.dtype == torch.bfloat16 and float(x.grad) == 3
+
+
+def test_known_of_an_elementwise_function() -> None:
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = known(torch.tensor([10.0, 20.0, 30.0]), [x], [torch.tensor([0.0, 1.0, -2.0])])
+    assert y.tolist() == [10, 20, 30]
+    (y * torch.tensor([1.0, 5.0, 7.0])).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0, 5, -14]

@@ -1,4 +1,4 @@
-"""Values whose gradients are computed together with them, not by a later backward pass."""
+"""Values whose gradient is given with them, not derived by a backward pass."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.autograd.function import once_differentiable
 
 
 def known(value: Tensor, inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None]) -> Tensor:
-    """The scalar `value` with a graph to `inputs`; its backward pass only scales `gradients` by the incoming one.
+    """`value` with a graph to `inputs`; the backward pass multiplies `gradients` by the incoming one.
 
     Args:
-        value: without graph.
-        inputs: None, and inputs that want no gradient, are skipped.
+        value: without graph: a scalar, or an elementwise function of its inputs.
+        inputs: None, and inputs without `requires_grad`, are skipped.
         gradients: of the value at each input, in its shape; None is zero.
     """
     return _Known.apply(value, gradients, *inputs)  # pyright: ignore[reportReturnType]
@@ -30,8 +30,8 @@ class _Known(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        arrived = grads[0]
+        incoming = grads[0]
         # `loss.backward()` passes 1: then no copy is needed. On a GPU, reading the number would wait for the device.
-        as_is = arrived.device.type == "cpu" and float(arrived) == 1
-        out = (x if x is None or as_is else x * arrived.to(x.dtype) for x in ctx.saved_tensors)
+        as_is = incoming.dim() == 0 and incoming.device.type == "cpu" and float(incoming) == 1
+        out = (x if x is None or as_is else x * incoming.to(x.dtype) for x in ctx.saved_tensors)
         return (None, None, *out)
