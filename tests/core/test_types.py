@@ -104,7 +104,7 @@ REFUSED = [
             (torch.ones(3, 2), f"Rollouts.{name} has shape [3, 2], expected [N, T] = [2, 3]"),
             (torch.ones(2, 3).long(), f"Rollouts.{name} has dtype torch.int64, expected a floating-point tensor"),
             (1.0, f"Rollouts.{name} must be a tensor, got float"),
-            (torch.tensor([[1.0, 1, 1], [NAN, 1, 1]]), f"Rollouts.{name}[1, 0] is nan on a response token: find what"),
+            (torch.tensor([[1.0, 1, 1], [NAN, 1, 1]]), f"Rollouts.{name}[1, 0] is nan on a response token: find its"),
             (torch.tensor([[1.0, INF, NAN], [1, 1, 1]]), f"Rollouts.{name}[0, 1] is inf on a response token"),
             (torch.tensor([[-INF, INF, 1], [1, 1, 1]]), f"Rollouts.{name}[0, 0] is -inf on a response token"),
         )

@@ -26,9 +26,9 @@ from torch import Tensor
 from ..base.errors import NotFinite, TokenPOError, Unsupported, choose
 from .boundary import Boundary
 from .culprit import SOUND, broken
-from .ops.known_gradient import known
 from .objective import Objective, State
 from .ops import masked
+from .ops.known_gradient import known
 from .parts import GroupAdvantage
 from .ratio_check import STRICT, RatioCheck
 from .seeds import keyed_generator

@@ -1,7 +1,7 @@
 """An objective: named choices in slots, evaluated in two phases.
 
-`prepare` makes signals and credit once per rollout batch, on whole groups, without gradient. `loss` takes any rows, with
-denominators from outside. In between, an objective of batch scope takes statistics of a whole step with `observe`.
+`prepare` makes signals and credit once per rollout batch, on whole groups, without gradient. `loss` takes any rows,
+with denominators from outside. In between, `observe` takes statistics of a whole step for an objective of batch scope.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError
 from ..objective import Objective
+from ..ops.known_gradient import known
 from ..types import Credit, Loss, Rollouts, Totals
 from .fused_pass import Fused, Work
-from ..ops.known_gradient import known
 from .projection import HeadGradient, tile_rows
 from .softmax import wide
 from .token_stats import same_dtype

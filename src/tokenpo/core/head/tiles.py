@@ -23,7 +23,7 @@ _SHAPE, _GPU_SHAPE = (512, 2048), (4096, 8192)
 
 @dataclass(frozen=True, eq=False)
 class Tiled:
-    """A head [V, H] with its bias [V], if it has one, in blocks of `rows` tokens and tiles of `tile` of the vocabulary."""
+    """A head [V, H], and its bias [V] if it has one, in blocks of `rows` tokens x `tile` of the vocabulary."""
 
     head: Tensor
     bias: Tensor | None

@@ -33,8 +33,8 @@ _DECLARATIONS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(
 class Part:
     """A frozen dataclass that makes one choice. Parts may hold parts; `walk` finds them.
 
-    A field whose annotation names a range of `core.ranges` or a kind of part holds nothing else. An attribute below that
-    depends on a field is a property.
+    A field whose annotation names a range of `core.ranges` or a kind of part holds nothing else. An attribute below
+    that depends on a field is a property.
 
     Attributes:
         reads: set of the optional inputs that it reads, field names of `Rollouts` and `Policy`.
@@ -153,7 +153,7 @@ def check_parts(whole: Any, owner: str) -> None:
 
 
 def _check_value(part: Part, owner: str) -> None:
-    """Parts are keys of signals, compared and pickled, and `walk` finds only fields: they must be frozen dataclasses."""
+    """Refuses all but frozen dataclasses: parts are keys, compared and pickled, and `walk` finds only fields."""
     kind = type(part).__name__
     if _hides(part):
         raise TokenPOError(

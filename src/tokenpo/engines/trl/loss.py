@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from ...base.errors import NotFinite
 from ...core.head.fused import Fused
-from ...core.ops.known_gradient import known
 from ...core.learner import Update
 from ...core.ops import kl
+from ...core.ops.known_gradient import known
 from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss
 from .forward import Forward, head_work
