@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.base.pool import Pool
-from tokenpo.models import LoraOptions, Sampling, chat, load, locate, sample, save, score
+from tokenpo.models import LoraOptions, Sampling, load, locate, sample, save, score, vocabulary
 from tokenpo.models.directory import ASSETS, is_local
 from tokenpo.models.model import _load_weights
 
@@ -313,9 +313,9 @@ ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% 
 )
 def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, said, monkeypatch):
     if template == ENDLESS:
-        short = Pool(Path(chat.__file__).with_name("template.py"), "render", 1, limit=0.5)
-        monkeypatch.setattr(chat, "_pool", lambda: short)
-        monkeypatch.setattr(chat, "SECONDS", 0.5)
+        short = Pool(Path(vocabulary.__file__).with_name("template.py"), "render", 1, limit=0.5)
+        monkeypatch.setattr(vocabulary, "_template_pool", lambda: short)
+        monkeypatch.setattr(vocabulary, "CHAT_SECONDS", 0.5)
     lm.tokenizer.chat_template = template
     with pytest.raises(TokenPOError, match=said) as caught:
         lm.encode([{"role": "user", "content": "1+1="}])

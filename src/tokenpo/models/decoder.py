@@ -1,4 +1,4 @@
-"""Running a model forward token by token for a shrinking batch of rows.
+"""Runs a model token by token for a shrinking batch of rows.
 
 Axes: P prompts of at most L tokens, N rows at the start, M rows that are left, V vocabulary, D head size.
 """
@@ -6,14 +6,13 @@ Axes: P prompts of at most L tokens, N rows at the start, M rows that are left, 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from .model import LanguageModel
+from .model import LanguageModel, Prompts
 from .packed import attention, can_pack, packed_logits
 
 # Response slots allocated at first; doubled whenever they are full.
@@ -21,38 +20,33 @@ _SLOTS = 64
 
 
 class Decoder(Protocol):
-    """Rows being decoded; `logits` [N, V] are those of the first token of every row."""
+    """Rows being decoded; `logits` [N, V] predict the first token of every row."""
 
     logits: Tensor
 
     def step(self, token: Tensor) -> Tensor:
-        """Appends `token` [M] to the rows that are left; returns the logits [M, V] of the next."""
+        """Appends `token` [M] to the remaining rows; returns the logits [M, V] of the next."""
         ...
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
-        """Drops the rows that ended; returns the old places [M'] of those left, in their new order.
-
-        Args:
-            going: [M'] int64, ascending places of the rows that go on.
-            ended: [M] bool, true for the others.
-        """
+        """Drops the rows `ended` [M] and keeps `going` [M'] (ascending); returns the old places [M'] in new order."""
         ...
 
 
-def open_decoder(lm: LanguageModel, prompts: Sequence[Sequence[int]], group_size: int, max_new: int) -> Decoder:
+def open_decoder(lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> Decoder:
     """Runs every prompt once and repeats it `group_size` times."""
     kind = PackedDecoder if can_pack(lm) else CacheDecoder
     return kind(lm, prompts, group_size, max_new)
 
 
 class PackedDecoder:
-    """Keys and values live in buffers allocated once, written in place; a step runs M tokens as one packed row.
+    """Keys and values are written in place in growing buffers; a step runs M tokens as one packed row.
 
-    Prompts are padded on the left, so that a step writes the same slot in every row. Rows that end are overwritten by
-    the last rows still going: each drop copies as many rows as it removes, not the whole cache.
+    Prompts are padded on the left, so a step writes the same slot in every row. Dropped rows are overwritten by the
+    last rows that go on, which copies as many rows as are dropped and not the whole cache.
     """
 
-    def __init__(self, lm: LanguageModel, prompts: Sequence[Sequence[int]], group_size: int, max_new: int) -> None:
+    def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
         self.model, self.group_size = lm.model, group_size
         ids, seen = left_padded(prompts, lm.pad_id, lm.device)
         self.shape, self.filled = ids.shape, 0
@@ -66,7 +60,7 @@ class PackedDecoder:
         logits = packed_logits(self.model, ids.flatten(), position.flatten(), self, last)
         self.filled = ids.shape[1]
         padding = (seen == 0).repeat_interleave(group_size, 0)
-        # Without padding no mask is needed: a step sees every filled slot.
+        # Without padding a step sees every filled slot and needs no mask.
         self.padding = padding if bool(padding.any()) else None
         self.logits = logits.repeat_interleave(group_size, 0)
 
@@ -114,7 +108,7 @@ class PackedDecoder:
         return buffer.view(rows * self.group_size, heads, slots, d)
 
     def _roomy(self, buffers: dict[int, Tensor], layer: int, m: int) -> Tensor:
-        """The layer's buffer, grown (and cut to the M rows left) if it is full."""
+        """The layer's buffer, grown (and cut to the M remaining rows) if it is full."""
         old = buffers[layer]
         if self.filled == old.shape[2]:
             slots = min(2 * old.shape[2], self.room)
@@ -123,7 +117,7 @@ class PackedDecoder:
         return buffers[layer]
 
     def _prompt_bias(self, seen: Tensor) -> Tensor:
-        """[P, 1, L, L]: causal, nothing from the padding; a padded query sees itself, to stay finite."""
+        """[P, 1, L, L]: causal without the padding; a padded query sees itself, to stay finite."""
         length = seen.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=seen.device).tril()
         allowed = (seen.bool().unsqueeze(1) & causal) | torch.eye(length, dtype=torch.bool, device=seen.device)
@@ -142,9 +136,9 @@ class PackedDecoder:
 
 
 class CacheDecoder:
-    """Any causal LM through Hugging Face's own cache classes, prompts padded on the left."""
+    """Any causal LM through Hugging Face's own cache, prompts padded on the left."""
 
-    def __init__(self, lm: LanguageModel, prompts: Sequence[Sequence[int]], group_size: int, max_new: int) -> None:
+    def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
         self.model = lm.model
         ids, self.seen = left_padded(prompts, lm.pad_id, lm.device)
         self.cache = DynamicCache(config=self.model.config)
@@ -171,10 +165,9 @@ class CacheDecoder:
         return self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **options).logits[:, -1]
 
 
-def left_padded(prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids [P, L] with padding on the left, and the mask [P, L] int64 of what is not padding."""
+def left_padded(prompts: Prompts, pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token ids [P, L] padded on the left, and the attention mask [P, L] int64."""
     longest = max(len(prompt) for prompt in prompts)
     ids = torch.tensor([[pad_id] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
-    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device).unsqueeze(1)
-    seen = torch.arange(longest, device=device) >= longest - lengths
-    return ids, seen.long()
+    seen = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+    return ids, seen

@@ -1,4 +1,4 @@
-"""Where a model is, and what is wrong with its directory, said before a loader fails on it."""
+"""Finds model directories, and refuses bad ones in one sentence before a loader fails on them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..base.text import first_line
 RECORD = "trained.json"
 ASSETS = Path(__file__).parent / "assets" / "tiny"
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
-# What transformers may read there, as `check_names` holds it to: weights, configs, tokenizer, chat templates.
+# The files that transformers may read, as `check_names` ensures: weights, configs, tokenizer, chat templates.
 _TEMPLATES = "additional_chat_templates/*.jinja"
 _READ = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.bpe", "*.codes", "*.spm", _TEMPLATES)
 _INDEX = ".safetensors.index.json"
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _SETTINGS = "tokenizer_config.json"
-# What `check_names` and `check_tokens` look at, beside the index.
-CHECKED = ("config.json", _SETTINGS, "tokenizer.json", "vocab.json", "added_tokens.json")
+# Read by `check_names` and `check_tokens`, beside the index.
+_CHECKED = ("config.json", _SETTINGS, "tokenizer.json", "vocab.json", "added_tokens.json")
 # Written by earlier versions of transformers, and never read.
 _UNREAD = ("special_tokens_map_file",)
 
 
 def is_local(path_or_hub_id: str | Path) -> bool:
-    """Whether this names a local directory, not a model of the hub: so does a path whose parent directory exists.
+    """Whether this names a local directory, not a hub model: so does a path whose parent directory exists.
 
     >>> is_local("Qwen/Qwen3-0.6B"), is_local("./model"), is_local("/nowhere/model"), is_local("runs/a/model")
     (False, True, True, True)
@@ -45,11 +45,7 @@ def is_local(path_or_hub_id: str | Path) -> bool:
 
 
 def path_of(name: str | Path) -> Path:
-    """The user's name for a model as a path.
-
-    Raises:
-        TokenPOError: the path is too long, or a directory in it may not be entered.
-    """
+    """The path that a user names; raises TokenPOError where it is too long or may not be looked up."""
     path = expanded(name)
     try:
         (path / "config.json").exists()
@@ -62,11 +58,10 @@ def path_of(name: str | Path) -> Path:
 
 
 def locate(name: str | Path) -> str | Path:
-    """Where the model is that a user names: "tiny" is the one that ships, a run directory stands for its `model/`.
+    """The directory or hub id that a user names: "tiny" is the shipped model, a run directory means its `model/`.
 
     Raises:
-        TokenPOError: there is nothing, or a run directory without a model or with one of fewer steps than its config
-            asks for.
+        TokenPOError: there is none, or a run without a model, or with one of fewer steps than its config asks for.
     """
     if name == "tiny":
         return ASSETS
@@ -78,8 +73,9 @@ def locate(name: str | Path) -> str | Path:
     model, remedy = path / "model", f"let it finish with tokenpo train --resume {path}"
     if not model.is_dir():
         raise TokenPOError(f"the run in {path} has no model yet: {remedy}")
-    made, planned = trained(model).get("step"), _planned(path)
-    if isinstance(made, int) and made < planned:
+    section = json_object(path / "config.json").get("train")
+    made, planned = trained(model).get("step"), section.get("steps") if isinstance(section, dict) else None
+    if isinstance(made, int) and isinstance(planned, int) and made < planned:
         raise TokenPOError(
             f"the model in {path} is that of step {made}, and the run goes on to step {planned}: {remedy}, "
             f"or give {model}"
@@ -88,8 +84,7 @@ def locate(name: str | Path) -> str | Path:
 
 
 def ask_hub(name: str) -> None:
-    """Asks the hub once whether it has a model, and says so: a mistyped path would otherwise be asked for, file after
-    file and each of them six times, before the loader gives up.
+    """Asks the hub once whether it has a model, and prints so: the loader would ask for each file six times.
 
     Raises:
         TokenPOError: it has none of this name, or cannot be reached.
@@ -100,7 +95,7 @@ def ask_hub(name: str) -> None:
 
     if isinstance(try_to_load_from_cache(name, "config.json"), str):
         return
-    print(f"there is no directory {name} here{_like(Path(name))}: asking the hub for it", file=sys.stderr)
+    print(f"there is no directory {name} here{_similar(Path(name))}: asking the hub for it", file=sys.stderr)
     try:
         url, headers = hf_hub_url(name, "config.json"), build_hf_headers()
         hf_raise_for_status(get_session().head(url, headers=headers, follow_redirects=True, timeout=10))
@@ -109,43 +104,70 @@ def ask_hub(name: str) -> None:
             f"the hub has no model {name} that you may read: give a directory or a hub id, or log in with hf auth login"
         ) from error
     except HfHubHTTPError:
-        return  # it has answered: the loader finds out what is missing
+        return  # it has answered: the loader reports what is missing
     except Exception as error:  # whatever its client raises without a connection
         raise TokenPOError(
             f"the hub cannot be asked for {name} ({first_line(error)}): give the directory of a run or of a model"
         ) from error
 
 
-def _like(path: Path) -> str:
+def _similar(path: Path) -> str:
     """The directory that was probably meant: beside the first that is missing on the way."""
     missing = next(x for x in (path, *path.parents) if x.parent.is_dir())
-    there = [x.name for x in missing.parent.iterdir() if x.is_dir()]
-    hint = nearest(missing.name, there)
+    hint = nearest(missing.name, [x.name for x in missing.parent.iterdir() if x.is_dir()])
     return f" ({hint})" if hint.startswith("did you mean") else ""
+
+
+def checked(path_or_hub_id: str | Path) -> tuple[str, Path | None]:
+    """Where the loaders find a model, and its directory or the hub's cached small files (None without any), checked.
+
+    Raises:
+        TokenPOError: as `check_directory`, `ask_hub` and `check_names`.
+    """
+    if is_local(path_or_hub_id):
+        path = path_of(path_or_hub_id)
+        check_directory(path)
+        return str(path), path
+    name = str(path_or_hub_id)
+    ask_hub(name)
+    path = _cached(name)
+    if path is not None:
+        check_names(path)
+    return name, path
+
+
+def _cached(name: str) -> Path | None:
+    """The cached directory of the small files of a hub model; None where the hub has no config.json."""
+    from transformers.utils.hub import cached_file
+
+    def fetched(file: str) -> str | None:
+        return cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+
+    try:
+        config, *_ = [fetched(file) for file in _CHECKED]
+        if config is None:
+            return None
+        path = Path(config).parent
+        fetched(index_of(Path(weights_file(path))).name)
+    except OSError:  # the loader reports it
+        return None
+    return path
 
 
 def is_run(path: Path) -> bool:
     """Whether a run wrote this directory: it has an objective, or the sections of a recipe in its config."""
-    return (path / "objective.txt").is_file() or {"task", "method", "rollout"} <= json_object(
-        path / "config.json"
-    ).keys()
+    sections = json_object(path / "config.json").keys()
+    return (path / "objective.txt").is_file() or {"task", "method", "rollout"} <= sections
 
 
 def identity(path: Path) -> str:
-    """Tells a model directory apart from others: a hash of every byte that a model is made of."""
+    """A hash of every file of a model directory that a loader may read."""
     return fingerprint(sorted(file for pattern in _READ for file in path.glob(pattern)))
 
 
 def trained(path: Path) -> Mapping[str, object]:
     """The record that a run wrote beside its model; empty where there is none that can be read."""
     return json_object(path / RECORD)
-
-
-def _planned(run: Path) -> int:
-    """The steps that a run is to make; 0 where its config does not say."""
-    section = json_object(run / "config.json").get("train")
-    steps = section.get("steps") if isinstance(section, dict) else None
-    return steps if isinstance(steps, int) else 0
 
 
 def check_directory(path: Path) -> None:
@@ -180,13 +202,13 @@ def check_directory(path: Path) -> None:
 
 
 def check_names(path: Path) -> None:
-    """Refuses files that send the loaders elsewhere: whatever they read is safetensors or text of this directory.
+    """Refuses files that send the loaders elsewhere: they may read only safetensors and text of this directory.
 
-    A weight file is named plainly and ends in .safetensors, since anything else would be unpickled; a tokenizer's files
-    go by their own names; attention and experts are computed by transformers, not by code of the hub.
+    Weight files must be plain names that end in .safetensors, since anything else would be unpickled; tokenizer files
+    must have their usual names; attention and experts must be transformers' own, not code from the hub.
 
     Raises:
-        TokenPOError: naming the file and what it names.
+        TokenPOError: with the file and the name in it.
     """
     config = path / "config.json"
     for key, value in _settings(_object(config)):
@@ -195,19 +217,19 @@ def check_names(path: Path) -> None:
                 f"{config} asks for {key} = {value!r:.80}, code from the hub, which is never run here: take the key out"
             )
     weights = weights_file(path)
-    told = [(config, weights.replace(_INDEX, ".safetensors"))]
-    told += [(index_of(path / weights), name) for name in _shards(path / weights) or ()]
-    for file, name in told:
+    names = [(config, weights.replace(_INDEX, ".safetensors"))]
+    names += [(index_of(path / weights), name) for name in _shards(path / weights) or ()]
+    for file, name in names:
         if not _is_plain(name, ".safetensors"):
             raise TokenPOError(
                 f"{file} names the weight file {name!r:.80}: only files of the model directory itself whose names end "
                 "in .safetensors are read; convert it, and put it there"
             )
-    _check_tokenizer_files(path)
+    _check_tokenizer_settings(path / _SETTINGS)
 
 
 class _TokenizerSettings(BaseModel):
-    """Those that are read when a text is taken apart, so that a wrong one would be noticed only there."""
+    """Settings that are read only when a text is tokenized: a wrong one would be noticed only then."""
 
     model_config = ConfigDict(strict=True, protected_namespaces=())
 
@@ -217,36 +239,33 @@ class _TokenizerSettings(BaseModel):
     model_input_names: list[str] | None = None
 
 
-def _check_tokenizer_files(path: Path) -> None:
-    tokenizer = _object(path / _SETTINGS)
+def _check_tokenizer_settings(file: Path) -> None:
+    settings = _object(file)
     try:
-        _TokenizerSettings.model_validate(tokenizer)
+        _TokenizerSettings.model_validate(settings)
     except ValidationError as error:
-        (key, *_), said = error.errors()[0]["loc"], error.errors()[0]["msg"]
+        (key, *_), reason = error.errors()[0]["loc"], error.errors()[0]["msg"]
         raise TokenPOError(
-            f"{path / _SETTINGS}: {key} is {tokenizer[str(key)]!r:.40}: {said}; correct it, or take it out"
+            f"{file}: {key} is {settings[str(key)]!r:.40}: {reason}; correct it, or take it out"
         ) from error
-    told = [(key, value) for key, value in tokenizer.items() if key.endswith("_file") and key not in _UNREAD]
-    versions = tokenizer.get("fast_tokenizer_files")
-    told += [("fast_tokenizer_files", name) for name in versions or () if not _is_plain(name, ".json")]
-    for key, name in told:
+    names = [(key, value) for key, value in settings.items() if key.endswith("_file") and key not in _UNREAD]
+    versions = settings.get("fast_tokenizer_files")
+    names += [("fast_tokenizer_files", name) for name in versions or () if not _is_plain(name, ".json")]
+    for key, name in names:
         if name is not None:
             raise TokenPOError(
-                f"{path / _SETTINGS} names the file {name!r:.80} in {key}: a tokenizer is read from the files of its "
-                "own directory alone, by their names; take the key out"
+                f"{file} names the file {name!r:.80} in {key}: a tokenizer is read from the files of its own directory "
+                "alone, by their names; take the key out"
             )
 
 
 def check_tokens(path: Path, rows: int) -> None:
-    """Refuses a tokenizer with a token far beyond what the model embeds: the tokenizer's library fills such a gap.
+    """Refuses a tokenizer with a token far beyond the model's `rows` embeddings: its library fills such a gap.
 
-    A few tokens beyond are found in good models; a prompt that has one is refused where it is read.
-
-    Args:
-        rows: of the model's input embedding.
+    Good models have a few tokens beyond; a prompt with one of those is refused when it is encoded.
 
     Raises:
-        TokenPOError: naming file, token and number.
+        TokenPOError: with file, token and number.
     """
     tokens = list(_tokens(path))
     for file, token, number in tokens:
@@ -258,29 +277,26 @@ def check_tokens(path: Path, rows: int) -> None:
 
 
 def declared_rows(path: Path) -> int:
-    """How many tokens config.json says that the model embeds, and its weights have room for, at a byte each."""
+    """The vocabulary of config.json, but no more than its weights have room for at a byte each."""
     config = _object(path / "config.json")
-    told = [value for key, value in _settings(config) if key == "vocab_size" and isinstance(value, int)]
-    return min(max(told, default=0), sum(file.stat().st_size for file in path.glob("*.safetensors")))
+    sizes = [value for key, value in _settings(config) if key == "vocab_size" and isinstance(value, int)]
+    return min(max(sizes, default=0), sum(file.stat().st_size for file in path.glob("*.safetensors")))
 
 
 def _tokens(path: Path) -> Iterator[tuple[Path, Any, Any]]:
-    """(file, token, number) for each that a file of the tokenizer writes down."""
+    """(file, token, number) for each token in the tokenizer's files."""
     file = path / "tokenizer.json"
-    whole = _object(file)
-    model = whole.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    for token, number in vocabulary.items() if isinstance(vocabulary, dict) else ():
+    content = _object(file)
+    for token, number in _inner(_inner(content, "model"), "vocab").items():
         yield file, token, number
-    added = whole.get("added_tokens")
+    added = content.get("added_tokens")
     for token in added if isinstance(added, list) else ():
         if isinstance(token, dict):
             yield file, token.get("content"), token.get("id")
     for name in ("vocab.json", "added_tokens.json"):
         for token, number in _object(path / name).items():
             yield path / name, token, number
-    decoder = _object(path / _SETTINGS).get("added_tokens_decoder")
-    for number, token in decoder.items() if isinstance(decoder, dict) else ():
+    for number, token in _inner(_object(path / _SETTINGS), "added_tokens_decoder").items():
         yield path / _SETTINGS, token, int(number) if number.isascii() and number.isdigit() else number
 
 
@@ -292,11 +308,7 @@ def _require_there(path: Path) -> None:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    """What a JSON file of the directory holds; empty where there is none.
-
-    Raises:
-        TokenPOError: it is not the text of a JSON object.
-    """
+    """The object in a JSON file, empty where there is no file; raises TokenPOError for anything else."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -310,19 +322,24 @@ def _object(file: Path) -> dict[str, Any]:
     return content
 
 
-def _settings(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every setting of a config and of the configs inside it, as `_object` read it."""
-    for key, item in value.items() if isinstance(value, dict) else ():
-        yield from _settings(item) if isinstance(item, dict) else [(key, item)]
+def _inner(content: dict[str, Any], key: str) -> dict[str, Any]:
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _settings(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every setting of a config and of the configs inside it."""
+    for key, value in config.items():
+        yield from _settings(value) if isinstance(value, dict) else [(key, value)]
 
 
 def weights_file(path: Path) -> str:
-    """The file that transformers reads: another than the usual one where the config names it."""
+    """The weights that transformers reads: the usual file, unless the config names another."""
     return str(_object(path / "config.json").get("transformers_weights") or "model.safetensors")
 
 
 def index_of(weights: Path) -> Path:
-    """Where it is written which files hold the weights, where they are in several."""
+    """The index that lists the files of sharded weights."""
     return weights.with_name(weights.name.removesuffix(_INDEX).removesuffix(".safetensors") + _INDEX)
 
 

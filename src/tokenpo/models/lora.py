@@ -19,7 +19,7 @@ class LoraOptions:
         rank: inner dimension.
         alpha: the update is scaled by alpha / rank.
         targets: names of the adapted linear layers, or "all-linear".
-        dropout: on the adapter's input, in training mode only; with 0 an update scores tokens as they were sampled.
+        dropout: on the adapter's input, in training mode only; 0 scores tokens as they were sampled.
     """
 
     rank: int = 16
@@ -29,25 +29,19 @@ class LoraOptions:
 
 
 def adapted(model: Any, options: LoraOptions, where: str) -> Any:
-    """The PeftModel around a model, whose layers it changes in place.
-
-    Args:
-        where: the model's place, for messages.
+    """The PeftModel around a model, whose layers it changes in place; `where` is the model's path, for messages.
 
     Raises:
-        TokenPOError: peft is not installed, or targets do not exist or could not be merged in the end.
+        TokenPOError: peft is not installed, or targets do not exist or cannot be merged.
     """
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise TokenPOError("LoRA needs the package peft: pip install 'tokenpo[lora]'") from error
     targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+    alpha: Any = options.alpha
     config = LoraConfig(
-        r=options.rank,
-        lora_alpha=options.alpha,  # pyright: ignore[reportArgumentType]
-        lora_dropout=options.dropout,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
+        r=options.rank, lora_alpha=alpha, lora_dropout=options.dropout, target_modules=targets, task_type="CAUSAL_LM"
     )
     tied = _tied(model)
     try:

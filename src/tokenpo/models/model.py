@@ -22,22 +22,12 @@ from ..base.files import whole_directory
 from ..base.silence import muted
 from ..base.text import first_line
 from .device import resolve_device
-from .directory import (
-    CHECKED,
-    RECORD,
-    ask_hub,
-    check_directory,
-    check_names,
-    check_tokens,
-    index_of,
-    is_local,
-    path_of,
-    weights_file,
-)
+from .directory import RECORD, check_tokens, checked, is_local
 from .lora import LoraOptions, adapted
 from .vocabulary import Tokenized
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+Prompts = Sequence[Sequence[int]]  # token ids of each
 
 
 @dataclass
@@ -50,7 +40,7 @@ class LanguageModel(Tokenized):
         eos_ids: every id that ends a response.
         pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
         adapter: the PeftModel that wraps `model` when LoRA is used.
-        abilities: what has been tried on model and tokenizer, each once ("packed", "plain_head", "tokens_ending").
+        abilities: results of probes, each made once ("packed", "plain_head", "tokens_ending").
     """
 
     model: Any
@@ -65,41 +55,36 @@ class LanguageModel(Tokenized):
         """Where the model's input embeddings are."""
         return self.model.get_input_embeddings().weight.device
 
+    @property
+    def rows(self) -> int:
+        """The number of tokens that the model embeds."""
+        return self.model.get_input_embeddings().weight.shape[0]
+
     def encode(self, prompt: str | list[dict]) -> list[int]:
-        """Token ids of a prompt, each of which the model embeds.
-
-        Raises:
-            TokenPOError: chat messages for a tokenizer without chat template or with one that fails, a prompt of no
-                tokens, or a token that the model does not know.
-        """
-        ids = super().encode(prompt)
-        self._require_embedded(max(ids))
-        return ids
-
-    def _require_embedded(self, number: int) -> None:
-        """A tokenizer may have tokens that the model does not embed: on a GPU one of those would end the process."""
-        rows = self.model.get_input_embeddings().weight.shape[0]
-        if number >= rows:
-            token = self.tokenizer.convert_ids_to_tokens(number)
-            raise TokenPOError(
-                f"the prompt has the token {token!r:.40} with the number {number}, but the model embeds {rows} tokens: "
-                "use the tokenizer that belongs to the weights"
-            )
+        """As `Tokenized.encode`; raises TokenPOError for a token that the model does not embed too."""
+        return self._embedded(super().encode(prompt))
 
     def inserted(self, text: str) -> list[int]:
         """Token ids of a text inside a response, without any that a tokenizer puts around a text."""
-        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        self._require_embedded(max(ids))
+        return self._embedded(list(self.tokenizer(text, add_special_tokens=False)["input_ids"]))
+
+    def _embedded(self, ids: list[int]) -> list[int]:
+        """The ids, all below `rows`: on a GPU another one would end the process."""
+        if (number := max(ids)) >= self.rows:
+            token = self.tokenizer.convert_ids_to_tokens(number)
+            raise TokenPOError(
+                f"the prompt has the token {token!r:.40} with the number {number}, but the model embeds {self.rows} "
+                "tokens: use the tokenizer that belongs to the weights"
+            )
         return ids
 
     def tokens_ending(self, text: str) -> frozenset[int]:
         """The tokens whose own text ends with this one."""
-        found = self.abilities.setdefault("tokens_ending", {})
-        if text not in found:
-            every = range(self.model.get_input_embeddings().weight.shape[0])
-            texts = self.tokenizer.batch_decode([[i] for i in every], skip_special_tokens=True)
-            found[text] = frozenset(i for i, x in zip(every, texts, strict=True) if x.endswith(text))
-        return found[text]
+        known = self.abilities.setdefault("tokens_ending", {})
+        if text not in known:
+            texts = self.tokenizer.batch_decode([[i] for i in range(self.rows)], skip_special_tokens=True)
+            known[text] = frozenset(i for i, x in enumerate(texts) if x.endswith(text))
+        return known[text]
 
 
 def load(
@@ -119,16 +104,12 @@ def load(
     """
     if dtype not in _DTYPES:
         raise UnknownName(f"unknown dtype {dtype!r}: {nearest(dtype, _DTYPES)}")
-    where = str(path_or_hub_id)
-    if is_local(path_or_hub_id):
-        where = str(path_of(path_or_hub_id))
-        check_directory(Path(where))
-        files = Path(where)
-    else:
-        ask_hub(where)
-        files = _from_hub(where)
+    where, files = checked(path_or_hub_id)
     device = resolve_device(device)
-    _check_device(device)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     if files is not None:
         check_tokens(files, model.get_input_embeddings().weight.shape[0])
@@ -140,10 +121,9 @@ def load(
 
 
 def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
-    """Writes a Hugging Face directory that `load` and AutoModelForCausalLM read; LoRA adapters are merged in.
+    """Writes a Hugging Face directory that `load` and AutoModelForCausalLM read, whole or not at all.
 
-    The directory appears whole or not at all: it is written beside its destination and renamed. A model that was there
-    stays until then, and after an error.
+    LoRA adapters are merged in. After an error an older model is still there.
 
     Args:
         record: what `directory.trained` returns for the directory.
@@ -159,17 +139,18 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
     with whole_directory(target) as fresh:
         with _quiet():
             _save_weights(model, fresh)
-            _save_tokenizer(lm.tokenizer, fresh)
+            try:
+                lm.tokenizer.save_pretrained(fresh)
+            except OSError:
+                raise
+            except Exception as error:  # what the tokenizers' library raises where the disk is full
+                raise OSError(f"the tokenizer cannot be saved: {error}") from error
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
 def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
-    """Writes the LoRA adapters alone, as peft reads them (adapter_config.json, safetensors); False without any.
-
-    Raises:
-        OSError, SafetensorError: the disk is full, or worse; what was there before stays.
-    """
+    """Writes the LoRA adapters alone, as peft reads them; False without any. Errors as in `save`."""
     if lm.adapter is None:
         return False
     with whole_directory(Path(directory).expanduser().absolute()) as fresh, _quiet():
@@ -177,17 +158,8 @@ def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
     return True
 
 
-def _save_tokenizer(tokenizer: Any, directory: Path) -> None:
-    try:
-        tokenizer.save_pretrained(directory)
-    except OSError:
-        raise
-    except Exception as error:  # what the tokenizers' library raises where the disk is full
-        raise OSError(f"the tokenizer cannot be saved: {error}") from error
-
-
 def _save_weights(model: Any, directory: Path) -> None:
-    """Saves the generation settings as they were loaded: transformers refuses to save some that it loads."""
+    """Saves generation settings as they were loaded: transformers refuses to save some that it loads."""
     settings = model.generation_config
     model.generation_config = GenerationConfig()
     try:
@@ -199,7 +171,7 @@ def _save_weights(model: Any, directory: Path) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Eval mode and no gradients inside; the mode it had afterwards."""
+    """Eval mode and no gradients inside; afterwards the mode as it was."""
     training = model.training
     if training:
         model.eval()
@@ -211,25 +183,6 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             model.train()
 
 
-def _from_hub(name: str) -> Path | None:
-    """Where the small files of a model of the hub lie, checked as those of a directory; None where it has none."""
-    from transformers.utils.hub import cached_file
-
-    def fetched(file: str) -> Path | None:
-        found = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
-        return None if found is None else Path(found)
-
-    try:
-        files = [fetched(file) for file in CHECKED]
-        if files[0] is None:
-            return None
-        fetched(index_of(Path(weights_file(files[0].parent))).name)
-    except OSError:  # not there, or not to be had: the loader says which
-        return None
-    check_names(files[0].parent)
-    return files[0].parent
-
-
 def _load_weights(where: str, dtype: torch.dtype) -> Any:
     try:
         with _quiet():
@@ -238,7 +191,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
                 dtype=dtype,
                 use_safetensors=True,
                 trust_remote_code=False,
-                # Reported below by name; the loader's own error names nothing.
+                # Reported below; the loader's own error names no weight.
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
@@ -246,7 +199,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
     except Exception as error:
         here = "" if is_local(where) else f"there is no directory {where} here, and "
         raise TokenPOError(f"{here}cannot load a causal language model from {where}: {first_line(error)}") from error
-    if getattr(model, "_hf_peft_config_loaded", False):  # of the hub; `check_directory` finds a local one
+    if getattr(model, "_hf_peft_config_loaded", False):  # from the hub; `check_directory` refuses a local one
         raise TokenPOError(
             f"{where} holds a LoRA adapter, which is never applied here: merge it into its base model first"
         )
@@ -274,21 +227,19 @@ def _load_tokenizer(where: str) -> Any:
 
 def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
     """Every id that the generation config, the config or the tokenizer calls end of sequence."""
-    generation = getattr(model, "generation_config", None)
     rows = model.get_input_embeddings().weight.shape[0]
-    ids: list[int] = []
-    for value in (
-        getattr(generation, "eos_token_id", None),
-        getattr(model.config, "eos_token_id", None),
-        tokenizer.eos_token_id,
-    ):
-        found = value if isinstance(value, list | tuple) else [value]
-        if not all(i is None or (isinstance(i, int) and not isinstance(i, bool) and 0 <= i < rows) for i in found):
-            raise TokenPOError(
-                f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number, one of the "
-                f"{rows} that the model embeds"
-            )
-        ids += [i for i in dict.fromkeys(found) if i is not None and i not in ids]
+    ids: dict[int, None] = {}
+    for source in (getattr(model, "generation_config", None), model.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        for i in value if isinstance(value, list | tuple) else [value]:
+            if i is None:
+                continue
+            if not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < rows:
+                raise TokenPOError(
+                    f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number, one of the "
+                    f"{rows} that the model embeds"
+                )
+            ids[i] = None
     if not ids:
         raise TokenPOError(
             f"the model in {where} names no end-of-sequence token: set eos_token_id in generation_config.json"
@@ -302,16 +253,9 @@ def _pad_id(model: Any, tokenizer: Any, eos_ids: Sequence[int]) -> int:
     return next(i for i in (tokenizer.pad_token_id, *eos_ids, 0) if i in embedded)
 
 
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and load reports: what matters is raised."""
+    """Silences transformers' progress bars and load reports."""
     verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()

@@ -1,11 +1,11 @@
-"""Running a model on packed tokens: no padding in its linear layers, and the tokens of a prompt once for its group.
+"""Runs a model on packed tokens: no padding in its linear layers, and the tokens of a prompt once for its group.
 
-transformers lets an attention function be registered by name and hands it the keywords given to `forward`. Ours
-receives queries, keys and values of one long row [1, heads, S, D] of packed tokens and leaves what belongs together to
-a `Packing`. Everything else of the model (embedding, projections, norms, MLP, adapters) is its own code on S tokens.
+transformers calls our registered attention function with the keywords given to `forward`. It gets queries, keys and
+values of one long row [1, heads, S, D] of packed tokens, and a `Packing` knows which of them attend to which. The rest
+of the model (embedding, projections, norms, MLP, adapters) is its own code on S tokens.
 
-Only for models whose layers all attend causally to everything before them; `can_pack` tries it once per model against
-the model's ordinary forward pass, and the callers use padded batches where it fails.
+Only for models whose layers all attend causally to everything before them: `can_pack` compares with the ordinary
+forward pass once per model, and callers use padded batches where it fails.
 
 Axes: S packed tokens, B rows of one attention call, Q and K their padded queries and keys, D head size.
 """
@@ -13,7 +13,7 @@ Axes: S packed tokens, B rows of one attention call, Q and K their padded querie
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -22,10 +22,10 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from ..base.errors import Unsupported
-from .model import LanguageModel, evaluating
+from .model import LanguageModel, Prompts, evaluating
 
 _NAME = "tokenpo_packed"
-# Up to this many attention weights two plain products beat the fused kernel on a CPU; more would take too much memory.
+# Up to this many attention weights, two plain products beat the fused kernel on a CPU; more take too much memory.
 _PLAIN_WEIGHTS = 2**24
 
 
@@ -37,22 +37,25 @@ class Packing(Protocol):
 
 def run_packed(model: Any, ids: Tensor, position: Tensor, packing: Packing) -> Tensor:
     """Final hidden states [S, H] of packed tokens `ids` [S] at `position` [S]."""
-    inputs = {"input_ids": ids.unsqueeze(0), "position_ids": position.unsqueeze(0), "use_cache": False}
     with _packed_attention(model.config):
-        return model.base_model(**inputs, packing=packing).last_hidden_state[0]
+        return model.base_model(**_inputs(ids, position), packing=packing).last_hidden_state[0]
 
 
 def packed_logits(model: Any, ids: Tensor, position: Tensor, packing: Packing, keep: Tensor | None = None) -> Tensor:
     """Logits [S, V] of packed tokens, or only those at the places `keep`."""
-    inputs = {"input_ids": ids.unsqueeze(0), "position_ids": position.unsqueeze(0), "use_cache": False}
+    kept = 0 if keep is None else keep
     with _packed_attention(model.config):
-        return model(**inputs, packing=packing, logits_to_keep=0 if keep is None else keep).logits[0]
+        return model(**_inputs(ids, position), packing=packing, logits_to_keep=kept).logits[0]
+
+
+def _inputs(ids: Tensor, position: Tensor) -> dict[str, Any]:
+    return {"input_ids": ids.unsqueeze(0), "position_ids": position.unsqueeze(0), "use_cache": False}
 
 
 def can_pack(lm: LanguageModel) -> bool:
-    """Whether packed runs are exact for this model; tried once."""
+    """Whether packed runs are exact for this model; probed once."""
     if lm.model.training and getattr(lm.model, "is_gradient_checkpointing", False):
-        # Checkpointed layers run again in the backward pass, when our attention is no longer installed.
+        # Checkpointed layers run again in the backward pass, where our attention is no longer installed.
         return False
     if "packed" not in lm.abilities:
         lm.abilities["packed"] = _probe(lm)
@@ -60,9 +63,9 @@ def can_pack(lm: LanguageModel) -> bool:
 
 
 class Rows:
-    """Packing of prompts and of responses that each continue one of them.
+    """Packing of prompts, then of responses by length, each of which continues one prompt.
 
-    The packed order is: prompts in turn, then responses by length. Responses of similar length share an attention call.
+    Responses of similar length share an attention call.
 
     Args:
         prompts: token ids of the prompts in use.
@@ -70,7 +73,7 @@ class Rows:
         length: [B] int64 >= 0, tokens of each response to run.
     """
 
-    def __init__(self, prompts: Sequence[Sequence[int]], owner: Tensor, length: Tensor) -> None:
+    def __init__(self, prompts: Prompts, owner: Tensor, length: Tensor) -> None:
         device = owner.device
         self.prompt_length = torch.tensor([len(p) for p in prompts], device=device)
         self.prompt_start = _starts(self.prompt_length)
@@ -100,7 +103,7 @@ class Rows:
         allowed = torch.cat([known.unsqueeze(1).expand(shape), _causal(len(columns), rows.device).expand(shape)], 2)
         return _Block(index, key, inside, allowed, (before + columns)[inside])
 
-    def ids(self, prompts: Sequence[Sequence[int]], token_ids: Tensor, length: Tensor) -> Tensor:
+    def ids(self, prompts: Prompts, token_ids: Tensor, length: Tensor) -> Tensor:
         """[S] the packed tokens; `token_ids` [B, ·] are the responses in their original order."""
         flat = torch.tensor([i for prompt in prompts for i in prompt], device=token_ids.device)
         columns = torch.arange(token_ids.shape[1], device=token_ids.device)
@@ -116,7 +119,7 @@ class Rows:
 
 
 class _Block:
-    """One attention call: rows of queries and keys picked out of the packed tokens, padded on the right."""
+    """One attention call: rows of packed queries and keys, padded on the right."""
 
     def __init__(
         self, query: Tensor, key: Tensor, inside: Tensor, allowed: Tensor, position: Tensor | None = None
@@ -200,7 +203,7 @@ def _probe(lm: LanguageModel) -> bool:
     responses = torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]], device=device) % vocabulary
     owner, length = torch.tensor([0, 1, 1], device=device), torch.tensor([3, 2, 3], device=device)
     rows = Rows(prompts, owner, length)
-    # Autocast rounds more than the two runs may differ.
+    # Autocast rounds more than the tolerance.
     with evaluating(model), torch.autocast(device.type, enabled=False):
         try:
             packed = packed_logits(model, rows.ids(prompts, responses, length), rows.position, rows).float()
@@ -227,7 +230,7 @@ def _causal(n: int, device: torch.device) -> Tensor:
 
 
 def _similar(sizes: list[int]) -> Iterator[tuple[int, int]]:
-    """Cuts ascending sizes into ranges whose padding stays small; rows of size 0 are in none."""
+    """Ranges of ascending sizes with little padding; rows of size 0 are in none."""
     low = sum(size == 0 for size in sizes)
     for i in range(low, len(sizes)):
         if sizes[i] > 1.5 * sizes[low] + 8:

@@ -1,7 +1,6 @@
-"""An adaptive temperature on its way to a server that samples: numbers of a request, and what they do to its logits.
+"""An adaptive temperature as flat numbers of a request (`SamplingParams.extra_args`), which HTTP carries too.
 
-They are flat numbers in `SamplingParams.extra_args`, so that HTTP carries them too. vLLM applies them in a logits
-processor, which every host names alike.
+vLLM applies them to logits in a processor of ours.
 """
 
 from __future__ import annotations
@@ -32,12 +31,7 @@ KEYS = tuple(PREFIX + name for name in (*_RULE, *EntropyScale._fields))
 
 @dataclass(frozen=True)
 class Heat:
-    """How the requests of one rollout batch adapt their temperature; equal values are the same adaptation.
-
-    Args:
-        rule: the objective's.
-        scale: the entropy scale of an earlier rollout batch, four numbers.
-    """
+    """The temperature rule of an objective with the entropy scale of an earlier rollout batch."""
 
     rule: AdaptiveTemperature
     scale: EntropyScale
@@ -47,16 +41,13 @@ class Heat:
         return self.rule(entropy, 1.0, self.scale._asdict())
 
     def on(self, device: torch.device | str) -> Heat:
-        """The same with its scale on a device, so that a call does not wait for the device."""
+        """The same with its scale on a device, so a call does not wait for it."""
         scale = torch.tensor(self.scale, dtype=torch.float64).to(device)
         return Heat(self.rule, EntropyScale(*scale.unbind()))
 
 
 def extra_args(objective: Objective, state: State) -> dict[str, float]:
-    """The flat numbers with which a request samples as the objective wants it in this state.
-
-    Empty where nothing adapts: the objective keeps its temperature, or has seen no rollout batch yet.
-    """
+    """The numbers of a request in this state; empty where nothing adapts, or before the first rollout batch."""
     rule = objective.temperature
     scale = {} if rule is None else state[rule]
     if rule is None or not scale:
@@ -66,10 +57,10 @@ def extra_args(objective: Objective, state: State) -> dict[str, float]:
 
 
 def read(given: Mapping[str, Any] | None) -> Heat | None:
-    """The adaptation that a request's extra_args ask for; None where they hold none of our keys.
+    """The adaptation in a request's extra_args; None without any of our keys.
 
     Raises:
-        UnknownName: a key that begins like ours and is none.
+        UnknownName: an unknown key with our prefix.
         MissingInput: some of the keys without the others.
         TokenPOError: a value that is no number, or outside its range.
     """
@@ -102,12 +93,12 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
 def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tensor | None = None) -> Tensor:
     """T_t / T of each row, [M] float32 (float64 for float64 logits); exactly 1 where `which` names no heat.
 
-    Waits for no device, given heats that are on it. Temporaries are as large as a block of logits, not as the batch.
+    Waits for no device, given heats that are on it. Works in blocks of logits, to save memory.
 
     Args:
         logits: [M, V]; -inf excludes a token.
         which: [M] int, the number of each row's heat.
-        heats: the heats that occur, by number.
+        heats: by number.
         base: [M] temperature T of each row; None where the logits are divided by it already.
     """
     step = block_rows(logits.shape[1], logits.device)

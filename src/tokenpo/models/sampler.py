@@ -1,7 +1,7 @@
-"""Batched sampling with a KV cache that records what an update needs: log-prob and entropy of every token.
+"""Batched sampling with a KV cache that records the log-prob and entropy of every token.
 
-Each unique prompt is run once and its cache repeated over its group; finished rows leave the batch. A rollout's
-randomness is its own (tokenpo.models.token_draw), so batch order, padding and group size change nothing.
+Each unique prompt is run once and its cache repeated over its group; finished rows leave the batch. Every rollout has
+its own random numbers (tokenpo.models.streams), so batch order, padding and group size change nothing.
 
 Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest response, M rollouts still running.
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..base.errors import NotFinite, TokenPOError
 from ..base.text import too_cold
 from .decoder import Decoder, open_decoder
-from .model import LanguageModel, evaluating
+from .model import LanguageModel, Prompts, evaluating
 from .streams import stream_keys, uniforms
 from .token_draw import Draw, draw, greedy
 
@@ -35,8 +35,7 @@ class Sampling:
 
     Args:
         max_new_tokens: longest response, EOS included.
-        temperature: > 0 (at least 1.2e-38), or 0 for the most probable token (its statistics are then those at
-            temperature 1).
+        temperature: at least 1.2e-38, or 0 for the most probable token, with its statistics at temperature 1.
         seed: with a prompt's stream id and the sample's index in its group it fixes every random number.
     """
 
@@ -55,16 +54,16 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """N = P·G rollouts; row = prompt·G + g. What a tool wrote stands in the response, outside the mask.
+    """N = P·G rollouts; row = prompt·G + g. A tool's tokens are in the response, outside the mask.
 
     Args:
         token_ids: [N, T] int64, pad_id beyond the response.
-        mask: [N, T] bool, true on what was sampled, EOS inside.
+        mask: [N, T] bool, true on sampled tokens, EOS included.
         logprob: [N, T] float32 nats, of the token at the base temperature; 0 beyond the response.
-        entropy: [N, T] float32 nats, full vocabulary, at the base temperature; 0 beyond. None from a sampler elsewhere
-            that tells log-probabilities alone.
+        entropy: [N, T] float32 nats, full vocabulary, at the base temperature; 0 beyond. None from a foreign sampler
+            that returns log-probabilities alone.
         temperature: [N, T] float32 that sampled the token; 1 beyond the response and for greedy sampling.
-        rollout_logprob: [N, T] float32 nats, of the token at the temperature that sampled it; 0 beyond.
+        rollout_logprob: [N, T] float32 nats, at the temperature that sampled the token; 0 beyond.
         prompt: [N] int64, index into the prompts.
         finished: [N] bool, an EOS was sampled (false: cut at max_new_tokens).
     """
@@ -83,21 +82,21 @@ class Samples:
 
 
 class Tool(Protocol):
-    """Answers a response while it is sampled; the answer is inserted before its next token."""
+    """Inserts tokens into a response while it is sampled."""
 
     @property
     def ends(self) -> Collection[int]:
-        """The tokens after which it is asked."""
+        """The tokens after which the tool is called."""
         ...
 
     def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
-        """The tokens to insert into the response of that row, given all of it so far; none where nothing was called."""
+        """The tokens to insert into the response of a row, given all of it so far; may be empty."""
         ...
 
 
 def sample(
     lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     group_size: int,
     sampling: Sampling,
     *,
@@ -136,8 +135,7 @@ def sample(
 
 
 class _Step(NamedTuple):
-    """What happened to the M rows in the batch at one step; `alive` are those that had not ended, and `token` is the
-    one that was drawn, or, where `mine` is false, that a tool inserted."""
+    """One step of M rows: `alive` had not ended before it; `token` was drawn where `mine`, else a tool inserted it."""
 
     rows: Tensor
     alive: Tensor
@@ -148,7 +146,7 @@ class _Step(NamedTuple):
 
 
 class _Inserted:
-    """What a tool still has to insert into each of N responses."""
+    """Calls a tool for each of N responses and inserts its tokens one by one."""
 
     def __init__(self, tool: Tool, n: int) -> None:
         self._tool, self._ends = tool, frozenset(tool.ends)
@@ -180,7 +178,8 @@ def _decode(
     limit: Tensor | None,
     inserted: _Inserted | None,
 ) -> list[_Step]:
-    logits, is_eos = decoder.logits, _eos_table(lm, decoder.logits.shape[-1])
+    logits = decoder.logits
+    is_eos = torch.isin(torch.arange(logits.shape[-1], device=lm.device), torch.tensor(lm.eos_ids, device=lm.device))
     rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
     record: list[_Step] = []
     block = keys.new_empty(0)
@@ -199,10 +198,15 @@ def _decode(
         alive = alive & ~ended
         if limit is not None:
             alive = alive & (limit[rows] > step + 1)
-        # The only wait for the device in a step: how many rows go on, and whether there were numbers to draw from.
+        # The only wait for the device in a step.
         left, sound = torch.stack([alive.sum(), torch.isfinite(drawn.logprob).all()]).tolist()
         if not sound:
-            raise _broken(record[-1], step, n)
+            row = int(rows[~torch.isfinite(drawn.logprob)][0])
+            raise NotFinite(
+                f"the model's logits hold NaN or an infinity at token {step} of response {row} of {n}: its weights are "
+                "broken, or its numbers too large for model.dtype",
+                row,
+            )
         if left == 0 or step + 1 == sampling.max_new_tokens:
             break
         if left <= _WORTHWHILE * len(rows):
@@ -210,15 +214,6 @@ def _decode(
             rows, alive, token = rows[order], alive[order], token[order]
         logits = decoder.step(token)
     return record
-
-
-def _broken(step: _Step, token: int, n: int) -> NotFinite:
-    row = int(step.rows[~torch.isfinite(step.drawn.logprob)][0])
-    return NotFinite(
-        f"the model's logits hold NaN or an infinity at token {token} of response {row} of {n}: its weights are "
-        "broken, or its numbers too large for model.dtype",
-        row,
-    )
 
 
 def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Samples:
@@ -247,13 +242,6 @@ def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Sampl
     )
 
 
-def _eos_table(lm: LanguageModel, vocabulary: int) -> Tensor:
-    """[V] bool: one lookup per step however many ids end a response."""
-    table = torch.zeros(vocabulary, dtype=torch.bool)
-    table[[i for i in lm.eos_ids if i < vocabulary]] = True
-    return table.to(lm.device)
-
-
 def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -> None:
     """Raises TokenPOError where a prompt and its longest response exceed the model's positions."""
     positions = getattr(lm.model.config, "max_position_embeddings", None)
@@ -265,7 +253,12 @@ def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -
 
 
 def _check(
-    lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any, limits: Sequence[int] | None
+    lm: LanguageModel,
+    prompts: Prompts,
+    group_size: int,
+    sampling: Sampling,
+    streams: Sequence[int] | None,
+    limits: Sequence[int] | None,
 ) -> None:
     if len(prompts) == 0:
         raise TokenPOError("sample: there are no prompts")

@@ -6,7 +6,7 @@ Axes: P prompts, N rollouts, T response tokens (padded), M scored tokens, V voca
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..base.errors import TokenPOError
 from ..core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ..core.types import Policy
-from .model import LanguageModel, evaluating
+from .model import LanguageModel, Prompts, evaluating
 from .packed import Rows, can_pack, packed_logits, run_packed
 
 # Tokens that one forward pass may hold, unless a single row is longer.
@@ -24,7 +24,7 @@ MAX_TOKENS = 16384
 
 def score(
     lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     prompt_of_row: Tensor,
     token_ids: Tensor,
     mask: Tensor,
@@ -39,29 +39,39 @@ def score(
     Args:
         prompts: token ids of each prompt.
         prompt_of_row: [N] int, index into `prompts`.
-        token_ids: [N, T] int, responses from column 0; what follows the last true mask entry is never read.
+        token_ids: [N, T] int, responses from column 0; ids after the last true mask entry are never read.
         mask: [N, T] bool, the tokens to score; others before the last true entry are context (a tool's output).
         temperature: [N, T], of each token, or one number.
         drift: also compute the entropy drift Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy too.
-        max_tokens: tokens per forward pass (a single row may exceed it); larger batches are cut into several.
+        max_tokens: per forward pass; a single row may exceed it.
 
     Returns:
-        Policy with [N, T] tensors: logprob carries the graph (under torch.no_grad, none); 0 where mask is false.
+        Policy with [N, T] tensors, 0 where mask is false: logprob carries the graph.
 
     Raises:
         TokenPOError: shapes that do not belong together, an empty batch, or an index outside the prompts.
     """
     check_texts("score", prompts, prompt_of_row, token_ids, mask, temperature)
     stats, places = [], []
-    for seen in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
-        stats.append(_stats(lm, seen, drift, entropy_grad))
-        places.append((seen.row, seen.column))
-    return _spread(stats, places, mask.shape, lm.device, drift)
+    for part in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
+        stats.append(_stats(lm, part, drift, entropy_grad))
+        places.append((part.row, part.column))
+
+    def table(values: list[Tensor]) -> Tensor:
+        """[N, T], zero where nothing was scored."""
+        if not values:
+            return torch.zeros(mask.shape, device=lm.device)
+        index = tuple(torch.cat(part) for part in zip(*places, strict=True))
+        flat = torch.cat(values)
+        return flat.new_zeros(mask.shape).index_put(index, flat)
+
+    moved = table([s.entropy_drift for s in stats if s.entropy_drift is not None]) if drift else None
+    return Policy(table([s.logprob for s in stats]), table([s.entropy for s in stats]), moved)
 
 
 class Predictions(NamedTuple):
-    """M scored tokens and what predicts them.
+    """M scored tokens and the outputs that predict them.
 
     Args:
         row, column: [M], the places of the tokens.
@@ -79,7 +89,7 @@ class Predictions(NamedTuple):
 
 def predictions(
     lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     prompt_of_row: Tensor,
     token_ids: Tensor,
     mask: Tensor,
@@ -102,7 +112,7 @@ def predictions(
 
 def _packed(
     lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     owner: Tensor,
     token_ids: Tensor,
     length: Tensor,
@@ -111,7 +121,7 @@ def _packed(
 ) -> Tensor:
     """Hidden states (logits, if the head is not plain) [M, ·] that predict the tokens at [row, column].
 
-    Every prompt is run once, whatever the number of its responses; nothing is padded outside of attention.
+    Every prompt is run once; nothing is padded outside of attention.
     """
     used, owner = owner.unique(return_inverse=True)
     mine = [prompts[i] for i in used.tolist()]
@@ -126,7 +136,7 @@ def _packed(
 
 def _padded(
     lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     owner: Tensor,
     token_ids: Tensor,
     length: Tensor,
@@ -149,26 +159,23 @@ def _padded(
     return lm.model(**inputs).logits[row, before[row] + column]
 
 
-def _stats(lm: LanguageModel, seen: Predictions, drift: bool, entropy_grad: bool) -> TokenStats:
-    target, heat = seen.target, seen.temperature
+def _stats(lm: LanguageModel, part: Predictions, drift: bool, entropy_grad: bool) -> TokenStats:
+    target, heat = part.target, part.temperature
     if not has_plain_head(lm):
-        return stats_from_logits(seen.out, target, heat, drift=drift, entropy_grad=entropy_grad)
+        return stats_from_logits(part.out, target, heat, drift=drift, entropy_grad=entropy_grad)
     head = lm.model.get_output_embeddings()
-    return token_stats(seen.out, head.weight, target, heat, bias=head.bias, drift=drift, entropy_grad=entropy_grad)
+    return token_stats(part.out, head.weight, target, heat, bias=head.bias, drift=drift, entropy_grad=entropy_grad)
 
 
 def has_plain_head(lm: LanguageModel) -> bool:
-    """Whether logits are exactly head(hidden): no soft cap, no scale, no adapter. Checked once per model.
-
-    Where it is not so (Gemma's soft cap, Cohere's scale), scoring goes through the model's own logits.
-    """
+    """Whether logits are exactly head(hidden), without Gemma's soft cap or Cohere's scale; probed once per model."""
     if "plain_head" not in lm.abilities:
         lm.abilities["plain_head"] = probe_head(lm.model)
     return lm.abilities["plain_head"]
 
 
 def probe_head(model: Any) -> bool:
-    """The same for any causal LM of transformers, by a forward pass over a few tokens."""
+    """`has_plain_head` for any causal LM of transformers, by a forward pass over a few tokens."""
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or model.base_model is model or "forward" in vars(head):
         return False
@@ -178,7 +185,7 @@ def probe_head(model: Any) -> bool:
     with evaluating(model), torch.autocast(device.type, enabled=False):
         body = model.base_model(**inputs)
         hidden = getattr(body, "last_hidden_state", None)
-        # Bit-equality, as a soft cap hardly moves small logits; a false alarm only costs speed.
+        # Bit-equality, as a soft cap hardly changes small logits; a false alarm only costs speed.
         return hidden is not None and torch.equal(head(hidden), model(**inputs).logits)
 
 
@@ -189,7 +196,7 @@ def _inputs(model: Any, ids: Tensor, seen: Tensor) -> dict[str, Any]:
 
 
 def _batches(
-    prompts: Sequence[Sequence[int]], owners: list[int], lengths: list[int], max_tokens: int, *, packed: bool
+    prompts: Prompts, owners: list[int], lengths: list[int], max_tokens: int, *, packed: bool
 ) -> Iterator[list[int]]:
     """Rows with a response in batches of at most `max_tokens`: in order when packed, else by length."""
     totals = [len(prompts[owner]) + length for owner, length in zip(owners, lengths, strict=True)]
@@ -209,41 +216,24 @@ def _batches(
         yield batch
 
 
-def _spread(
-    stats: list[TokenStats], places: list[tuple[Tensor, Tensor]], shape: torch.Size, device: torch.device, drift: bool
-) -> Policy:
-    """Back to [N, T], zero where nothing was scored."""
-
-    def table(values: list[Tensor]) -> Tensor:
-        if not values:
-            return torch.zeros(shape, device=device)
-        index = tuple(torch.cat(part) for part in zip(*places, strict=True))
-        flat = torch.cat(values)
-        return flat.new_zeros(shape).index_put(index, flat)
-
-    moved = table([s.entropy_drift for s in stats if s.entropy_drift is not None]) if drift else None
-    return Policy(table([s.logprob for s in stats]), table([s.entropy for s in stats]), moved)
-
-
 def check_texts(
     where: str,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     prompt_of_row: Tensor,
     token_ids: Tensor,
     mask: Tensor,
     temperature: Tensor | float,
 ) -> None:
-    """Checks the shapes and values of `score`'s arguments; `where` names the function that was given them."""
+    """Checks the shapes and values of `score`'s arguments; messages begin with `where`."""
     if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:
         raise TokenPOError(f"{where}: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
-    if token_ids.shape != mask.shape or token_ids.is_floating_point():
-        raise TokenPOError(f"{where}: token_ids has shape {list(token_ids.shape)}, expected {list(mask.shape)} int")
-    if prompt_of_row.shape != mask.shape[:1] or prompt_of_row.is_floating_point():
-        raise TokenPOError(
-            f"{where}: prompt_of_row has shape {list(prompt_of_row.shape)}, expected [{mask.shape[0]}] int"
-        )
-    if isinstance(temperature, Tensor) and temperature.shape != mask.shape:
-        raise TokenPOError(f"{where}: temperature has shape {list(temperature.shape)}, expected {list(mask.shape)}")
+    for name, given, shape, kind in (
+        ("token_ids", token_ids, mask.shape, " int"),
+        ("prompt_of_row", prompt_of_row, mask.shape[:1], " int"),
+        ("temperature", temperature, mask.shape, ""),
+    ):
+        if isinstance(given, Tensor) and (given.shape != shape or (kind and given.is_floating_point())):
+            raise TokenPOError(f"{where}: {name} has shape {list(given.shape)}, expected {list(shape)}{kind}")
     heat = temperature.to(mask.device)[mask] if isinstance(temperature, Tensor) else torch.tensor([temperature])
     if not (heat > 0).all():
         raise TokenPOError(f"{where}: temperature holds {float(heat.min())}, expected > 0 at every token")

@@ -1,9 +1,8 @@
 """A private stream of uniform numbers for every rollout, addressed by counters instead of drawn in turn.
 
-The uniform of (seed, stream, sample, step) is a pure function of these four integers, the SplitMix64 generator at
-position `step` from a state hashed from the other three: whatever else is in the batch, in whatever order and on
-whatever device, a rollout sees the same numbers. Integer arithmetic only (int64 wraps around in torch), so results
-are bit-identical everywhere.
+The uniform of (seed, stream, sample, step) is SplitMix64 at position `step` from a state hashed from the other three:
+a rollout sees the same numbers in any batch and order. Integer arithmetic only (int64 wraps around in torch), so
+results are bit-identical on every device.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 def stream_keys(seed: int, stream: Tensor, sample: Tensor) -> Tensor:
     """[N] int64 keys of the rollouts with stream ids `stream` [N] and sample indices `sample` [N] (int64)."""
-    start = _mix(torch.tensor(_wrap(seed) ^ _GOLDEN, dtype=torch.int64, device=stream.device))
+    folded = (seed + 2**63) % 2**64 - 2**63  # any integer into int64
+    start = _mix(torch.tensor(folded ^ _GOLDEN, dtype=torch.int64, device=stream.device))
     return _mix(_mix(stream.long() + start) + sample.long() * _GOLDEN)
 
 
@@ -38,8 +38,3 @@ def _mix(x: Tensor) -> Tensor:
 def _shifted(x: Tensor, bits: int) -> Tensor:
     """Logical shift to the right; torch's own keeps the sign."""
     return (x >> bits) & (2 ** (64 - bits) - 1)
-
-
-def _wrap(seed: int) -> int:
-    """Any Python integer folded into the range of int64."""
-    return (seed + 2**63) % 2**64 - 2**63

@@ -1,7 +1,4 @@
-"""A chat template renders messages: a program of the model's, so it runs in a process with limits.
-
-Run by its path in that process; imports nothing of this package, and not torch.
-"""
+"""Renders a chat template, a program of the model's: run by its path in a process with limits, without torch."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ LONGEST = 16_000_000  # characters of a prompt
 
 
 def render(template: str, messages: list[dict[str, Any]], tokens: Mapping[str, Any]) -> dict[str, str]:
-    """The prompt as {"text"}, or {"failed"} with the reason.
+    """{"text": the prompt}, or {"failed": the reason}.
 
     Args:
         template: in Jinja.
         messages: of the chat.
-        tokens: names of special tokens and their texts.
+        tokens: texts of the special tokens by name.
     """
     try:
         (text,), _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **tokens)

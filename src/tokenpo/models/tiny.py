@@ -1,8 +1,7 @@
 """The tiny model: a Qwen3 of half a million parameters that reads bytes, and its warm-up by supervised steps.
 
-It is an ordinary Hugging Face directory (`models.directory.ASSETS`), so that everything that works on it works on a
-real model. The weights that ship are made by `python -m tokenpo.engines.embedded.warmup OUT`; this module knows no
-task: the worked solutions reach `warm_up` as a function from the step's number to texts.
+It ships as an ordinary Hugging Face directory (`models.directory.ASSETS`), made by
+`python -m tokenpo.engines.embedded.warmup OUT`.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ class WarmUp:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose every update is made nearly orthogonal (Newton-Schulz), for matrices.
+    """Momentum with nearly orthogonal updates (Newton-Schulz), for matrices; a quarter of AdamW's steps here.
 
-    It needs a quarter of AdamW's steps here. torch's own works in bfloat16, which is slow on a CPU and differs between
-    processors; this one works in the parameters' dtype.
+    torch's own works in bfloat16, which is slow on a CPU and differs between processors; this one in the parameters'
+    dtype.
     """
 
     def __init__(self, matrices: Iterable[torch.nn.Parameter], lr: float, momentum: float = 0.95) -> None:
@@ -79,9 +78,9 @@ def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token per byte (so one per character of ASCII), after pad, bos and eos; decoding gives back the exact text.
+    """One token per byte, after pad, bos and eos; decoding is exact, and no bos is added.
 
-    It adds no bos by itself, and its chat template is the messages' contents, so that chat data runs on it too.
+    Its chat template is the messages' contents, so chat data runs on it too.
     """
     from tokenizers import Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import BPE

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.head.softmax import Softmax, entropy_of, softmax_parts
 
-# A vocabulary of more than four such blocks is summed by block first, as one long running sum is slow.
+# A vocabulary of more than four such blocks is summed by blocks first: one long running sum is slow.
 _BLOCK = 256
 
 
@@ -37,13 +37,11 @@ class TemperatureRule(Protocol):
 
 
 def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | None = None) -> Draw:
-    """Samples at temperature `base`, or at the temperature that `rule` gives each row for its entropy at `base`.
-
-    Statistics are taken at `base` in both cases: what a method compares is one policy, however it was sampled.
+    """Samples at temperature `base`, or at the temperature that `rule` gives each row; statistics are those at `base`.
 
     Args:
         logits: [M, V]; -inf excludes a token.
-        uniform: [M] float64 in [0, 1), the point of each row's cumulative distribution to invert.
+        uniform: [M] float64 in [0, 1), at which each row's cumulative distribution is inverted.
         base: temperature > 0.
         rule: adaptive temperature; None for the constant one.
     """
@@ -75,7 +73,7 @@ def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
     """The first index at which the running sum of `weight` [M, V] exceeds uniform · total; never one of weight 0."""
     m, v = weight.shape
     if v <= 4 * _BLOCK:
-        # No entry is above NaN: the index would lie outside, which on a GPU ends the process.
+        # No entry is above NaN; an index outside would end the process on a GPU.
         return _first_above(weight.cumsum(-1, dtype=torch.float64), uniform)[0].clamp(max=v - 1)
     blocks = -(-v // _BLOCK)
     tail = v % _BLOCK
@@ -91,7 +89,7 @@ def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _first_above(running: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Index [M] of the first entry above uniform · total, and by how much that product exceeds the entry before it."""
+    """Index [M] of the first entry above uniform · total, and that product minus the entry before it."""
     # uniform <= 1 - 2^-32, so in float64 the product stays below the total and an entry above it exists.
     mark = (running[:, -1] * uniform).unsqueeze(-1)
     index = torch.searchsorted(running, mark, right=True)

@@ -1,18 +1,23 @@
-"""Text to token ids and back, whether or not the weights are here."""
+"""Text and chats to token ids and back, whether or not the weights are here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from .chat import chat_ids
-from .tokens import pieces, token_ids
+from ..base.pool import Pool
+from ..base.text import first_line
+
+CHAT_SECONDS = 10.0  # a prompt may take
+CHAT_MEMORY = 2**30  # bytes of address space
 
 
 class Tokenized:
-    """What a tokenizer says, and the ids that end a response."""
+    """A tokenizer of transformers, and the ids that end a response."""
 
     tokenizer: Any
     eos_ids: tuple[int, ...]
@@ -28,12 +33,12 @@ class Tokenized:
             ids = token_ids(self.tokenizer, prompt)
             # Some tokenizers close every text; a prompt is to be continued.
             while len(ids) > 1 and ids[-1] in self.eos_ids:
-                ids = ids[:-1]
+                ids.pop()
         else:
             ids = chat_ids(self.tokenizer, prompt)
         if not ids:
             raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
-        return list(ids)
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens, without special tokens (EOS, padding)."""
@@ -46,12 +51,72 @@ class Tokenized:
 
 @dataclass(frozen=True)
 class Vocabulary(Tokenized):
-    """Of a model whose weights are elsewhere.
-
-    Args:
-        tokenizer: PreTrainedTokenizerBase.
-        eos_ids: ids that end a response.
-    """
+    """Of a model whose weights are elsewhere."""
 
     tokenizer: Any
     eos_ids: tuple[int, ...]
+
+
+def token_ids(tokenizer: Any, text: str, **settings: Any) -> list[int]:
+    """Token ids of a text, with settings of the tokenizer's call; raises TokenPOError where the tokenizer fails."""
+    try:
+        return list(tokenizer(text, **settings)["input_ids"])
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the tokenizers' library is no Exception
+        raise TokenPOError(
+            f"the tokenizer of {tokenizer.name_or_path} fails on the text {text!r:.80}: {first_line(error)}; "
+            "correct its files, or use another model"
+        ) from error
+
+
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """One string per token, special tokens included.
+
+    Args:
+        tokenizer: anything with transformers' `decode` and `convert_ids_to_tokens`.
+    """
+    texts = []
+    for i in ids:
+        text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        raw = tokenizer.convert_ids_to_tokens(i)
+        # SentencePiece drops a leading space when a token is decoded alone.
+        texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
+    return texts
+
+
+def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Token ids of a chat up to where the response begins; the template runs in a process with limits.
+
+    Raises:
+        TokenPOError: there is no chat template, or it fails, or exceeds `CHAT_SECONDS` or `CHAT_MEMORY`.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise TokenPOError(
+            "the prompt is a list of chat messages, but the tokenizer has no chat template: "
+            "use an instruction-tuned model, or give the prompt as a string"
+        )
+    try:
+        rendered = _rendered(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
+    except (ValueError, TypeError) as error:
+        raise TokenPOError(
+            f"the chat template of {tokenizer.name_or_path} fails on the prompt {messages!r:.80}: "
+            f"{first_line(error)}; give messages that it accepts, or correct the template"
+        ) from error
+    return token_ids(tokenizer, rendered, add_special_tokens=False)
+
+
+def _rendered(template: str, messages: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> str:
+    (outcome,) = _template_pool().map([(template, messages, tokens)])
+    if outcome.note:
+        endless = outcome.note == "timeout"
+        raise ValueError(f"it does not end within {CHAT_SECONDS:g} seconds" if endless else outcome.note)
+    if "failed" in outcome.value:
+        raise ValueError(outcome.value["failed"])
+    return outcome.value["text"]
+
+
+@functools.cache
+def _template_pool() -> Pool:
+    """One process for all models; it starts with the first chat."""
+    return Pool(Path(__file__).with_name("template.py"), "render", workers=1, limit=CHAT_SECONDS, memory=CHAT_MEMORY)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.learner import Update
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...models import LanguageModel, score
-from ...models.precision import precision
+from ...models.device import precision
 from ...models.score import Predictions, has_plain_head, predictions
 from .facts import MAKERS, texts
 

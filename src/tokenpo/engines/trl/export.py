@@ -11,7 +11,7 @@ from torch import Tensor
 from ...base.errors import MissingInput
 from ...core.ops.group import numbered
 from ...core.types import Policy, Rollouts
-from ...models.tokens import pieces
+from ...models.vocabulary import pieces
 from ...runs.rollouts import Response, responses
 
 

@@ -21,8 +21,7 @@ from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from ...base.errors import TokenPOError
 from ...core.objective import Objective
 from ...models import load, locate, save
-from ...models.chat import chat_ids
-from ...models.tokens import token_ids
+from ...models.vocabulary import chat_ids, token_ids
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
 from ...recipe.plan import Plan

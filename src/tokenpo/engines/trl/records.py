@@ -19,7 +19,7 @@ from ...base.jsonl import Lines, cut
 from ...core.learner import Step
 from ...core.statistics import Statistics
 from ...core.types import Rollouts
-from ...models.tokens import pieces
+from ...models.vocabulary import pieces
 from ...runs.directory import describe_foreign
 from ...runs.records import credit_metrics, entropy_metrics, in_words
 from ...runs.rollouts import Response, drop_after, responses, step_file, write_lines

@@ -9,7 +9,7 @@ import torch
 from ...core.parts import Continuations
 from ...core.types import Rollouts
 from ...models import LanguageModel, Sampling, sample
-from ...models.precision import precision
+from ...models.device import precision
 from ...models.token_draw import TemperatureRule
 from ...tasks import Task
 from .draw import Draw, scored, without_eos

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...base.errors import NotFinite, TokenPOError
 from ...models import LanguageModel, Samples, Sampling, require_room, sample
-from ...models.precision import precision
+from ...models.device import precision
 from ...models.token_draw import TemperatureRule
 from ...models.vocabulary import Tokenized
 from ...tasks import Problem, Score, Split, Task, ToolTask
