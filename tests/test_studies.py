@@ -1,10 +1,13 @@
-"""Finished studies: each page is what its script makes of its committed numbers."""
+"""Finished studies: each page is what its script makes of its committed numbers, and other documents quote it."""
 
 from __future__ import annotations
 
+import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,6 +17,31 @@ SCRIPTS = [
     "2026-11-23-continuations/continuations.py", "2026-11-23-exact-claims/exact_claims.py",
     "2026-11-23-lessons/lessons.py",
 ]  # fmt: skip
+PLAN = """
+methods = ["dapo", "grpo"]
+undecided = 0.05
+set = ["train.steps=2", "train.minibatches=2", "rollout.prompts=4", "rollout.group_size=2", "evaluate.problems=4",
+       "evaluate.samples=0", "output.trace_every=1", "rollout.max_new_tokens=40"]
+metrics = ["train-area", "train-steps", "accuracy", "cv:grad_norm"]
+[[task]]
+recipe = "quickstart"
+threshold = 0.9
+[tuning]
+rates = [1e-4, 2e-4]
+seeds = [1000]
+[test]
+looks = [6, 9]
+shares = [0.2, 0.8]
+[margins]
+train-area = 0.03
+[[claim]]
+paper = "DAPO"
+words = "learns more than GRPO"
+method = "dapo"
+other = "grpo"
+metric = "train-area"
+above = true
+"""
 
 
 def test_every_study_is_here() -> None:
@@ -27,3 +55,39 @@ def test_its_page_is_what_its_numbers_say(line: str) -> None:
     command = [sys.executable, *f"studies/{line} --check".split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def bed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "studies" / "2026-11-23-bed")
+    return importlib.import_module("bed")
+
+
+@pytest.mark.slow
+def test_the_benchmark_beside_the_on_policy_regime_runs_and_goes_on(bed: ModuleType, tmp_path: Path) -> None:
+    """A run is made, counted and swept away; one that was cut off is made again. The tuning comes first."""
+    (tmp_path / "bed.toml").write_text(PLAN)
+    files, out = (tmp_path / "bed.toml", tmp_path / "bed.jsonl"), tmp_path / "out"
+    (out / "run" / "cut_off").mkdir(parents=True)
+    bed.run(*files, out, most=1)
+    bed.run(*files, out, jobs=2, most=2)  # goes on
+    lines = [*map(json.loads, (out / "bed.jsonl").read_text().splitlines())]
+    assert sorted((line["method"], line["lr"]) for line in lines) == [("dapo", 1e-4), ("dapo", 2e-4), ("grpo", 1e-4)]
+    assert all(line["tuning"] and line["seed"] == 1000 for line in lines)
+    assert set(lines[0]["values"]) == {"train-area", "train-steps", "accuracy", "cv:grad_norm", bed.UNDECIDED}
+    assert 0 <= lines[0]["values"]["train-area"] < 0.9 and lines[0]["never"] == ["train-steps"]
+    assert not [*(out / "run").iterdir()]
+
+
+@pytest.mark.slow
+def test_other_documents_quote_its_verdicts(bed: ModuleType) -> None:
+    """README, docs/composition.md, docs/log.md: loose clips learn less than DAPO, at rates that are not higher."""
+    made = bed.Bed.read(*(ROOT / "studies" / "2026-11-23-bed" / f"bed.{kind}" for kind in ("toml", "jsonl")))
+    kinds = {(item.test.claim.method, item.test.claim.words, item.test.task): item.kind for item in made.judged()}
+    for task in made.tasks:
+        for method in ("cispo", "tepo", "hapo"):
+            assert kinds[method, "learns more than DAPO", task] == "opposite shown"
+        assert kinds["eb_cispo", "the composition learns more than DAPO", task] == "opposite shown"
+        assert made.rate(task, "cispo") <= made.rate(task, "dapo") >= made.rate(task, "eb_cispo")
+    assert "DAPO learns more than CISPO, TEPO, HAPO and our own composition" in (ROOT / "README.md").read_text("utf-8")
+    assert bed.ledger.summary(made.judged()) in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")

@@ -1,3 +1,5 @@
+"""The command line as a whole, and the commands that list, show and train."""
+
 from __future__ import annotations
 
 import json
@@ -9,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.cli.main import main
+from tokenpo.cli.main import main, parser
 from tokenpo.cli.train import verdict
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import find_recipe
 
-
-def run(*arguments: str) -> int:
-    return main(list(arguments))
+TOKENPO = [sys.executable, "-m", "tokenpo"]
 
 
 def test_help_imports_nothing_heavy():
@@ -25,7 +25,7 @@ def test_help_imports_nothing_heavy():
         "import sys, runpy; sys.argv = ['tokenpo', '--help']\n"
         "try: runpy.run_module('tokenpo', run_name='__main__')\n"
         "except SystemExit as end: assert end.code == 0\n"
-        "heavy = {'torch', 'transformers', 'pydantic', 'rich', 'matplotlib', 'numpy'} & set(sys.modules)\n"
+        "heavy = {'torch', 'transformers', 'pydantic', 'rich', 'numpy', 'trl', 'verl'} & set(sys.modules)\n"
         "sys.exit(f'--help imports {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -35,18 +35,16 @@ def test_help_imports_nothing_heavy():
 
 
 def test_methods_may_stand_between_the_options():
-    from tokenpo.cli.main import parser
-
-    given = parser().parse_args(
-        ["gradients", "--json", "a.json", "runs/a", "--step", "4", "dapo", "grpo", "--after", "16", "hapo"]
-    )
-    assert (str(given.directory), given.methods, given.step, given.after) == ("runs/a", ["dapo", "grpo", "hapo"], 4, 16)
-    given = parser().parse_args(["exact", "tepo", "--world", "two_modes", "gtpo"])
-    assert (given.methods, given.world) == (["tepo", "gtpo"], "two_modes")
+    words = "gradients --json a.json runs/a --step 4 dapo grpo --after 16 hapo"
+    options = parser().parse_args(words.split())
+    assert (str(options.directory), options.methods) == ("runs/a", ["dapo", "grpo", "hapo"])
+    assert (options.step, options.after) == (4, 16)
+    options = parser().parse_args(["exact", "tepo", "--world", "two_modes", "gtpo"])
+    assert (options.methods, options.world) == (["tepo", "gtpo"], "two_modes")
 
 
-def test_methods_are_a_table_of_what_they_change(capsys):
-    assert run("methods") == 0
+def test_methods_are_a_table_of_what_they_change(capsys, monkeypatch):
+    assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(METHODS)
     hapo = next(line for line in lines if line.startswith("hapo "))
@@ -55,29 +53,33 @@ def test_methods_are_a_table_of_what_they_change(capsys):
         "Temperature, advantage, redistribution and clip bounds follow the entropy of the token. [old_entropy]",
     ]
     assert next(line for line in lines if line.startswith("tr_grpo ")).endswith(". (second-hand + reconstructed)")
-
-
-def test_methods_fit_a_terminal_of_80_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert run("methods") == 0
+    assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > len(METHODS) + 1 and max(map(len, lines)) < 80
     assert [line.split()[0] for line in lines[1:] if line[0] != " "] == list(METHODS)
 
 
 def test_methods_are_found_by_a_word_and_by_what_they_read(capsys):
-    assert run("methods", "by their mean ENTROPY") == 0
+    assert main(["methods", "by their mean ENTROPY"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["METHOD", "grpo_s"]
-    assert run("methods", "--needs", "ref_logprob", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    assert main(["methods", "--needs", "ref_logprob", "--json"]) == 0
+    found = {method["name"]: method for method in json.loads(capsys.readouterr().out)}
     needing = [name for name, build in METHODS.items() if "ref_logprob" in build().needs]
-    assert [method["name"] for method in found] == needing and "archer" in needing
-    assert (
-        found[needing.index("adv_reweight")]["options"]["a"]
-        == signature(METHODS["adv_reweight"]).parameters["a"].default
+    assert list(found) == needing and "archer" in needing
+    default = signature(METHODS["adv_reweight"]).parameters["a"].default
+    assert found["adv_reweight"]["options"]["a"] == default and found["adv_reweight"]["paper"] == "arXiv:2505.12929"
+
+
+@pytest.fixture(scope="module")
+def completions(tmp_path_factory):
+    pytest.importorskip("shtab")
+    file = tmp_path_factory.mktemp("shell") / "tokenpo"
+    file.write_bytes(
+        subprocess.run([*TOKENPO, "completion", "bash"], capture_output=True, check=True, timeout=60).stdout
     )
-    assert found[needing.index("adv_reweight")]["paper"] == "arXiv:2505.12929"
+    return file
 
 
 @pytest.mark.parametrize(
@@ -93,31 +95,19 @@ def test_methods_are_found_by_a_word_and_by_what_they_read(capsys):
     ],
 )
 def test_bash_completes(typed, offered, completions, tmp_path):
-    words = typed.split()
     (tmp_path / "mine.toml").touch()
-    script = f"source {completions}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}\n_shtab_tokenpo\n"
+    script = f"source {completions}\nCOMP_WORDS=({typed}); COMP_CWORD={len(typed.split()) - 1}\n_shtab_tokenpo\n"
     script += 'printf "%s\\n" "${COMPREPLY[@]}" | sort'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.split() == offered
 
 
-@pytest.fixture(scope="module")
-def completions(tmp_path_factory):
-    pytest.importorskip("shtab")
-    file = tmp_path_factory.mktemp("shell") / "tokenpo"
-    command = [sys.executable, "-m", "tokenpo", "completion", "bash"]
-    file.write_bytes(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
-    return file
-
-
-@pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["show", "nosuch"]])
-def test_a_reader_that_has_gone_changes_no_status(arguments):
+@pytest.mark.parametrize(("arguments", "status"), [(["methods"], 0), (["--help"], 0), (["show", "nosuch"], 2)])
+def test_a_reader_that_has_gone_changes_no_status(arguments, status):
     """As in `tokenpo methods 2>&1 | head`."""
-    command = [sys.executable, "-m", "tokenpo", *arguments]
-    heard = subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen([*TOKENPO, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     process.stdout.close()
-    assert process.wait(timeout=60) == heard
+    assert process.wait(timeout=60) == status
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
@@ -125,39 +115,31 @@ def test_a_reader_that_has_gone_changes_no_status(arguments):
 def test_a_full_disk_behind_what_is_printed_is_one_sentence(arguments):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "tokenpo", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
-            check=False,
-        )  # fmt: skip
-    assert (done.returncode, done.stderr) == (
-        2,
-        "tokenpo: what is printed cannot be written: No space left on device\n",
-    )
+            [*TOKENPO, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    message = "tokenpo: what is printed cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, message)
 
 
-def test_show_prints_formula_options_and_choices(capsys):
-    assert run("show", "tr_grpo") == 0
-    shown = capsys.readouterr().out
-    assert "sigmoid(tau" in shown
-    assert "weight_placement='advantage'" in shown
-    assert "objective tr_grpo" in shown
-
-
-def test_show_draws_the_fingerprint(capsys, tmp_path, monkeypatch):
+def test_show_prints_formula_options_and_choices_and_draws_the_fingerprint(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run("show", "grpo", "--fingerprint") == 0
+    assert main(["show", "tr_grpo"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("sigmoid(tau", "weight_placement='advantage'", "objective tr_grpo"):
+        assert text in shown
+    assert main(["show", "grpo", "--fingerprint"]) == 0
     assert capsys.readouterr().out.endswith("\nas a picture: --out FILE.svg\n")
     assert list(tmp_path.iterdir()) == []  # nothing is written where no place was named
     (tmp_path / "pictures").mkdir()
-    assert run("show", "grpo", "--fingerprint", "--out", "pictures") == 0
+    assert main(["show", "grpo", "--fingerprint", "--out", "pictures"]) == 0
     assert capsys.readouterr().out.endswith("\npicture: pictures/grpo-fingerprint.svg\n")
     assert (tmp_path / "pictures" / "grpo-fingerprint.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["show", "hapoo"], "did you mean 'hapo'"),
-        (["show", "hapoo", "--fingerprint"], "did you mean 'hapo'"),
         (["show", "hapo", "--out", "c.png"], "only with --fingerprint"),
         (["show", "hapo", "--fingerprint", "--out", "no/such/c.svg"], "cannot write no/such/c.svg"),
         (["tarin"], "no command is called 'tarin': did you mean 'train'?"),
@@ -179,33 +161,29 @@ def test_show_draws_the_fingerprint(capsys, tmp_path, monkeypatch):
         (["report", "/no/such/run"], "/no/such/run"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path, monkeypatch):
+def test_a_mistake_is_one_line_and_status_two(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert said in error
-    assert error.startswith("tokenpo: ")
-    assert error.count("\n") == 1
+    assert message in error and error.startswith("tokenpo: ") and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
 def test_the_verdict_has_rewards_where_they_are_graded():
     """Before, every response was wrong with reward 0, so the mean reward was the accuracy; after, all are alike."""
     before = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
-    after = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
-    assert len(verdict([before, after])) == 1
+    assert len(verdict([before, before])) == 1
     graded = {"eval/reward": 0.3, "eval/reward_low": None, "eval/reward_high": float("nan")}
-    _, said = verdict([before, after | graded])
-    assert said == "held-out greedy reward: 0.000 (0.000 to 0.100) before -> 0.300 after; 95 % intervals"
+    _, line = verdict([before, before | graded])
+    assert line == "held-out greedy reward: 0.000 (0.000 to 0.100) before -> 0.300 after; 95 % intervals"
 
 
 def test_recipes_are_listed_and_printed_with_every_setting(capsys, tmp_path):
-    assert run("recipes") == 0
+    assert main(["recipes"]) == 0
     assert any(line.startswith("quickstart ") for line in capsys.readouterr().out.splitlines())
-    assert run("recipes", "quickstart") == 0
+    assert main(["recipes", "quickstart"]) == 0
     shown = capsys.readouterr().out
-    assert "weight_decay = 0.0" in shown
-    assert "# responses to each problem" in shown
+    assert "weight_decay = 0.0" in shown and "# responses to each problem" in shown
     saved = tmp_path / "quickstart.toml"
     saved.write_text(shown)
     assert load_config(saved) == load_config(find_recipe("quickstart"))
@@ -214,22 +192,21 @@ def test_recipes_are_listed_and_printed_with_every_setting(capsys, tmp_path):
 def test_train_writes_a_run_with_a_report(tmp_path, capsys):
     small = ["rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=8", "train.steps=2"]
     small += ["evaluate.problems=4", "evaluate.samples=2", "train.minibatches=2", "method.alpha=0.5"]
-    sets = [part for setting in small for part in ("--set", setting)]
     out = tmp_path / "run"
-    assert run("train", "quickstart", "--method", "hapo", "--out", str(out), *sets) == 0
+    fresh = ["train", "quickstart", "--method", "hapo", "--out", str(out)]
+    fresh += [part for setting in small for part in ("--set", setting)]
+    assert main(fresh) == 0
     shown = capsys.readouterr().out
-    assert "objective hapo" in shown
-    assert "held-out greedy accuracy" in shown
-    assert (out / "report.html").stat().st_size > 1000
+    assert "objective hapo" in shown and "held-out greedy accuracy" in shown
     config = json.loads((out / "config.json").read_text())
-    assert config["method"] == {"name": "hapo", "alpha": 0.5}
-    assert config["name"] == "quickstart"
+    assert config["method"] == {"name": "hapo", "alpha": 0.5} and config["name"] == "quickstart"
+    assert (out / "report.html").stat().st_size > 1000
     (out / "report.html").unlink()
-    assert run("report", str(out)) == 0
+    assert main(["report", str(out)]) == 0
     assert (out / "report.html").exists()
-    assert run("train", "quickstart", "--method", "hapo", "--out", str(out), *sets) == 2
+    assert main(fresh) == 2
     assert "not empty" in capsys.readouterr().err
-    assert run("train", "--resume", str(out), "--set", "train.lr=1") == 2
+    assert main(["train", "--resume", str(out), "--set", "train.lr=1"]) == 2
     assert "train.lr: 0.0002 -> 1.0" in capsys.readouterr().err
-    assert run("train", "--resume", str(out), "--set", "train.steps=3") == 0
+    assert main(["train", "--resume", str(out), "--set", "train.steps=3"]) == 0
     assert "step 3/3" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A method of the user's own by its path: every command that takes a method takes it."""
+"""A method of the user's own by its path: every command that takes a method takes it, and names its mistakes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ SHORT = (
     "train.steps=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "evaluate.every=0",
     "evaluate.problems=4", "output.rollouts_every=2",
 )  # fmt: skip
-
-
+SETTINGS = [word for setting in SHORT for word in ("--set", setting)]
 ODD = """def none():
     pass
 
@@ -47,6 +46,12 @@ NEEDY = """class Position(Weight):
     def reads(self):
         return frozenset()
 """
+LOOSE = """import tokenpo
+
+def loose(low, *, high=0.3, **rest):
+    return tokenpo.method("dapo", low=low, high=high, **rest)
+"""
+READING = FILE.replace("return place / ", 'return batch.need("old_entropy") * place / ')
 
 
 @pytest.fixture(autouse=True)
@@ -56,15 +61,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*words: str) -> int:
-    return main(list(words))
-
-
 def train(*words: str) -> int:
-    return run("train", "quickstart", *(word for setting in SHORT for word in ("--set", setting)), *words)
+    return main(["train", "quickstart", *SETTINGS, *words])
 
 
-def test_a_run_goes_by_its_name_and_is_held_to_its_file(capsys: pytest.CaptureFixture) -> None:
+def test_a_run_goes_by_its_name_and_keeps_to_its_file(capsys: pytest.CaptureFixture) -> None:
     assert train("--method", "late.py:late", "--set", "method.low=0.1") == 0
     directory = Path("runs", "quickstart-late-seed0")
     config = load_config(directory / "config.json")
@@ -72,83 +73,67 @@ def test_a_run_goes_by_its_name_and_is_held_to_its_file(capsys: pytest.CaptureFi
     assert "FixedBounds(low=0.1, high=0.2)" in (directory / "objective.txt").read_text()
     assert "late.py:late" in (directory / "report.html").read_text()
 
-    assert run("train", "--resume", str(directory), "--set", "train.steps=3") == 0
-    with Path("late.py").open("a") as file:
-        file.write("# changed\n")
-    assert run("train", "--resume", str(directory), "--set", "train.steps=4") == 2
+    assert main(["train", "--resume", str(directory), "--set", "train.steps=3"]) == 0
+    Path("late.py").write_text(FILE + "# changed\n")
+    assert main(["train", "--resume", str(directory), "--set", "train.steps=4"]) == 2
     assert "contents of method.name" in capsys.readouterr().err
 
     # A report reads what was recorded: it needs no file, and runs none.
     Path("late.py").write_text("raise SystemExit('executed')\n")
-    assert run("report", str(directory)) == 0
+    assert main(["report", str(directory)]) == 0
 
 
 def test_recorded_rollouts_are_explained_by_it(capsys: pytest.CaptureFixture) -> None:
     assert train("--no-report") == 0
-    directory = Path("runs", "quickstart-tepo-seed0")
-    assert (
-        run(
-            "explain",
-            str(directory),
-            "--methods",
-            "grpo,late.py:late,x@late.py:late:low=0.1",
-            "--first-update",
-            "--out",
-            "out",
-        )
-        == 0
-    )
-    told = json.loads(Path("out", "explain.json").read_text())
-    assert [(one["label"], one["method"]) for one in told["methods"]] == [
+    explain = ["explain", "runs/quickstart-tepo-seed0", "--methods"]
+    assert main([*explain, "grpo,late.py:late,x@late.py:late:low=0.1", "--first-update", "--out", "out"]) == 0
+    grpo, late, x = json.loads(Path("out", "explain.json").read_text())["methods"]
+    assert [(one["label"], one["method"]) for one in (grpo, late, x)] == [
         ("grpo", "grpo"), ("late", "late.py:late"), ("x", "late.py:late"),
     ]  # fmt: skip
-    assert told["methods"][2]["options"] == {"low": 0.1}
     # Position weighs late tokens more, so the two differ; at ratio 1 a bound changes nothing.
-    assert told["methods"][0]["cosines"]["late"] < 0.999
-    assert told["methods"][1]["cosines"]["x"] == pytest.approx(1, abs=1e-6)
+    assert x["options"] == {"low": 0.1} and grpo["cosines"]["late"] < 0.999
+    assert late["cosines"]["x"] == pytest.approx(1, abs=1e-6)
+
+    Path("nan.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
+    assert main([*explain, "nan.py:late"]) == 2
+    assert "late on this recording is not finite: weight Position() is nan on token 0 of " in capsys.readouterr().err
+    assert main([*explain, "hapo:name=3"]) == 2
+    assert "method hapo has no option 'name'" in capsys.readouterr().err
 
 
-def test_the_laws_are_asked_of_it(capsys: pytest.CaptureFixture) -> None:
-    assert run("check", "tepo,late.py:late") == 0
+def test_the_laws_are_checked_on_it(capsys: pytest.CaptureFixture) -> None:
+    assert main(["check", "tepo,late.py:late"]) == 0
     out = capsys.readouterr().out
     assert "tepo: all 18 laws hold\nlate: all 18 laws hold\n  rows_add_up: Losses and gradients" in out
-
     Path("bad.py").write_text(FILE.replace("return place / ", "return -place / "), encoding="utf-8")
-    assert run("check", "grpo,bad.py:late") == 1
+    assert main(["check", "grpo,bad.py:late"]) == 1
     out = capsys.readouterr().out
     assert "grpo: all 18 laws hold\nlate: late breaks " in out and "weights_are_not_negative: " in out
 
+    text = (Path(__file__).parents[2] / "docs" / "own_method.md").read_text(encoding="utf-8")
+    Path("mine.py").write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], encoding="utf-8")
+    assert main(["check", "mine.py:uncertain:share=0.3"]) == 0
 
-def test_it_is_shown(capsys: pytest.CaptureFixture) -> None:
-    assert run("show", "late.py:late") == 0
+
+def test_it_is_shown_with_its_options(capsys: pytest.CaptureFixture) -> None:
+    assert main(["show", "late.py:late:low=0.1,high=0.3"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Late: a baseline over the batch") and "late.py:late(low=0.2, high=0.2)" in out
-
-
-LOOSE = """import tokenpo
-
-def loose(low, *, high=0.3, **rest):
-    return tokenpo.method("dapo", low=low, high=high, **rest)
-"""
-
-
-def test_it_is_shown_with_options(capsys: pytest.CaptureFixture) -> None:
-    assert run("show", "late.py:late:low=0.1,high=0.3") == 0
-    out = capsys.readouterr().out
-    assert "late.py:late(low=0.2, high=0.2)" in out and "FixedBounds(low=0.1, high=0.3)" in out
-    assert run("show", "hapo:tau=0") == 0
+    assert "FixedBounds(low=0.1, high=0.3)" in out
+    assert main(["show", "hapo:tau=0"]) == 0
     assert "temperature -" in capsys.readouterr().out
-    assert run("show", "hapo:tua=0") == 2
-    assert "method hapo has no option 'tua'; did you mean 'tau'?" in capsys.readouterr().err
-    assert run("show", "grpo,dapo") == 2
-    assert "show 'grpo,dapo' names 2 methods: give one at a time" in capsys.readouterr().err
-    assert run("check", "gr!po") == 2
-    assert "check 'gr!po': 'gr!po' is no method" in capsys.readouterr().err
+    for words, message in (
+        (["show", "hapo:tua=0"], "method hapo has no option 'tua'; did you mean 'tau'?"),
+        (["show", "grpo,dapo"], "show 'grpo,dapo' names 2 methods: give one at a time"),
+        (["check", "gr!po"], "check 'gr!po': 'gr!po' is no method"),
+    ):
+        assert main(words) == 2 and message in capsys.readouterr().err
 
 
-def test_a_function_may_ask_for_an_option_and_hand_others_on(capsys: pytest.CaptureFixture) -> None:
+def test_a_function_may_require_an_option_and_pass_others_on(capsys: pytest.CaptureFixture) -> None:
     Path("loose.py").write_text(LOOSE, encoding="utf-8")
-    assert run("show", "loose.py:loose:low=0.1,dual=3") == 0
+    assert main(["show", "loose.py:loose:low=0.1,dual=3"]) == 0
     out = capsys.readouterr().out
     assert "loose.py:loose(low, high=0.3, **rest)" in out and "dual=3" in out
     with pytest.raises(TokenPOError, match=r"missing a required argument: 'low': give it, or let the function have a"):
@@ -169,115 +154,117 @@ def test_lists_tell_its_place_from_its_options() -> None:
 
 
 def test_its_module_is_executed_once() -> None:
-    Path("counted.py").write_text(
-        FILE + "\nPath('count').open('a').write('x')\n".replace("Path", "__import__('pathlib').Path")
-    )
-    objective = tokenpo.method("counted.py:late")
-    assert objective == tokenpo.method("counted.py:late", high=0.2)
+    Path("counted.py").write_text(FILE + "\n__import__('pathlib').Path('count').open('a').write('x')\n")
+    assert tokenpo.method("counted.py:late") == tokenpo.method("counted.py:late", high=0.2)
     assert Path("count").read_text() == "x"
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "kind", "said"),
+    ("name", "options", "kind", "message"),
     [
-        (
-            "late.py:lat",
-            {},
-            UnknownName,
-            r"method late\.py:lat: 'late\.py' has no function 'lat': did you mean 'late'\?",
-        ),
-        ("lat.py:late", {}, UnknownName, r"method lat\.py:late: can't import 'lat\.py' \(FileNotFoundError"),
-        ("no.such.module:late", {}, UnknownName, r"method no\.such\.module:late: can't import 'no\.such\.module'"),
-        ("broken.py:late", {}, TokenPOError, r"method broken\.py:late: can't import 'broken\.py' \(ZeroDivisionError"),
-        (
-            "odd.py:none",
-            {},
-            TokenPOError,
-            r"method odd\.py:none returned a NoneType: let it return a tokenpo\.Objective",
-        ),
-        ("odd.py:fails", {}, TokenPOError, r"method odd\.py:fails raised KeyError at odd\.py:6: 'x'"),
-        ("odd.py:leaves", {}, TokenPOError, r"method odd\.py:leaves raised SystemExit at odd\.py:10: 0"),
-        ("odd.py:asks", {}, TokenPOError, r"method odd\.py:asks: missing a required argument: 'low'"),
-        ("odd.py:named", {}, TokenPOError, r"method odd\.py:named has an option called name, .*: rename it"),
+        ("late.py:lat", {}, UnknownName, ": 'late\\.py' has no function 'lat': did you mean 'late'\\?"),
+        ("lat.py:late", {}, UnknownName, r": can't import 'lat\.py' \(FileNotFoundError"),
+        ("no.such.module:late", {}, UnknownName, r": can't import 'no\.such\.module'"),
+        ("broken.py:late", {}, TokenPOError, r": can't import 'broken\.py' \(ZeroDivisionError"),
+        ("odd.py:none", {}, TokenPOError, r" returned a NoneType: let it return a tokenpo\.Objective"),
+        ("odd.py:fails", {}, TokenPOError, r" raised KeyError at odd\.py:6: 'x'"),
+        ("odd.py:leaves", {}, TokenPOError, r" raised SystemExit at odd\.py:10: 0"),
+        ("odd.py:asks", {}, TokenPOError, r": missing a required argument: 'low'"),
+        ("odd.py:named", {}, TokenPOError, r" has an option called name, .*: rename it"),
         ("odd.py:either", {"low": "x"}, TokenPOError, r"option low = 'x' must be a number or none"),
         ("odd.py:pair", {"b": "x"}, TokenPOError, r"option b = 'x' must be two numbers"),
-        ("script.py:late", {}, TokenPOError, r"method script\.py:late: can't import 'script\.py' \(SystemExit: 0\)"),
-        (
-            "loose.py:late",
-            {},
-            TokenPOError,
-            r"objective late: Position is no frozen dataclass that compares by its fields alone: put @dataclasses",
-        ),
-        ("needy.py:late", {}, TokenPOError, r"objective late: reads of Position is a method: let it be a set of names"),
-        ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),
+        ("script.py:late", {}, TokenPOError, r": can't import 'script\.py' \(SystemExit: 0\)"),
+        ("loose.py:late", {}, TokenPOError, "objective late: Position is no frozen dataclass that compares by its fie"),
+        ("needy.py:late", {}, TokenPOError, "objective late: reads of Position is a method: let it be a set of names"),
+        ("late.py:late", {"lo": 0.1}, UnknownName, r" has no option 'lo'; did you mean 'low'\?"),
         ("late.py:late", {"low": "much"}, TokenPOError, r"option low = 'much' must be a number"),
     ],
 )
-def test_mistakes_name_the_method_and_the_remedy(name: str, options: dict, kind: type, said: str) -> None:
+def test_mistakes_name_the_method_and_the_remedy(name: str, options: dict, kind: type, message: str) -> None:
     Path("broken.py").write_text("1 / 0\n")
     Path("odd.py").write_text(ODD)
     Path("script.py").write_text("import sys\nsys.exit(0)\n")
     Path("loose.py").write_text(FILE.replace("@dataclass(frozen=True)\nclass Position", "@dataclass\nclass Position"))
     Path("needy.py").write_text(FILE.replace("class Position(Weight):", NEEDY))
-    with pytest.raises(kind, match=said):
+    named = f"method {re.escape(name)}" if message[0] in ": " else ""
+    with pytest.raises(kind, match=named + message):
         tokenpo.method(name, **options)
 
 
 def test_one_name_is_the_file_that_it_names_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what stood there before, nor the file of that name in another directory."""
-    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.2
+
+    def low() -> float:
+        return tokenpo.method("late.py:late").surrogate.bounds.low
+
+    assert low() == 0.2
     Path("other").mkdir()
     Path("other", "late.py").write_text(FILE.replace("low: float = 0.2", "low: float = 0.3"), encoding="utf-8")
     monkeypatch.chdir("other")
-    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.3
+    assert low() == 0.3
     Path("late.py").write_text(FILE.replace("low: float = 0.2", "low: float = 0.4"), encoding="utf-8")
-    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.4
+    assert low() == 0.4
 
 
-def test_a_file_in_the_home_directory_is_held_to_its_bytes_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_holds_the_contents_of_files_and_modules(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here))
     assert tokenpo.method("~/late.py:late").name == "late"
     config = parse_config({"method": {"name": "~/late.py:late"}}, "test")
     assert Plan(config).contents["contents of method.name"] == fingerprint([here / "late.py"])
-
-
-def test_a_module_is_held_to_its_bytes_too(here: Path) -> None:
     Path("held_pack").mkdir()
     Path("held_pack/mine.py").write_text("raise SystemExit('executed')\n")
     task = {"name": "files", "options": {"path": "none.jsonl", "verifier": "held_pack.mine:reward"}}
     config = parse_config({"method": {"name": "held_pack.mine:late"}, "task": task}, "test")
-    told = fingerprint([here / "held_pack" / "mine.py"])
-    expected = {"contents of method.name": told, "contents of task.options.verifier": told}
+    bytes_of = fingerprint([here / "held_pack" / "mine.py"])
+    expected = {"contents of method.name": bytes_of, "contents of task.options.verifier": bytes_of}
     assert expected.items() <= Plan(config).contents.items()
 
 
 def test_none_is_understood_whatever_the_annotation_is_made_of() -> None:
     text = "import tokenpo\nfrom typing import Optional\n\n\ndef f(*, dual: Optional[float] = 9.0):\n"
     Path("opt.py").write_text(text + "    return tokenpo.method('dapo', dual=dual)\n")
-    chosen = Method(name="opt.py:f", dual="none")  # as a recipe writes it
-    assert build_method(chosen).surrogate.dual is None
+    assert build_method(Method(name="opt.py:f", dual="none")).surrogate.dual is None  # as a recipe writes it
 
 
-def test_a_comparison_holds_its_runs_to_the_file(capsys: pytest.CaptureFixture) -> None:
-    words = ["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp"]
-    words += [word for setting in SHORT[:4] for word in ("--set", setting)] + ["--set", "evaluate.problems=4"]
-    assert run(*words, "--seeds", "2") == 0
-    with Path("late.py").open("a") as file:
-        file.write("# changed\n")
-    assert run(*words, "--seeds", "3") == 2
+def test_a_comparison_keeps_its_runs_to_the_file(capsys: pytest.CaptureFixture) -> None:
+    words = ["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp", *SETTINGS[:-2]]
+    assert main([*words, "--seeds", "2"]) == 0
+    Path("late.py").write_text(FILE + "# changed\n")
+    assert main([*words, "--seeds", "3"]) == 2
     assert "holds a run with another config (contents of method.name: " in capsys.readouterr().err
 
 
-def test_a_loss_that_is_no_number_is_named(capsys: pytest.CaptureFixture) -> None:
+def test_every_command_reports_what_a_part_raised(capsys: pytest.CaptureFixture) -> None:
+    broken = FILE.replace("        place = ", "        {}['x']\n        place = ")
+    Path("mine.py").write_text(broken, encoding="utf-8")
+    line = broken.splitlines().index("        {}['x']") + 1
+    message = f"objective late: weight Position() raised KeyError at mine.py:{line}: 'x'"
+    assert train("--method", "mine.py:late", "--no-report") == 2
+    assert capsys.readouterr().err == f"tokenpo: {message}\n"
     assert train("--no-report") == 0
-    Path("nan.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
-    assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "nan.py:late") == 2
-    assert "late on this recording is not finite: weight Position() is nan on token 0 of " in capsys.readouterr().err
-    assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "hapo:name=3") == 2
-    assert "method hapo has no option 'name'" in capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["explain", "runs/quickstart-tepo-seed0", "--methods", "grpo,mine.py:late"]) == 2
+    assert capsys.readouterr().err == f"tokenpo: {message}\n"
+    assert main(["check", "mine.py:late"]) == 1
+    assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {message}\n")
 
 
-def test_the_documented_one_obeys_the_laws(capsys: pytest.CaptureFixture) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "own_method.md").read_text(encoding="utf-8")
-    Path("mine.py").write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], encoding="utf-8")
-    assert run("check", "mine.py:uncertain:share=0.3") == 0
+def test_training_names_an_input_that_is_read_undeclared(capsys: pytest.CaptureFixture) -> None:
+    Path("mine.py").write_text(READING, encoding="utf-8")
+    message = 'objective late: Position() reads old_entropy, which it does not declare: put reads = {"old_entropy"} '
+    assert train("--method", "mine.py:late", "--no-report") == 2
+    assert capsys.readouterr().err == f"tokenpo: {message}into its class\n"
+    assert main(["check", "mine.py:late"]) == 1
+    assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {message}into its class\n")
+    declared = READING.replace('response."""', 'response."""\n\n    reads = {"old_entropy"}')
+    Path("mine.py").write_text(declared, encoding="utf-8")
+    assert train("--method", "mine.py:late", "--no-report") == 0
+    assert main(["check", "mine.py:late"]) == 0
+
+
+def test_training_names_the_part_of_a_loss_that_is_no_number(capsys: pytest.CaptureFixture) -> None:
+    Path("mine.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
+    assert train("--method", "mine.py:late", "--no-report", "--set", "rollout.max_new_tokens=64") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("tokenpo: step 1, update 1 of ")
+    assert "the loss of late is nan: weight Position() is nan on token 0 of rollout " in error
