@@ -1,4 +1,4 @@
-"""`tokenpo check`: methods held to the laws that every method obeys."""
+"""`tokenpo check`: the laws that every method obeys, checked on methods."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import argparse
 from typing import Any
 
 from .options import METHODS, add_command, need
+from .options import add as argument
 
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo check`."""
     parser = add_command(commands, "check", "hold methods, also of your own, to the laws that every method obeys")
-    parser.add_argument("methods", metavar="LIST", help=METHODS)
+    argument(parser, "methods", "LIST", METHODS)
     parser.set_defaults(run=check)
 
 
 def check(options: argparse.Namespace) -> int:
-    """Prints each law with what was seen; 1 where a method breaks one.
+    """Prints the laws that hold and the first that a method breaks; 1 where one breaks any.
 
     Raises:
         UnknownName: no such method or option.
@@ -26,7 +27,7 @@ def check(options: argparse.Namespace) -> int:
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
-    # A mistake in any of them is told before the first is held to anything.
+    # All are built, and their mistakes found, before the first is checked.
     built = {entry.label: build_entry(entry) for entry in parse_entries(options.methods, "check")}
     broken = 0
     for label, objective in built.items():

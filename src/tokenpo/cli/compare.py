@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import TokenPOError
-from ..recipe.hosts import EMBEDDED, HOSTS
-from .options import METHODS, RECIPE, add_command, add_set, need_engine, path
+from ..recipe.hosts import HOSTS
+from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, make, need_engine
+from .options import add as argument
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -37,54 +38,25 @@ What the numbers mean: docs/comparison.md
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo compare`."""
-    parser = add_command(
-        commands,
-        "compare",
-        "train a recipe with several methods and seeds, and say what the seeds tell apart",
-        EXAMPLES,
-    )
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
-    parser.add_argument("--methods", metavar="LIST", help=METHODS)
-    parser.add_argument(
-        "--runs", type=path, nargs="+", metavar="DIR", help="compare runs that exist, of any engine, and train nothing"
-    )
-    parser.add_argument("--seeds", type=int, metavar="N", help="how many, counted up from the recipe's; default: 10")
-    parser.add_argument(
-        "--engine",
-        choices=tuple(HOSTS),
-        default=EMBEDDED.name,
-        help="engine that trains all runs; default: embedded",
-    )
+    about = "train a recipe with several methods and seeds, and say what the seeds tell apart"
+    parser = add_command(commands, "compare", about, EXAMPLES)
+    argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
+    argument(parser, "--methods", "LIST", METHODS)
+    argument(parser, "--runs", "DIR", "compare runs that exist, of any engine, and train nothing", nargs="+")
+    argument(parser, "--seeds", "N", "how many, counted up from the recipe's; default: 10")
+    add_engine(parser, "engine that trains all runs")
     add_set(parser, "change a setting of all runs")
-    parser.add_argument(
-        "--out",
-        type=path,
-        metavar="DIR",
-        help="directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE",
-    )
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="runs at a time; default: one per core, or one on a GPU and of verl's"
-    )
-    parser.add_argument(
-        "--baseline",
-        metavar="LABEL",
-        help="method that the others are compared with, or all: every pair; default: the first",
-    )
-    parser.add_argument(
-        "--metrics", metavar="LIST", help="numbers to compare; default: accuracy,area,steps,entropy,seconds"
-    )
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        metavar="A",
-        help="accuracy that the metrics steps and train-steps wait for; default: 0.9",
-    )
-    parser.add_argument(
-        "--margin",
-        metavar="LIST",
-        help="least differences that matter, METRIC=M,METRIC=M: what is shown to be smaller is called equivalent",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print every run and its state, and train nothing")
+    out = "directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE"
+    argument(parser, "--out", "DIR", out)
+    argument(parser, "--jobs", "N", "runs at a time; default: one per core, or one on a GPU and of verl's")
+    baseline = "method that the others are compared with, or all: every pair; default: the first"
+    argument(parser, "--baseline", "LABEL", baseline)
+    argument(parser, "--metrics", "LIST", "numbers to compare; default: accuracy,area,steps,entropy,seconds")
+    threshold = "accuracy that the metrics steps and train-steps wait for; default: 0.9"
+    argument(parser, "--threshold", "A", threshold, type=float)
+    margin = "least differences that matter, METRIC=M,METRIC=M: what is shown to be smaller is called equivalent"
+    argument(parser, "--margin", "LIST", margin)
+    add_flag(parser, "--dry-run", "print every run and its state, and train nothing")
     parser.set_defaults(run=compare)
 
 
@@ -130,29 +102,24 @@ def compare(options: argparse.Namespace) -> int:
         print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
         return 130
     where_logged = host.own_metrics and options.metrics is None and options.margin is None
-    _tell(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.out)
+    _show(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.out)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
     return 0
 
 
 def _existing(options: argparse.Namespace) -> int:
-    """Of `--runs`."""
+    """Compares the runs of --runs."""
     from ..evidence.compare.result import gather_existing
 
-    training = ("recipe", "methods", "seeds", "set", "jobs", "dry_run")
-    if given := [name for name in training if getattr(options, name)]:
-        names = ["RECIPE" if name == "recipe" else f"--{name.replace('_', '-')}" for name in given]
+    training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
+    training |= {"dry_run": "--dry-run"}
+    if names := [shown for name, shown in training.items() if getattr(options, name)]:
         raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
     chosen, margins = _chosen(options, None)
     where_logged = options.metrics is None and options.margin is None
     comparison = gather_existing(options.runs, chosen, options.baseline, margins, where_logged=where_logged)
-    out = options.out or Path("runs", "compare")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TokenPOError(f"{out} cannot be made: {error.strerror}; give another with --out") from error
-    _tell(comparison, out)
+    _show(comparison, make(options.out or Path("runs", "compare")))
     return 0
 
 
@@ -171,7 +138,7 @@ def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Me
     return chosen, margins(options.margin or "", chosen)
 
 
-def _tell(comparison: Comparison, out: Path) -> None:
+def _show(comparison: Comparison, out: Path) -> None:
     from ..evidence.compare.page import render
     from ..evidence.compare.result import to_json
     from ..evidence.compare.table import show
@@ -205,7 +172,7 @@ def _jobs(plan: Plan) -> int:
 
 
 class ProgressLines:
-    """A line for every run that ends, and on a terminal one that says what is under way."""
+    """A line for every run that ends, and on a terminal a line with the runs under way."""
 
     def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:
         from ..base.console import Console
@@ -217,11 +184,11 @@ class ProgressLines:
         self._done = sum(state(run) is State.DONE for run in plan.runs)
         self._left = self._all - self._done
         self._seconds: list[float] = []
-        self._looked = 0.0
+        self._updated = 0.0
         self._say(f"{plan.out}: {self._all} runs, {self._done} done, {jobs} at a time")
 
     def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        """Told by the runs."""
+        """Called when a run ends."""
         from ..base.text import duration
 
         self._done += failure is None
@@ -233,20 +200,17 @@ class ProgressLines:
         self._say(f"[{self._done}/{self._all}] {run.name}: {how} in {duration(seconds)}{left}")
 
     def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
-        """Told by the runs, many times a second."""
+        """Called many times a second."""
         from rich.text import Text
 
         from ..evidence.compare.runs import steps_made
 
-        if self._status is None or (active and time.monotonic() - self._looked < 1):
+        if self._status is None or (active and time.monotonic() - self._updated < 1):
             return
-        self._looked = time.monotonic()
+        self._updated = time.monotonic()
         now = ", ".join(f"{run.name} step {steps_made(run)}/{run.config.train.steps}" for run in active)
         self._status.update(Text(f"{now}; {waiting} waiting"))
-        if active:
-            self._status.start()
-        else:
-            self._status.stop()
+        (self._status.start if active else self._status.stop)()
 
     def _say(self, text: str) -> None:
         from rich.text import Text

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
-from .options import add_command, need_engine, path
+from .options import add as argument
+from .options import add_command, need_engine
 
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
@@ -37,68 +38,41 @@ ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "a
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo eval`."""
-    parser = add_command(
-        commands, "eval", "avg@k, pass@k, pass^k and maj@k of a model or of samples, with intervals", EXAMPLES
-    )
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="run directory, model directory, hub id, or tiny")
-    parser.add_argument(
-        "--samples", metavar="FILE", type=path, help="samples made elsewhere (JSON Lines), in place of MODEL"
-    )
-    parser.add_argument("--k", metavar="K,K,...", help="values of k; default: 1 and the number of samples per prompt")
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="seed of problems, samples and bootstrap; default: the run's, or 0"
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", type=path, help="directory to write; default: runs/eval-MODEL-NAME-seedN"
-    )
+    about = "avg@k, pass@k, pass^k and maj@k of a model or of samples, with intervals"
+    parser = add_command(commands, "eval", about, EXAMPLES)
+    argument(parser, "model", "MODEL", "run directory, model directory, hub id, or tiny", nargs="?")
+    argument(parser, "--samples", "FILE", "samples made elsewhere (JSON Lines), in place of MODEL")
+    argument(parser, "--k", "K,K,...", "values of k; default: 1 and the number of samples per prompt")
+    argument(parser, "--seed", "N", "seed of problems, samples and bootstrap; default: the run's, or 0")
+    argument(parser, "--out", "DIR", "directory to write; default: runs/eval-MODEL-NAME-seedN")
 
-    _add_problems(parser.add_argument_group("problems"))
-    _add_sampling(parser.add_argument_group("sampling"))
+    group = parser.add_argument_group("problems")
+    argument(group, "--benchmark", "NAME|FILE", "a benchmark by name, or a .jsonl or .parquet file")
+    argument(group, "--data", "FILE", "a local copy of the benchmark's problems")
+    argument(group, "--task", "NAME", "the test split of a task, such as dial_sum; default: that of the run")
+    option = "an option of the task; may be repeated"
+    argument(group, "--task-option", "KEY=VALUE", option, action="append", default=[])
+    problems = f"only the first N; default: all, or {PROBLEMS} of a task that generates them"
+    argument(group, "--problems", "N", problems)
+    argument(group, "--question", "COLUMN", "column with the question")
+    argument(group, "--answer", "COLUMN", "column with the reference answer")
+    reference = "how to read it from that column: whole, hash, boxed, ..., or all: join a list"
+    argument(group, "--reference", "HOW", reference)
+    argument(group, "--prompt", "TEXT", "what to ask, with {question} and {COLUMN} filled in from the row")
+    chat = "ask in the chat format; default: yes if the model has one"
+    group.add_argument("--chat", choices=("yes", "no"), help=chat)
+    argument(group, "--verifier", "NAME", "math, exact, ..., or package.module:function")
+    argument(group, "--extract", "HOW", "how to read the answer from a completion: boxed, tag, hash, ...")
+
+    about = "a run that is evaluated on its own task is sampled as it was in training, by default"
+    group = parser.add_argument_group("sampling", about)
+    argument(group, "--samples-per-prompt", "N", "default: 1")
+    argument(group, "--temperature", "T", "0 is greedy; default: 1", type=float)
+    argument(group, "--max-new-tokens", "N", "longest sample; default: 512")
+    argument(group, "--rows", "N", "responses sampled at once; default: 64")
+    argument(group, "--dtype", "NAME", "float32, bfloat16, ...; default: float32")
+    argument(group, "--device", "NAME", "cpu, cuda, ...; default: cuda where there is one")
     parser.set_defaults(run=evaluate)
-
-
-def _add_problems(group: Any) -> None:
-    group.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
-    group.add_argument("--data", metavar="FILE", type=path, help="a local copy of the benchmark's problems")
-    group.add_argument(
-        "--task", metavar="NAME", help="the test split of a task, such as dial_sum; default: that of the run"
-    )
-    group.add_argument(
-        "--task-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the task; may be repeated"
-    )
-    group.add_argument(
-        "--problems",
-        type=int,
-        metavar="N",
-        help=f"only the first N; default: all, or {PROBLEMS} of a task that generates them",
-    )
-    group.add_argument("--question", metavar="COLUMN", help="column with the question")
-    group.add_argument("--answer", metavar="COLUMN", help="column with the reference answer")
-    group.add_argument(
-        "--reference",
-        metavar="HOW",
-        help="how to read it from that column: whole, hash, boxed, ..., or all: join a list",
-    )
-    group.add_argument(
-        "--prompt", metavar="TEXT", help="what to ask, with {question} and {COLUMN} filled in from the row"
-    )
-    group.add_argument(
-        "--chat", choices=("yes", "no"), help="ask in the chat format; default: yes if the model has one"
-    )
-    group.add_argument("--verifier", metavar="NAME", help="math, exact, ..., or package.module:function")
-    group.add_argument(
-        "--extract", metavar="HOW", help="how to read the answer from a completion: boxed, tag, hash, ..."
-    )
-
-
-def _add_sampling(group: Any) -> None:
-    group.description = "a run that is evaluated on its own task is sampled as it was in training, by default"
-    group.add_argument("--samples-per-prompt", type=int, metavar="N", help="default: 1")
-    group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default: 1")
-    group.add_argument("--max-new-tokens", type=int, metavar="N", help="longest sample; default: 512")
-    group.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default: 64")
-    group.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default: float32")
-    group.add_argument("--device", metavar="NAME", help="cpu, cuda, ...; default: cuda where there is one")
 
 
 def evaluate(options: argparse.Namespace) -> int:

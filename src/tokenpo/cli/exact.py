@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import choose
-from .options import METHOD, add_command, add_set, need, objectives, path
+from .options import ONE_METHOD, add_command, add_set, need, objectives
+from .options import add as argument
 
 if TYPE_CHECKING:
     from ..lab.exact.study import Row
@@ -27,21 +28,13 @@ What is exact, the measures and the worlds: docs/exact.md
 def add(commands: Any) -> None:
     """The parser of `tokenpo exact`."""
     parser = add_command(commands, "exact", "methods in small worlds whose true gradient is known", EXAMPLES)
-    parser.add_argument(
-        "methods",
-        nargs="*",
-        default=[],
-        metavar="METHOD",
-        help=f"{METHOD}; METHOD:KEY=VALUE,... with options; default: all",
-    )
-    parser.add_argument("--world", metavar="LIST", help="worlds; 'large' is the six large ones; default: the twelve")
-    parser.add_argument("--measure", metavar="LIST", help="measures to print, as the page names them; default: three")
-    parser.add_argument(
-        "--json", type=path, metavar="FILE",
-        help="all numbers; a method that stands in the file is not run again, and others are shown beside",
-    )  # fmt: skip
+    argument(parser, "methods", "METHOD", f"{ONE_METHOD}; default: all", nargs="*", default=[])
+    argument(parser, "--world", "LIST", "worlds; 'large' is the six large ones; default: the twelve")
+    argument(parser, "--measure", "LIST", "measures to print, as the page names them; default: three")
+    kept = "all numbers; a method that stands in the file is not run again, and others are shown beside"
+    argument(parser, "--json", "FILE", kept)
     add_set(parser, "another setting: group, batch, network, adam, sampler", "KEY=VALUE")
-    parser.add_argument("--page", type=path, metavar="FILE", help="a page of all numbers, drawn")
+    argument(parser, "--page", "FILE", "a page of all numbers, drawn")
     parser.set_defaults(run=exact)
 
 
@@ -61,13 +54,12 @@ def exact(options: argparse.Namespace) -> int:
     measures = options.measure.split(",") if options.measure else table.SHOWN
     for key in measures:
         choose("measure", key, table.CATALOGUE)
-    asked = (options.world or ",".join(WORLDS)).split(",")
-    names = [name for word in asked for name in (LARGE if word == "large" else [word])]
+    words = (options.world or ",".join(WORLDS)).split(",")
+    names = [name for word in words for name in (LARGE if word == "large" else [word])]
     worlds = [choose("world", name, WORLDS | LARGE)() for name in names]
-    asked_for, fresh = objectives(options.methods, "exact")
-    # The user's own come first: a mistake in them is told before others have taken minutes.
-    order = sorted(asked_for, key=lambda label: label not in fresh)
-    contestants = [Contestant(label, asked_for[label]) for label in order]
+    chosen, fresh = objectives(options.methods, "exact")
+    # The user's own come first: a mistake in them is found before others have taken minutes.
+    contestants = [Contestant(label, chosen[label]) for label in sorted(chosen, key=lambda label: label not in fresh)]
     setting = Setting.of(options.set)
     known = study.load(options.json) if options.json and options.json.exists() else {}
     study.require_setting(known, setting, options.json)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError
-from .options import METHODS, add_command, need, path
+from .options import METHODS, add_command, add_flag, make, need, path
+from .options import add as argument
 
 EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
@@ -23,36 +24,20 @@ The file: docs/rollouts.md. What the numbers mean: docs/explain.md
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo explain`."""
-    parser = add_command(
-        commands, "explain", "what each method would do to every token of recorded rollouts, without training", EXAMPLES
-    )
-    parser.add_argument(
-        "rollouts", metavar="ROLLOUTS", type=path, help="a .jsonl or .safetensors file, or a run directory"
-    )
-    parser.add_argument("--methods", required=True, metavar="LIST", help=METHODS)
-    parser.add_argument(
-        "--step", type=int, metavar="N", help="training step, where there are several; default: the last"
-    )
-    parser.add_argument(
-        "--first-update",
-        action="store_true",
-        help="explain the update at ratio 1, even where the file has log-probs of a later policy",
-    )
-    parser.add_argument(
-        "--entropy-quantile",
-        type=float,
-        default=0.8,
-        metavar="Q",
-        help="tokens at or above it have high entropy; default: 0.8",
-    )
-    parser.add_argument(
-        "--correction",
-        metavar="NAME",
-        help="with every method, a correction for the policy that sampled: tis, icepop, seq_mis, mis_geo, ...",
-    )
-    parser.add_argument("--responses", type=int, default=8, metavar="N", help="responses drawn on the page; default: 8")
-    parser.add_argument("--tokens", action="store_true", help="also write the numbers of every token, to tokens.jsonl")
-    parser.add_argument("--out", type=path, metavar="DIR", help="directory to write; default: runs/explain-NAME")
+    about = "what each method would do to every token of recorded rollouts, without training"
+    parser = add_command(commands, "explain", about, EXAMPLES)
+    argument(parser, "rollouts", "ROLLOUTS", "a .jsonl or .safetensors file, or a run directory", type=path)
+    argument(parser, "--methods", "LIST", METHODS, required=True)
+    argument(parser, "--step", "N", "training step, where there are several; default: the last")
+    first = "explain the update at ratio 1, even where the file has log-probs of a later policy"
+    add_flag(parser, "--first-update", first)
+    quantile = "tokens at or above it have high entropy; default: 0.8"
+    argument(parser, "--entropy-quantile", "Q", quantile, type=float, default=0.8)
+    correction = "with every method, a correction for the policy that sampled: tis, icepop, seq_mis, mis_geo, ..."
+    argument(parser, "--correction", "NAME", correction)
+    argument(parser, "--responses", "N", "responses drawn on the page; default: 8", default=8)
+    add_flag(parser, "--tokens", "also write the numbers of every token, to tokens.jsonl")
+    argument(parser, "--out", "DIR", "directory to write; default: runs/explain-NAME")
     parser.set_defaults(run=explain)
 
 
@@ -85,8 +70,7 @@ def explain(options: argparse.Namespace) -> int:
     recording = recording.at_first_update() if options.first_update else recording
     result = explain_all(recording, entries, options.entropy_quantile, options.correction)
     show(result.tables, [*result.legend, *(f"note: {note}" for note in result.notes)], sys.stdout)
-    out = options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}")
-    _make(out)
+    out = make(options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}"))
     print(f"page: {write(render(result, options.responses), out / 'explain.html')}")
     print(f"numbers: {write(to_json(result), out / 'explain.json')}")
     if options.tokens:
@@ -100,10 +84,3 @@ def _name(source: Path, step: int | None) -> str:
     """Part of a directory's name."""
     stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", source.resolve().name.removesuffix(source.suffix)) or "rollouts"
     return stem if step is None else f"{stem}-step{step}"
-
-
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TokenPOError(f"{out} cannot be made: {error.strerror}; give another with --out") from error

@@ -1,56 +1,44 @@
-"""`tokenpo golden`: worked-out values of a method, which another implementation can be held to."""
+"""`tokenpo golden`: worked-out values of a method, to test another implementation against."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
-from ..base.errors import TokenPOError
-from .options import METHOD, add_command, need, path
+from .options import ONE_METHOD, add_command, need, one_entry
+from .options import add as argument
 
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo golden`."""
-    parser = add_command(
-        commands, "golden", "worked-out values of a method as JSON, for implementations in any language"
-    )
-    parser.add_argument("method", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options")
-    parser.add_argument("--out", metavar="FILE", type=path, help="where to write them; without it they are printed")
+    about = "worked-out values of a method as JSON, for implementations in any language"
+    parser = add_command(commands, "golden", about)
+    argument(parser, "method", "METHOD", ONE_METHOD)
+    argument(parser, "--out", "FILE", "where to write them; without it they are printed")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     parser.set_defaults(run=golden)
 
 
 def golden(options: argparse.Namespace) -> int:
     """Writes or prints the values, one input or stage to a line."""
-    need("pydantic")
-    from ..base.files import write_whole
+    need("pydantic", "jinja2")
     from ..lab.golden import golden as values
-    from ..recipe.command_line import parse_entries
+    from ..page.frame import write
     from ..recipe.objective import build_entry
 
-    entries = parse_entries(options.method, "golden")
-    if len(entries) > 1:
-        raise TokenPOError(f"golden {options.method!r} names {len(entries)} methods: give one at a time")
-    text = _text(values(entries[0].label, build_entry(entries[0]), options.seed))
+    entry = one_entry(options.method, "golden")
+    text = _text(values(entry.label, build_entry(entry), options.seed), "") + "\n"
     if options.out is None:
         print(text, end="")
-        return 0
-    try:
-        write_whole(options.out, text)
-    except OSError as error:
-        raise TokenPOError(f"cannot write {options.out}: {error.strerror}; give another place") from error
-    print(f"written: {options.out}")
+    else:
+        print(f"written: {write(text, options.out)}")
     return 0
 
 
-def _text(values: dict[str, Any]) -> str:
+def _text(value: Any, indent: str) -> str:
     """JSON with a line for each name, so that two files can be compared by eye."""
-    import json
-
-    def lines(value: Any, indent: str) -> str:
-        if not isinstance(value, dict) or not value:
-            return json.dumps(value, ensure_ascii=False, allow_nan=False)
-        rows = [f"{indent} {json.dumps(key, ensure_ascii=False)}: {lines(x, indent + ' ')}" for key, x in value.items()]
-        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-
-    return lines(values, "") + "\n"
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    rows = [f"{indent} {json.dumps(key, ensure_ascii=False)}: {_text(x, indent + ' ')}" for key, x in value.items()]
+    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"

@@ -7,7 +7,8 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from .options import METHOD, add_command, need_engine, objectives, path
+from .options import ONE_METHOD, add_command, need_engine, objectives
+from .options import add as argument
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,28 +29,15 @@ def add(commands: Any) -> None:
     """The parser of `tokenpo gradients`."""
     about = "methods at a checkpoint of a run, against the gradient of the reward from very many rollouts"
     parser = add_command(commands, "gradients", about, EXAMPLES)
-    parser.add_argument("directory", type=path, metavar="RUN", help="directory of a run of the embedded engine")
-    parser.add_argument(
-        "methods",
-        nargs="*",
-        default=[],
-        metavar="METHOD",
-        help=f"{METHOD}; METHOD:KEY=VALUE,... with options; default: all",
-    )
-    parser.add_argument("--step", type=int, metavar="N", help="of the checkpoint; default: the newest")
-    parser.add_argument(
-        "--after", type=_count, default=AFTER, metavar="K",
-        help=f"minibatches of the run after which they are looked at again; 0: not; default: {AFTER}",
-    )  # fmt: skip
-    parser.add_argument(
-        "--batches", type=_count, default=32, metavar="N", help="minibatches of each method; default: 32"
-    )
-    parser.add_argument(
-        "--rollouts", type=_count, default=8192, metavar="N", help="for the gradient of the reward; default: 8192"
-    )
-    parser.add_argument(
-        "--json", type=path, metavar="FILE", help="all numbers; a method that stands in the file is not run again"
-    )
+    argument(parser, "directory", "RUN", "directory of a run of the embedded engine")
+    argument(parser, "methods", "METHOD", f"{ONE_METHOD}; default: all", nargs="*", default=[])
+    argument(parser, "--step", "N", "of the checkpoint; default: the newest")
+    after = f"minibatches of the run after which they are looked at again; 0: not; default: {AFTER}"
+    argument(parser, "--after", "K", after, type=_count, default=AFTER)
+    argument(parser, "--batches", "N", "minibatches of each method; default: 32", type=_count, default=32)
+    rollouts = "for the gradient of the reward; default: 8192"
+    argument(parser, "--rollouts", "N", rollouts, type=_count, default=8192)
+    argument(parser, "--json", "FILE", "all numbers; a method that stands in the file is not run again")
     parser.set_defaults(run=gradients)
 
 

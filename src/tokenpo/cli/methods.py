@@ -11,7 +11,8 @@ import textwrap
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
-from .options import add_command
+from .options import add as argument
+from .options import add_command, add_flag
 
 EXAMPLES = """examples:
   tokenpo methods                            all of them
@@ -26,9 +27,9 @@ WIDEST = 10_000  # characters of a line that no terminal limits
 def add(commands: Any) -> None:
     """The parser of `tokenpo methods`."""
     parser = add_command(commands, "methods", "table of the methods: what each changes, its paper, its needs", EXAMPLES)
-    parser.add_argument("word", nargs="?", metavar="WORD", help="only methods with this in their description")
-    parser.add_argument("--needs", metavar="INPUT", help="only methods that read this input, such as old_entropy")
-    parser.add_argument("--json", action="store_true", help="as JSON, one object for each")
+    argument(parser, "word", "WORD", "only methods with this in their description", nargs="?")
+    argument(parser, "--needs", "INPUT", "only methods that read this input, such as old_entropy")
+    add_flag(parser, "--json", "as JSON, one object for each")
     parser.set_defaults(run=methods)
 
 
@@ -39,7 +40,9 @@ def methods(options: argparse.Namespace) -> int:
         UnknownName: no method reads the input.
         TokenPOError: no method has the word.
     """
-    found = [described(name) for name in _names()]
+    from ..methods import METHODS
+
+    found = [described(name) for name in METHODS]
     if options.needs is not None:
         known = {need for method in found for need in method["needs"]}
         if options.needs not in known:
@@ -71,12 +74,6 @@ def described(name: str) -> dict[str, Any]:
         "needs": sorted(method(name).needs),
         "options": {option: parameter.default for option, parameter in options_of(build).items()},
     }
-
-
-def _names() -> list[str]:
-    from ..methods import METHODS
-
-    return list(METHODS)
 
 
 def _print(found: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What several commands share: options, paths, and what must be installed."""
+"""What several commands share: arguments, paths, and the packages they need."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import expanded
+from ..recipe.hosts import EMBEDDED, HOSTS
 
 if TYPE_CHECKING:
     from ..core.objective import Objective
+    from ..recipe.command_line import Entry
 
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 METHOD = "a name that `tokenpo methods` lists, or a builder of your own: file.py:function"
 METHODS = "METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
+ONE_METHOD = f"{METHOD}; METHOD:KEY=VALUE,... with options"
 
 
 class Command(argparse.ArgumentParser):
     """A parser whose positional arguments may stand between options: `gradients RUN --step 4 dapo`."""
 
-    _apart = False  # whether options and positionals are being read one after the other
+    _nested = False  # argparse parses intermixed arguments by calling this method again
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if self._apart:
+        if self._nested:
             return super().parse_known_args(args, namespace)
-        self._apart = True
+        self._nested = True
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
-            self._apart = False
+            self._nested = False
 
 
 def add_command(commands: Any, name: str, help: str, examples: str = "") -> argparse.ArgumentParser:
@@ -39,27 +42,38 @@ def add_command(commands: Any, name: str, help: str, examples: str = "") -> argp
     )
 
 
+def add(parser: Any, name: str, metavar: str, help: str, **more: Any) -> None:
+    """Adds an argument with a value; metavar N means a whole number, and DIR, FILE and RUN mean a path."""
+    kind = {"N": int, "DIR": path, "FILE": path, "RUN": path}.get(metavar)
+    parser.add_argument(name, metavar=metavar, help=help, **{"type": kind, **more})
+
+
+def add_flag(parser: Any, name: str, help: str) -> None:
+    parser.add_argument(name, action="store_true", help=help)
+
+
 def add_run(parser: argparse.ArgumentParser) -> None:
     """What `train` and `launch` change in a recipe, and where and in how many processes it is trained."""
-    parser.add_argument("--method", metavar="NAME", help=f"another method, with its own defaults: {METHOD}")
+    add(parser, "--method", "NAME", f"another method, with its own defaults: {METHOD}")
     add_set(parser, "change a setting")
-    parser.add_argument(
-        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
-    )
-    parser.add_argument(
-        "--processes", type=int, default=1, metavar="N", help="processes of the engine trl, one per GPU; default: 1"
-    )
+    add(parser, "--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
+    add(parser, "--processes", "N", "processes of the engine trl, one per GPU; default: 1", default=1)
+
+
+def add_engine(parser: argparse.ArgumentParser, meaning: str) -> None:
+    help = f"{meaning}; default: {EMBEDDED.name}"
+    parser.add_argument("--engine", choices=tuple(HOSTS), default=EMBEDDED.name, help=help)
 
 
 def add_set(parser: argparse.ArgumentParser, meaning: str, form: str = "SECTION.KEY=VALUE") -> None:
-    parser.add_argument("--set", action="append", default=[], metavar=form, help=f"{meaning}; may be repeated")
+    add(parser, "--set", form, f"{meaning}; may be repeated", action="append", default=[])
 
 
 def path(text: str) -> Path:
     """For argparse's `type`: a path with the home directory for a leading ~, which a shell leaves where it is quoted.
 
     Raises:
-        ArgumentTypeError: the home of a user who is not known here.
+        ArgumentTypeError: the home of an unknown user.
     """
     try:
         return expanded(text)
@@ -67,8 +81,35 @@ def path(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def objectives(asked: list[str], command: str) -> tuple[dict[str, Objective], set[str]]:
-    """The methods that were named, by label, else all; and the labels of those whose code is the user's.
+def make(directory: Path) -> Path:
+    """Makes the directory of --out.
+
+    Raises:
+        TokenPOError: it cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
+    return directory
+
+
+def one_entry(text: str, command: str) -> Entry:
+    """The method of a command that takes a single one.
+
+    Raises:
+        TokenPOError: not of that form, or several.
+    """
+    from ..recipe.command_line import parse_entries
+
+    first, *others = parse_entries(text, command)
+    if others:
+        raise TokenPOError(f"{command} {text!r} names {1 + len(others)} methods: give one at a time")
+    return first
+
+
+def objectives(names: list[str], command: str) -> tuple[dict[str, Objective], set[str]]:
+    """The named methods by label, else all; and the labels of those whose code is the user's.
 
     Raises:
         UnknownName: no such method or option.
@@ -78,11 +119,10 @@ def objectives(asked: list[str], command: str) -> tuple[dict[str, Objective], se
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
-    if not asked:
+    if not names:
         return {name: method(name) for name in METHODS}, set()
-    entries = parse_entries(",".join(asked), command)
-    made = {entry.label: build_entry(entry) for entry in entries}
-    return made, {entry.label for entry in entries if ":" in entry.method}
+    entries = parse_entries(",".join(names), command)
+    return {entry.label: build_entry(entry) for entry in entries}, {e.label for e in entries if ":" in e.method}
 
 
 def need_engine() -> None:
@@ -94,6 +134,5 @@ def need(*packages: str) -> None:
     """Raises TokenPOError with the remedy where packages of the extra `train` are missing."""
     from importlib.util import find_spec
 
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
+    if missing := [name for name in packages if find_spec(name) is None]:
         raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[train]'")

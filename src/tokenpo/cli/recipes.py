@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from .options import RECIPE, add_command, need_engine
+from .options import add as argument
 
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo recipes`."""
     parser = add_command(commands, "recipes", "list the recipes of the package, or print one with every setting")
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
     parser.set_defaults(run=recipes)
 
 

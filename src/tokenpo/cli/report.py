@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .options import add as argument
 from .options import add_command, need, path
 
 EXAMPLES = """examples:
@@ -16,19 +17,12 @@ What the page shows: docs/report.md
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo report`."""
-    parser = add_command(
-        commands, "report", "write report.html of a run: its curves, and every traced token coloured", EXAMPLES
-    )
-    parser.add_argument("directory", metavar="RUN", type=path, help="the run directory")
-    parser.add_argument(
-        "--beside", metavar="OTHER", type=path, help="another run, whose tokens are shown beside, on the same scales"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        type=path,
-        help="page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside",
-    )
+    about = "write report.html of a run: its curves, and every traced token coloured"
+    parser = add_command(commands, "report", about, EXAMPLES)
+    argument(parser, "directory", "RUN", "the run directory")
+    argument(parser, "--beside", "OTHER", "another run, whose tokens are shown beside, on the same scales", type=path)
+    out = "page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside"
+    argument(parser, "--out", "FILE", out)
     parser.set_defaults(run=report)
 
 

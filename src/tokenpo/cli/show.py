@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from .options import METHOD, add_command, need, path
+from .options import ONE_METHOD, add_command, add_flag, need, one_entry
+from .options import add as argument
 
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo show`."""
     parser = add_command(commands, "show", "the formula of a method, its options and its choices")
-    parser.add_argument("method", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options")
-    parser.add_argument(
-        "--fingerprint", action="store_true", help="what its push on a token depends on, and its picture with --out"
-    )
-    parser.add_argument("--out", metavar="FILE", type=path, help="the picture, an .svg, or a directory for it")
+    argument(parser, "method", "METHOD", ONE_METHOD)
+    add_flag(parser, "--fingerprint", "what its push on a token depends on, and its picture with --out")
+    argument(parser, "--out", "FILE", "the picture, an .svg, or a directory for it")
     parser.set_defaults(run=show)
 
 
@@ -26,12 +25,9 @@ def show(options: argparse.Namespace) -> int:
     import inspect
 
     from ..methods import builder
-    from ..recipe.command_line import parse_entries
 
-    entries = parse_entries(options.method, "show")
-    if len(entries) > 1:
-        raise TokenPOError(f"show {options.method!r} names {len(entries)} methods: give one at a time")
-    entry, objective = entries[0], _built(entries[0])
+    entry = one_entry(options.method, "show")
+    objective = _built(entry)
     if options.fingerprint:
         return _fingerprint(options.out, entry.label, objective)
     if options.out:

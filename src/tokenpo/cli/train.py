@@ -9,26 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..recipe.hosts import EMBEDDED, HOSTS, VERL, Host
-from .options import RECIPE, add_command, add_run, need_engine, path
+from ..recipe.hosts import HOSTS, VERL, Host
+from .options import RECIPE, add_command, add_engine, add_flag, add_run, need_engine
+from .options import add as argument
 
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo train`."""
     parser = add_command(commands, "train", "train a model as a recipe says, and write a report")
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
     add_run(parser)
-    parser.add_argument("--resume", metavar="RUN", type=path, help="continue the run in this directory")
-    parser.add_argument(
-        "--engine",
-        choices=tuple(HOSTS),
-        default=EMBEDDED.name,
-        help="engine that trains; default: embedded",
-    )
-    parser.add_argument(
-        "--accept-changes", action="store_true", help="resume with other settings; they are noted in changes.jsonl"
-    )
-    parser.add_argument("--no-report", action="store_true", help="write no report.html at the end")
+    argument(parser, "--resume", "RUN", "continue the run in this directory")
+    add_engine(parser, "engine that trains")
+    add_flag(parser, "--accept-changes", "resume with other settings; they are noted in changes.jsonl")
+    add_flag(parser, "--no-report", "write no report.html at the end")
     parser.set_defaults(run=train)
 
 
