@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import tokenpo
+from own_part import gives
 from tokenpo import Batch, Objective, Policy, Rollouts, Totals
 from tokenpo.core.culprit import broken
 from tokenpo.core.parts import (
@@ -44,31 +45,26 @@ def _bad(value: float = torch.nan, at: tuple[int, int] = AT) -> Tensor:
     return x
 
 
-def _gives(kind: type, answer: Any) -> Any:
-    said = {"__call__": lambda self, *given: answer, "__repr__": lambda self: "Mine()"}
-    return dataclass(frozen=True)(type(kind.__name__, (kind,), said))()
-
-
 TRUST = Unclipped()(_batch(GRPO)[0])
 
 
 @pytest.mark.parametrize(
     ("slots", "words"),
     [
-        ({"shaping": (_gives(Shaping, torch.tensor([0.0, torch.nan])),)}, "shaping Mine() is nan on token 0"),
-        ({"credit": _gives(CreditStage, _bad())}, "credit Mine() is nan on token 1"),
-        ({"weights": (SignalWeight(_gives(Signal, _bad())),)}, "signal Mine() is nan on token 1"),
-        ({"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, value=_bad()))}, "surrogate Mine() is nan on"),
+        ({"shaping": (gives(Shaping, torch.tensor([0.0, torch.nan])),)}, "shaping Mine() is nan on token 0"),
+        ({"credit": gives(CreditStage, _bad())}, "credit Mine() is nan on token 1"),
+        ({"weights": (SignalWeight(gives(Signal, _bad())),)}, "signal Mine() is nan on token 1"),
+        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, value=_bad()))}, "surrogate Mine() is nan on"),
         (
-            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, ratio=_bad(torch.inf)))},
+            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, ratio=_bad(torch.inf)))},
             "ratio of surrogate Mine() is inf on token 1",
         ),
-        ({"weights": (_gives(Weight, _bad(1.0)), _gives(Weight, _bad(torch.inf)))}, "weight Mine() is inf on token 1"),
-        ({"penalties": (_gives(Penalty, _bad(-torch.inf)),)}, "penalty Mine() is -inf on token 1"),
-        ({"aggregate": _gives(Aggregate, torch.tensor([[1.0], [torch.nan]]))}, "aggregate Mine() is nan on token 0"),
-        ({"aggregate": _gives(Aggregate, float("nan"))}, "aggregate Mine() is nan on token 0 of rollout 0"),
+        ({"weights": (gives(Weight, _bad(1.0)), gives(Weight, _bad(torch.inf)))}, "weight Mine() is inf on token 1"),
+        ({"penalties": (gives(Penalty, _bad(-torch.inf)),)}, "penalty Mine() is -inf on token 1"),
+        ({"aggregate": gives(Aggregate, torch.tensor([[1.0], [torch.nan]]))}, "aggregate Mine() is nan on token 0"),
+        ({"aggregate": gives(Aggregate, float("nan"))}, "aggregate Mine() is nan on token 0 of rollout 0"),
         # Where the mask is false it is multiplied by 0.
-        ({"weights": (_gives(Weight, _bad(torch.inf, (1, 2))),)}, "weight Mine() is inf behind the end of rollout 1"),
+        ({"weights": (gives(Weight, _bad(torch.inf, (1, 2))),)}, "weight Mine() is inf behind the end of rollout 1"),
     ],
 )
 def test_the_first_part_is_named(slots: dict, words: str) -> None:
@@ -82,7 +78,7 @@ def test_the_first_part_is_named(slots: dict, words: str) -> None:
 
 def test_the_first_in_the_order_of_evaluation_comes_before_the_rest() -> None:
     """The weight is NaN because the signal is, and the penalty for itself."""
-    signal, penalty = SignalWeight(_gives(Signal, _bad())), _gives(Penalty, _bad(at=(0, 0)))
+    signal, penalty = SignalWeight(gives(Signal, _bad())), gives(Penalty, _bad(at=(0, 0)))
     objective = dataclasses.replace(GRPO, weights=(signal,), penalties=(penalty,))
     assert str(broken(objective, *_batch(objective))) == "signal Mine() is nan on token 1 of rollout 1"
 
@@ -106,7 +102,7 @@ def test_a_gradient_is_that_of_a_part_whose_answer_is_finite() -> None:
 
 def test_none_is_named_where_each_is_finite() -> None:
     """1e200 · 1e200 is an infinity, of two weights that are not."""
-    huge = _gives(Weight, torch.full(MASK.shape, 1e200, dtype=torch.float64))
+    huge = gives(Weight, torch.full(MASK.shape, 1e200, dtype=torch.float64))
     objective = dataclasses.replace(GRPO, weights=(huge, huge))
     batch, totals = _batch(objective)
     assert not objective.loss(batch, totals).value.isfinite()

@@ -20,7 +20,6 @@ from tokenpo.core.parts import Weight
 from tokenpo.core.ratio_check import RatioCheck
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
-from tokenpo.methods import METHODS as TABLE
 
 LENGTH = 12
 # A memory, the look at the whole step, two passes, a penalty: what a learner carries.
@@ -274,15 +273,6 @@ def test_metrics_by_lag() -> None:
     assert again["lag_2_share"] == 0.5 and again["lag_8_ratio_mean"] == pytest.approx(2, rel=1e-6)
 
 
-def test_no_version_no_lag() -> None:
-    rollouts, policy = batch_of(3)
-    learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
-    (update,) = learner.begin(rollouts).updates()
-    update.evaluate(policy)
-    learner.check(update)
-    assert not [name for name in learner.metrics() if name.startswith("lag")]
-
-
 def test_the_ratio_check_looks_at_tokens_of_this_version_alone() -> None:
     """Old tokens may be at any ratio; a fresh one at 2 is a mistake, as it is where no version is known."""
     learner, rollouts, policy = stale([9, 8, 8, 8], 9)
@@ -310,10 +300,6 @@ def test_a_method_without_a_ratio_refuses_old_tokens(name: str) -> None:
     with pytest.raises(Unsupported, match=rf"{name} takes the policy for the one that sampled .* 2 updates ago: train"):
         learner.begin(rollouts)
     stale([3, 3, 3, 3], 3, name)[0].begin(stale([3, 3, 3, 3], 3)[1])
-
-
-def test_which_methods_have_no_ratio() -> None:
-    assert [name for name in TABLE if tokenpo.method(name).assumes_on_policy] == ["raft", "gpg", "opo"]
 
 
 def test_a_weight_against_the_policy_that_sampled_corrects_for_its_age() -> None:

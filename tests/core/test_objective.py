@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from tokenpo import Batch, Credit, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
+from own_part import gives
+from tokenpo import Batch, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
 from tokenpo.core.parts import (
     AdaptiveTemperature,
     Aggregate,
@@ -24,7 +25,6 @@ from tokenpo.core.parts import (
     FixedBounds,
     GroupAdvantage,
     LogLikelihood,
-    Part,
     Penalty,
     RolloutCorrection,
     RolloutRatio,
@@ -134,18 +134,11 @@ def _close(seen: Tensor, expected: list) -> None:
 
 def test_surrogate_alone() -> None:
     """A = ±1/2; r A = 1/2, 1 | -1/4, sum 5/4 over three tokens, negated: -5/12."""
-    value = PLAIN.loss(_batch(PLAIN), TOTALS).value
-    assert (value.shape, value.dtype) == ((), torch.float64)
-    _close(value.detach(), -5 / 12)
-
-
-def test_gradient_reaches_the_leaf() -> None:
-    """d/dlp = -r A / 3."""
-    rollouts = _rollouts()
-    lp = torch.tensor(LP, dtype=torch.float64, requires_grad=True)
-    batch = Batch(rollouts=rollouts, credit=PLAIN.prepare(rollouts), policy=Policy(lp))
-    PLAIN.loss(batch, TOTALS).value.backward()
-    _close(lp.grad, [[-1 / 6, -1 / 3, 0], [1 / 12, 0, 0]])
+    loss = PLAIN.loss(_batch(PLAIN), TOTALS)
+    assert (loss.value.shape, loss.value.dtype) == ((), torch.float64)
+    _close(loss.value.detach(), -5 / 12)
+    _close(loss.terms["weight"], [[1] * 3] * 2)
+    _close(loss.terms["penalty"], [[0] * 3] * 2)
 
 
 def test_terms_by_hand() -> None:
@@ -181,12 +174,6 @@ def test_weights_carry_no_gradient_and_penalties_do() -> None:
     batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=Policy(lp))
     objective.loss(batch, TOTALS).value.backward()
     _close(lp.grad, [[1.75 / 3, 1 / 3, 0], [2.0625 / 3, 0, 0]])
-
-
-def test_terms_without_weights_and_penalties() -> None:
-    terms = PLAIN.loss(_batch(PLAIN), TOTALS).terms
-    _close(terms["weight"], [[1] * 3] * 2)
-    _close(terms["penalty"], [[0] * 3] * 2)
 
 
 def test_clip_bounds_are_terms() -> None:
@@ -225,26 +212,17 @@ def test_equal_signals_are_computed_once() -> None:
     assert Index() in credit.signals
 
 
-def test_scope_needs_and_draws_follow_from_the_parts() -> None:
-    noisy = dataclasses.replace(PLAIN, weights=(By(Noise()),))
+def test_scope_needs_and_flags_follow_from_the_parts() -> None:
+    noisy, calm = (dataclasses.replace(PLAIN, weights=(By(signal),)) for signal in (Noise(), Index()))
     assert (PLAIN.scope, PLAIN.draws, PLAIN.needs) == ("row", False, frozenset())
     assert (noisy.scope, noisy.draws, noisy.needs) == ("batch", True, {"entropy"})
-    calm = dataclasses.replace(PLAIN, weights=(By(Index()),))
     assert (calm.scope, calm.draws) == ("row", False)
     current = tokenpo.method("hapo", entropy="current")
     assert (current.scope, current.draws) == ("batch", False)
-
-
-def test_what_a_part_does_not_say_is_false() -> None:
-    part = Part()
-    assert part.reads == frozenset()
-    assert not (part.idle_on_policy or part.assumes_on_policy or part.corrects_rollout or part.entropy_gradient)
-
-
-def test_assumes_on_policy_names_the_parts() -> None:
-    assert PLAIN.assumes_on_policy == ()
-    (part,) = tokenpo.method("gpg").assumes_on_policy
-    assert part == LogLikelihood()
+    assert PLAIN.idle_on_policy == PLAIN.assumes_on_policy == () and not PLAIN.entropy_gradient
+    assert [type(part).__name__ for part in tokenpo.method("tepo").idle_on_policy] == ["MaskedKl", "BelowOld"]
+    assert tokenpo.method("gpg").assumes_on_policy == (LogLikelihood(),)
+    assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(0.1),)).entropy_gradient
 
 
 def test_corrects_rollout_names_what_weighs_and_no_region() -> None:
@@ -255,11 +233,6 @@ def test_corrects_rollout_names_what_weighs_and_no_region() -> None:
     region = BinaryDivergence(0.1, to_sampler, kl=False)
     seen = DetachedClip(FixedBounds(1.0, 19.0), TokenRatio(), region)
     assert dataclasses.replace(PLAIN, surrogate=seen).corrects_rollout == ()
-
-
-def test_entropy_gradient_is_that_of_its_parts() -> None:
-    assert not PLAIN.entropy_gradient
-    assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(0.1),)).entropy_gradient
 
 
 def test_passes_share_everything_but_their_tokens() -> None:
@@ -287,14 +260,6 @@ def test_memories_are_found_once_and_start_anew() -> None:
         objective.after(objective.start(), _batch(PLAIN).rollouts)
 
 
-def test_idle_on_policy_names_the_parts() -> None:
-    assert PLAIN.idle_on_policy == ()
-    (part,) = tokenpo.method("kl_cov").idle_on_policy
-    assert type(part).__name__ == "Anchor"
-    parts = tokenpo.method("tepo").idle_on_policy
-    assert [type(part).__name__ for part in parts] == ["MaskedKl", "BelowOld"]
-
-
 def test_observe_evaluates_each_statistic_once_with_the_generator_given() -> None:
     seen: list = []
     objective = dataclasses.replace(PLAIN, weights=(By(Noise(seen), also=Noise(seen)),))
@@ -311,11 +276,6 @@ def test_observe_evaluates_each_statistic_once_with_the_generator_given() -> Non
     assert len(seen) == 2
 
 
-def test_observe_does_nothing_for_row_scope() -> None:
-    batch = _batch(PLAIN)
-    assert PLAIN.observe(batch) is batch
-
-
 def test_loss_observes_a_whole_step_itself_and_refuses_a_part() -> None:
     seen: list = []
     objective = dataclasses.replace(PLAIN, weights=(By(Noise(seen)),))
@@ -330,29 +290,15 @@ def test_loss_observes_a_whole_step_itself_and_refuses_a_part() -> None:
         objective.loss(batch.rows(slice(0, 1)), TOTALS)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "missing", "where"),
-    [
-        ("hapo", {}, "old_entropy", "Rollouts"),
-        ("grpo", {"beta": 0.1}, "ref_logprob", "Rollouts"),
-        ("tepo", {}, "old_entropy", "Rollouts"),
-    ],
-)
-def test_prepare_names_the_missing_input(name: str, options: dict, missing: str, where: str) -> None:
-    message = rf"^{name} needs {missing}: give {where}\({missing}=\.\.\.\) with shape \[N, T\]$"
-    with pytest.raises(MissingInput, match=message):
-        tokenpo.method(name, **options).prepare(_rollouts())
-
-
-@pytest.mark.parametrize("call", ["loss", "observe"])
-def test_the_second_phase_names_the_missing_input(call: str) -> None:
-    """Of the policy, and of rollouts that lost a field since phase one."""
-    objective = tokenpo.method("hapo", entropy="current", tau=0.0)
-    batch = _batch(PLAIN)
-    arguments = (TOTALS,) if call == "loss" else ()
-    message = r"^hapo needs entropy: give Policy\(entropy=\.\.\.\) with shape \[N, T\]$"
-    with pytest.raises(MissingInput, match=message):
-        getattr(objective, call)(batch, *arguments)
+def test_a_missing_input_is_named_in_either_phase() -> None:
+    for name, missing in (("hapo", "old_entropy"), ("tepo", "old_entropy")):
+        message = rf"^{name} needs {missing}: give Rollouts\({missing}=\.\.\.\) with shape \[N, T\]$"
+        with pytest.raises(MissingInput, match=message):
+            tokenpo.method(name).prepare(_rollouts())
+    batch, objective = _batch(PLAIN), tokenpo.method("hapo", entropy="current", tau=0.0)
+    for call in (lambda: objective.loss(batch, TOTALS), lambda: objective.observe(batch)):
+        with pytest.raises(MissingInput, match=r"^hapo needs entropy: give Policy\(entropy=\.\.\.\) with shape"):
+            call()
     with pytest.raises(MissingInput, match=r"^grpo needs ref_logprob: give Rollouts\(ref_logprob"):
         tokenpo.method("grpo", beta=0.1).loss(batch, TOTALS)
 
@@ -381,23 +327,6 @@ def test_text_shows_every_slot() -> None:
         "  needs       ref_logprob",
     ]
     assert "  needs       -" in str(tokenpo.method("grpo"))
-
-
-def test_methods_mix_by_replacement() -> None:
-    """DAPO's surrogate in Dr. GRPO is Dr. GRPO with that clip."""
-    mixed = dataclasses.replace(tokenpo.method("dr_grpo"), surrogate=tokenpo.method("dapo").surrogate)
-    assert mixed.surrogate == Clip(FixedBounds(0.2, 0.28), dual=10.0)
-    assert mixed.aggregate == tokenpo.method("dr_grpo").aggregate
-    tokenpo.check_method(mixed)
-
-
-def test_prepare_and_weights_run_without_gradient() -> None:
-    """Also when a caller's rollouts carry a graph."""
-    old = torch.full((2, 3), -1.0, requires_grad=True)
-    rollouts = Rollouts(MASK, torch.tensor([1.0, 0.0], requires_grad=True), torch.tensor([0, 0]), old)
-    credit = PLAIN.prepare(rollouts)
-    assert isinstance(credit, Credit)
-    assert not credit.advantage.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -458,10 +387,6 @@ def test_an_objective_looks_again() -> None:
         dataclasses.replace(PLAIN, weights=(Careless(),))
 
 
-def test_a_coefficient_may_be_a_whole_number() -> None:
-    assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(1),)).needs == {"entropy"}
-
-
 def test_annotations_that_cannot_be_read_are_not_held_against_a_part() -> None:
     """As those of a class inside of a function, whose names are the function's own."""
 
@@ -482,12 +407,6 @@ def test_the_annotations_of_every_method_can_be_read() -> None:
         assert all(typing.get_type_hints(type(part)) is not None for part in walk(tokenpo.method(name)))
 
 
-def _gives(kind: type, answer: object) -> object:
-    """A stage of that kind that answers so, whatever it is given; it shows itself by the name of its kind."""
-    said = {"__call__": lambda self, *given: answer, "__repr__": lambda self: "Mine()"}
-    return dataclass(frozen=True)(type(kind.__name__, (kind,), said))()
-
-
 ONES = torch.ones(2, 3, dtype=torch.float64)
 TRUST = Unclipped()(_batch(PLAIN))
 WHOLE = "let its __call__ return a tensor of shape [N, T] = [2, 3]"
@@ -498,41 +417,41 @@ NUMBER = "let its __call__ return a number or a tensor of shape [N, 1] or [N, T]
 @pytest.mark.parametrize(
     ("slots", "words"),
     [
-        ({"weights": (_gives(Weight, None),)}, f"weight Mine() returned None: {WHOLE}"),
-        ({"weights": (Times(1.0), _gives(Weight, ONES[:1]))}, f"weight Mine() returned shape [1, 3]: {WHOLE}"),
-        ({"weights": (By(_gives(Signal, ONES[0])),)}, f"signal Mine() returned shape [3]: {WHOLE}"),
-        ({"weights": (By(_gives(BatchSignal, None)),)}, f"signal Mine() returned None: {WHOLE}"),
-        ({"penalties": (_gives(Penalty, None),)}, f"penalty Mine() returned None: {WHOLE}"),
-        ({"penalties": (_gives(Penalty, 0.5),)}, f"penalty Mine() returned a float: {WHOLE}"),
+        ({"weights": (gives(Weight, None),)}, f"weight Mine() returned None: {WHOLE}"),
+        ({"weights": (Times(1.0), gives(Weight, ONES[:1]))}, f"weight Mine() returned shape [1, 3]: {WHOLE}"),
+        ({"weights": (By(gives(Signal, ONES[0])),)}, f"signal Mine() returned shape [3]: {WHOLE}"),
+        ({"weights": (By(gives(BatchSignal, None)),)}, f"signal Mine() returned None: {WHOLE}"),
+        ({"penalties": (gives(Penalty, None),)}, f"penalty Mine() returned None: {WHOLE}"),
+        ({"penalties": (gives(Penalty, 0.5),)}, f"penalty Mine() returned a float: {WHOLE}"),
         (
-            {"surrogate": _gives(SurrogateStage, None)},
+            {"surrogate": gives(SurrogateStage, None)},
             "surrogate Mine() returned None: let its __call__ return a Trust",
         ),
         (
-            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
+            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
             f"Trust.value of surrogate Mine() returned shape [3]: {WHOLE}",
         ),
         (
-            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, clipped=ONES))},
+            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, clipped=ONES))},
             "Trust.clipped of surrogate Mine() returned torch.float64: let its __call__ return a tensor of torch.bool",
         ),
         (
-            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, lower=None))},
+            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, lower=None))},
             f"Trust.lower of surrogate Mine() returned None: {BOUND}",
         ),
         (
-            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, upper=ONES[0]))},
+            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, upper=ONES[0]))},
             f"Trust.upper of surrogate Mine() returned shape [3]: {BOUND}",
         ),
-        ({"credit": _gives(CreditStage, None)}, f"credit Mine() returned None: {WHOLE}"),
-        ({"credit": _gives(CreditStage, ONES[:, 0])}, f"credit Mine() returned shape [2]: {WHOLE}"),
+        ({"credit": gives(CreditStage, None)}, f"credit Mine() returned None: {WHOLE}"),
+        ({"credit": gives(CreditStage, ONES[:, 0])}, f"credit Mine() returned shape [2]: {WHOLE}"),
         (
-            {"shaping": (_gives(Shaping, ONES[:, :1]),)},
+            {"shaping": (gives(Shaping, ONES[:, :1]),)},
             "shaping Mine() returned shape [2, 1]: let its __call__ return a tensor of shape [N] = [2]",
         ),
-        ({"aggregate": _gives(Aggregate, None)}, f"aggregate Mine() returned None: {NUMBER}"),
-        ({"aggregate": _gives(Aggregate, ONES[0])}, f"aggregate Mine() returned shape [3]: {NUMBER}"),
-        ({"only": _gives(Selection, None)}, f"selection Mine() returned None: {WHOLE}"),
+        ({"aggregate": gives(Aggregate, None)}, f"aggregate Mine() returned None: {NUMBER}"),
+        ({"aggregate": gives(Aggregate, ONES[0])}, f"aggregate Mine() returned shape [3]: {NUMBER}"),
+        ({"only": gives(Selection, None)}, f"selection Mine() returned None: {WHOLE}"),
     ],
 )
 def test_a_stage_returns_what_its_slot_asks(slots: dict, words: str) -> None:

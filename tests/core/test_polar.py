@@ -42,12 +42,6 @@ def test_the_bonus_is_part_of_the_token_reward(collection: str, expected: list[f
     assert seen[:, 0].tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_equal_token_rewards_give_exactly_zero() -> None:
-    """Six times 0.1 does not average to 0.1; without a share of the entropy all of a set are equal all the same."""
-    rollouts = _rollouts([3, 1, 2, 2], [1, 1, 1, 0], [6, 6, 6, 6])
-    assert not PolarTokens(0.1, 0.0, "own_set")(rollouts, torch.zeros(4, dtype=torch.float64)).any()
-
-
 @pytest.mark.parametrize("geometric", [False, True])
 def test_the_bonus_is_part_of_the_sequence_reward(geometric: bool) -> None:
     seen = PolarSequences(1.0, 0.1, geometric)(_rollouts([1, 1, 1], [1, 1, 0], [6, 6, 6]), BONUS)

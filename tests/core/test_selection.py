@@ -58,13 +58,6 @@ def test_how_many_are_selected(fraction: float, count: int) -> None:
     assert TopCovariant(fraction)(_batch(), _trust(NONE), None).sum() == count
 
 
-def test_kl_cov_takes_the_largest() -> None:
-    """0, -2, -6 in this order; the padding's -3 never, although it is larger than -6."""
-    assert TopCovariant(0.5)(_batch(), _trust(NONE), None).tolist() == [[1, 0], [0, 0]]
-    assert TopCovariant(0.67)(_batch(), _trust(NONE), None).tolist() == [[1, 1], [0, 0]]
-    assert TopCovariant(1.0)(_batch(), _trust(NONE), None).tolist() == [[1, 1], [1, 0]]
-
-
 def test_draws_without_a_generator_are_those_of_seed_zero() -> None:
     """As documented at `observe`; other seeds draw other tokens."""
     g = torch.Generator().manual_seed(5)

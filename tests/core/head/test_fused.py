@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -55,6 +56,10 @@ class Problem:
     def leaves(self) -> list[Tensor]:
         return [x for x in (self.hidden, self.head, self.bias) if x is not None]
 
+    @property
+    def step(self) -> tuple:
+        return self.hidden, self.head, self.rollouts, self.credit, self.totals
+
     def plain(self, objective) -> tuple[Tensor, list[Tensor], dict[str, Tensor], Credit]:
         """Loss, gradients, terms and observed credit from all logits at once."""
         mask = self.rollouts.mask
@@ -72,45 +77,39 @@ class Problem:
         loss = objective.loss(batch, self.totals)
         return loss.value, list(torch.autograd.grad(loss.value, self.leaves)), dict(loss.terms), batch.credit
 
-    def fused(self, objective, chunk: int | None, credit: Credit | None = None) -> Fused:
-        return fused_loss(
-            objective, self.hidden, self.head, self.rollouts, credit or self.credit, self.totals,
-            bias=self.bias, generator=torch.Generator().manual_seed(3), chunk=chunk,
-        )  # fmt: skip
+    def fused(self, objective, chunk: int | None) -> Fused:
+        generator = torch.Generator().manual_seed(3)
+        return fused_loss(objective, *self.step, bias=self.bias, generator=generator, chunk=chunk)
 
 
 def close(got: Tensor, wanted: Tensor, tolerance: float) -> None:
     assert (got - wanted).norm() <= tolerance * wanted.norm().clamp(min=1e-6)
 
 
-# A chunk of 4 is shorter than many responses, one of 20 holds several, and by default one holds them all.
-@pytest.mark.parametrize("chunk", [4, 20, None])
+# A chunk of 4 is shorter than many responses, one of 20 holds several, and by default one holds them all; "lean" takes
+# blocks of 7 tokens and 16 of the vocabulary of 50.
+@pytest.mark.parametrize("chunk", [4, 20, None, "lean"])
 @pytest.mark.parametrize("name", tokenpo.methods.METHODS)
-def test_is_the_plain_way_for_every_method(name, chunk):
+def test_is_the_plain_way_for_every_method(name, chunk, monkeypatch):
+    monkeypatch.setattr("tokenpo.core.head.tiles._SHAPE", (7, 16))
     objective = tokenpo.method(name)
-    problem = Problem(objective, bias=chunk == 20)
+    problem = Problem(objective, bias=chunk in (20, "lean"), dead=chunk == "lean")
     value, gradients, terms, _ = problem.plain(objective)
-    got = problem.fused(objective, chunk)
+    if chunk == "lean":
+        generator = torch.Generator().manual_seed(3)
+        got, pulled = fused_gradient(objective, *problem.step, bias=problem.bias, generator=generator, lean=True)
+        mine = pulled, problem.head.grad, problem.bias.grad
+    else:
+        got = problem.fused(objective, chunk)
+        mine = [x / 3 for x in torch.autograd.grad(3 * got.loss.value, problem.leaves)]
     close(got.loss.value, value, 1e-10)
-    for mine, theirs in zip(torch.autograd.grad(3 * got.loss.value, problem.leaves), gradients, strict=True):
-        close(mine / 3, theirs, 1e-10)
+    for ours, theirs in zip(mine, gradients, strict=True):
+        close(ours, theirs, 1e-10)
     mask = problem.rollouts.mask
     for term, wanted in terms.items():
         torch.testing.assert_close(got.loss.terms[term][mask], wanted[mask], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("chunk", [4, 20, None])
-@pytest.mark.parametrize("name", ["grpo", "gspo", "hapo", "aer", "clip_cov"])
-def test_float32_against_float64_of_the_same_numbers(name, chunk):
-    objective = tokenpo.method(name)
-    exact, ours = Problem(objective), Problem(objective)
-    ours.hidden, ours.head = (x.detach().float().requires_grad_() for x in (exact.hidden, exact.head))
-    exact.hidden, exact.head = (x.detach().double().requires_grad_() for x in (ours.hidden, ours.head))
-    _, gradients, _, _ = exact.plain(objective)
-    got = torch.autograd.grad(ours.fused(objective, chunk).loss.value, ours.leaves)
-    for mine, theirs in zip(got, gradients, strict=True):
-        assert mine.dtype == torch.float32
-        close(mine.double(), theirs, 5e-6)
+    fields = {name for name, x in vars(got.policy).items() if x is not None}
+    assert fields == {"logprob"} | (objective.needs & {"entropy", "entropy_drift"})
 
 
 def test_under_autocast_the_gradient_of_a_float32_head_is_not_rounded_to_bf16():
@@ -119,8 +118,7 @@ def test_under_autocast_the_gradient_of_a_float32_head_is_not_rounded_to_bf16():
     one, other = Problem(objective, torch.float32), Problem(objective, torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = one.fused(objective, 20)
-        step = other.rollouts, other.credit, other.totals
-        fused_gradient(objective, other.hidden, other.head, *step, chunk=20)
+        fused_gradient(objective, *other.step, chunk=20)
     got.loss.value.backward()
     assert one.head.grad is not None and other.head.grad is not None
     torch.testing.assert_close(one.head.grad, other.head.grad, rtol=1e-6, atol=1e-9)
@@ -152,19 +150,6 @@ def test_a_gradient_stays_in_halves_only_where_one_product_makes_it(monkeypatch)
     assert seen[6:] == [False, False]
 
 
-def test_what_it_was_made_of_is_a_batch_with_the_pull_as_gradient():
-    objective = tokenpo.method("grpo")
-    problem = Problem(objective)
-    fused = problem.fused(objective, 20)
-    batch, mask = fused.batch(problem.rollouts, problem.credit), problem.rollouts.mask
-    assert torch.equal(batch.policy.logprob.grad, fused.pull) and (fused.pull != 0).any()
-    assert batch.policy.entropy is None
-    heat, target = problem.rollouts.temperature[mask], problem.rollouts.token_ids[mask]
-    stats = naive_stats(problem.logits(), target, 1 / heat[:, None])
-    torch.testing.assert_close(fused.entropy[mask], stats.entropy.detach())
-    assert not fused.entropy[~mask].any()
-
-
 @pytest.mark.parametrize("chunk", [4, 20, None])
 @pytest.mark.parametrize("name", ["grpo", "gspo", "hapo", "aer", "clip_cov"])
 def test_bf16_against_the_plain_way_in_bf16(name, chunk):
@@ -184,7 +169,7 @@ def test_bf16_against_the_plain_way_in_bf16(name, chunk):
 def test_keeps_the_terms_that_are_named(chunk):
     objective = tokenpo.method("tepo")
     problem = Problem(objective)
-    step = (objective, problem.hidden, problem.head, problem.rollouts, problem.credit, problem.totals)
+    step = objective, *problem.step
     whole, pulled = fused_gradient(*step, chunk=chunk)
     for names in ((), ("ratio", "clipped")):
         by_graph, (some, same) = (
@@ -198,65 +183,6 @@ def test_keeps_the_terms_that_are_named(chunk):
         assert torch.equal(same, pulled)
     with pytest.raises(TokenPOError, match=r"loss: term.*ratios"):
         fused_loss(*step, chunk=chunk, terms=("ratios",))
-
-
-@pytest.mark.parametrize("chunk", [4, 20, None])
-def test_adds_to_the_buffers_of_leaves_in_place(chunk):
-    objective = tokenpo.method("gspo")
-    problem = Problem(objective, bias=True)
-    _, gradients, _, _ = problem.plain(objective)
-    assert problem.bias is not None
-    problem.head.grad = torch.ones_like(problem.head)
-    before = problem.head.grad
-    for _ in range(2):
-        fused, pulled = fused_gradient(
-            objective, problem.hidden, problem.head, problem.rollouts, problem.credit, problem.totals,
-            bias=problem.bias, chunk=chunk,
-        )  # fmt: skip
-        assert not fused.loss.value.requires_grad
-        close(pulled, gradients[0], 1e-10)
-    assert problem.head.grad is before
-    close(before - 1, 2 * gradients[1], 1e-10)
-    assert problem.bias.grad is not None
-    close(problem.bias.grad, 2 * gradients[2], 1e-10)
-
-
-def test_bf16_leaves_get_what_was_summed_in_float32():
-    """Seven chunks, each far smaller than half an ulp of what is there already, would all be rounded away in bf16."""
-    objective = tokenpo.method("grpo")
-    problem = Problem(objective)
-    hidden, head = problem.hidden.detach().bfloat16(), problem.head.detach().bfloat16().requires_grad_()
-    step = (objective, hidden, head, problem.rollouts, problem.credit, problem.totals)
-    fused_gradient(*step, chunk=4)
-    assert head.grad is not None and head.grad.dtype == torch.bfloat16
-    whole = head.grad.clone()
-    head.grad = None
-    fused_gradient(*step, chunk=None)
-    close(whole.float(), head.grad.float(), 0.02)
-    frozen = head.detach()
-    fused_gradient(objective, hidden, frozen, *step[3:])
-    assert frozen.grad is None
-
-
-def test_a_computed_head_has_no_buffer():
-    objective = tokenpo.method("grpo")
-    problem = Problem(objective)
-    with pytest.raises(TokenPOError, match="fused_gradient: head is computed from something else"):
-        fused_gradient(
-            objective, problem.hidden, 2 * problem.head, problem.rollouts, problem.credit, problem.totals
-        )  # fmt: skip
-
-
-def test_a_frozen_head_gets_no_gradient_and_costs_no_product():
-    objective = tokenpo.method("grpo")
-    problem = Problem(objective)
-    _, gradients, _, _ = problem.plain(objective)
-    problem.head = problem.head.detach()
-    products = rows_of_products(lambda: problem.fused(objective, None).loss.value.backward())
-    m = len(problem.hidden)
-    assert sum(products) <= 2 * m
-    assert problem.hidden.grad is not None
-    close(problem.hidden.grad, gradients[0], 1e-10)
 
 
 def rows_of_products(run) -> list[int]:
@@ -275,7 +201,8 @@ def rows_of_products(run) -> list[int]:
     return found
 
 
-def test_three_products_without_recomputing_and_four_where_a_response_exceeds_the_chunk():
+def test_how_many_products_are_made():
+    """Three, a fourth where a response exceeds the chunk, two with a frozen head, one where no gradient is wanted."""
     objective = tokenpo.method("gpg")
     problem = Problem(objective)
     m = len(problem.hidden)
@@ -285,15 +212,10 @@ def test_three_products_without_recomputing_and_four_where_a_response_exceeds_th
     assert 0 < longer < alive <= m
     assert sum(rows_of_products(lambda: problem.fused(objective, 1000))) == m + 2 * alive
     assert sum(rows_of_products(lambda: problem.fused(objective, 4))) == m + 2 * alive + longer
-
-
-def test_no_gradient_wanted_is_one_product():
-    objective = tokenpo.method("gspo")
-    problem = Problem(objective)
-    m, (value, _, _, _) = len(problem.hidden), problem.plain(objective)
+    problem.head = problem.head.detach()
+    assert sum(rows_of_products(lambda: problem.fused(objective, 1000))) == m + alive
     with torch.no_grad():
         assert sum(rows_of_products(lambda: problem.fused(objective, 20))) == m
-        close(problem.fused(objective, 20).loss.value, value, 1e-10)
 
 
 @pytest.mark.parametrize("chunk", [4, 20, None])
@@ -315,15 +237,6 @@ def test_tokens_without_gradient_are_skipped_exactly(name, chunk):
         assert sum(products) == len(dead) + 2 * int((~dead).sum())
 
 
-def test_batch_scope_takes_the_statistics_of_an_earlier_observe():
-    objective = tokenpo.method("clip_cov")
-    problem = Problem(objective)
-    value, gradients, _, observed = problem.plain(objective)
-    got = problem.fused(objective, 20, observed)
-    close(got.loss.value, value, 1e-10)
-    close(torch.autograd.grad(got.loss.value, problem.head)[0], gradients[1], 1e-10)
-
-
 def test_a_part_of_a_batch_scope_step_is_refused():
     objective = tokenpo.method("clip_cov")
     problem = Problem(objective)
@@ -332,39 +245,20 @@ def test_a_part_of_a_batch_scope_step_is_refused():
         problem.fused(objective, None)
 
 
-@pytest.mark.parametrize("name", ["grpo", "tepo", "aer", "adv_reweight"])
-def test_policy_is_detached_and_no_more_than_is_needed(name):
-    objective = tokenpo.method(name)
-    seen = Problem(objective).fused(objective, 20).policy
-    for field in ("logprob", "entropy", "entropy_drift"):
-        x = getattr(seen, field)
-        assert (x is not None) == (field == "logprob" or field in objective.needs)
-        assert x is None or not x.requires_grad
-
-
-def test_the_loss_is_scaled_by_what_arrives():
-    objective = tokenpo.method("grpo")
-    problem = Problem(objective)
-    one, three = (torch.autograd.grad(k * problem.fused(objective, 20).loss.value, problem.leaves) for k in (1.0, 3.0))
-    for a, b in zip(one, three, strict=True):
-        torch.testing.assert_close(3 * a, b, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("name", tokenpo.methods.METHODS)
-def test_lean_is_the_plain_way_for_every_method(name, monkeypatch):
-    """In blocks of 7 tokens and 16 of the vocabulary of 50."""
-    monkeypatch.setattr("tokenpo.core.head.tiles._SHAPE", (7, 16))
-    objective = tokenpo.method(name)
-    problem = Problem(objective, bias=True, dead=True)
-    value, gradients, _, _ = problem.plain(objective)
-    fused, pulled = fused_gradient(
-        objective, problem.hidden, problem.head, problem.rollouts, problem.credit, problem.totals,
-        bias=problem.bias, generator=torch.Generator().manual_seed(3), lean=True,
+def large(objective, n: int, length: int, v: int, h: int, lp: float, **how) -> Callable[[], tuple[Fused, Tensor]]:
+    """`fused_gradient` on n responses in groups of 8, called once so that the head's gradient is there."""
+    g = torch.Generator().manual_seed(0)
+    facts = Rollouts(
+        mask=torch.ones(n, length, dtype=torch.bool), reward=torch.arange(n).remainder(2).float(),
+        group=torch.arange(n) // 8, old_logprob=torch.full((n, length), lp),
+        token_ids=torch.randint(v, (n, length), generator=g), old_entropy=torch.full((n, length), 6.8),
     )  # fmt: skip
-    close(fused.loss.value, value, 1e-10)
-    assert problem.bias is not None
-    for mine, theirs in zip((pulled, problem.head.grad, problem.bias.grad), gradients, strict=True):
-        close(mine, theirs, 1e-10)
+    hidden = torch.randn(n * length, h, generator=g).requires_grad_()
+    head = torch.zeros(v, h).normal_(std=0.01, generator=g).requires_grad_()
+    step = objective, hidden, head, facts, objective.prepare(facts), Totals.of(facts)
+    run = functools.partial(fused_gradient, *step, **how)
+    run()
+    return run
 
 
 @pytest.mark.parametrize("name", ["gspo", "aer"])
@@ -374,48 +268,33 @@ def test_memory_is_bounded_by_the_chunk_whatever_the_number_of_responses(name):
     Each token costs H float32 of gradient and a few tables [N, T] of at most 8 bytes: less than 1 KB at H = 8. Its
     logits would be 4 KB. A chunk of 64 tokens holds 256 KB, and as much again is worked on in blocks.
     """
-    objective, v, h, length, chunk = tokenpo.method(name), 1000, 8, 16, 64
-    peaks = []
-    for n in (32, 256):
-        g = torch.Generator().manual_seed(0)
-        mask = torch.ones(n, length, dtype=torch.bool)
-        facts = Rollouts(
-            mask=mask, reward=torch.arange(n).remainder(2).float(), group=torch.arange(n) // 8,
-            old_logprob=torch.full((n, length), -6.9), token_ids=torch.randint(v, (n, length), generator=g),
-            old_entropy=torch.full((n, length), 6.8),
-        )  # fmt: skip
-        credit, totals = objective.prepare(facts), Totals.of(facts)
-        hidden = torch.randn(n * length, h, generator=g).requires_grad_()
-        head = torch.zeros(v, h).normal_(generator=g).requires_grad_()
-        run = functools.partial(fused_gradient, objective, hidden, head, facts, credit, totals, chunk=chunk)
-        run()
-        peaks.append(peak_bytes(run))
-    tokens = (256 - 32) * length
-    assert peaks[1] - peaks[0] < 1024 * tokens
-    assert peaks[0] < 4 * chunk * v * 4 + 1024 * 32 * length
+    objective, v, length, chunk = tokenpo.method(name), 1000, 16, 64
+    few, many = (peak_bytes(large(objective, n, length, v, 8, -6.9, chunk=chunk)) for n in (32, 256))
+    assert many - few < 1024 * (256 - 32) * length
+    assert few < 4 * chunk * v * 4 + 1024 * 32 * length
 
 
 def test_lean_holds_no_row_of_logits():
-    """64 tokens of a vocabulary of 100,000: the gradients are 3.2 MB of head, already there, and 2 KB; what is held at
-    once stays below a twelfth of the logits, 25.6 MB."""
-    objective, n, v, h, length = tokenpo.method("grpo"), 4, 100_000, 8, 16
-    g = torch.Generator().manual_seed(0)
-    facts = Rollouts(
-        mask=torch.ones(n, length, dtype=torch.bool), reward=torch.arange(n).remainder(2).float(),
-        group=torch.arange(n) // 2, old_logprob=torch.full((n, length), -11.0),
-        token_ids=torch.randint(v, (n, length), generator=g),
-    )  # fmt: skip
-    credit, totals = objective.prepare(facts), Totals.of(facts)
-    hidden = torch.randn(n * length, h, generator=g).requires_grad_()
-    head = torch.zeros(v, h).normal_(generator=g).requires_grad_()
-    run = functools.partial(fused_gradient, objective, hidden, head, facts, credit, totals, lean=True)
-    run()
-    assert peak_bytes(run) < n * length * v * 4 / 12
+    """64 tokens of a vocabulary of 100,000: what is held at once stays below a twelfth of the logits, 25.6 MB."""
+    n, length, v = 4, 16, 100_000
+    assert peak_bytes(large(tokenpo.method("grpo"), n, length, v, 8, -11.0, lean=True)) < n * length * v * 4 / 12
+
+
+@pytest.mark.parametrize(
+    ("name", "v", "h", "chunk", "most"),
+    # Beyond the chunk's logits, 1: gradients of as many numbers where V = H, 1, and blocks that are worked on.
+    [("dapo", 500, 500, 2048, 2.6), ("aer", 20_000, 8, 256, 1.5)],
+)
+def test_the_gradient_of_the_logits_takes_their_place(name, v, h, chunk, most):
+    """What the head and the entropy make of the residual is written over it: no second chunk of logits."""
+    assert peak_bytes(large(tokenpo.method(name), 32, 64, v, h, -6.9, chunk=chunk)) < most * chunk * v * 4
 
 
 def test_bad_input_is_named():
     objective = tokenpo.method("grpo")
     problem = Problem(objective)
+    with pytest.raises(TokenPOError, match="fused_gradient: head is computed from something else"):
+        fused_gradient(objective, problem.hidden, 2 * problem.head, *problem.step[2:])
     problem.hidden = problem.hidden[1:]
     with pytest.raises(TokenPOError, match=r"hidden \[\d+, 6\] and head \[50, 6\] must be \[M, H\] and \[V, H\]"):
         problem.fused(objective, None)

@@ -10,18 +10,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
 import tokenpo
-from timing import peak_bytes
 from tokenpo.core.head.fused import fused_gradient, fused_loss
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, TokenMean
-from tokenpo.core.types import Loss, Rollouts, Totals
+from tokenpo.core.types import Rollouts, Totals
 
 H = 6
 LENGTHS = (3, 0, 9, 1, 4, 4, 2, 5)
@@ -33,16 +31,16 @@ BONUS = dataclasses.replace(PLAIN, name="bonus", penalties=(EntropyBonus(0.1),))
 class Step:
     """Eight responses in groups of four: in the second all rewards are equal, so that its advantages are 0."""
 
-    def __init__(self, v: int, *, dead: bool = True, heat: bool = True) -> None:
+    def __init__(self, v: int, *, dead: bool = True) -> None:
         g = torch.Generator().manual_seed(v)
         draw = functools.partial(torch.randn, generator=g, dtype=torch.float64)
         self.mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
         self.hidden, self.head, self.bias = (x.requires_grad_() for x in (draw(M, H), draw(v, H), draw(v)))
         self.target = torch.randint(v, (M,), generator=g)
-        self.heat = 0.5 + draw(M).sigmoid() if heat else torch.ones(M, dtype=torch.float64)
+        self.heat = 0.5 + draw(M).sigmoid()
         self.reward = torch.tensor([1.0, 0, 0, 1, *([1, 1, 1, 1] if dead else [0, 1, 1, 0])], dtype=torch.float64)
         self.old = (self.stats()[0] + 0.2 * draw(M)).clamp(max=-1e-3).detach()
-        tables = {"old_logprob": self.old, "token_ids": self.target} | ({"temperature": self.heat} if heat else {})
+        tables = {"old_logprob": self.old, "token_ids": self.target, "temperature": self.heat}
         self.rollouts = Rollouts(
             mask=self.mask, reward=self.reward, group=torch.arange(8) // 4,
             **{name: self.table(x, 1.0 if name == "temperature" else 0.0) for name, x in tables.items()},
@@ -130,17 +128,6 @@ def test_float32_is_not_rounded_to_less(lean: bool, c: float) -> None:
         assert (mine.double() - theirs).norm() < 3e-6 * theirs.norm()
 
 
-@pytest.mark.parametrize("lean", [False, True])
-def test_without_temperatures_they_are_one(lean: bool) -> None:
-    step = Step(50, heat=False)
-    assert step.rollouts.temperature is None
-    loss, gradients, _, _ = step.oracle(0.0)
-    fused, pulled = fused_gradient(PLAIN, *step.given, bias=step.bias, chunk=7, lean=lean)
-    for mine, theirs in zip((pulled, step.head.grad, step.bias.grad), gradients, strict=True):
-        near(mine, theirs)
-    near(fused.loss.value, loss)
-
-
 @pytest.mark.parametrize("wanted", list(itertools.product((False, True), repeat=3)))
 @pytest.mark.parametrize("c", [0.0, 0.1])
 @pytest.mark.parametrize("v", [5, 50])
@@ -214,46 +201,3 @@ def test_a_step_that_was_observed_is_not_looked_at_again() -> None:
     given = *step.given[:3], observed, step.given[4]
     assert products_with_the_head(lambda: fused_loss(objective, *step.given, bias=step.bias)) == [M, M]
     assert products_with_the_head(lambda: fused_loss(objective, *given, bias=step.bias)) == [M]
-
-
-@pytest.mark.parametrize("reads", ["logprob", "entropy"])
-@pytest.mark.parametrize("chunk", [4, 11, M])
-def test_an_objective_may_read_one_of_the_two(reads: str, chunk: int) -> None:
-    """Made elsewhere: its loss is a mean of squares, and says nothing of the other."""
-
-    def loss(batch, totals, terms) -> Loss:
-        x = getattr(batch.policy, reads)
-        return Loss((x.square() * batch.mask).sum() / totals.tokens, {})
-
-    outside = SimpleNamespace(
-        name="outside", needs=frozenset({"entropy"}), scope="row", entropy_gradient=True, loss=loss,
-        has_observed=lambda credit: True,
-    )  # fmt: skip
-    step = Step(50)
-    wanted = torch.autograd.grad(step.stats()[reads == "entropy"].square().mean(), step.leaves)
-    got = fused_loss(outside, *step.given, bias=step.bias, chunk=chunk).loss.value  # pyright: ignore[reportArgumentType]
-    for mine, theirs in zip(torch.autograd.grad(got, step.leaves), wanted, strict=True):
-        near(mine, theirs)
-
-
-@pytest.mark.parametrize(
-    ("objective", "v", "h", "chunk", "most"),
-    # Beyond the chunk's logits, 1: gradients of as many numbers where V = H, 1, and blocks that are worked on.
-    [(PLAIN, 500, 500, 2048, 2.6), (BONUS, 20_000, 8, 256, 1.5)],
-)
-def test_the_gradient_of_the_logits_takes_their_place(
-    objective: Objective, v: int, h: int, chunk: int, most: float
-) -> None:
-    """What the head and the entropy make of the residual is written over it: no second chunk of logits."""
-    n, length, g = 32, 64, torch.Generator().manual_seed(0)
-    rollouts = Rollouts(
-        mask=torch.ones(n, length, dtype=torch.bool), reward=torch.arange(n).remainder(2).float(),
-        group=torch.arange(n) // 8, old_logprob=torch.full((n, length), -6.9),
-        token_ids=torch.randint(v, (n, length), generator=g),
-    )  # fmt: skip
-    hidden = torch.randn(n * length, h, generator=g).requires_grad_()
-    head = torch.zeros(v, h).normal_(std=0.01, generator=g).requires_grad_()
-    step = objective, hidden, head, rollouts, objective.prepare(rollouts), Totals.of(rollouts)
-    run = functools.partial(fused_gradient, *step, chunk=chunk)
-    run()  # the head's gradient is there from now on
-    assert peak_bytes(run) < most * chunk * v * 4

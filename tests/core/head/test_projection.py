@@ -49,14 +49,6 @@ def test_adds_the_gradient_of_some_rows(v, as_slice, spend):
     torch.testing.assert_close(total.bias, 3 * dz.sum(0))
 
 
-def test_what_is_not_wanted_is_not_made():
-    h, head, bias = torch.randn(2, 3), torch.randn(4, 3), torch.randn(4)
-    total = HeadGradient.start(h, head, bias, (False, False, False))
-    total.add(slice(0, 2), torch.randn(2, 4), torch.ones(2, 1), h, head, spend=True)
-    assert (total.hidden, total.head, total.bias) == (None, None, None)
-    assert HeadGradient.start(h, head, None, (True, True, True)).bias is None
-
-
 def test_half_precision_is_added_up_in_float32(monkeypatch):
     """1 and 300 times 2^-9: a bf16 sum would stay 1. In tiles of two rows of the head."""
     monkeypatch.setattr(projection, "_TILE", 2)

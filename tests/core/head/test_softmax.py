@@ -97,11 +97,3 @@ def test_the_entropy_of_its_parts_by_hand_with_an_excluded_token():
     parts = softmax_parts(logits)
     assert entropy_of(parts).tolist() == pytest.approx([LN(4) - 0.75 * LN(3), 1.5 * LN(2)], rel=1e-14)
     assert parts.d[0].tolist() == [pytest.approx(-LN(3)), 0, -math.inf], "it overwrites nothing"
-
-
-def test_the_softmax_is_at_temperature_one_unless_asked():
-    logits = torch.tensor([[0.0, math.log(3)]], dtype=torch.float64)
-    d, p, s = softmax_parts(logits)
-    assert d.tolist() == [[pytest.approx(-math.log(3)), 0]]
-    assert p.tolist() == [[pytest.approx(1 / 3), 1]]
-    assert s.tolist() == [[pytest.approx(4 / 3)]]

@@ -20,18 +20,7 @@ def test_sequence_mean() -> None:
     assert SequenceMean()(MASK, TOTALS).tolist() == [[1 / 16], [1 / 4], [1 / 4]]
 
 
-def test_sequence_mean_is_float64() -> None:
-    """1/3 of 1/3 rounded once, when the loss takes it to its own dtype."""
-    assert SequenceMean()(MASK, TOTALS).dtype == torch.float64
-
-
 def test_constant_length() -> None:
     """1 / (8 · 4) from the step, 1 / (5 · 4) from the option."""
     assert ConstantLength()(MASK, TOTALS) == 1 / 32
     assert ConstantLength(5)(MASK, TOTALS) == 1 / 20
-
-
-def test_coefficients_of_the_whole_step_sum_to_one() -> None:
-    whole = Totals(tokens=5, sequences=2, length=4)
-    assert TokenMean()(MASK, whole) * 5 == 1
-    assert float((SequenceMean()(MASK, whole) * MASK).sum()) == 1

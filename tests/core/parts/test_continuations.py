@@ -79,13 +79,6 @@ def test_segments_add_up_to_the_reward_less_the_value_of_the_prompt() -> None:
     torch.testing.assert_close(gains(cuts, value, value, reward, start).sum(1), reward - start, rtol=1e-12, atol=1e-15)
 
 
-def test_equal_values_are_two_segments() -> None:
-    """Values 0.5 and 0.5 at two cuts: nothing is gained between them, all of it behind the second."""
-    cuts = torch.tensor([[True, True, False]])
-    value = torch.full((1, 3), 0.5)
-    assert gains(cuts, value, value, torch.tensor([1.0]), None).tolist() == [[0.0, 0.5, 0.5]]
-
-
 def test_own_reward_and_lean_by_hand() -> None:
     """Rewards 1, 0, 0 of a group: others' means 0, 1/2, 1/2. Three continuations at token 1, of which 1/3 are right.
 

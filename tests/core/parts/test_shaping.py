@@ -15,16 +15,6 @@ def test_soft_overlong_by_hand(rollouts) -> None:
     assert SoftOverlong(10, 4)(facts).tolist() == [0, 0, 0, -0.25, -0.75, -1, -1]
 
 
-def test_soft_overlong_may_begin_at_once(rollouts) -> None:
-    """cache = length: 1 of 4 tokens costs a quarter."""
-    assert SoftOverlong(4, 4)(rollouts([1, 4], [0.0, 0.0], [0, 0])).tolist() == [-0.25, -1]
-
-
-def test_soft_overlong_may_be_a_cliff(rollouts) -> None:
-    """A cache of one token: 0 at 9, -1 at 10."""
-    assert SoftOverlong(10, 1)(rollouts([9, 10], [0.0, 0.0], [0, 0])).tolist() == [0, -1]
-
-
 @pytest.mark.parametrize(
     ("length", "cache", "refused"),
     [
@@ -36,10 +26,6 @@ def test_soft_overlong_may_be_a_cliff(rollouts) -> None:
 def test_soft_overlong_refuses_an_impossible_cache(length: int, cache: int, refused: str) -> None:
     with pytest.raises(TokenPOError, match=f"^SoftOverlong: {refused}$"):
         SoftOverlong(length, cache)
-
-
-def test_soft_overlong_keeps_the_dtype(rollouts) -> None:
-    assert SoftOverlong(4, 2)(rollouts([4], [1.0], [0], torch.float32)).dtype == torch.float32
 
 
 def test_group_overlong_by_hand(rollouts) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tokenpo
-from tokenpo.core.parts import BatchSignal, CurrentEntropyScore, OldEntropyScore, Part, Signal, walk
+from tokenpo.core.parts import CurrentEntropyScore, OldEntropyScore, Part, walk
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,6 @@ def test_walk_inner_first_gives_a_part_after_those_it_holds() -> None:
     """Siblings keep their order: a signal of the surrogate comes before those of the weights."""
     branch = Branch(Leaf(1), (Leaf(2), Leaf(3)), Plain(Leaf(4)))
     assert list(walk((branch, Leaf(5)), inner_first=True)) == [Leaf(1), Leaf(2), Leaf(3), Leaf(4), branch, Leaf(5)]
-
-
-def test_a_part_reads_nothing_and_is_never_idle_by_default() -> None:
-    assert Leaf(1).reads == frozenset()
-    assert Leaf(1).idle_on_policy is False
-    assert CurrentEntropyScore().draws is False
-
-
-def test_kinds_of_signals() -> None:
-    assert issubclass(OldEntropyScore, Signal)
-    assert issubclass(CurrentEntropyScore, BatchSignal)
-    assert OldEntropyScore().reads == {"old_entropy"}
-    assert CurrentEntropyScore().reads == {"entropy"}
-    assert OldEntropyScore() == OldEntropyScore(quantile=0.8, released_sign=False)
-    assert CurrentEntropyScore() == CurrentEntropyScore(quantile=0.8, released_sign=False)
-    for base in (Signal(), BatchSignal()):
-        with pytest.raises(NotImplementedError):
-            base(*[None] * (1 if isinstance(base, Signal) else 3))
 
 
 @pytest.mark.parametrize(("released", "expected"), [(False, [1, -1 / 3, 0, -1]), (True, [1, 1 / 3, 0, 1])])

@@ -59,14 +59,6 @@ def test_dual_clip_by_hand(batch) -> None:
     assert _gradient(trust, step)[4:] == pytest.approx([0, -3, -4.5, 0], rel=1e-14)
 
 
-def test_nothing_is_clipped_without_an_advantage(batch) -> None:
-    """A = 0 has no gradient to lose."""
-    step = batch([[0.1, 1.0, 9.0]], [0.0])
-    trust = Clip(FixedBounds(0.25, 0.25), dual=3.0)(step)
-    assert not trust.clipped.any()
-    assert not trust.value.any()
-
-
 def test_clip_of_a_sequence_ratio(batch) -> None:
     """sqrt(2 · 8) = 4 is above 1.25: cut for A > 0, kept for A < 0, at every token."""
     step = batch([[2.0, 8.0], [2.0, 8.0]], [1.0, -1.0])
@@ -85,12 +77,6 @@ def test_unclipped(batch) -> None:
     assert trust.clipped.shape == step.mask.shape
     assert not trust.clipped.any()
     assert (trust.lower, trust.upper) == (0.0, math.inf)
-
-
-def test_fixed_bounds(batch) -> None:
-    assert FixedBounds(0.2, 0.28)(batch([[1.0]], [1.0])) == (0.8, 1.28)
-    assert FixedBounds(0.0, 0.0)(batch([[1.0]], [1.0])) == (1, 1)
-    assert FixedBounds(1.0, 7.0)(batch([[1.0]], [1.0])) == (0, 8)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.1, 0.2), (1.1, 0.2), (0.2, -0.1), (math.nan, 0.2), (0.2, math.nan)])

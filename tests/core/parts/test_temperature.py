@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.ops.entropy_score import EntropyScale
 from tokenpo.core.parts import AdaptiveTemperature
 from tokenpo.core.types import Rollouts
 
@@ -61,25 +60,6 @@ def test_released_sign_never_cools() -> None:
 
 def test_without_a_scale_nothing_changes() -> None:
     assert AdaptiveTemperature()(torch.tensor([0.1, 3.0]), 0.7, {}).tolist() == pytest.approx([0.7, 0.7])
-
-
-def test_rule_keeps_the_dtype() -> None:
-    scale = EntropyScale(0.0, 1.0, 1.0, -1.0)._asdict()
-    for given in (scale, {}):
-        assert AdaptiveTemperature()(torch.ones(2), 1.0, given).dtype == torch.float32
-
-
-def test_defaults_are_the_papers() -> None:
-    assert AdaptiveTemperature() == AdaptiveTemperature(tau=0.05, quantile=0.8, released_sign=False)
-
-
-def test_nothing_is_remembered_at_the_start() -> None:
-    assert AdaptiveTemperature().start() == {}
-
-
-def test_tau_zero_never_adapts() -> None:
-    scale = EntropyScale(0.0, 1.0, 1.0, -1.0)._asdict()
-    assert AdaptiveTemperature(tau=0.0)(torch.tensor([0.1, 9.0]), 0.5, scale).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("tau", [-0.01, 1.0, float("nan")])
