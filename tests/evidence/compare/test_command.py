@@ -138,35 +138,44 @@ def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "grpo,tepoo"], "did you mean 'tepo'"),
-        (["--methods", "grpo,dapo", "--metrics", "acuracy"], "did you mean 'accuracy'"),
-        (["--methods", "grpo,dapo", "--baseline", "tepo"], "--baseline tepo is not among the methods"),
-        (["--methods", "grpo,dapo", "--threshold", "2"], "--threshold 2 is an accuracy"),
+        (["quickstart", "--methods", "grpo,tepoo"], "did you mean 'tepo'"),
+        (["quickstart", "--methods", "grpo,dapo", "--metrics", "acuracy"], "did you mean 'accuracy'"),
+        (["quickstart", "--methods", "grpo,dapo", "--baseline", "tepo"], "--baseline tepo is not among the methods"),
+        (["quickstart", "--methods", "grpo,dapo", "--threshold", "2"], "--threshold 2 is an accuracy"),
         (
-            ["--methods", "grpo,dapo", "--metrics", "accuracy,area", "--threshold", "0.5"],
+            ["quickstart", "--methods", "grpo,dapo", "--metrics", "accuracy,area", "--threshold", "0.5"],
             "--threshold 0.5 has no effect on --metrics accuracy,area: add one of steps, train-steps, or leave it out",
         ),
-        (["--methods", "grpo,dapo", "--jobs", "0"], "--jobs 0 runs nothing"),
-        (["--methods", "grpo,dapo", "--margin", "acuracy=0.1"], "'acuracy' is not compared: did you mean 'accuracy'"),
-        (["--methods", "grpo,dapo", "--margin", "area=0.01,accuracy=no"], "--margin accuracy=no: 'no' is no least"),
-        (["--methods", "grpo,dapo", "--margin", "accuracy=-1"], "give a number above 0"),
-        (["--methods", "grpo,dapo", "--runs", "a"], "and RECIPE, --methods says what to train: leave one out"),
-        (["--methods", "grpo,dapo", "--set", "evaluate.samples=0", "--metrics", "avg"], "evaluate.samples is 0"),
+        (["quickstart", "--methods", "grpo,dapo", "--jobs", "0"], "--jobs 0 runs nothing"),
+        (
+            ["quickstart", "--methods", "grpo,dapo", "--margin", "acuracy=0.1"],
+            "'acuracy' is not compared: did you mean 'accuracy'",
+        ),
+        (
+            ["quickstart", "--methods", "grpo,dapo", "--margin", "area=0.01,accuracy=no"],
+            "--margin accuracy=no: 'no' is no least",
+        ),
+        (["quickstart", "--methods", "grpo,dapo", "--margin", "accuracy=-1"], "give a number above 0"),
+        (
+            ["quickstart", "--methods", "grpo,dapo", "--runs", "a"],
+            "and RECIPE, --methods says what to train: leave one out",
+        ),
+        (
+            ["quickstart", "--methods", "grpo,dapo", "--set", "evaluate.samples=0", "--metrics", "avg"],
+            "evaluate.samples is 0",
+        ),
+        ([], "compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)"),
+        (["quickstart"], "compare needs a recipe and --methods"),
+        (["--methods", "grpo,dapo"], "compare needs a recipe and --methods"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_two(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: pytest.fail("runs were started"))
-    assert main(["compare", "quickstart", *arguments]) == 2
+    assert main(["compare", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and error.startswith("tokenpo: ") and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("missing", [["compare"], ["compare", "quickstart"], ["compare", "--methods", "grpo,dapo"]])
-def test_what_must_be_given(missing, capsys):
-    assert main(missing) == 2
-    assert "compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)" in capsys.readouterr().err
 
 
 def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, monkeypatch, capsys):
@@ -194,20 +203,15 @@ def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, mo
     assert "CUDA out of memory" in (plan.out / "compare.html").read_text()
 
 
-def test_an_interrupt_reports_nothing_and_says_how_to_go_on(made, recipe, monkeypatch, capsys):
-    plan = made("grpo,dapo", 3, leave=["dapo seed 2"])
+def test_an_interrupt_reports_nothing_and_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, capsys):
+    plan = made("grpo,dapo", 2)
+    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--out", str(plan.out)]
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: Ended((), True))
-    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "3", "--out", str(plan.out)]
     assert main(command) == 130
     assert "the same command goes on" in capsys.readouterr().out
     assert not (plan.out / "compare.json").exists()
-
-
-def test_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, capsys):
-    plan = made("grpo,dapo", 2)
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: Ended((), False))
     (plan.runs[0].directory / "metrics.jsonl").unlink()
-    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--out", str(plan.out)]
     assert main(command) == 2
     error = capsys.readouterr().err
     assert "no pair to compare has two finished runs with the same seeds" in error and error.count("\n") == 1

@@ -22,15 +22,6 @@ DIFFERENCES = st.one_of(
 )
 
 
-def by_enumeration(d):
-    """The same p from the definition, pattern by pattern, in exact arithmetic of fsum."""
-    observed = abs(math.fsum(d))
-    tolerance = 1e-10 * math.fsum(map(abs, d))
-    patterns = list(itertools.product((1, -1), repeat=len(d)))
-    hits = [abs(math.fsum(s * x for s, x in zip(signs, d, strict=True))) >= observed - tolerance for signs in patterns]
-    return sum(hits) / len(patterns)
-
-
 @pytest.mark.parametrize(
     ("differences", "p"),
     [
@@ -52,16 +43,19 @@ def test_sign_flip_by_hand(differences, p):
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(DIFFERENCES)
-def test_sign_flip_is_the_enumeration(differences):
-    assert float(sign_flip(differences)) == by_enumeration(differences)
+def test_sign_flip_is_the_enumeration(d):
+    """The same p from the definition, pattern by pattern, in exact arithmetic of fsum."""
+    observed, tolerance = abs(math.fsum(d)), 1e-10 * math.fsum(map(abs, d))
+    patterns = list(itertools.product((1, -1), repeat=len(d)))
+    hits = [abs(math.fsum(s * x for s, x in zip(signs, d, strict=True))) >= observed - tolerance for signs in patterns]
+    assert float(sign_flip(d)) == sum(hits) / len(patterns)
 
 
-def test_sign_flip_of_many_at_once_is_each_alone():
+def test_many_at_once_are_each_alone():
     d = np.random.default_rng(0).normal(0, 1, (3, 4, 6))
-    whole = sign_flip(d)
-    assert whole.shape == (3, 4)
-    for place in np.ndindex(3, 4):
-        assert whole[place] == sign_flip(d[place])
+    p = sign_flip(d)
+    assert p.tolist() == [[float(sign_flip(row)) for row in rows] for rows in d]
+    assert holm(p).tolist() == [holm(row).tolist() for row in p]
 
 
 def test_beyond_sixteen_the_draws_are_seeded_and_near_the_exact_p():
@@ -89,16 +83,12 @@ def test_the_interval_is_scipys_percentile_bootstrap_at_the_widened_level(n):
     assert bootstrap(d.tolist()) == pytest.approx((expected.low, expected.high), rel=1e-10)
 
 
-def test_the_interval_of_two_and_of_equal_differences():
+def test_intervals_of_two_of_equal_differences_and_with_an_end_at_zero():
     assert bootstrap([1.0, 3.0]) == (1.0, 3.0)  # 97 % lie within Student's 12.7 deviations: from end to end
     assert bootstrap([0.5] * 7) == (0.5, 0.5)
-
-
-def test_an_end_at_zero_is_zero():
-    """0.1 + 0.2 - 0.3 is not 0 in floating point."""
-    assert 0.1 + 0.2 - 0.3 != 0
+    # 0.1 + 0.2 - 0.3 is not 0 in floating point; 6 of the 27 resamples hold each of them once.
     zero = [x for seed in range(600) if abs(x := bootstrap([0.1, 0.2, -0.3], seed=seed, resamples=1)[0]) < 1e-9]
-    assert len(zero) > 80 and set(zero) == {0.0}  # 6 of the 27 resamples hold each of them once
+    assert len(zero) > 80 and set(zero) == {0.0}
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -128,10 +118,7 @@ def test_one_sided_is_the_enumeration_and_scipys_sign_test(n):
     assert float(sign_flip(d, above=True)) == (signs @ d >= d.sum() - 1e-12).mean()
     for ahead in range(n + 1):
         assert paired.sign_test(ahead, n - ahead, n) == pytest.approx(stats.binomtest(ahead, n).pvalue, rel=1e-12)
-
-
-def test_undecided_pairs_count_against_both():
-    """6 of 10 known to be ahead, none behind: 2 P(at least 6 of 10 coins) = 2 · 386 / 1024, as of 6 against 4."""
+    # Undecided pairs count against both: 6 of 10 ahead, none behind: 2 P(at least 6 of 10 coins) = 2 · 386 / 1024.
     assert paired.sign_test(6, 0, 10) == 2 * (210 + 120 + 45 + 10 + 1) / 1024 == paired.sign_test(6, 4, 10)
     assert paired.sign_test(0, 0, 3) == 1.0
 
@@ -172,14 +159,14 @@ def test_looking_three_times_costs_no_more_than_the_error_allows():
     McPherson and Rowe (1969) give for three looks; with shares at most 5 %. Of two that differ by the margin, at most
     5 % are called equivalent."""
     rng, shares, rounds = np.random.default_rng(0), (0.1, 0.2, 0.7), 1000
+    most = 0.05 + 3 * math.sqrt(0.05 * 0.95 / rounds)
     d = rng.normal(size=(rounds, 45))
     p = np.stack([sign_flip(d[:, :n]) for n in (15, 30, 45)], axis=1)
     corrected = np.array([paired.over_looks(row, shares) for row in p])
     assert 0.085 < (p.min(1) <= 0.05).mean() < 0.13
-    assert 0.02 < (corrected <= 0.05).mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / rounds)
+    assert 0.02 < (corrected <= 0.05).mean() <= most
     beyond = np.stack([sign_flip(0.5 - (d + 0.5)[:, :n], above=True) for n in (15, 30, 45)], axis=1)
-    false = np.mean([paired.over_looks(row, shares) <= 0.05 for row in beyond])
-    assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / rounds)
+    assert np.mean([paired.over_looks(row, shares) <= 0.05 for row in beyond]) <= most
 
 
 def test_the_sign_flip_test_of_a_mean_assumes_symmetry():
@@ -207,11 +194,6 @@ def test_holm_is_the_closure_of_bonferroni(p):
     assert holm(p) == pytest.approx(expected, rel=1e-12)
 
 
-def test_holm_works_on_rows():
-    p = np.random.default_rng(0).uniform(size=(5, 4))
-    assert holm(p).tolist() == [holm(row).tolist() for row in p]
-
-
 @pytest.mark.parametrize("comparisons", [1, 2, 6, 15, 21])
 def test_least_seeds(comparisons):
     n = least_seeds(comparisons)
@@ -219,27 +201,30 @@ def test_least_seeds(comparisons):
     assert smallest[0] > 0.05 >= smallest[1]
 
 
-def test_seeds_needed_by_hand():
-    # mean 0.5, deviation 1: (1.959964 + 0.841621)² / 0.25 + 1.959964² / 2 = 31.3955 + 1.9207 = 33.3 -> 34
-    assert seeds_needed([-0.5, 0.5, 1.5], 1) == 34
-    # three comparisons: z = 2.393980; 3.235601² / 0.25 + 2.8656 = 41.876 + 2.866 = 44.7 -> 45
-    assert seeds_needed([-0.5, 0.5, 1.5], 3) == 45
-    # without spread the fewest that can decide: 8 for six comparisons; else one more than there are
-    assert seeds_needed([1.0] * 4, 6) == 8
-    assert seeds_needed([1.0] * 11, 6) == 12
-
-
-def test_where_no_number_of_seeds_can_be_named():
-    assert seeds_needed([-1.0, 0.0, 1.0], 1) is None
-    assert seeds_needed([0.0] * 5, 1) is None
-    assert seeds_needed([0.1, 0.2, -0.3], 1) is None  # 0 but for rounding
-    assert seeds_needed([-1.0, 0.0, 1.09], 1) is None  # 0.03 of a deviation: 9,000 seeds
-    assert seeds_needed([1.0, 2.0], 1) is None  # two differences tell nothing of their spread
+@pytest.mark.parametrize(
+    ("differences", "comparisons", "seeds"),
+    [
+        # mean 0.5, deviation 1: (1.959964 + 0.841621)² / 0.25 + 1.959964² / 2 = 31.3955 + 1.9207 = 33.3 -> 34
+        ([-0.5, 0.5, 1.5], 1, 34),
+        # three comparisons: z = 2.393980; 3.235601² / 0.25 + 2.8656 = 41.876 + 2.866 = 44.7 -> 45
+        ([-0.5, 0.5, 1.5], 3, 45),
+        # without spread the fewest that can decide: 8 for six comparisons; else one more than there are
+        ([1.0] * 4, 6, 8),
+        ([1.0] * 11, 6, 12),
+        ([-1.0, 0.0, 1.0], 1, None),
+        ([0.0] * 5, 1, None),
+        ([0.1, 0.2, -0.3], 1, None),  # 0 but for rounding
+        ([-1.0, 0.0, 1.09], 1, None),  # 0.03 of a deviation: 9,000 seeds
+        ([1.0, 2.0], 1, None),  # two differences tell nothing of their spread
+        ([0.0, 1.0, 2.0], 1, 10),  # an effect of one deviation: 7.849 + 1.921
+    ],
+)
+def test_seeds_needed_by_hand(differences, comparisons, seeds):
+    assert seeds_needed(differences, comparisons) == seeds
 
 
 def test_the_named_number_of_seeds_has_the_power_that_it_promises():
-    """An effect of one deviation: 7.849 + 1.921 -> 10 seeds; simulated, they decide in about 80 %."""
-    assert seeds_needed([0.0, 1.0, 2.0], 1) == 10
+    """An effect of one deviation takes 10 seeds; simulated, they decide in about 80 %."""
     d = np.random.default_rng(0).normal(1, 1, (4000, 10))
     assert 0.76 < (sign_flip(d) <= 0.05).mean() < 0.84
 
@@ -247,12 +232,8 @@ def test_the_named_number_of_seeds_has_the_power_that_it_promises():
 @pytest.mark.parametrize("n", [5, 8, 10])
 def test_false_positives_are_rare_whatever_the_distribution(n):
     """Seven methods that are one: six pairs share their baseline. Familywise, a verdict in at most 5 %."""
-    rng = np.random.default_rng(n)
-    for values in (
-        rng.normal(size=(2000, 7, n)),
-        rng.lognormal(0, 1.5, (2000, 7, n)),
-        rng.integers(0, 3, (2000, 7, n)),
-    ):
+    rng, size = np.random.default_rng(n), (2000, 7, n)
+    for values in (rng.normal(size=size), rng.lognormal(0, 1.5, size), rng.integers(0, 3, size)):
         p = holm(sign_flip(values[:, 1:] - values[:, :1]))
         false = (p.min(-1) <= 0.05).mean()
         assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)

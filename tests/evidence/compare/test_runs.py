@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import functools
 import json
@@ -111,42 +112,31 @@ def test_states(plan):
     assert (state(run), steps_made(run)) == (State.BEGUN, 19)
     log.write_text("")
     assert (state(run), steps_made(run)) == (State.BEGUN, 0)
-
-
-def test_a_run_of_trls_keeps_its_records_and_checkpoints_elsewhere(plan):
-    run, *_ = plan().runs
-    begin(run, checkpoint=False)
-    (run.directory / "trl" / "checkpoint-40").mkdir(parents=True)
-    log = run.directory / "trl" / "tokenpo" / "metrics.jsonl"
-    log.parent.mkdir()
-    (run.directory / "metrics.jsonl").unlink()
-    log.write_text('{"step": 7}\n')
-    assert (state(run), steps_made(run)) == (State.BEGUN, 7)
-    log.write_text('{"step": 20}\n')
-    assert state(run) is State.DONE
+    other = plan().runs[1]  # TRL keeps records and checkpoints elsewhere
+    begin(other, checkpoint=False)
+    (other.directory / "trl" / "checkpoint-40").mkdir(parents=True)
+    (other.directory / "trl" / "tokenpo").mkdir()
+    (other.directory / "metrics.jsonl").unlink()
+    for step, expected in ((7, State.BEGUN), (20, State.DONE)):
+        (other.directory / "trl" / "tokenpo" / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+        assert (state(other), steps_made(other)) == (expected, step)
 
 
 def test_what_is_not_this_run_is_refused(plan):
     run, *_ = plan().runs
+    write_run(plan(overrides=["output.samples=0", "output.trace_every=0"]).runs[0], rows(20, 5, lambda s: 0.1))
+    assert state(run) is State.DONE  # settings of the output may differ
     other = plan(overrides=["train.lr=0.5", "train.steps=10"]).runs[0]
     write_run(other, rows(10, 5, lambda s: 0.1))
     with pytest.raises(TokenPOError, match=r"another config \(train.lr: 0.5 -> 0.0002; train.steps: 10 -> 20\)"):
         state(run)
-    (run.directory / "config.json").write_text('{"train": ')
-    with pytest.raises(TokenPOError, match=r"config.json cannot be read"):
-        state(run)
-    (run.directory / "config.json").write_text('{"trian": {}}')
-    with pytest.raises(TokenPOError, match=r"config.json cannot be read .*did you mean 'train'"):
-        state(run)
+    for text, message in (('{"train": ', "config.json cannot be read"), ('{"trian": {}}', "did you mean 'train'")):
+        (run.directory / "config.json").write_text(text)
+        with pytest.raises(TokenPOError, match=message):
+            state(run)
     (run.directory / "config.json").unlink()
     with pytest.raises(TokenPOError, match=r"grpo-seed0 is no run"):
         state(run)
-
-
-def test_output_settings_may_differ(plan):
-    run = plan().runs[0]
-    write_run(plan(overrides=["output.samples=0", "output.trace_every=0"]).runs[0], rows(20, 5, lambda s: 0.1))
-    assert state(run) is State.DONE
 
 
 def test_a_refused_directory_keeps_everything_from_starting(plan, watcher):
@@ -189,17 +179,10 @@ def test_a_failed_run_is_quoted_and_the_others_run(plan, watcher):
     }
     assert [run.label for run in made.runs if steps_made(run) == 20] == ["grpo", "grpo"]
     assert sorted(watcher.over) == sorted((run.name, lines.get(run.label)) for run in made.runs)
-
-
-def test_the_quoted_line_is_this_attempts(plan, watcher):
-    made = plan(seeds=2)
-    first = execute(made.runs[:1], 1, made.out, watcher, pretend(grpo="fail"))
-    assert first.failures[0].line == "the ␛[31mmodel is gone"
-    for file in made.runs[0].directory.iterdir():
-        file.unlink()
-    second = execute(made.runs[:1], 1, made.out, watcher, pretend(grpo="trace"))
-    assert second.failures[0].line == "RuntimeError: out of luck"
-    assert "model is gone" in second.failures[0].log.read_text()  # the log keeps both
+    again = made.runs[1]  # the quoted line is this attempt's, and the log keeps both
+    (again.directory / "seen").unlink()
+    (failure,) = execute([again], 1, made.out, watcher, pretend(dapo="trace")).failures
+    assert failure.line == "RuntimeError: out of luck" and "model is gone" in failure.log.read_text()
 
 
 def test_an_interrupt_lets_runs_save_and_starts_no_more(plan, watcher):
@@ -243,17 +226,13 @@ def test_whatever_ends_the_parent_ends_the_children(plan):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no child is left to hold it
 
 
-def test_one_comparison_at_a_time(plan, watcher):
+def test_one_comparison_at_a_time_in_a_place_that_can_be_written(plan, watcher, tmp_path):
     made = plan()
     made.out.mkdir()
     with (made.out / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(TokenPOError, match="another comparison"):
             execute(made.runs, 1, made.out, watcher, pretend())
-
-
-def test_a_place_that_cannot_be_written(plan, watcher, tmp_path):
-    made = plan()
     (tmp_path / "file").touch()
     with pytest.raises(TokenPOError, match="choose another --out"):
         execute(made.runs, 1, tmp_path / "file" / "out", watcher, pretend())
@@ -269,12 +248,6 @@ def test_a_child_gets_threads_and_the_import_path_and_stands_apart(plan, watcher
     assert threads == "3" and path.strip().endswith("/some/verifiers")
     assert pid == session  # Ctrl-C on the terminal does not reach it, only what we send
     assert holds == "True"  # while it lives, nobody else works in this directory
-
-
-def test_the_command_of_a_run(plan):
-    run = plan().runs[0]
-    assert train_command(run, False)[1:5] == ["-P", "-m", "tokenpo", "train"]
-    assert train_command(run, True)[-2:] == ["--resume", str(run.directory)]
 
 
 def test_a_run_of_verl_is_known_by_what_it_was_started_with(tmp_path):
@@ -293,6 +266,9 @@ def test_a_run_of_verl_is_known_by_what_it_was_started_with(tmp_path):
     (run.directory / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("1")
     assert state(run) is State.BEGUN
     assert train_command(run, True) == train_command(run, False) and "--resume" not in train_command(run, True)
+    ours = dataclasses.replace(run, goes_on=False)
+    assert train_command(ours, True)[1:5] == ["-P", "-m", "tokenpo", "train"]
+    assert train_command(ours, True)[-2:] == ["--resume", str(run.directory)]
     (run.directory / "metrics.jsonl").write_text('{"step": 3}\n')
     assert state(run) is State.DONE
     other = run.config.model_copy(update={"seed": 7})

@@ -12,7 +12,7 @@ from ...recipe.hosts import EMBEDDED, HOSTS, VERL
 from ...runs.read import Run, read_run
 from .labels import Subject
 
-# The settings that name runs of one method apart; the sections of a foreign engine also hold paths.
+# The settings that tell runs of one method apart; the sections of a foreign engine also hold paths.
 SECTIONS = ("model", "task", "rollout", "train", "evaluate")
 MOST_SETTINGS = 5  # of a note
 
@@ -27,21 +27,20 @@ def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tupl
         exactly: metrics of which every point is needed.
 
     Raises:
-        TokenPOError: no run, one that says no method or seed, two of the same method and seed, or a single method.
+        TokenPOError: no run, one without method or seed, two of the same method and seed, or a single method.
     """
     runs = [read_run(directory, exactly) for directory in directories]
-    notes = [f"{run.label} did not make all of its steps, and is left out." for run in runs if not _whole(run)]
     whole = [run for run in runs if _whole(run)]
     grouped: dict[str, dict[int, Run]] = {}
     for label, run in zip(_labels(whole), whole, strict=True):
-        by_seed, seed = grouped.setdefault(label, {}), _seed(run)
-        if seed in by_seed:
-            raise TokenPOError(f"{by_seed[seed].path} and {run.path} are both {label} with seed {seed}: leave one out")
-        by_seed[seed] = run
+        first = grouped.setdefault(label, {}).setdefault(seed := _seed(run), run)
+        if first is not run:
+            raise TokenPOError(f"{first.path} and {run.path} are both {label} with seed {seed}: leave one out")
     if len(grouped) < 2:
         raise TokenPOError(f"--runs holds nothing to compare with: all are {', '.join(grouped) or 'unfinished'}")
     firsts = {label: next(iter(by_seed.values())) for label, by_seed in grouped.items()}
     shared = _shared([flat(run.config) for run in whole])
+    unfinished = [f"{run.label} did not make all of its steps, and is left out." for run in runs if not _whole(run)]
     subject = Subject(
         name=str(shared.get("name") or shared.get("task.name") or "several tasks"),
         place=Path("--runs"),
@@ -55,7 +54,7 @@ def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tupl
         },
         origin="The directory of every run",
         origins=tuple(f"{label} seed {seed}: {run.path}" for label, of in grouped.items() for seed, run in of.items()),
-        notes=(*notes, *_unlike(firsts)),
+        notes=(*unfinished, *_unlike(firsts.values())),
     )
     return subject, grouped
 
@@ -92,15 +91,15 @@ def _engine(run: Run) -> str:
 
 def _labels(runs: Sequence[Run]) -> Iterator[str]:
     """One for each run."""
-    engines, names = {_engine(run) for run in runs}, []
+    engines, settings, names = {_engine(run) for run in runs}, [_settings(run) for run in runs], []
     for run in runs:
         name, options = _method(run)
         written = ",".join(f"{key}={value}" for key, value in options.items())
         names.append((f"{name}:{written}" if written else name) + (f" ({_engine(run)})" if len(engines) > 1 else ""))
-    for run, name in zip(runs, names, strict=True):
-        alike = [_settings(other) for other, its in zip(runs, names, strict=True) if its == name]
-        varying = [key for key, value in _settings(run).items() if any(other.get(key) != value for other in alike)]
-        yield ", ".join([name, *(f"{key}={_settings(run)[key]}" for key in varying)])
+    for own, name in zip(settings, names, strict=True):
+        alike = [other for other, its in zip(settings, names, strict=True) if its == name]
+        varying = [key for key, value in own.items() if any(other.get(key) != value for other in alike)]
+        yield ", ".join([name, *(f"{key}={own[key]}" for key in varying)])
 
 
 def _settings(run: Run) -> dict[str, Any]:
@@ -112,11 +111,10 @@ def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in first.items() if all(key in of and of[key] == value for of in rest)}
 
 
-def _unlike(firsts: Mapping[str, Run]) -> Iterator[str]:
+def _unlike(firsts: Collection[Run]) -> Iterator[str]:
     """Settings in which the methods differ, as the difference between them is then not the method's alone."""
-    settings = {label: _settings(run) for label, run in firsts.items()}
-    keys = dict.fromkeys(key for of in settings.values() for key in of)
-    odd = [key for key in keys if len({repr(of.get(key)) for of in settings.values()}) > 1]
-    if odd:
+    settings = [_settings(run) for run in firsts]
+    keys = dict.fromkeys(key for of in settings for key in of)
+    if odd := [key for key in keys if len({repr(of.get(key)) for of in settings}) > 1]:
         more = f" and {len(odd) - MOST_SETTINGS} more" if len(odd) > MOST_SETTINGS else ""
         yield f"The methods were not trained alike: they differ in {', '.join(odd[:MOST_SETTINGS])}{more}."

@@ -19,13 +19,11 @@ class Subject:
     Args:
         name: what they were trained on, in a word.
         place: where they lie, for messages.
-        labels: the methods, in order.
-        methods: label to name and options.
-        objectives: label to str(objective).
+        labels: the methods, in order; `methods` has their name and options, `objectives` their str(objective).
         seeds: ascending, of any method.
         planned: how many runs there should be.
         config: the settings that all runs share.
-        origin, origins: what made each run, a command or a directory, and what these lines are called.
+        origin, origins: what made each run, a command or a directory, and the heading of these lines.
         notes: what a reader should know beforehand.
     """
 

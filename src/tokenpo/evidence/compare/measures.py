@@ -75,10 +75,10 @@ def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
         UnknownName: a measure that is not among the chosen.
         TokenPOError: not of that form, or no number above 0.
     """
-    found = {}
+    found, names = {}, [measure.name for measure in chosen]
     for piece in filter(None, text.split(",")):
         name, _, number = (part.strip() for part in piece.rpartition("="))
-        if name not in (names := [measure.name for measure in chosen]):
+        if name not in names:
             raise UnknownName(f"--margin {piece}: {name!r} is not compared: {nearest(name, names)}")
         try:
             found[name] = float(number)
@@ -92,45 +92,28 @@ def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
 def _predefined(threshold: float) -> list[Measure]:
     held_out, accuracy = "eval/accuracy", f"{threshold:g}"
     return [
-        Measure(
-            "accuracy", "final accuracy", "fraction", "Held-out greedy accuracy after the last step.",
-            held_out, lambda run: _last(run, held_out),
-        ),
-        Measure(
-            "avg", "final avg@k", "fraction", "Held-out accuracy over k samples a problem after the last step.",
-            "eval/avg", lambda run: _last(run, "eval/avg"),
-        ),
-        Measure(
-            "area", "area under the evaluation curve", "fraction",
-            "Mean height of the held-out greedy accuracy over the steps, by trapezoids.",
-            held_out, lambda run: Value(_area(_curve(run, held_out))),
-        ),
-        Measure(
-            "steps", f"steps to {accuracy}", "steps",
-            f"First evaluation with a held-out greedy accuracy of {accuracy}; fewer is faster.",
-            held_out, lambda run: _reached(_curve(run, held_out), threshold),
-        ),
-        Measure(
-            "train-area", "mean training accuracy", "fraction", "Mean over the steps of the accuracy of what was "
-            "sampled for training.", "accuracy", lambda run: _mean(run, "accuracy"),
-        ),
-        Measure(
-            "train-steps", f"steps to {accuracy} in training", "steps",
-            f"First step whose training accuracy is {accuracy}; fewer is faster.",
-            "accuracy", lambda run: _reached(_curve(run, "accuracy"), threshold),
-        ),
-        Measure(
-            "entropy", "final entropy", "nats", "Mean entropy of the tokens sampled in the last step.",
-            "entropy", lambda run: _last(run, "entropy"),
-        ),
-        Measure(
-            "length", "final length", "tokens", "Mean length of the responses sampled in the last step.",
-            "length", lambda run: _last(run, "length"),
-        ),
-        Measure(
-            "seconds", "training time", "s", "Wall time of all steps, evaluations left out; runs at the same time on "
-            "one machine slow each other.", "seconds_update", _seconds,
-        ),
+        Measure("accuracy", "final accuracy", "fraction", "Held-out greedy accuracy after the last step.",
+                held_out, lambda run: _last(run, held_out)),
+        Measure("avg", "final avg@k", "fraction", "Held-out accuracy over k samples a problem after the last step.",
+                "eval/avg", lambda run: _last(run, "eval/avg")),
+        Measure("area", "area under the evaluation curve", "fraction",
+                "Mean height of the held-out greedy accuracy over the steps, by trapezoids.",
+                held_out, lambda run: Value(_area(_curve(run, held_out)))),
+        Measure("steps", f"steps to {accuracy}", "steps",
+                f"First evaluation with a held-out greedy accuracy of {accuracy}; fewer is faster.",
+                held_out, lambda run: _reached(_curve(run, held_out), threshold)),
+        Measure("train-area", "mean training accuracy", "fraction",
+                "Mean over the steps of the accuracy of what was sampled for training.",
+                "accuracy", lambda run: _mean(run, "accuracy")),
+        Measure("train-steps", f"steps to {accuracy} in training", "steps",
+                f"First step whose training accuracy is {accuracy}; fewer is faster.",
+                "accuracy", lambda run: _reached(_curve(run, "accuracy"), threshold)),
+        Measure("entropy", "final entropy", "nats", "Mean entropy of the tokens sampled in the last step.",
+                "entropy", lambda run: _last(run, "entropy")),
+        Measure("length", "final length", "tokens", "Mean length of the responses sampled in the last step.",
+                "length", lambda run: _last(run, "length")),
+        Measure("seconds", "training time", "s", "Wall time of all steps, evaluations left out; runs at the same time "
+                "on one machine slow each other.", "seconds_update", _seconds),
     ]  # fmt: skip
 
 
@@ -175,7 +158,7 @@ def _sd(run: Run, name: str) -> Value:
 
 
 def _cv(run: Run, name: str) -> Value:
-    """Coefficient of variation; None for a mean of 0. It compares the spreads of metrics of different size."""
+    """Coefficient of variation, to compare the spreads of metrics of different size; None for a mean of 0."""
     mean, sd = _mean(run, name).number, _sd(run, name).number
     return Value(sd / abs(mean) if mean and sd is not None else None)
 
@@ -202,10 +185,9 @@ def _reached(curve: Points, threshold: float) -> Value:
     """
     if not curve:
         return Value(None)
-    for step, height in curve:
-        # Accuracies are shares of a count: 0.9 as 180/200 must not fail by rounding.
-        if height >= threshold - 1e-9:
-            return Value(step)
+    # Accuracies are shares of a count: 0.9 as 180/200 must not fail by rounding.
+    if (step := next((step for step, height in curve if height >= threshold - 1e-9), None)) is not None:
+        return Value(step)
     interval = max((b - a for (a, _), (b, _) in pairwise(curve)), default=1.0)
     return Value(curve[-1][0] + interval, censored=True)
 

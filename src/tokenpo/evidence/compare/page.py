@@ -15,7 +15,7 @@ from ...page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, visible
 from . import table
-from .result import Comparison, Result, SeedBand
+from .result import Band, Comparison, Result
 from .verdict import Pair
 
 HERE = Path(__file__).parent
@@ -75,29 +75,26 @@ def _range(seeds: Sequence[int]) -> str:
 
 
 def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
-    measure, spots = result.measure, [_spot(pair) for pair in result.pairs]
+    """One measure: its differences, each with its strip and verdict, and the number of every seed."""
+    spots, all_seeds = [_spot(pair) for pair in result.pairs], comparison.subject.seeds
     axis = Axis.over(spots, STRIP)
-    rows = [
-        Row(
-            table.pair_name(comparison, pair),
-            [_picture(pair, spot, axis), *table.numbers(pair), _verdict(comparison, pair)],
-        )
-        for pair, spot in zip(result.pairs, spots, strict=True)
-    ]
-    seeds = [
-        Row(
-            table.name(label),
-            [Cell(_value(result, label, seed)) for seed in comparison.subject.seeds]
-            + [Cell(table.spread(result, label))],
-        )
-        for label in comparison.subject.labels
-    ]
-    foot = [Cell("", picture=axis_labels(axis))]
+    rows = []
+    for pair, spot in zip(result.pairs, spots, strict=True):
+        label = f"difference {table.signed(pair.mean)}, 95 % interval {table.interval(pair) or 'none'}"
+        picture = Cell("", picture=strip([spot], axis, label, band=pair.margin))
+        rows.append(Row(table.pair_name(comparison, pair), [picture, *table.numbers(pair), _verdict(comparison, pair)]))
+    seeds = []
+    for label in comparison.subject.labels:
+        numbers = result.numbers(label)
+        spread = f"{number(min(numbers))} to {number(max(numbers))}" if numbers else ""
+        texts = [*(_value(result, label, seed) for seed in all_seeds), spread]
+        seeds.append(Row(table.name(label), [*map(Cell, texts)]))
+    head, foot = [table.heading(comparison), "", *table.NUMBERS, "verdict"], [Cell("", picture=axis_labels(axis))]
     return {
-        "title": visible(measure.title, limit=80),
-        "meaning": visible(measure.meaning, limit=300),
-        "differences": Table([table.heading(comparison), "", *table.NUMBERS, "verdict"], rows, words=True, foot=foot),
-        "seeds": Table(["method", *(f"seed {seed}" for seed in comparison.subject.seeds), "range"], seeds),
+        "title": visible(result.measure.title, limit=80),
+        "meaning": visible(result.measure.meaning, limit=300),
+        "differences": Table(head, rows, words=True, foot=foot),
+        "seeds": Table(["method", *(f"seed {seed}" for seed in all_seeds), "range"], seeds),
     }
 
 
@@ -105,11 +102,6 @@ def _spot(pair: Pair) -> Spot:
     by_seed = zip(pair.seeds, pair.differences.values, strict=True)
     points = [(d, f"seed {seed}: {table.signed(d)}") for seed, d in by_seed if d is not None]
     return Spot(pair.mean, pair.low, pair.high, "c0" if pair.decided else "open", points)
-
-
-def _picture(pair: Pair, spot: Spot, axis: Axis) -> Cell:
-    name = f"difference {table.signed(pair.mean)}, 95 % interval {table.interval(pair) or 'none'}"
-    return Cell("", picture=strip([spot], axis, name, band=pair.margin))
 
 
 def _verdict(comparison: Comparison, pair: Pair) -> Cell:
@@ -131,35 +123,22 @@ def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Mar
     """(title, charts): every method beside the baseline, mean over seeds, shaded from the lowest to the highest."""
     labels = comparison.subject.labels
     base = labels[0] if comparison.baseline == "all" else comparison.baseline
-    for metric, title, unit, fraction in (
-        ("eval/accuracy", "Held-out accuracy", "greedy", True),
-        ("accuracy", "Training accuracy", "sampled", True),
-        ("entropy", "Entropy", "nats per token", False),
+    for metric, title, unit, high in (
+        ("eval/accuracy", "Held-out accuracy", "greedy", 1.0),
+        ("accuracy", "Training accuracy", "sampled", 1.0),
+        ("entropy", "Entropy", "nats per token", None),
     ):
-        bands = comparison.bands[metric]
-        charts = [
-            Chart(
-                table.name(label), unit, "",
-                [
-                    _line(table.name(label), bands[label], 0, dots=metric.startswith("eval/")),
-                    _line(table.name(base), bands[base], 1, dashed=True, dots=metric.startswith("eval/")),
-                ],
-                fraction=fraction, high=1.0 if fraction else None, always=True,
-            )
-            for label in labels
-            if label != base and bands[label].points
-        ]  # fmt: skip
+        bands, dots, charts = comparison.bands[metric], metric.startswith("eval/"), []
+        for label in labels:
+            if label != base and bands[label]:
+                lines = [_line(label, bands[label], 0, dots), _line(base, bands[base], 1, dots)]
+                chart = Chart(table.name(label), unit, "", lines, fraction=high is not None, high=high, always=True)
+                charts.append((chart, draw(chart)))
         if charts:
-            yield title, [(chart, draw(chart)) for chart in charts]
+            yield title, charts
 
 
-def _line(label: str, band: SeedBand, colour: int, *, dashed: bool = False, dots: bool = False) -> Line:
-    return Line(
-        label,
-        [(step, mean) for step, mean, _, _ in band.points],
-        colour,
-        dashed=dashed,
-        dots=dots,
-        span=[(step, low, high) for step, _, low, high in band.points],
-        shaded=True,
-    )
+def _line(label: str, band: Band, colour: int, dots: bool) -> Line:
+    """The second line, the baseline's, is dashed."""
+    points, span = [(step, mean) for step, mean, *_ in band], [(step, low, high) for step, _, low, high in band]
+    return Line(table.name(label), points, colour, dashed=colour == 1, dots=dots, span=span, shaded=True)

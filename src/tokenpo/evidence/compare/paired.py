@@ -1,15 +1,16 @@
 """Statistics of paired runs: exact tests of difference, order and equivalence, an interval, seeds needed.
 
-A pair of runs with equal seed gives one difference d_s. If the two methods were the same but for chance, each d_s would
-be as likely to be −d_s: that is the hypothesis of the sign-flip test. As a test of the mean it assumes that the
-differences lie symmetrically around it. A run that never reached a threshold has no number, only a bound, and its pair
-no difference; then only the order of the runs is tested. References: Fisher (1935) for the test, Phipson & Smyth (2010)
-for its p from random draws, Schuirmann (1987) for two one-sided tests, Holm (1979) for the correction, Hesterberg
-(2015) for the widened percentiles, Guenther (1981) for the number of seeds.
+Runs with equal seed give one difference d_s each. If the two methods were the same but for chance, every d_s would be
+as likely to be −d_s: the hypothesis of the sign-flip test, which as a test of the mean assumes differences that are
+symmetric around it. Where a run never reached a threshold, its pair has no difference and only the order is tested.
+References: Fisher (1935) for the test, Phipson & Smyth (2010) for its p from random draws, Schuirmann (1987) for two
+one-sided tests, Holm (1979) for the correction, Hesterberg (2015) for the widened percentiles, Guenther (1981) for the
+number of seeds.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,8 +65,7 @@ def _hits(d: Floats, patterns: NDArray[np.int64], above: bool) -> Floats:
 def sign_test(ahead: int, behind: int, n: int) -> float:
     """Two-sided sign-test p of n pairs, given lower bounds on those above 0 (`ahead`) and below (`behind`).
 
-    A pair whose sign is not known counts against both: p = 2 P(at least max(ahead, behind) of n fair coins). So it
-    holds whatever made them unknown, and assumes of no difference how large it is.
+    A pair of unknown sign counts against both: p = 2 P(at least max(ahead, behind) of n fair coins).
 
     >>> sign_test(5, 0, 5), sign_test(5, 0, 6)  # 2 / 2^5; 2 (6 + 1) / 2^6
     (0.0625, 0.21875)
@@ -89,8 +89,8 @@ def equivalence(differences: ArrayLike, margin: float) -> float:
 def over_looks(p: ArrayLike, shares: Sequence[float]) -> float:
     """p over several looks at data that grow: the smallest p_k / share_k of the looks that were taken.
 
-    The shares of the error, which sum to 1, are fixed before the first look (Bonferroni, weighted). It holds for any
-    test and however the looks depend on each other, and can be corrected further by `holm`.
+    The shares of the error, which sum to 1, are fixed before the first look (weighted Bonferroni: valid for any test
+    and any dependence of the looks); the result can be corrected further by `holm`.
 
     >>> over_looks([0.004, 0.002], [0.1, 0.2, 0.7])  # 0.04 at the first look, 0.01 at the second; the third is to come
     0.01
@@ -113,10 +113,9 @@ def holm(p: ArrayLike) -> Floats:
 
 
 def bootstrap(differences: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """The 95 % interval of the mean difference: percentiles of the means of resampled differences.
+    """The 95 % interval of the mean difference: percentiles of resampled means, widened as Hesterberg does.
 
-    The percentiles are widened as Hesterberg does, since plain ones are too narrow for few seeds. The interval does not
-    depend on the order of the seeds, and swapping the pair mirrors it.
+    It does not depend on the order of the seeds, and swapping the pair mirrors it.
     """
     d, swapped = canonical(differences)
     generator = np.random.default_rng(seed)
@@ -129,7 +128,7 @@ def bootstrap(differences: Sequence[float], *, seed: int = 0, resamples: int = R
 
 
 def canonical(differences: Sequence[float]) -> tuple[Floats, bool]:
-    """The differences in one order and orientation of all that mean the same; whether their signs were turned."""
+    """The differences sorted and oriented in one way for all that mean the same; whether their signs were turned."""
     up = np.sort(np.asarray(differences, dtype=np.float64))
     down = -up[::-1]
     swapped = down.tolist() > up.tolist()
@@ -142,18 +141,15 @@ def least_seeds(comparisons: int) -> int:
     >>> least_seeds(1), least_seeds(6), least_seeds(21)
     (6, 8, 10)
     """
-    n = 1
-    while 2.0 ** (1 - n) * comparisons > ALPHA:
-        n += 1
-    return n
+    return next(n for n in itertools.count(1) if 2.0 ** (1 - n) * comparisons <= ALPHA)
 
 
 def seeds_needed(differences: Sequence[float], comparisons: int) -> int | None:
     """Seeds for a power of 80 % if the observed mean and deviation were the true ones.
 
     n = ((z(1 − α/2m) + z(power)) / δ)² + z(1 − α/2m)² / 2 with δ = |mean| / deviation and m comparisons; the second
-    term is Guenther's, for a deviation that is estimated. At least `least_seeds`, and one more than there are. None
-    where no number below a thousand would do, or where fewer than three differences tell nothing of their deviation.
+    term is Guenther's, for an estimated deviation. At least `least_seeds`, and one more than there are. None where it
+    would take over a thousand, or where fewer than three differences tell nothing of their deviation.
     """
     d = np.asarray(differences, dtype=np.float64)
     if len(d) < 3:
@@ -185,11 +181,8 @@ class Differences:
     def of(
         a: Sequence[float], b: Sequence[float], late: Sequence[tuple[bool, bool]] = (), factor: float | None = None
     ) -> Differences:
-        """The differences of two methods, seed by seed.
-
-        Args:
-            late: whether a's number is a lower bound, and b's; none given: no number is.
-            factor: compare a with `factor` times b, both positive.
+        """Of two methods, seed by seed: `late` says whether a's number is a lower bound, and b's (empty: none is);
+        `factor` compares a with `factor` times b, both positive.
         """
         values, ahead, behind = [], 0, 0
         for x, y, (x_late, y_late) in zip(a, b, late or [(False, False)] * len(a), strict=True):

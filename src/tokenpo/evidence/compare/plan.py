@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ EVALUATIONS = 10
 class PlannedRun:
     """One run: `arguments` are those of `tokenpo train`, and `config` is what they come to.
 
-    A run of verl's is told by its arguments to go on with what its directory holds; the others want to be asked.
+    `goes_on`: it continues what its directory holds without being asked to, as verl does.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Plan:
     Args:
         config: of its first run.
         objectives: label to str(objective).
-        runs: all methods with the first seed, then all with the second: what slows the machine for a while slows all.
+        runs: all methods with the first seed, then all with the second: a machine that is slow for a while slows all.
         notes: what a reader should know of the plan.
     """
 
@@ -80,8 +80,7 @@ def make_plan(
     """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
 
     Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise;
-    with TRL, which evaluates before and after, two. verl has no setting for threads, and validates greedily or by
-    samples: it does it greedily.
+    with TRL, which evaluates before and after, two. verl has no setting for threads, and validates greedily.
 
     Args:
         host: the engine that trains.
@@ -94,26 +93,23 @@ def make_plan(
     entries = parse_methods(methods)
     if seeds < 2:
         raise TokenPOError(f"--seeds {seeds} gives no pairs to compare: give at least 2, better 10")
+    given = {override.partition("=")[0].strip() for override in overrides}
     for setting, instead in (("method.name", "--methods"), ("method", "--methods"), ("output.dir", "--out")):
-        if any(override.partition("=")[0].strip() == setting for override in overrides):
+        if setting in given:
             raise TokenPOError(f"--set {setting} differs between the runs of a comparison: use {instead}")
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
         raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
-    given = {override.partition("=")[0].strip() for override in overrides}
-    settings = (*(f"{name}={value}" for name, value in _usual(host, base).items() if name not in given), *overrides)
+    usual = {"evaluate.every": base.evaluate.every or -(-base.train.steps // EVALUATIONS), **host.compared}
+    settings = (*(f"{name}={value}" for name, value in usual.items() if name not in given), *overrides)
     out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
     runs = tuple(_run(recipe, entry, seed, settings, out, host) for seed in numbers for entry in entries)
-    objectives = _objectives(runs[: len(entries)], accepted)
-    _check_directories(runs[: len(entries)])
-    notes = tuple(_notes(runs[: len(entries)], entries, base))
+    firsts = runs[: len(entries)]  # one of each method
+    objectives = _objectives(firsts, accepted)
+    _check_directories(firsts)
+    notes = tuple(_notes(firsts, entries, base))
     return Plan(recipe, out, tuple(entries), numbers, runs[0].config, objectives, runs, notes)
-
-
-def _usual(host: Host, base: Config) -> dict[str, object]:
-    """Settings of every run, where the user gives no others."""
-    return {"evaluate.every": base.evaluate.every or -(-base.train.steps // EVALUATIONS), **host.compared}
 
 
 def parse_methods(text: str) -> list[Entry]:
@@ -174,23 +170,17 @@ def _check_directories(runs: Sequence[PlannedRun]) -> None:
                 "as LABEL@METHOD:KEY=VALUE"
             )
         if len(name) > 120:
-            raise TokenPOError(
-                f"--methods: {run.label} is too long for a directory: give it a shorter name with LABEL@"
-            )
+            raise TokenPOError(f"--methods: {run.label} is too long for a directory: give a shorter name with LABEL@")
         owners[name] = run.label
 
 
-def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -> list[str]:
-    notes = []
+def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -> Iterator[str]:
     for run, entry in zip(runs, entries, strict=True):
-        written = dict(entry.options)
-        inherited = {key: value for key, value in run.config.method.options.items() if key not in written}
-        if inherited:
-            listed = ", ".join(f"{key}={value!r}" for key, value in inherited.items())
-            notes.append(f"{run.label} takes from the recipe or --set: {listed}.")
+        options = run.config.method.options.items()
+        if inherited := [f"{key}={value!r}" for key, value in options if key not in dict(entry.options)]:
+            yield f"{run.label} takes from the recipe or --set: {', '.join(inherited)}."
     if base.rollout.dynamic_sampling:
-        notes.append(
+        yield (
             "Dynamic sampling drops groups by what the policy answers: the methods meet the same problems in the same "
             "order, but from the first refill on not at the same step."
         )
-    return notes

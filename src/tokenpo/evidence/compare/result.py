@@ -1,11 +1,12 @@
-"""From runs to a comparison: the numbers of every run, the pairs, the curves, and compare.json."""
+"""From runs to a comparison: the numbers of every run, the pairs, the curves, the notes, and compare.json."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from .verdict import Pair, judge, too_few
 
 CURVES = ("eval/accuracy", "accuracy", "entropy")
 ByLabel = Mapping[str, Mapping[int, Run]]  # of a method by its label, of a run by its seed
+Band = Sequence[tuple[float, float, float, float]]  # (step, mean, least, most) over the runs of one method
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,13 @@ class Result:
 
 
 @dataclass(frozen=True)
-class SeedBand:
-    """A logged metric over the steps: (step, mean, least, most) of the runs of one method."""
-
-    points: tuple[tuple[float, float, float, float], ...]
-
-
-@dataclass(frozen=True)
 class Comparison:
     """All that is shown. `bands[metric][label]` are the curves, `finished[label]` the seeds that there are."""
 
     subject: Subject
     baseline: str
     results: tuple[Result, ...]
-    bands: Mapping[str, Mapping[str, SeedBand]]
+    bands: Mapping[str, Mapping[str, Band]]
     finished: Mapping[str, tuple[int, ...]]
     failures: tuple[Failure, ...]
     versions: Mapping[str, Any]
@@ -88,8 +83,8 @@ def gather(
     for planned in plan.runs:
         if state(planned) is State.DONE:
             runs[planned.label][planned.seed] = read_run(planned.directory, _metrics(measures))
-    chosen = _logged(measures, runs) if where_logged else measures
-    return _compared(of_plan(plan), runs, chosen, baseline, failures, margins or {})
+    measures = _logged(measures, runs) if where_logged else measures
+    return _compared(of_plan(plan), runs, measures, baseline, failures, margins or {})
 
 
 def gather_existing(
@@ -100,23 +95,23 @@ def gather_existing(
     *,
     where_logged: bool = False,
 ) -> Comparison:
-    """Reads runs that exist and judges the pairs; the default baseline is the method of the first run.
-
-    Args:
-        where_logged: leave out a measure that no run has, as another engine logs other metrics.
+    """`gather` for runs that exist; the default baseline is the method of the first run.
 
     Raises:
-        TokenPOError: what `read_existing` and `gather` raise.
+        TokenPOError: as `read_existing` and `gather`.
     """
     subject, runs = read_existing(directories, _metrics(measures))
     measures = _logged(measures, runs) if where_logged else measures
     return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins)
 
 
+def _all(runs: ByLabel) -> list[Run]:
+    return [run for by_seed in runs.values() for run in by_seed.values()]
+
+
 def _logged(measures: Sequence[Measure], runs: ByLabel) -> Sequence[Measure]:
     """The measures for which some run has a number; all where none has."""
-    everything = [run for by_seed in runs.values() for run in by_seed.values()]
-    return [x for x in measures if any(x.of(run).number is not None for run in everything)] or measures
+    return [x for x in measures if any(x.of(run).number is not None for run in _all(runs))] or measures
 
 
 def _metrics(measures: Sequence[Measure]) -> set[str]:
@@ -142,24 +137,23 @@ def _compared(
             raise TokenPOError(
                 f"--metrics {result.measure.name}: no run in {subject.place} logged a number for {result.measure.needs}"
             )
-    everything = [run for by_seed in runs.values() for run in by_seed.values()]
     return Comparison(
         subject=subject,
         baseline=baseline,
         results=results,
-        bands={name: {label: _band(list(runs[label].values()), name) for label in subject.labels} for name in CURVES},
+        bands={name: {label: _band(runs[label].values(), name) for label in subject.labels} for name in CURVES},
         finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()},
         failures=tuple(failures),
-        versions=everything[0].versions,
+        versions=_all(runs)[0].versions,
         notes=(*subject.notes, *_notes(runs, results)),
     )
 
 
 def failed_in_words(failures: Sequence[Failure]) -> str:
     """The failed runs and their reasons, each reason once."""
-    reasons: dict[str, list[Failure]] = {}
+    reasons: dict[str, list[Failure]] = defaultdict(list)
     for failure in failures:
-        reasons.setdefault(failure.line, []).append(failure)
+        reasons[failure.line].append(failure)
     parts = []
     for line, failed in reasons.items():
         more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
@@ -177,71 +171,50 @@ def _result(measure: Measure, runs: ByLabel, compared: Sequence[tuple[str, str]]
     return Result(measure, values, tuple(judge(numbers, compared, late=late, margin=margin)))
 
 
-def _band(runs: Sequence[Run], name: str) -> SeedBand:
+def _band(runs: Iterable[Run], name: str) -> Band:
     """Over the steps that every run has a number for."""
     series = [{step: value for step, value in run.series(name) if value is not None} for run in runs]
     steps = sorted(set.intersection(*map(set, series))) if series else []
     columns = [(step, [values[step] for values in series]) for step in steps]
-    return SeedBand(tuple((step, statistics.fmean(column), min(column), max(column)) for step, column in columns))
+    return [(step, statistics.fmean(column), min(column), max(column)) for step, column in columns]
 
 
-def _notes(runs: ByLabel, results: Sequence[Result]) -> list[str]:
-    notes = [
-        f"{label} seed {seed}: {note}"
-        for label, by_seed in runs.items()
-        for seed, run in by_seed.items()
-        for note in run.notes
-    ]
-    notes += _unlike_starts(runs) + _unlike_software(runs)
-    for result in results:
-        notes += _unlike_values(result)
-    few = {len(pair.seeds): pair.family for result in results for pair in result.pairs if pair.adjusted is not None}
-    notes += [too_few(n, m) for n, m in few.items() if m * 2.0 ** (1 - n) > ALPHA]
-    return notes
-
-
-def _unlike_starts(runs: ByLabel) -> list[str]:
-    """The evaluation before training is the same for every method, or the runs of a seed did not begin alike."""
-    notes = []
+def _notes(runs: ByLabel, results: Sequence[Result]) -> Iterator[str]:
+    for label, by_seed in runs.items():
+        for seed, run in by_seed.items():
+            yield from (f"{label} seed {seed}: {note}" for note in run.notes)
     for seed in sorted({seed for by_seed in runs.values() for seed in by_seed}):
-        accuracies = {
-            dict(by_seed[seed].series("eval/accuracy")).get(0) for by_seed in runs.values() if seed in by_seed
-        }
-        if len(accuracies) > 1:
-            notes.append(
+        starts = {dict(by_seed[seed].series("eval/accuracy")).get(0) for by_seed in runs.values() if seed in by_seed}
+        if len(starts) > 1:
+            yield (
                 f"Seed {seed}: the evaluations before training differ, so its runs did not begin alike (other software "
                 "or machine, or a device that is not exact?)."
             )
-    return notes
-
-
-def _unlike_software(runs: ByLabel) -> list[str]:
-    records = [run.versions for by_seed in runs.values() for run in by_seed.values()]
+    records = [run.versions for run in _all(runs)]
     names = sorted({name for versions in records for name in versions})
-    odd = [name for name in names if len({json.dumps(versions.get(name)) for versions in records}) > 1]
-    return (
-        [f"The runs were not made with the same software on one machine: they differ in {', '.join(odd)}."]
-        if odd
-        else []
-    )
+    if odd := [name for name in names if len({json.dumps(versions.get(name)) for versions in records}) > 1]:
+        yield f"The runs were not made with the same software on one machine: they differ in {', '.join(odd)}."
+    for result in results:
+        yield from _incomplete(result)
+    few = {len(pair.seeds): pair.family for result in results for pair in result.pairs if pair.adjusted is not None}
+    yield from (too_few(n, m) for n, m in few.items() if m * 2.0 ** (1 - n) > ALPHA)
 
 
-def _unlike_values(result: Result) -> list[str]:
-    """Runs without a number, and those whose number is a bound."""
-    title, missing, late, notes = result.measure.title, [], [], []
+def _incomplete(result: Result) -> Iterator[str]:
+    """Notes on runs without a number, and on those whose number is a bound."""
+    missing, late = [], []
     for label, by_seed in result.values.items():
         if none := sum(value.number is None for value in by_seed.values()):
             missing.append(f"{none} of {len(by_seed)} runs of {label}")
-        if result.censored(label):
-            late.append(f"{result.censored(label)} of {len(by_seed)} runs of {label}")
+        if bounds := result.censored(label):
+            late.append(f"{bounds} of {len(by_seed)} runs of {label}")
     if missing:
-        notes.append(f"{title}: {', '.join(missing)} have no number and are left out.")
+        yield f"{result.measure.title}: {', '.join(missing)} have no number and are left out."
     if late:
-        notes.append(
-            f"{title}: {', '.join(late)} never got there. A pair with one of them has an order and no difference, a "
-            "pair of two neither. Means with ≥ are lower bounds: the earliest that they could have."
+        yield (
+            f"{result.measure.title}: {', '.join(late)} never got there. A pair with one of them has an order and no "
+            "difference, a pair of two neither. Means with ≥ are lower bounds: the earliest that they could have."
         )
-    return notes
 
 
 def to_json(comparison: Comparison) -> str:
@@ -279,29 +252,7 @@ def _metric(result: Result) -> dict[str, Any]:
         "values": {label: {str(seed): x.number for seed, x in values} for label, values in by_label.items()},
         "censored": {label: [seed for seed, x in values if x.censored] for label, values in by_label.items()},
         "means": {label: result.mean(label) for label in result.values},
-        "pairs": [
-            {
-                "a": pair.a,
-                "b": pair.b,
-                "seeds": pair.seeds,
-                "differences": pair.differences.values,
-                "above": pair.differences.ahead,
-                "below": pair.differences.behind,
-                "mean": pair.mean,
-                "low": pair.low,
-                "high": pair.high,
-                "p": pair.p,
-                "p_adjusted": pair.adjusted,
-                "margin": pair.margin,
-                "p_equivalence": pair.p_equal,
-                "p_equivalence_adjusted": pair.equal_adjusted,
-                "comparisons": pair.family,
-                "verdict": pair.verdict,
-                "seeds_needed": pair.needed,
-                "reason": pair.reason,
-            }
-            for pair in result.pairs
-        ],
+        "pairs": [pair.as_json() for pair in result.pairs],
     }
 
 

@@ -145,28 +145,29 @@ def execute(
                     stopping = True
                     waiting.clear()
                     for process in active:
-                        process.ask_to_stop()
+                        process.popen.send_signal(signal.SIGINT)
                 while waiting and len(active) < jobs:
                     active.append(_Process(*waiting.popleft(), out, lock, command))
-                for process in [process for process in active if process.over]:
+                for process in [process for process in active if process.popen.poll() is not None]:
                     active.remove(process)
                     failure = process.failure(stopped=stopping)
                     failures += [failure] if failure else []
                     if failure or is_whole(process.run):
-                        watcher.ended(process.run, process.seconds, failure)
+                        watcher.ended(process.run, time.monotonic() - process.began, failure)
                 watcher.running([process.run for process in active], len(waiting))
                 time.sleep(POLL if active else 0)
         finally:
             for process in active:
-                process.kill()
+                process.popen.kill()
+                process.popen.wait()
     return Ended(tuple(failures), stopping)
 
 
 class _Process:
-    """A run that is being made, its output going to OUT/logs."""
+    """A run in a process of its own; its output goes to OUT/logs."""
 
     def __init__(self, run: PlannedRun, status: State, out: Path, lock: IO[str], command: Command) -> None:
-        self.run, self._began = run, time.monotonic()
+        self.run, self.began = run, time.monotonic()
         if status is State.LOST:
             # Nothing was saved that it could go on from. It is ours: its config is that of the plan.
             shutil.rmtree(run.directory)
@@ -174,31 +175,16 @@ class _Process:
         self._log.parent.mkdir(exist_ok=True)
         self._start = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self.popen = subprocess.Popen(
                 command(run, status is State.BEGUN),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=_environment(run),
-                # A group of its own: Ctrl-C reaches it once, through us. It holds the lock for as long as it lives.
+                # A group of its own: Ctrl-C reaches it once, through us. It holds the lock as long as it lives.
                 start_new_session=True, pass_fds=(lock.fileno(),),
             )  # fmt: skip
 
-    @property
-    def over(self) -> bool:
-        return self._process.poll() is not None
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    def ask_to_stop(self) -> None:
-        self._process.send_signal(signal.SIGINT)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
     def failure(self, *, stopped: bool) -> Failure | None:
         """None for a whole run, and for one that was asked to stop, however it took that."""
-        code = self._process.wait()
+        code = self.popen.wait()
         if stopped or (code == 0 and is_whole(self.run)):
             return None
         with self._log.open("rb") as log:

@@ -19,7 +19,11 @@ NUMBERS = ("difference", "95 % interval", "p", "p, Holm")
 
 def show(comparison: Comparison, stream: TextIO) -> None:
     """Prints the means, a table of differences for each measure, then what to know of them."""
-    tables = [means(comparison), *(_differences(comparison, result) for result in comparison.results)]
+    tables = [means(comparison)]
+    for result in comparison.results:
+        rows = [Row(pair_name(comparison, pair), [*numbers(pair), Cell(pair.short)]) for pair in result.pairs]
+        title = f"{result.measure.title}: {result.measure.meaning}"
+        tables.append(Table([heading(comparison), *NUMBERS, "verdict"], rows, title, words=True))
     lines = [f"{result.measure.title}: {summary(result)}" for result in comparison.results]
     notes = [f"note: {visible(note, limit=1000)}" for note in comparison.notes]
     print_parts([*tables, *lines, *notes], stream)
@@ -27,23 +31,18 @@ def show(comparison: Comparison, stream: TextIO) -> None:
 
 def means(comparison: Comparison) -> Table:
     """One row for each method."""
-    units = [result.measure.unit for result in comparison.results]
-    headings = [
-        result.measure.title + (f", {unit}" if unit not in ("", "steps", "fraction") else "")
-        for result, unit in zip(comparison.results, units, strict=True)
+    head, subject = ["method", "runs"], comparison.subject
+    for measure in (result.measure for result in comparison.results):
+        unit = f", {measure.unit}" if measure.unit not in ("", "steps", "fraction") else ""
+        head.append(visible(measure.title + unit, limit=80))
+    rows = [
+        Row(
+            name(label),
+            [Cell(str(len(comparison.finished[label]))), *(Cell(mean(result, label)) for result in comparison.results)],
+        )
+        for label in subject.labels
     ]
-    rows = []
-    for label in comparison.subject.labels:
-        texts = [str(len(comparison.finished[label])), *(mean(result, label) for result in comparison.results)]
-        rows.append(Row(name(label), [*map(Cell, texts)]))
-    title = f"{visible(comparison.subject.title, limit=200)}: means over seeds"
-    return Table(["method", "runs", *(visible(heading, limit=80) for heading in headings)], rows, title)
-
-
-def _differences(comparison: Comparison, result: Result) -> Table:
-    rows = [Row(pair_name(comparison, pair), [*numbers(pair), Cell(pair.short)]) for pair in result.pairs]
-    title = f"{result.measure.title}: {result.measure.meaning}"
-    return Table([heading(comparison), *NUMBERS, "verdict"], rows, title, words=True)
+    return Table(head, rows, f"{visible(subject.title, limit=200)}: means over seeds")
 
 
 def numbers(pair: Pair) -> list[Cell]:
@@ -58,15 +57,10 @@ def name(label: str) -> str:
 
 
 def signed(x: float | None) -> str:
-    """Three significant digits with a sign.
+    """Three significant digits with a sign; what rounding leaves of differences that cancel is 0.
 
-    >>> signed(0.0214), signed(-3.0), signed(0.0), signed(None)
-    ('+0.0214', '−3', '0', '–')
-
-    What rounding leaves of differences that cancel is 0:
-
-    >>> signed(1.1e-17)
-    '0'
+    >>> signed(0.0214), signed(-3.0), signed(0.0), signed(1.1e-17), signed(None)
+    ('+0.0214', '−3', '0', '0', '–')
     """
     if x is None or not math.isfinite(x):
         return number(x)
@@ -91,33 +85,19 @@ def p_value(p: float | None) -> str:
 
 def mean(result: Result, label: str) -> str:
     """The mean over seeds; "≥" where runs that never got there make it a lower bound."""
-    late = result.censored(label)
-    text = number(result.mean(label))
+    late, text = result.censored(label), number(result.mean(label))
     return f"≥ {text} ({late} never)" if late else text
 
 
-def spread(result: Result, label: str) -> str:
-    """Least to most over the seeds."""
-    numbers = result.numbers(label)
-    return f"{number(min(numbers))} to {number(max(numbers))}" if numbers else ""
-
-
 def summary(result: Result) -> str:
-    """All verdicts of one measure in a line.
-
-    Verdicts of the same kind are counted, so that twenty inconclusive pairs take one phrase.
-    """
-    decided = [
-        f"{pair.a} and {pair.b} {pair.verdict}" if pair.above is None else pair.verdict
-        for pair in result.pairs
-        if pair.decided
-    ]
-    rest = Counter(pair.verdict for pair in result.pairs if not pair.decided)
-    only = len(result.pairs) == 1
-    phrases = [*map(name, decided)]
-    for verdict, count in rest.items():
-        everything = count == len(result.pairs)
-        phrases.append(verdict if only else f"all {count} pairs {verdict}" if everything else f"{count} {verdict}")
+    """All verdicts of one measure in a line; those that decide nothing are counted."""
+    phrases = []
+    for pair in result.pairs:
+        if pair.decided:
+            phrases.append(name(f"{pair.a} and {pair.b} {pair.verdict}" if pair.above is None else pair.verdict))
+    for verdict, count in Counter(pair.verdict for pair in result.pairs if not pair.decided).items():
+        every = f"all {count} pairs" if count == len(result.pairs) else str(count)
+        phrases.append(verdict if len(result.pairs) == 1 else f"{every} {verdict}")
     return "; ".join(phrases)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...base.text import number
 from .paired import ALPHA, RESAMPLES, Differences, bootstrap, equivalence, holm, least_seeds, seeds_needed
@@ -79,45 +80,61 @@ class Pair:
     @property
     def short(self) -> str:
         """The verdict with the seeds that it would take."""
-        needed = f" (takes about {self.needed} seeds)" if self.needed else ""
-        return self.verdict + needed
+        return self.verdict + (f" (takes about {self.needed} seeds)" if self.needed else "")
 
     @property
     def reason(self) -> str:
         """Why the verdict is what it is, in sentences."""
         if self.adjusted is None:
             return "Fewer than two seeds have a value of both methods."
+        d, seeds = self.differences, len(self.seeds)
+        if not self.decided and not d.bounded and not any(d.known):
+            return "Equal in every seed."
         corrected = f" after correction for {self.family} comparisons" if self.family > 1 else ""
-        p = f"p = {self.adjusted:.3g}{corrected}"
-        sentences = [f"{p}, {len(self.seeds)} seeds." if self.above is not None else f"{p}."]
-        if self.differences.bounded:
-            sentences.append(self._order())
+        sentences = [f"p = {self.adjusted:.3g}{corrected}{f', {seeds} seeds' if self.above is not None else ''}."]
+        if not self.decided and seeds < least_seeds(self.family):
+            sentences = [too_few(seeds, self.family)]
+        if d.bounded:
+            sentences.append(
+                f"Runs never got there, so only the order of a pair counts: {self.a} was later in {d.ahead}, {self.b} "
+                f"in {d.behind}, {len(d.values) - d.ahead - d.behind} undecided."
+            )
         if self.equivalent:
             sentences.append(
                 f"A difference of {number(self.margin)} or more: p = {self.equal_adjusted:.3g}{corrected}."
             )
-        if self.decided:
-            return " ".join(sentences)
-        if not self.differences.bounded and not any(self.differences.known):
-            return "Equal in every seed."
-        if len(self.seeds) < least_seeds(self.family):
-            sentences[0] = too_few(len(self.seeds), self.family)
-        return " ".join([*sentences, *([] if self.differences.bounded else [self._estimate()])])
+        if not self.decided and not d.bounded:
+            if self.needed is not None:
+                estimate = f"about {self.needed} seeds would probably tell (estimate)"
+                sentences.append(f"If the difference is what it seems, {estimate}.")
+            elif seeds < 3:
+                sentences.append("Two seeds say too little of their spread to estimate how many would.")
+            else:
+                sentences.append("The seen difference is so near 0 that no number of seeds can be named.")
+        return " ".join(sentences)
 
-    def _order(self) -> str:
-        d = self.differences
-        unknown = len(d.values) - d.ahead - d.behind
-        return (
-            f"Runs never got there, so only the order of a pair counts: {self.a} was later in {d.ahead}, {self.b} in "
-            f"{d.behind}, {unknown} undecided."
-        )
-
-    def _estimate(self) -> str:
-        if self.needed is not None:
-            return f"If the difference is what it seems, about {self.needed} seeds would probably tell (estimate)."
-        if len(self.seeds) < 3:
-            return "Two seeds say too little of their spread to estimate how many would."
-        return "The seen difference is so near 0 that no number of seeds can be named."
+    def as_json(self) -> dict[str, Any]:
+        """The pair as compare.json has it."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "seeds": self.seeds,
+            "differences": self.differences.values,
+            "above": self.differences.ahead,
+            "below": self.differences.behind,
+            "mean": self.mean,
+            "low": self.low,
+            "high": self.high,
+            "p": self.p,
+            "p_adjusted": self.adjusted,
+            "margin": self.margin,
+            "p_equivalence": self.p_equal,
+            "p_equivalence_adjusted": self.equal_adjusted,
+            "comparisons": self.family,
+            "verdict": self.verdict,
+            "seeds_needed": self.needed,
+            "reason": self.reason,
+        }
 
 
 def too_few(seeds: int, family: int) -> str:
@@ -126,10 +143,11 @@ def too_few(seeds: int, family: int) -> str:
     >>> too_few(3, 1)
     '3 seeds cannot tell anything apart: their smallest possible p is 2 / 2^3 = 0.25; it takes 6.'
     """
-    smallest, times = 2.0 ** (1 - seeds), f", {family} comparisons make it {min(1.0, family * 2.0 ** (1 - seeds)):.3g}"
+    smallest = 2.0 ** (1 - seeds)
+    times = f", {family} comparisons make it {min(1.0, family * smallest):.3g}" if family > 1 else ""
     return (
         f"{seeds} seeds cannot tell anything apart: their smallest possible p is 2 / 2^{seeds} = {smallest:.3g}"
-        f"{times if family > 1 else ''}; it takes {least_seeds(family)}."
+        f"{times}; it takes {least_seeds(family)}."
     )
 
 
@@ -148,23 +166,21 @@ def judge(
         late: the seeds by label whose value is only a lower bound, as the run never got there.
         margin: the least difference that matters.
     """
-    late, untested = late or {}, []
+    late, judged = late or {}, []
     for a, b in pairs:
         seeds = tuple(sorted(values[a].keys() & values[b].keys()))
         bounds = [(seed in late.get(a, ()), seed in late.get(b, ())) for seed in seeds]
-        differences = Differences.of([values[a][seed] for seed in seeds], [values[b][seed] for seed in seeds], bounds)
-        untested.append(Pair(a, b, seeds, differences, margin=margin))
-    tested = [_tested(pair, resamples) for pair in untested if len(pair.seeds) >= 2]
+        d = Differences.of([values[a][seed] for seed in seeds], [values[b][seed] for seed in seeds], bounds)
+        pair = Pair(a, b, seeds, d, margin=margin)
+        judged.append(_tested(pair, resamples) if len(seeds) >= 2 else pair)
+    tested = [i for i, pair in enumerate(judged) if pair.p is not None]
+    adjusted = holm([judged[i].p for i in tested]).tolist()
     # A pair of which equivalence cannot be tested counts as one that showed none.
-    adjusted, equal = (
-        holm([1.0 if p is None else p for p in of]).tolist()
-        for of in ([pair.p for pair in tested], [pair.p_equal for pair in tested])
-    )
-    results = iter(
-        replace(pair, family=len(tested), adjusted=p, equal_adjusted=None if pair.p_equal is None else q)
-        for pair, p, q in zip(tested, adjusted, equal, strict=True)
-    )
-    return [next(results) if len(pair.seeds) >= 2 else pair for pair in untested]
+    equal = holm([1.0 if judged[i].p_equal is None else judged[i].p_equal for i in tested]).tolist()
+    for i, p, q in zip(tested, adjusted, equal, strict=True):
+        q = None if judged[i].p_equal is None else q
+        judged[i] = replace(judged[i], family=len(tested), adjusted=p, equal_adjusted=q)
+    return judged
 
 
 def _tested(pair: Pair, resamples: int) -> Pair:
