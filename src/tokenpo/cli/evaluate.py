@@ -127,7 +127,8 @@ def _check(options: argparse.Namespace, is_run: bool) -> None:
 
 def _of_samples(options: argparse.Namespace) -> int:
     """Estimates from a file of samples."""
-    from ..evidence.evaluate.run import describe_file, prepare
+    from ..evidence.evaluate.directory import prepare
+    from ..evidence.evaluate.run import describe_file
     from ..evidence.evaluate.samples import read_samples
     from ..tasks.verify import VerifierOptions, make_verifier
 
@@ -154,6 +155,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
     """Samples a model, then estimates."""
     from .. import models as language
     from ..evidence.evaluate import run as evaluation
+    from ..evidence.evaluate.directory import SAMPLES, free_directory
     from ..evidence.evaluate.samples import read_samples
 
     # Mistakes are found before anything is loaded.
@@ -177,7 +179,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
         about = {"path": options.model, "digest": evaluation.model_digest(where, lm), "dtype": dtype}
         config = evaluation.describe(plan, about, described)
         name = described.get("task") or described["benchmark"]
-        out = options.out or evaluation.free_directory(f"{_short(options.model)}-{_short(name)}", config, options.seed)
+        out = options.out or free_directory(f"{_short(options.model)}-{_short(name)}", config, options.seed)
         with _progress(count) as watch:
             evaluation.sample_model(plan, out, config, watch)
     except KeyboardInterrupt:
@@ -185,7 +187,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
         return 130
     finally:
         task.close()
-    samples, notes = read_samples(out / evaluation.SAMPLES)
+    samples, notes = read_samples(out / SAMPLES)
     _report(samples, ks, notes, config, f"{options.model} on {name}", out, options.seed)
     return 0
 
@@ -248,7 +250,7 @@ def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Pat
     """Prints the table, and writes results.json."""
     import dataclasses
 
-    from ..evidence.evaluate.run import write_results
+    from ..evidence.evaluate.directory import write_results
     from ..evidence.evaluate.summary import show, summarise
 
     summary = summarise(samples, ks, seed)

@@ -1,8 +1,7 @@
 """The benchmarks as one table, and how an entry, or a file in its place, becomes problems with a verifier.
 
-The hub ids, splits and columns were read in public code that loads these data sets, not on the hub itself: `basis` says
-where two readers agree, and on how many problems. An entry that no longer fits is mended by a local file with options
-for its columns, without touching the table.
+The hub ids, splits and columns come from public code that loads these data sets, not from the hub itself: `basis` says
+where two loaders agree, and on how many problems.
 """
 
 from __future__ import annotations
@@ -147,14 +146,8 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
     question = entry.question
     if not question and "{question}" in entry.prompt:
         question = next((key for key in ("prompt", "question", "problem") if key in rows[0][1]), "prompt")
-    layout = Layout(
-        question,
-        entry.answer,
-        verifier.needs_answer,
-        verifier.gives_away,
-        template=entry.prompt,
-        options=("--question", "--answer"),
-    )
+    needs, options = (verifier.needs_answer, verifier.gives_away), ("--question", "--answer")
+    layout = Layout(question, entry.answer, *needs, template=entry.prompt, options=options)
     problems = [
         dataclasses.replace(problem, answer=_reference(problem.answer, entry, at))
         for problem, (at, _) in zip(layout.problems(rows), rows, strict=True)
@@ -189,19 +182,15 @@ def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int |
                 f"the data set {hub} ({part}) can't be loaded from the hub: {reason[0].rstrip('.')}; "
                 "give a local copy with --data FILE"
             ) from error
-        _check_columns(hub, list(table.column_names), columns)
+        there = list(table.column_names)
+        if lacking := next((name for name in columns if name not in there), None):
+            raise MissingInput(
+                f"{hub} has no column {lacking!r} (columns: {', '.join(there)}; {nearest(lacking, there)}): "
+                "name yours with --question, --answer or --prompt"
+            )
         table = table.select_columns(columns).select(range(min(len(table), most or len(table))))
         parts.append([(f"{hub} {part} row {i}", dict(row)) for i, row in enumerate(table)])
     return [row for rows in zip_longest(*parts) for row in rows if row is not None]
-
-
-def _check_columns(hub: str, columns: list[str], required: list[str]) -> None:
-    for name in required:
-        if name not in columns:
-            raise MissingInput(
-                f"{hub} has no column {name!r} (columns: {', '.join(columns)}; {nearest(name, columns)}): "
-                "name yours with --question, --answer or --prompt"
-            )
 
 
 def _reference(answer: Any, entry: Benchmark, where: str) -> Any:

@@ -67,13 +67,12 @@ def maj_at_k(votes: Sequence[Vote], k: int) -> float:
     """Probability that the most frequent answer of k samples is right; ties are broken evenly.
 
     Answers are compared as text. A sample without an answer casts no vote, and where nobody votes nothing is right.
-    Where the samples with one answer have different verdicts (a verifier that reads more than the answer), the answer
-    counts by their share. NaN too where a right sample has no answer: then the answers are not known.
+    An answer whose samples have different verdicts counts by the share of right ones. NaN too where a right sample has
+    no answer.
 
-    Nothing is sampled: the sum over all C(n, k) subsets is exact, given to twelve digits. A uniform subset of k samples
-    is the same as n independent draws with probability k / n each, given that k are drawn in all. So the number of
-    samples of each answer is binomial, and a table over (samples drawn, answers in the lead) multiplies the answers
-    together.
+    The sum over all C(n, k) subsets is exact, given to twelve digits: a uniform subset of k samples is n independent
+    draws with probability k / n each, given that k are drawn in all; so the number of samples of each answer is
+    binomial, and a table over (samples drawn, answers in the lead) multiplies the answers together.
 
     >>> votes = [Vote("7", True), Vote("7", True), Vote("3", False)]
     >>> [maj_at_k(votes, k) for k in (1, 2, 3)]
@@ -147,15 +146,15 @@ def _binomial(n: int, p: float, most: int) -> NDArray[np.float64]:
     return out
 
 
+def _of_counts(estimate: Callable[[int, int, int], float]) -> Callable[[Sequence[Vote], int], float]:
+    return lambda votes, k: estimate(len(votes), sum(vote.correct for vote in votes), k)
+
+
 METRICS: Mapping[str, Callable[[Sequence[Vote], int], float]] = MappingProxyType(
     {
-        "avg@k": lambda votes, k: avg_at_k(len(votes), _right(votes), k),
-        "pass@k": lambda votes, k: pass_at_k(len(votes), _right(votes), k),
-        "pass^k": lambda votes, k: pass_hat_k(len(votes), _right(votes), k),
+        "avg@k": _of_counts(avg_at_k),
+        "pass@k": _of_counts(pass_at_k),
+        "pass^k": _of_counts(pass_hat_k),
         "maj@k": maj_at_k,
     }
 )
-
-
-def _right(votes: Sequence[Vote]) -> int:
-    return sum(vote.correct for vote in votes)

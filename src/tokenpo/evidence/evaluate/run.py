@@ -1,16 +1,10 @@
-"""Samples of a model on problems, in a directory that an interrupted evaluation goes on from.
-
-config.json     what the samples depend on: model, problems, sampling, versions; written first
-samples.jsonl   every sample, written as they come
-results.json    the config again, and the numbers
-"""
+"""Samples of a model on problems: how it samples, what the samples depend on, and the sampling itself."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked, numbered, write_whole
-from ...base.jsonl import Lines, cut, finite
-from ...base.text import differences
+from ...base.jsonl import Lines, cut
 from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling
 from ...models.directory import identity, is_local
@@ -29,10 +21,8 @@ from ...runs.rollouts.draw import Draw, draw
 from ...runs.versions import versions
 from ...tasks import Task
 from ...tasks.files import Files
+from .directory import SAMPLES, check, prepare, reserved
 from .samples import record_of
-from .summary import Summary
-
-CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,8 @@ class SamplingOptions:
         try:
             Sampling(self.max_new_tokens, self.temperature)
         except TokenPOError as error:
-            raise TokenPOError(re.sub(r"Sampling\.(\w+)", _option, str(error))) from error
+            message = re.sub(r"Sampling\.(\w+)", lambda field: "--" + field[1].replace("_", "-"), str(error))
+            raise TokenPOError(message) from error
         if self.temperature == 0 and self.samples > 1:
             raise TokenPOError(
                 f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
@@ -78,11 +69,6 @@ class SamplingOptions:
     def at_once(self) -> int:
         """Problems in one batch."""
         return max(1, self.rows // self.samples)
-
-
-def _option(setting: re.Match[str]) -> str:
-    """The command-line option of a field of `Sampling`."""
-    return "--" + setting[1].replace("_", "-")
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,7 @@ def as_chat(task: Files) -> Files:
 def digest(task: Task, count: int) -> str:
     """Identifies the problems: a hash of prompts, references, and all that a verifier may read."""
     problems = [(problem.prompt, problem.answer, dict(problem.columns)) for problem in task.problems("test", 0, count)]
-    return hashlib.blake2b(json.dumps(problems, default=str).encode(), digest_size=8).hexdigest()
+    return _hash(json.dumps(problems, default=str).encode())
 
 
 def model_digest(where: str | Path, lm: LanguageModel) -> str:
@@ -115,52 +101,6 @@ def model_digest(where: str | Path, lm: LanguageModel) -> str:
     if not is_local(where):
         return str(getattr(lm.model.config, "_commit_hash", None) or "")
     return identity(Path(where).expanduser())
-
-
-def sample_model(plan: SamplingPlan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
-    """Draws what is missing in the directory; the same plan, the same bytes, interrupted or not.
-
-    Args:
-        config: all that the samples depend on; a directory with another one is refused.
-        watch: called with the number of problems that are done.
-
-    Raises:
-        TokenPOError: the directory holds something else, or another process samples into it.
-    """
-    check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
-    with _reserved(directory):
-        check(directory, config)  # again: another may have been here in between
-        _sample(plan, directory, config, watch)
-
-
-def _sample(plan: SamplingPlan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
-    start = _cut_to_batches(directory / SAMPLES, plan)
-    watch(start)
-    options, lines = plan.options, None
-    try:
-        for first in range(start, plan.count, options.at_once):
-            count = min(options.at_once, plan.count - first)
-            batch = draw(plan.lm, plan.task, "test", first, count, options.samples, options.sampling)
-            if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
-                prepare(directory, config)
-                lines = Lines(directory / SAMPLES)
-            for record in _records(batch):
-                lines.write(record)
-            watch(first + count)
-    finally:
-        if lines is not None:
-            lines.close()
-
-
-def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) -> Path:
-    """Writes results.json, whole or not at all; NaN as null.
-
-    Raises:
-        TokenPOError: the disk is full, or worse; what was there stays.
-    """
-    text = json.dumps(finite({"config": config, **summary.as_json()}), indent=1, ensure_ascii=False, default=str)
-    with _writing(directory):
-        return write_whole(directory / RESULTS, text + "\n")
 
 
 def describe(plan: SamplingPlan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +114,7 @@ def describe(plan: SamplingPlan, model: Mapping[str, Any], problems: Mapping[str
 def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int, source: str) -> dict[str, Any]:
     """The config of estimates from a file of samples; `source` is the verifier's."""
     return {
-        "samples": {"file": str(path), "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()},
+        "samples": {"file": str(path), "digest": _hash(path.read_bytes())},
         "verifier": verifier,
         "verifier_source": source,
         "extract": extract,
@@ -183,96 +123,34 @@ def describe_file(path: Path, verifier: str | None, extract: str | None, seed: i
     }
 
 
-def prepare(directory: Path, config: Mapping[str, Any]) -> None:
-    """Makes the directory of an evaluation, or finds it made by the same one.
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def sample_model(plan: SamplingPlan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
+    """Draws what is missing in the directory; the same plan, the same bytes, interrupted or not.
+
+    Args:
+        config: all that the samples depend on; a directory with another one is refused.
+        watch: called with the number of problems that are done.
 
     Raises:
-        TokenPOError: it holds anything else.
+        TokenPOError: the directory holds something else, or another process samples into it.
     """
-    if check(directory, config):
-        return
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(config, indent=1, ensure_ascii=False, default=str)
-        write_whole(directory / CONFIG, text + "\n")
-    except OSError as error:
-        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
-
-
-def check(directory: Path, config: Mapping[str, Any]) -> bool:
-    """Whether the directory is of this very evaluation; False where nothing is there yet.
-
-    Raises:
-        TokenPOError: it holds anything else.
-    """
-    if directory.is_file():
-        raise TokenPOError(f"{directory} is a file: give a directory with --out")
-    changed = _changed(directory, config)
-    if changed:
-        raise TokenPOError(
-            f"{directory} holds results of another evaluation ({'; '.join(changed)}): give another directory with --out"
-        )
-    if changed is None and directory.exists() and not is_fresh(directory):
-        raise TokenPOError(f"{directory} is not empty and holds no evaluation: give another directory with --out")
-    return changed is not None
-
-
-def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
-    """The directory that this evaluation began in, or the next free name."""
-    base = Path("runs", f"eval-{name}-seed{seed}")
-    names = itertools.chain([base], numbered(base))
-    return next(path for path in names if not path.exists() or is_fresh(path) or _changed(path, config) == [])
-
-
-@contextlib.contextmanager
-def _writing(directory: Path) -> Iterator[None]:
-    """Turn errors of the disk into one sentence."""
-    try:
-        yield
-    except BrokenPipeError:  # not the disk: who read our output has gone
-        raise
-    except OSError as error:
-        what = f"{error.strerror} ({error.filename})" if error.filename else error.strerror or error
-        raise TokenPOError(
-            f"the evaluation {directory} cannot be written: {what}. What was sampled is kept: make room, then give the "
-            "same command again"
-        ) from error
-
-
-@contextlib.contextmanager
-def _reserved(directory: Path) -> Iterator[None]:
-    """Lock the directory for this process; at the end, remove what was created if nothing was written."""
-    created = [path for path in (directory, *directory.parents) if not path.exists()]
-    lock = directory / ".lock"
-    creates_lock = not lock.exists()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock.touch()
-    except OSError as error:
-        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
-    busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
-    with _writing(directory), locked(lock, busy):
-        try:
-            yield
-        finally:
-            if is_fresh(directory):
-                with contextlib.suppress(OSError):  # somebody else's by now: the first error is raised, not this
-                    if creates_lock:
-                        lock.unlink()
-                    for path in created:
-                        path.rmdir()
-
-
-def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
-    """Differences from the config of the evaluation in the directory, versions apart; None where none is there."""
-    file = directory / CONFIG
-    if not file.is_file():
-        return None
-    try:
-        changed = differences(json.loads(file.read_text(encoding="utf-8")), json.loads(json.dumps(config, default=str)))
-    except (ValueError, AttributeError) as error:
-        raise TokenPOError(f"{file} is not the config of an evaluation: give another directory with --out") from error
-    return [line for line in changed if not line.startswith("versions.")]
+    check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
+    with reserved(directory), contextlib.ExitStack() as stack:
+        check(directory, config)  # again: another may have been here in between
+        start, options, lines = _cut_to_batches(directory / SAMPLES, plan), plan.options, None
+        watch(start)
+        for first in range(start, plan.count, options.at_once):
+            count = min(options.at_once, plan.count - first)
+            batch = draw(plan.lm, plan.task, "test", first, count, options.samples, options.sampling)
+            if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
+                prepare(directory, config)
+                lines = stack.enter_context(contextlib.closing(Lines(directory / SAMPLES)))
+            for record in _records(batch):
+                lines.write(record)
+            watch(first + count)
 
 
 def _cut_to_batches(path: Path, plan: SamplingPlan) -> int:

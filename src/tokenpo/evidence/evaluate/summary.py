@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
@@ -20,11 +20,9 @@ _NOTES = 5  # kinds of notes that are shown, the most frequent ones
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimate over prompts.
+    """One estimate over prompts: `metric` is a name of `METRICS` or "reward", of k samples.
 
     Args:
-        metric: a name of `METRICS`, "pass@k", or "reward".
-        k: samples.
         value: mean over the `prompts` for which it is defined; NaN where there are none, and maj@k also where a right
             sample of any prompt has no answer, or no sample has one.
         low, high: its 95 % interval, found by `kind`: "wilson", "effective", "bootstrap", or "".
@@ -48,8 +46,7 @@ class Summary:
         numbers: for every metric and k.
         per_prompt: for every prompt its counts and "pass@4": value, ...
         notes: how many samples have which note.
-        length: mean tokens of a sample; None where the samples do not say.
-        cut: share of samples that the model did not end; None where the samples do not say.
+        length: mean tokens of a sample; `cut`: share of samples that the model did not end; None where they do not say.
         sentences: what a reader of the numbers should know.
         reward: of one sample; None where every reward is 1 for a right and 0 for a wrong sample, or some are not known.
     """
@@ -81,61 +78,49 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     """
     if not samples:
         raise TokenPOError("there are no samples: nothing can be estimated")
-    names: dict[str, Any] = {sample.problem: sample.name for sample in samples}
-    votes: dict[str, list[Vote]] = {problem: [] for problem in names}
+    prompts: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
-        votes[sample.problem].append(sample.vote)
-    ks = sorted({1, min(map(len, votes.values()))}) if ks is None else ks
-    values = {
-        (metric, k): [estimate(of_prompt, k) for of_prompt in votes.values()]
-        for metric, estimate in METRICS.items()
-        for k in ks
-    }
-    per_prompt = [
-        {
-            "problem": names[problem],
-            "samples": len(of_prompt),
-            "correct": sum(vote.correct for vote in of_prompt),
-            **{metric.replace("k", str(k)): of_all[place] for (metric, k), of_all in values.items()},
-        }
-        for place, (problem, of_prompt) in enumerate(votes.items())
-    ]
+        prompts[sample.problem].append(sample)
+    votes = [[sample.vote for sample in of_prompt] for of_prompt in prompts.values()]
+    ks = sorted({1, min(map(len, votes))}) if ks is None else ks
+    silent = _silent([sample.vote for sample in samples])
+    numbers, per_prompt = [], []
+    for of_prompt in prompts.values():
+        correct = sum(sample.vote.correct for sample in of_prompt)
+        per_prompt.append({"problem": of_prompt[-1].name, "samples": len(of_prompt), "correct": correct})
+    for metric, estimate in METRICS.items():
+        for k in ks:
+            values = [estimate(of_prompt, k) for of_prompt in votes]
+            for row, value in zip(per_prompt, values, strict=True):
+                row[metric.replace("k", str(k))] = value
+            known = [] if metric == "maj@k" and silent else [value for value in values if not math.isnan(value)]
+            numbers.append(Estimate(metric, k, **vars(mean_of_shares(known)), prompts=len(known)))
     tokens = [sample.tokens for sample in samples if sample.tokens is not None]
     finished = [sample.finished for sample in samples if sample.finished is not None]
-    silent = _silent([sample.vote for sample in samples])
-    numbers = tuple(
-        _estimate(metric, k, [] if metric == "maj@k" and silent else of_prompts)
-        for (metric, k), of_prompts in values.items()
-    )
     return Summary(
-        prompts=len(votes),
+        prompts=len(prompts),
         samples=len(samples),
         correct=sum(sample.vote.correct for sample in samples),
-        numbers=numbers,
+        numbers=tuple(numbers),
         per_prompt=tuple(per_prompt),
         notes=dict(sorted(Counter(sample.note for sample in samples if sample.note).items())),
         length=math.fsum(tokens) / len(tokens) if tokens else None,
         cut=1 - sum(finished) / len(finished) if finished else None,
-        sentences=tuple(_sentences(ks, [len(of_prompt) for of_prompt in votes.values()], silent)),
-        reward=_reward(samples, seed),
+        sentences=tuple(_sentences(ks, [len(of_prompt) for of_prompt in votes], silent)),
+        reward=_reward(prompts.values(), seed),
     )
 
 
-def _estimate(metric: str, k: int, of_prompts: Sequence[float]) -> Estimate:
-    known = [value for value in of_prompts if not math.isnan(value)]
-    return Estimate(metric, k, **vars(mean_of_shares(known)), prompts=len(known))
-
-
-def _reward(samples: Sequence[Sample], seed: int) -> Estimate | None:
+def _reward(prompts: Collection[Sequence[Sample]], seed: int) -> Estimate | None:
     """The mean over prompts of a sample's expected reward."""
-    of_prompts: dict[str, list[float]] = {}
-    for sample in samples:
-        if sample.reward is None:
+    means = []
+    for samples in prompts:
+        rewards = [sample.reward for sample in samples if sample.reward is not None]
+        if len(rewards) < len(samples):
             return None
-        of_prompts.setdefault(sample.problem, []).append(sample.reward)
-    if all(sample.reward == sample.vote.correct for sample in samples):
+        means.append(math.fsum(rewards) / len(rewards))
+    if all(sample.reward == sample.vote.correct for samples in prompts for sample in samples):
         return None
-    means = [math.fsum(rewards) / len(rewards) for rewards in of_prompts.values()]
     return Estimate("reward", 1, **vars(mean_of_numbers(means, seed)), prompts=len(means))
 
 
@@ -151,23 +136,19 @@ def _silent(votes: Sequence[Vote]) -> str:
     return f"{lost} of the {right} right samples have no answer to vote with" if lost else ""
 
 
-def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> list[str]:
+def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> Iterator[str]:
     fewest, most, prompts = min(sizes), max(sizes), len(sizes)
-    sentences = []
     if fewest < most:
-        sentences.append(
-            f"The prompts have {fewest} to {most} samples; every prompt counts alike, estimated from its own."
-        )
+        yield f"The prompts have {fewest} to {most} samples; every prompt counts alike, estimated from its own."
     for k in dict.fromkeys(ks):
         enough = sum(size >= k for size in sizes)
         if enough == 0:
             samples = f"{most} sample{'s' * (most > 1)}"
-            sentences.append(f"k = {k} is NaN: no prompt has more than {samples}, draw at least {k} per prompt.")
+            yield f"k = {k} is NaN: no prompt has more than {samples}, draw at least {k} per prompt."
         elif enough < prompts:
-            sentences.append(f"k = {k} is over the {enough} of {prompts} prompts that have as many samples.")
+            yield f"k = {k} is over the {enough} of {prompts} prompts that have as many samples."
     if silent:
-        sentences.append(f"maj@k is NaN: {silent}.")
-    return sentences
+        yield f"maj@k is NaN: {silent}."
 
 
 def show(summary: Summary, title: str, stream: TextIO) -> None:
@@ -182,9 +163,8 @@ def show(summary: Summary, title: str, stream: TextIO) -> None:
         lines.append(f"Mean reward of a sample: {reward.text}{', ' * bool(reward.note)}{reward.note}.")
     table = Table(["", *(f"k = {k}" for k in ks)], rows)
     # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
-    least = 20 + 25 * len(ks)
     parts = [counts, table, *lines, *_facts(summary), *summary.sentences]
-    print_parts(parts, stream, framed=False, least=least)
+    print_parts(parts, stream, framed=False, least=20 + 25 * len(ks))
 
 
 def _cell(number: Estimate) -> Cell:
