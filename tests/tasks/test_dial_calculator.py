@@ -116,7 +116,8 @@ def _drawn(*scores: Score) -> Draw:
     rows = dict.fromkeys(("logprob", "entropy", "rollout_logprob"), zeros)
     return Draw(
         start=0, problems=[PROBLEM], prompts=[[1]], token_ids=zeros.long(), mask=mask, temperature=zeros + 1, base=1.0,
-        finished=mask.any(1), completions=[""] * len(scores), scores=list(scores), **rows,
+        prompt=torch.zeros(len(scores)).long(), finished=mask.any(1), completions=[""] * len(scores),
+        scores=list(scores), **rows,
     )  # fmt: skip
 
 

@@ -2,11 +2,10 @@
 
     checkpoints/step-000000/  state.json  checksums.json          before the first step: the weights are the model's own
     checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
-    model/                                                        the final model; says which checkpoint it is of
+    model/                                                        the final model, with the checkpoint that it is of
 
-Nothing is pickled. The draws of sampler and shuffling are keyed by (seed, position), so there is no generator state to
-save: step, data cursor and the learner's state say where the run stands. A directory is written under another name,
-brought to the disk and renamed; its checksums tell a good one from a damaged one.
+Nothing is pickled. Sampler and shuffling are keyed by (seed, position), so there is no generator state to save. A
+directory is written under another name, brought to the disk and renamed; checksums tell a good one from a damaged one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +36,7 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class LearnerState(TypedDict, total=False):
-    """What `Learner.state_dict` returns."""
+    """The type of `Learner.state_dict`."""
 
     objective: str
     memory: list[dict[str, float]]
@@ -46,12 +45,11 @@ class LearnerState(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands after `step` steps.
+    """The state of a run after `step` steps.
 
     Args:
         step: rollout batches trained on.
         cursor: the first problem of the training order that was not drawn yet.
-        learner: state of the learner: objective, memories, updates.
         sizes: bytes of each JSON Lines file.
         settings: those of the run's config that its steps depend on; empty before the first step.
         remote: where a service keeps weights and the optimiser's state, of a run that has none of its own.
@@ -71,31 +69,27 @@ _PROGRESS = TypeAdapter(Progress)
 
 
 def begin(directory: Path, progress: Progress) -> Path:
-    """Writes a checkpoint without tensors: of a run that has made no update yet, those are where the model came from;
-    of one that a service trains they are there (`Progress.remote`)."""
-    return _publish(directory, progress, lambda work: None)
+    """Writes a checkpoint without tensors: of a run before its first update, or whose weights a service keeps."""
+    return _publish(directory, progress, {})
 
 
 def save(directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> Path:
     """Writes checkpoints/step-NNNNNN below the run directory, atomically; returns its path.
 
     Raises:
-        OSError, SafetensorError: the disk is full, or worse; the checkpoints that were there are untouched.
+        OSError, SafetensorError: the disk is full, or worse; earlier checkpoints are untouched.
     """
+    return _publish(directory, progress, {"model": _weights(model), "optimizer": _moments(model, optimizer)})
+
+
+def _publish(directory: Path, progress: Progress, tensors: Mapping[str, Mapping[str, Tensor]]) -> Path:
     from safetensors.torch import save_file
 
-    def tensors(work: Path) -> None:
-        for name, kept in (("model", _weights(model)), ("optimizer", _moments(model, optimizer))):
-            save_file({key: x.detach().cpu().contiguous() for key, x in kept.items()}, work / f"{name}.safetensors")
-
-    return _publish(directory, progress, tensors)
-
-
-def _publish(directory: Path, progress: Progress, tensors: Callable[[Path], None]) -> Path:
     target = directory / "checkpoints" / f"step-{progress.step:06d}"
     # Between two names the old one is `.old-step-*`, where `_found` sees it.
     with whole_directory(target) as work:
-        tensors(work)
+        for name, kept in tensors.items():
+            save_file({key: x.detach().cpu().contiguous() for key, x in kept.items()}, work / f"{name}.safetensors")
         (work / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=1), encoding="utf-8")
         sums = {file.name: _checksum(file) for file in sorted(work.iterdir())}
         (work / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
@@ -103,7 +97,7 @@ def _publish(directory: Path, progress: Progress, tensors: Callable[[Path], None
 
 
 def prune(directory: Path, keep: int, step: int) -> None:
-    """Keeps the newest `keep` checkpoints up to `step`: later ones were passed over as damaged. Drops what is half."""
+    """Keeps the newest `keep` checkpoints up to `step`: later ones are damaged. Removes half-written ones."""
     found = _found(directory)
     kept = [path for path in found if _step(path) <= step and not path.name.startswith(".")][:keep]
     for path in found:
@@ -114,11 +108,7 @@ def prune(directory: Path, keep: int, step: int) -> None:
 
 
 def newest(directory: Path) -> tuple[Path, list[Path]]:
-    """The newest undamaged checkpoint, and the damaged ones that were passed over.
-
-    Raises:
-        TokenPOError: there is none.
-    """
+    """The newest good checkpoint, and the damaged ones after it; a TokenPOError where there is no good one."""
     damaged: list[Path] = []
     for path in _found(directory):
         if _is_whole(path):
@@ -129,11 +119,7 @@ def newest(directory: Path) -> tuple[Path, list[Path]]:
 
 
 def of_step(directory: Path, step: int) -> Path:
-    """The checkpoint of a step.
-
-    Raises:
-        TokenPOError: there is none, or it is damaged; with the steps of those that are there.
-    """
+    """The checkpoint of a step; a TokenPOError with the steps that are there where it is missing or damaged."""
     found = {_step(path): path for path in _found(directory)}
     if step not in found or not _is_whole(found[step]):
         there = ", ".join(map(str, sorted(found))) or "none"
@@ -147,12 +133,12 @@ def exists(directory: Path) -> bool:
 
 
 def weights(directory: Path, step: int) -> str | None:
-    """The checksum of the weights in the checkpoint of a step; None where there is none."""
+    """The checksum of the weights in the checkpoint of a step, if any."""
     return json_object(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
 
 
 def last_progress(directory: Path) -> Progress | None:
-    """Where the newest checkpoint that can be read says that the run stands; its tensors are not looked at."""
+    """The state in the newest checkpoint whose state can be read; its tensors are not looked at."""
     for path in _found(directory):
         sums = json_object(path / _SUMS)
         try:
@@ -183,8 +169,7 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 
 
 def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
-    """Writes model/, with the step of the checkpoint that it is of and the checksum of the weights there; with LoRA,
-    whose adapters are merged into it, also adapter/.
+    """Writes model/, with the step and the checksum of its checkpoint; with LoRA merged in, also adapter/.
 
     Raises:
         OSError, SafetensorError: the disk is full, or worse.
@@ -194,7 +179,7 @@ def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
 
 
 def final_model(run: Path) -> list[str]:
-    """Where the final model of a run lies, in lines."""
+    """The paths of the final model of a run, in lines."""
     lines = [f"model: {run / 'model'}"]
     if (adapter := run / "adapter").is_dir():
         size = sum(file.stat().st_size for file in adapter.iterdir())
@@ -203,7 +188,7 @@ def final_model(run: Path) -> list[str]:
 
 
 def has_model(run: Path, step: int) -> bool:
-    """Whether model/ is of the checkpoint of this step: no older model can pass for it."""
+    """Whether model/ is of the checkpoint of this step: an older model is not taken for it."""
     return trained(run / "model") == _model_of(run, step)
 
 
@@ -217,11 +202,7 @@ def _model_of(run: Path, step: int) -> dict[str, object]:
 
 
 def progress_of(path: Path) -> Progress:
-    """What a checkpoint says of where the run stands.
-
-    Raises:
-        TokenPOError: it is damaged, or another version wrote it.
-    """
+    """The state in a checkpoint; a TokenPOError where it is damaged, or another version wrote it."""
     file = path / "state.json"
     try:
         progress = _PROGRESS.validate_json(file.read_bytes())
@@ -249,7 +230,7 @@ def _tensors(file: Path) -> dict[str, Tensor]:
 
 
 def _weights(model: torch.nn.Module) -> dict[str, Tensor]:
-    """What training changes; frozen tensors (the base under LoRA) come from the model directory."""
+    """The trained tensors; frozen ones (the base under LoRA) come from the model directory."""
     return {name: x for name, x in model.named_parameters() if x.requires_grad}
 
 

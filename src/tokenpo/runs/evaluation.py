@@ -13,7 +13,7 @@ from ..recipe.config import Config
 from ..tasks import Score, Task, held_out
 from .rollouts.draw import Draw, draw
 
-# (first held-out problem, how many, responses to each, how) -> responses.
+# (first held-out problem, number of problems, responses to each, sampling) -> responses.
 Draws = Callable[[int, int, int, Sampling], Draw]
 
 
@@ -22,14 +22,13 @@ class Evaluation:
     """Results on held-out problems.
 
     Args:
-        problems: how many.
+        problems: their number.
         greedy: accuracy of the greedy responses.
         length: mean tokens of the greedy responses.
         k: samples per problem; 0: none were drawn.
-        sampled: accuracy over problems and samples (avg@k); the interval takes the problems as the sample. None where
-            none were drawn.
+        sampled: accuracy over problems and samples (avg@k); the interval takes the problems as the sample.
         reward: of the greedy responses; None where all rewards are 1 for a right and 0 for a wrong one.
-        sampled_reward: of the samples; None there, and where none were drawn.
+        sampled_reward: of the samples.
     """
 
     problems: int
@@ -60,7 +59,7 @@ class Evaluation:
 
 
 def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
-    """The weights as they are on the first `evaluate.problems` test problems; the same random numbers every time."""
+    """Evaluates the weights as they are on the first test problems, with the same random numbers every time."""
 
     def draws(start: int, count: int, samples: int, sampling: Sampling) -> Draw:
         return draw(lm, task, "test", start, count, samples, sampling, autocast=config.train.autocast)
@@ -69,13 +68,21 @@ def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
 
 
 def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
-    """The evaluation with responses from `draws`. `tokenpo eval` finds the same from the same samples and seed."""
-    k, seed = config.evaluate.samples, config.seed
-    greedy = list(_draws(config, draws, task, 1, 0.0))
+    """The evaluation with responses from `draws`; `tokenpo eval` gives the same for the same samples and seed."""
+    k, options = config.evaluate.samples, config.evaluate
+    problems = held_out(task, options.problems)
+
+    def pieces(samples: int, temperature: float) -> Iterator[Draw]:
+        sampling = Sampling(config.rollout.max_new_tokens, temperature, keyed_seed(config.seed, "evaluation"))
+        at_once = max(1, options.rows // samples)
+        for start in range(0, problems, at_once):
+            yield draws(start, min(at_once, problems - start), samples, sampling)
+
+    greedy = list(pieces(1, 0.0))
     scores = [score for piece in greedy for score in piece.scores]
     rates: list[float] = []
     sampled: list[Score] = []
-    for piece in _draws(config, draws, task, k, config.rollout.temperature) if k else ():
+    for piece in pieces(k, config.rollout.temperature) if k else ():
         rates += piece.correct().double().view(len(piece.problems), k).mean(1).tolist()
         sampled += piece.scores
     graded = any(score.reward != score.correct for score in (*scores, *sampled))
@@ -85,8 +92,8 @@ def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
         length=sum(int(piece.mask.sum()) for piece in greedy) / len(scores),
         k=k,
         sampled=mean_of_shares(rates) if k else None,
-        reward=_mean_reward(scores, 1, seed) if graded else None,
-        sampled_reward=_mean_reward(sampled, k, seed) if graded and k else None,
+        reward=_mean_reward(scores, 1, config.seed) if graded else None,
+        sampled_reward=_mean_reward(sampled, k, config.seed) if graded and k else None,
     )
 
 
@@ -95,13 +102,3 @@ def _mean_reward(scores: Sequence[Score], each: int, seed: int) -> Mean:
     firsts = range(0, len(scores), each)
     means = [math.fsum(score.reward for score in scores[i : i + each]) / each for i in firsts]
     return mean_of_numbers(means, seed)
-
-
-def _draws(config: Config, draws: Draws, task: Task, samples: int, temperature: float) -> Iterator[Draw]:
-    seed = keyed_seed(config.seed, "evaluation")
-    sampling = Sampling(config.rollout.max_new_tokens, temperature, seed)
-    at_once = max(1, config.evaluate.rows // samples)
-    problems = held_out(task, config.evaluate.problems)
-    for start in range(0, problems, at_once):
-        count = min(at_once, problems - start)
-        yield draws(start, count, samples, sampling)

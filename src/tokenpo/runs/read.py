@@ -1,4 +1,4 @@
-"""Reads what a run left on disk: whole lines are taken, broken ones are counted and named, never guessed at."""
+"""Reads a run directory: whole lines are taken, broken ones are counted and named, never guessed at."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..base.jsonl import parsed, whole_lines
 from ..recipe.hosts import HOSTS
 from .metrics import NOTE, Metrics, Number, number, read_metrics
 
-# The other metrics that an engine logs.
+# The metrics that engines log.
 _LOGGED = """
     reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
     eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
@@ -22,7 +22,7 @@ _LOGGED = """
     length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
     eval/avg_reward_low eval/avg_reward_high continued_tokens
 """
-# Updates between the policy that sampled and the one that learns, in the names of metrics -> in words.
+# Updates between the policy that sampled and the one that learns: the first of a range -> the range.
 LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
 BY_LAG = ("share", "ratio_mean", "clip_fraction")
 LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
@@ -32,7 +32,7 @@ PLACES = ("", "tokenpo", *(host.records for host in HOSTS.values() if host.recor
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory: `metrics` is what it logged; `notes` says what could not be read."""
+    """A run directory; `notes` names the parts that could not be read."""
 
     path: Path
     config: Mapping[str, Any]
@@ -42,10 +42,9 @@ class Run:
     notes: tuple[str, ...]
 
     def series(self, name: str) -> list[tuple[float, Number]]:
-        """(step, value) of every step that has this metric; None where it was not a finite number.
+        """(step, value) of every step that has this metric, None for no finite number; `metrics.Series.points`.
 
-        A note of the verifier is written only where there is one: at the other steps that were judged it is 0. Where
-        the series was thinned, its first point, the means of neighbours, its last.
+        A note of the verifier that the run never has is 0 at the steps that were judged.
         """
         if name in self.metrics.series:
             return self.metrics.series[name].points
@@ -60,7 +59,7 @@ class Run:
         return self.metrics.series[name].extremes
 
     def thinned(self, name: str) -> bool:
-        """Whether the series holds means in place of the points of the run."""
+        """Whether the series holds means in place of the run's points."""
         return name in self.metrics.series and self.metrics.series[name].thinned
 
     @property
@@ -93,7 +92,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Trace:
-    """Where the whole rollouts lie in trace.jsonl, so that a long trace is never held in memory."""
+    """The places of the whole rollouts in trace.jsonl: a long trace is never held in memory."""
 
     path: Path
     index: tuple[tuple[int, int], ...]  # (step, byte offset), in file order
@@ -109,8 +108,7 @@ def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
     """Reads everything of a run but its trace.
 
     Args:
-        path: the run directory.
-        exactly: metrics of which every point is kept; others are thinned where there are more than 10,000.
+        exactly: metrics of which every point is kept; others are thinned beyond 10,000 points.
 
     Raises:
         TokenPOError: no such directory, or no metrics.jsonl with one whole line in it.
@@ -175,7 +173,7 @@ def _rollout(value: Any) -> Rollout:
 
 
 def _string(value: Any) -> str:
-    """A prompt is text, or chat messages, of which the reader wants the contents."""
+    """A prompt as one text, chat messages with their roles."""
     if isinstance(value, list) and all(isinstance(m, dict) and "content" in m for m in value):
         return "\n".join(f"{m.get('role', '')}: {m['content']}" for m in value)
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""What a step writes down: its line of metrics, a few responses, and traces of single tokens."""
+"""The records of a step: its line of metrics, a few responses, and traces of single tokens."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ class Clock:
 
 
 def rollout_metrics(experience: Experience) -> dict[str, float]:
-    """Over every response that was drawn, those of discarded groups included; entropy in nats where the sampler tells
-    it, length in tokens."""
+    """Statistics of every response drawn, discarded groups included; entropy in nats where known, length in tokens."""
     drawn = experience.drawn
     scores = [score for piece in drawn for score in piece.scores]
     reward = torch.cat([piece.reward() for piece in drawn]).double()
@@ -81,7 +80,7 @@ def entropy_metrics(entropy: Tensor) -> dict[str, float]:
 
 
 def credit_metrics(rollouts: Rollouts, credit: Credit) -> dict[str, float]:
-    """Over the groups that are trained on."""
+    """Statistics of the groups that are trained on."""
     live = ((credit.advantage != 0) & rollouts.mask).any(1)
     groups = int(rollouts.group.max()) + 1
     alive = torch.zeros(groups, dtype=torch.bool, device=live.device).index_put((rollouts.group[live],), live[live])
@@ -89,7 +88,7 @@ def credit_metrics(rollouts: Rollouts, credit: Credit) -> dict[str, float]:
 
 
 def step_metrics(step: Step | None) -> dict[str, float]:
-    """Of a step's credit and updates; None is a step without a group to learn from."""
+    """Statistics of a step's credit and updates; None is a step without a group to learn from."""
     if step is None:
         return {"groups": 0, "zero_advantage_groups": 1.0, **Statistics().summary()}
     return {**credit_metrics(step.rollouts, step.credit), **step.statistics.summary()}
@@ -97,26 +96,26 @@ def step_metrics(step: Step | None) -> dict[str, float]:
 
 def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
     """The first response to each of the first `count` problems."""
-    rows = range(0, min(count, len(piece.problems)) * piece.group_size, piece.group_size)
+    first = zip(range(0, len(piece), piece.group_size), enumerate(piece.problems[:count], piece.start), strict=False)
     return [
         {
             "step": step,
-            "position": piece.start + row // piece.group_size,
-            "prompt": piece.problems[row // piece.group_size].prompt,
+            "position": position,
+            "prompt": problem.prompt,
             "completion": piece.completions[row],
-            "answer": piece.problems[row // piece.group_size].reference,
+            "answer": problem.reference,
             "reward": piece.scores[row].reward,
             "correct": piece.scores[row].correct,
             "note": piece.scores[row].note,
             "length": int(piece.mask[row].sum()),
             "finished": bool(piece.finished[row]),
         }
-        for row in rows
+        for row, (position, problem) in first
     ]
 
 
 def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> list[Mapping[str, Any]]:
-    """One record for each response that the tracer found, with one number per token in every list of `terms`."""
+    """One record for each traced response, with one number per token in every list of `terms`."""
     return [
         {
             "step": step,
@@ -134,7 +133,7 @@ def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> list[
 
 
 def rollout_records(step: int, lm: Tokenized, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
-    """The whole batch that was trained on, with every input that the objective was given, and the policy after it."""
+    """The whole batch that was trained on, with every input of the objective, and the policy after it."""
     prompts = [in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
     correct = [score.correct for score in kept.scores]

@@ -13,11 +13,7 @@ from ..core.types import Batch, Loss
 
 
 class Tracer:
-    """Keeps the loss's own tensors of a few responses, for the per-token report; docs/report.md says what each is.
-
-    Args:
-        most: responses to keep; 0 keeps none.
-    """
+    """Keeps tensors of at most `most` responses; docs/report.md explains each."""
 
     NAMES: Sequence[str] = ("advantage", "weight", "ratio", "clipped", "low", "high", "penalty", "coefficient", "loss")
 
@@ -53,16 +49,16 @@ class Tracer:
         self.wanted = frozenset(rows)
 
     def watch(self, rows: Tensor, batch: Batch) -> None:
-        """Before the loss: asks for the gradient in the log-probabilities if a wanted row is in this micro-batch."""
+        """Before the backward pass: keeps the gradient at the log-probabilities of a micro-batch with a wanted row."""
         if batch.policy.logprob.requires_grad and not self.wanted.isdisjoint(rows.tolist()):
             batch.policy.logprob.retain_grad()
 
     @torch.no_grad()
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """After the backward pass: takes what it wants from a micro-batch, in place of what an earlier update gave.
+        """After the backward pass: takes the wanted rows, in place of those of an earlier update.
 
         Args:
-            rows: [M] its places in the rollout batch.
+            rows: [M] places in the rollout batch.
         """
         wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self.wanted]
         shown = self._shown(batch, loss) if wanted else {}

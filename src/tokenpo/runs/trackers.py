@@ -1,7 +1,7 @@
 """Live trackers: TensorBoard, trackio and wandb, behind one option (output.track).
 
-What they get is what metrics.jsonl got; that file is the record. So a tracker that fails is reported once and left out
-while the run goes on, and a resumed run continues the same tracker run and first sends what is missing there.
+They get the lines of metrics.jsonl, which is the record. So a tracker that fails is reported once and left out while
+the run goes on, and a resumed run continues the same tracker run and first sends the lines that are missing there.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..base.errors import Unsupported
 from ..base.files import json_object, write_whole
 from ..base.jsonl import whole_lines, with_step
 from ..recipe.config import Config
 
-# Metrics that mean what TRL's GRPOTrainer logs under another name (or the same), read in TRL 1.16. Its callbacks put
-# "train/" before them; ours that mean something else stand under "tokenpo/", so that no chart mixes the two.
+# Our metrics -> the names under which TRL's GRPOTrainer logs the same numbers (TRL 1.16). Its callbacks put "train/"
+# before them; our other metrics stand under "tokenpo/", so that no chart mixes the two.
 TRL = {
     "reward": "reward",
     "reward_std": "reward_std",
@@ -43,7 +44,7 @@ EXTRAS = {"tensorboard": "track", "trackio": "trackio", "wandb": "wandb"}
 
 
 def tracker_name(metric: str) -> str:
-    """What a metric of metrics.jsonl is called in a tracker.
+    """The name in a tracker of a metric of metrics.jsonl.
 
     >>> tracker_name("length"), tracker_name("kl"), tracker_name("eval/accuracy")
     ('train/completions/mean_length', 'tokenpo/kl', 'eval/accuracy')
@@ -65,83 +66,64 @@ def require_trackers(names: Sequence[str]) -> None:
             )
 
 
-class Tracker(Protocol):
-    """One open run of one tracker."""
+@dataclass(frozen=True)
+class Tracker:
+    """One open run of one tracker: `send` takes a step and its values by name."""
 
-    def send(self, step: int, values: Mapping[str, float]) -> None: ...
+    send: Callable[[int, Mapping[str, float]], object]
+    close: Callable[[], object]
 
-    def close(self) -> None: ...
 
-
-class TensorBoard:
+def _tensorboard(directory: Path, run: str, config: Config, after: int) -> Tracker:
     """Event files in RUN/tensorboard."""
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, directory: Path, run: str, config: Config, after: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    # Steps that an interrupted run wrote behind its checkpoint are hidden: they are made again.
+    writer = SummaryWriter(str(directory / "tensorboard"), purge_step=after + 1)
 
-        # What an interrupted run wrote behind its checkpoint is hidden: those steps are made again.
-        self._writer = SummaryWriter(str(directory / "tensorboard"), purge_step=after + 1)
-
-    def send(self, step: int, values: Mapping[str, float]) -> None:
+    def send(step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
+            writer.add_scalar(name, value, step)
+        writer.flush()
 
-    def close(self) -> None:
-        self._writer.close()
+    return Tracker(send, writer.close)
 
 
-class Trackio:
+def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
     """Trackio's local project, or wherever its environment variables point."""
+    import trackio  # pyright: ignore[reportMissingImports]
 
-    def __init__(self, directory: Path, run: str, config: Config, after: int) -> None:
-        import trackio  # pyright: ignore[reportMissingImports]
-
-        self._run = trackio.init(
-            project=config.output.project or "tokenpo",
-            # Trackio knows a run by its name alone.
-            name=f"{directory.name}-{run}",
-            config=config.model_dump(mode="json"),
-            resume="allow",
-            embed=False,
-        )
-
-    def send(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+    tracked = trackio.init(
+        project=config.output.project or "tokenpo",
+        name=f"{directory.name}-{run}",  # trackio knows a run by its name alone
+        config=config.model_dump(mode="json"),
+        resume="allow",
+        embed=False,
+    )
+    return Tracker(lambda step, values: tracked.log(dict(values), step=step), tracked.finish)
 
 
-class Wandb:
+def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
     """Weights & Biases; WANDB_MODE=offline keeps the run in RUN/wandb until `wandb sync`."""
+    import wandb  # pyright: ignore[reportMissingImports]
 
-    def __init__(self, directory: Path, run: str, config: Config, after: int) -> None:
-        import wandb  # pyright: ignore[reportMissingImports]
-
-        self._run = wandb.init(
-            project=config.output.project or os.environ.get("WANDB_PROJECT") or "tokenpo",
-            name=directory.name,
-            id=run,
-            resume="allow",
-            dir=str(directory),
-            config=config.model_dump(mode="json"),
-            # Else it would take over the terminal on which the live view draws.
-            settings=wandb.Settings(console="off"),
-        )
-
-    def send(self, step: int, values: Mapping[str, float]) -> None:
-        # Without commit, wandb shows a step only when the next one comes.
-        self._run.log(dict(values), step=step, commit=True)
-
-    def close(self) -> None:
-        self._run.finish()
+    tracked = wandb.init(
+        project=config.output.project or os.environ.get("WANDB_PROJECT") or "tokenpo",
+        name=directory.name,
+        id=run,
+        resume="allow",
+        dir=str(directory),
+        config=config.model_dump(mode="json"),
+        settings=wandb.Settings(console="off"),  # else it would take over the terminal of the live view
+    )
+    # Without commit, wandb shows a step only when the next one comes.
+    return Tracker(lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish)
 
 
-KINDS: Mapping[str, Callable[[Path, str, Config, int], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "trackio": Trackio,
-    "wandb": Wandb,
+OPENERS: Mapping[str, Callable[[Path, str, Config, int], Tracker]] = {
+    "tensorboard": _tensorboard,
+    "trackio": _trackio,
+    "wandb": _wandb,
 }
 
 
@@ -163,11 +145,11 @@ class Trackers:
 
     @classmethod
     def open(cls, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> Trackers:
-        """Opens what output.track names, and sends what metrics.jsonl holds and they do not.
+        """Opens the trackers of output.track, and sends the lines of metrics.jsonl that they lack.
 
         Args:
             step: after which the run goes on.
-            say: is told of a tracker that failed.
+            say: reports a tracker that failed.
 
         Raises:
             Unsupported: one of them cannot begin; none is left open.
@@ -177,7 +159,7 @@ class Trackers:
             if name == "tensorboard":
                 trackers._sent[name] = min(trackers._sent.get(name, -1), step)
             try:
-                trackers._open[name] = KINDS[name](directory, trackers.run, config, trackers._sent.get(name, -1))
+                trackers._open[name] = OPENERS[name](directory, trackers.run, config, trackers._sent.get(name, -1))
             except Exception as error:
                 trackers.close()
                 offline = ", set WANDB_MODE=offline" if name == "wandb" else ""
@@ -185,11 +167,14 @@ class Trackers:
                     f"{name} could not begin ({_words(error)}): mend that{offline}, or take it out of output.track"
                 ) from error
         if trackers._open:
-            trackers._catch_up(directory / "metrics.jsonl")
+            metrics = directory / "metrics.jsonl"
+            for line in whole_lines(metrics, with_step, []) if metrics.exists() else ():
+                trackers.send(line.value)
+            trackers._save()
         return trackers
 
     def send(self, metrics: Mapping[str, Any]) -> None:
-        """One line of metrics.jsonl, to every tracker that has not had its step; what is undefined stays out."""
+        """Sends a line of metrics.jsonl to every tracker that has not had its step; undefined values stay out."""
         step = int(metrics["step"])
         values = {
             tracker_name(name): float(value)
@@ -218,11 +203,6 @@ class Trackers:
             except Exception as error:
                 self._say(f"warning: {name} failed as it was closed ({_words(error)}); metrics.jsonl has everything")
         self._open = {}
-
-    def _catch_up(self, metrics: Path) -> None:
-        for line in whole_lines(metrics, with_step, []) if metrics.exists() else ():
-            self.send(line.value)
-        self._save()
 
     def _save(self) -> None:
         write_whole(self._file, json.dumps({"run": self.run, "sent": self._sent}) + "\n")

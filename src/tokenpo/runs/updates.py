@@ -1,4 +1,4 @@
-"""The updates on one rollout batch, whichever engine makes them."""
+"""The updates on one rollout batch, shared by engines."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def make_updates(
     options: Train,
     most: int | None = None,
 ) -> None:
-    """Passes x epochs x minibatches updates.
+    """Makes passes x epochs x minibatches updates.
 
     Args:
-        make: one update: losses, the learner's check, and the step of the optimiser.
+        make: makes one update: losses, the learner's check, and the step of the optimiser.
         tracer: keeps of every response the last update that it is in; those of the last updates come first.
         options: with nonfinite = "skip" an update whose numbers are not finite is left out and counted.
-        most: only the first so many of the updates; None is all.
+        most: makes only the first updates, at most this number; None is all.
 
     Raises:
         NotFinite: naming the update.

@@ -1,4 +1,4 @@
-"""What a run tells while it trains, whoever shows it."""
+"""Protocol for the progress output of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..recipe.config import Config
 
 
 class View(Protocol):
-    """Shown by a loop; `about` are lines on what is trained, the metrics are the lines of metrics.jsonl."""
+    """Called by the loop; `about` are lines on model, task and objective, metrics are those of metrics.jsonl."""
 
     def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None: ...
 
@@ -22,7 +22,7 @@ class View(Protocol):
 
 
 def about(config: Config, model: str, objective: str) -> list[str]:
-    """What is about to run: model, task, objective."""
+    """Lines on model, task and objective."""
     updates = config.train.epochs * config.train.minibatches
     return [
         f"model {config.model.path}{model}",
@@ -33,7 +33,7 @@ def about(config: Config, model: str, objective: str) -> list[str]:
 
 
 def introduction(about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> list[str]:
-    """The lines of a start: the directory, what is trained, warnings."""
+    """The first lines of a run: directory, model, task, objective, warnings."""
     return [
         f"{'resuming' if step else 'run'} {directory}{f' after step {step}' if step else ''}",
         *about,

@@ -86,7 +86,7 @@ def test_statistics_are_over_everything_drawn_by_hand():
         scores = [Score(reward, reward > 0) for reward in rewards]
         return SimpleNamespace(
             problems=[Problem("", 0)] * (len(rewards) // 2), group_size=2,
-            group=lambda: torch.arange(len(rewards)) // 2, scores=scores, mask=mask,
+            prompt=torch.arange(len(rewards)) // 2, scores=scores, mask=mask,
             reward=lambda: torch.tensor(rewards).float(), entropy=mask.float(), temperature=mask.float(),
             finished=torch.tensor([x < 3 for x in lengths]),
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Directions of many methods at a checkpoint of a run, on rollouts that they share, and the gradient of the reward.
 
-A direction is −∂loss/∂weights of one update, as one vector. A batch is run through the model once for several methods:
-what each loss sends to log-probabilities and entropies is then taken back to the weights, one method after the other.
+A direction is −∂loss/∂weights of one update, as one vector. A batch is run through the model once for several methods;
+the gradient of each loss at log-probabilities and entropies is then taken back to the weights, one method at a time.
 
 Axes: R replicates, K batches of each, D trained weights.
 """
@@ -56,7 +56,7 @@ class Moved:
 
 
 class AtCheckpoint:
-    """A checkpoint of a run, what is sampled there, and the updates that the run would make next.
+    """A checkpoint of a run, rollouts sampled there, and the updates that the run would make next.
 
     Args:
         run: directory of a run of the embedded engine; nothing in it is changed.
@@ -100,7 +100,7 @@ class AtCheckpoint:
         self._groups = max(1, config.rollout.prompts // config.train.minibatches)
 
     def about(self) -> dict[str, Any]:
-        """Which checkpoint, and how much is sampled there; for a file."""
+        """The checkpoint and the sizes of the samples, for a file."""
         return {
             "step": self.step, "weights": checkpoint.weights(self.run, self.step),
             "replicates": REPLICATES, "batches": REPLICATES * self._batches,
@@ -129,8 +129,7 @@ class AtCheckpoint:
         return found
 
     def gradients(self) -> Iterator[tuple[Tensor, float]]:
-        """R times the gradient [D] of the mean reward by REINFORCE, each response against the mean of its siblings, and
-        the mean reward itself.
+        """R times the gradient [D] of the mean reward, and that reward, by REINFORCE with a leave-one-out baseline.
 
         It is unbiased, and on other problems than `rollouts` and every other replicate.
         """
@@ -154,7 +153,7 @@ class AtCheckpoint:
             yield from found
 
     def move(self, minibatches: int) -> None:
-        """Makes the next updates of the run itself, all of them on its next rollout batch, again and again if need be.
+        """Makes the next updates of the run, all of them on its next rollout batch, in several epochs if need be.
 
         Raises:
             TokenPOError: dynamic sampling left nothing to learn from.
@@ -172,7 +171,7 @@ class AtCheckpoint:
 
     @torch.no_grad()
     def distance(self, shared: Iterable[Sequence[tuple[Rollouts, Prompts]]]) -> Moved:
-        """From the policy that sampled the rollouts to the one that is."""
+        """The distance from the policy that sampled the rollouts to the current one."""
         change = torch.cat([
             (self._forward.policy(rollouts, prompts).logprob - rollouts.old_logprob)[rollouts.mask].double()
             for batches in shared for rollouts, prompts in batches
@@ -201,29 +200,28 @@ class AtCheckpoint:
                 total = total + self._flat(torch.autograd.grad(value, self.trainer.parameters, allow_unused=True))
         return total, reward / (self._problems * self.group)
 
-    def _direction(self, objective: Objective, rollouts: Rollouts, seen: Policy, moved: bool) -> Tensor:
+    def _direction(self, objective: Objective, rollouts: Rollouts, scored: Policy, moved: bool) -> Tensor:
         """[D] of a batch, all passes of the objective at these weights."""
         config = self.engine.config
         check = None if moved else ratio_check(config.train, self.engine.lm)
         learner = Learner(objective, length=config.rollout.max_new_tokens, seed=config.seed, ratio=check)
-        said = {"logprob": seen.logprob, "entropy": seen.need("entropy")}
-        leaves = {name: x.detach() for name, x in said.items()}
+        ends = {"logprob": scored.logprob, "entropy": scored.need("entropy")}
+        leaves = {name: x.detach() for name, x in ends.items()}
         leaves["logprob"].requires_grad_()
         leaves["entropy"].requires_grad_(objective.entropy_gradient)
-        policy = Policy(**leaves, entropy_drift=seen.entropy_drift)
+        policy = Policy(**leaves, entropy_drift=scored.entropy_drift)
         for update in learner.begin(rollouts).updates():
-            if update.observes:
-                update.observe(policy)
+            update.observe(policy)
             loss = update.evaluate(policy)[1].value
             learner.check(update)
             if loss.requires_grad:
                 loss.backward()
-        pulled = [(said[name], -x.grad) for name, x in leaves.items() if x.grad is not None]
-        if not pulled:
+        pairs = [(ends[name], -x.grad) for name, x in leaves.items() if x.grad is not None]
+        if not pairs:
             return torch.zeros(())
-        ends, pulls = zip(*pulled, strict=True)
-        grads = torch.autograd.grad(ends, self.trainer.parameters, pulls, retain_graph=True, allow_unused=True)
-        return self._flat(grads)
+        outputs, gradients = zip(*pairs, strict=True)
+        options = {"retain_graph": True, "allow_unused": True}
+        return self._flat(torch.autograd.grad(outputs, self.trainer.parameters, gradients, **options))
 
     def _flat(self, grads: Sequence[Tensor | None]) -> Tensor:
         """[D] on the CPU, zero where a weight had no part."""

@@ -1,8 +1,9 @@
 """Inputs that take a forward pass of their own: influence, divergence, the prompt's log-probability, any formula.
 
 All are taken under the current weights, without gradient. The responses to one prompt are a group; those without a
-token are in none. At most one chunk of logits is alive at a time where the head is plain; otherwise the logits of one
-forward pass are, as in `score`.
+token are in none. Where the head is plain, at most one chunk of logits is alive at a time. The arguments `prompts`,
+`prompt_of_row`, `token_ids`, `mask`, `temperature` and `max_tokens` are those of `models.score`, and shapes that do not
+belong together raise a TokenPOError.
 
 Axes: P prompts, N rollouts, T response tokens (padded), M tokens of a group, H hidden size, V vocabulary.
 """
@@ -27,12 +28,14 @@ from ...models.score import MAX_TOKENS, Predictions, check_texts, has_plain_head
 
 # Differences of log-probabilities are clamped to this, as in the authors' code: e^11 is 6e4, so that sums stay finite.
 _FURTHEST = 11.0
+Prompts = Sequence[Sequence[int]]
+Texts = tuple[Prompts, Tensor, Tensor, Tensor, Tensor | float]  # prompts, prompt_of_row, token_ids, mask, temperature
 
 
 @torch.no_grad()
 def influence(
     lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     prompt_of_row: Tensor,
     token_ids: Tensor,
     mask: Tensor,
@@ -50,7 +53,6 @@ def influence(
     with the number of tokens and not with its square; M [V, H] of one group is held in float32 at least.
 
     Args:
-        prompts, prompt_of_row, token_ids, mask, temperature, max_tokens: as for `score`.
         reward: [N].
         chunk: rows of logits alive at a time; by default about 16 MB of them.
 
@@ -59,24 +61,24 @@ def influence(
 
     Raises:
         Unsupported: the model's head is not plain.
-        TokenPOError: shapes that do not belong together.
     """
-    check_texts("influence", prompts, prompt_of_row, token_ids, mask, temperature)
+    texts = prompts, prompt_of_row, token_ids, mask, temperature
+    check_texts("influence", *texts)
     if reward.shape != mask.shape[:1]:
         raise TokenPOError(f"influence: reward has shape {list(reward.shape)}, expected [{mask.shape[0]}]")
     require_plain_head(lm)
     groups = Groups.of(prompt_of_row, mask.any(1))
     mixed, right = groups.varied(reward), groups.above_mean(reward).to(lm.device)
-    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
-    for seen in _by_group(lm, prompts, prompt_of_row, token_ids, mask & mixed[:, None], temperature, max_tokens):
-        found[seen.row, seen.column] = _scores(lm, seen, right[seen.row], chunk)
-    return found
+    table = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
+    for tokens in _by_group(lm, (*texts[:3], mask & mixed[:, None], temperature), max_tokens):
+        table[tokens.row, tokens.column] = _scores(lm, tokens, right[tokens.row], chunk)
+    return table
 
 
 @torch.no_grad()
 def divergence(
     lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     prompt_of_row: Tensor,
     token_ids: Tensor,
     mask: Tensor,
@@ -85,7 +87,7 @@ def divergence(
     max_tokens: int = MAX_TOKENS,
     chunk: int | None = None,
 ) -> Tensor:
-    """[N, T] how far the group's next-token distributions lie apart at position t (2505.24718).
+    """[N, T] how far the group's next-token distributions lie apart at position t (2505.24718); 0 where mask is false.
 
         d_t = mean_i Σ_v (exp(D) − D − 1),   D = mean_j L_jtv − L_itv clamped to ±11
 
@@ -93,53 +95,30 @@ def divergence(
     at t (it has ended).
 
     Args:
-        prompts, prompt_of_row, token_ids, mask, temperature, max_tokens: as for `score`.
         chunk: rows of logits alive at a time, by default about 16 MB of them, but at least one for each response.
-
-    Returns:
-        The same at every token of a group at one position; 0 where mask is false.
-
-    Raises:
-        TokenPOError: shapes that do not belong together.
     """
-    check_texts("divergence", prompts, prompt_of_row, token_ids, mask, temperature)
-    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
-    for seen in _by_group(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
-        found[seen.row, seen.column] = _distances(lm, seen, chunk)
-    return found
+    texts = prompts, prompt_of_row, token_ids, mask, temperature
+    check_texts("divergence", *texts)
+    table = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
+    for tokens in _by_group(lm, texts, max_tokens):
+        table[tokens.row, tokens.column] = _distances(lm, tokens, chunk)
+    return table
 
 
-def by_formula(
-    lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
-    prompt_of_row: Tensor,
-    token_ids: Tensor,
-    mask: Tensor,
-    temperature: Tensor | float,
-    *,
-    formula: Callable[[Tensor], Tensor],
-    max_tokens: int = MAX_TOKENS,
-) -> Tensor:
-    """[N, T] of the distribution that each token was drawn from, at its temperature; 0 where mask is false.
-
-    Args:
-        prompts, prompt_of_row, token_ids, mask, temperature, max_tokens: as for `score`.
-        formula: of log-probabilities [..., V].
-
-    Raises:
-        TokenPOError: shapes that do not belong together.
-    """
-    check_texts("by_formula", prompts, prompt_of_row, token_ids, mask, temperature)
-    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
+def by_formula(lm: LanguageModel, texts: Texts, formula: Callable[[Tensor], Tensor], max_tokens: int) -> Tensor:
+    """[N, T] a function of the log-probabilities [..., V] of the distribution that each token was drawn from."""
+    mask = texts[3]
+    table = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
     chunk = chunk_rows(lm.model.get_output_embeddings().weight.shape[0])
-    for seen in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
-        for at in torch.arange(len(seen.row), device=lm.device).split(chunk):
-            found[seen.row[at], seen.column[at]] = formula(_log_probabilities(lm, seen, at))
-    return found
+    for tokens in predictions(lm, *texts, max_tokens):
+        for at in torch.arange(len(tokens.row), device=lm.device).split(chunk):
+            table[tokens.row[at], tokens.column[at]] = formula(_log_probabilities(lm, tokens, at))
+    return table
 
 
+@torch.no_grad()
 def prompt_logprob(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], temperature: float = 1.0, *, max_tokens: int = MAX_TOKENS
+    lm: LanguageModel, prompts: Prompts, temperature: float = 1.0, *, max_tokens: int = MAX_TOKENS
 ) -> Tensor:
     """[P] nats, the mean log-probability of a prompt's tokens after the first; 0 for a prompt of one token.
 
@@ -153,78 +132,58 @@ def prompt_logprob(
     token_ids = torch.tensor([[*prompt[1:], *[0] * (width + 1 - len(prompt))] for prompt in prompts])
     mask = torch.arange(width) < length[:, None]
     first = [prompt[:1] for prompt in prompts]
-    with torch.no_grad():
-        policy = score(lm, first, torch.arange(len(prompts)), token_ids, mask, temperature, max_tokens=max_tokens)
+    policy = score(lm, first, torch.arange(len(prompts)), token_ids, mask, temperature, max_tokens=max_tokens)
     return masked.mean(policy.logprob, mask.to(lm.device), dim=1)[:, 0]
 
 
-def texts(
-    rollouts: Rollouts, prompts: Sequence[Sequence[int]]
-) -> tuple[list[list[int]], Tensor, Tensor, Tensor, Tensor]:
+def texts(rollouts: Rollouts, prompts: Prompts) -> tuple[Prompts, Tensor, Tensor, Tensor, Tensor]:
     """The prompts in use, which of them each row answers, and token ids, mask and temperature [N, T]."""
     used, of_row = torch.unique(rollouts.group, return_inverse=True)
-    assert rollouts.token_ids is not None
-    assert rollouts.temperature is not None
     mine = [list(prompts[group]) for group in used.tolist()]
-    return mine, of_row, rollouts.token_ids, rollouts.mask, rollouts.temperature.where(rollouts.mask, 1.0)
+    mask, heat = rollouts.mask, rollouts.need("temperature")
+    return mine, of_row, rollouts.need("token_ids"), mask, heat.where(mask, 1.0)
 
 
-Maker = Callable[[LanguageModel, Rollouts, Sequence[Sequence[int]], int], Tensor]
+Maker = Callable[[LanguageModel, Rollouts, Prompts, int], Tensor]
 
 
 def _made_by(formula: Callable[[Tensor], Tensor]) -> Maker:
-    return lambda lm, facts, prompts, most: by_formula(lm, *texts(facts, prompts), formula=formula, max_tokens=most)
+    return lambda lm, facts, prompts, most: by_formula(lm, texts(facts, prompts), formula, most)
 
 
-def _influence(lm: LanguageModel, facts: Rollouts, prompts: Sequence[Sequence[int]], most: int) -> Tensor:
-    return influence(lm, *texts(facts, prompts), reward=facts.reward, max_tokens=most)
-
-
-def _divergence(lm: LanguageModel, facts: Rollouts, prompts: Sequence[Sequence[int]], most: int) -> Tensor:
-    return divergence(lm, *texts(facts, prompts), max_tokens=most)
-
-
-def _prompt_logprob(lm: LanguageModel, facts: Rollouts, prompts: Sequence[Sequence[int]], most: int) -> Tensor:
+def _prompt_logprob(lm: LanguageModel, facts: Rollouts, prompts: Prompts, most: int) -> Tensor:
     heat = float(facts.need("temperature")[facts.mask][0])
     return prompt_logprob(lm, prompts, heat, max_tokens=most)[facts.group]
 
 
-# Inputs that take a forward pass of their own, and who makes them: (model, rollouts, prompts, tokens of a pass).
+# Inputs that take a forward pass of their own, each with its maker: (model, rollouts, prompts, tokens of a pass).
 MAKERS: dict[str, Maker] = {
     **{name: _made_by(fact.formula) for name, fact in facts_of(Rollouts).items() if fact.formula is not None},
-    "influence": _influence,
-    "divergence": _divergence,
+    "influence": lambda lm, facts, prompts, most: influence(
+        lm, *texts(facts, prompts), reward=facts.reward, max_tokens=most
+    ),
+    "divergence": lambda lm, facts, prompts, most: divergence(lm, *texts(facts, prompts), max_tokens=most),
     "prompt_logprob": _prompt_logprob,
 }
 
 
-def require_plain_head(lm: LanguageModel, asker: str = "") -> None:
-    """Refuses a model for which `influence` has no meaning.
+def require_plain_head(lm: LanguageModel, prefix: str = "") -> None:
+    """Raises Unsupported for a model for which `influence` has no meaning.
 
     Args:
-        asker: who reads it, as the beginning of a sentence: "nthr needs influence, and ".
-
-    Raises:
-        Unsupported: naming the model and the remedy.
+        prefix: begins the sentence: "nthr needs influence, and ".
     """
     if not has_plain_head(lm):
         raise Unsupported(
-            f"{asker}influence is defined for a linear head, but the logits of {type(lm.model).__name__} are not just "
+            f"{prefix}influence is defined for a linear head, but the logits of {type(lm.model).__name__} are not just "
             "head(hidden), they are capped or scaled, or the head carries an adapter: choose a method that does not "
             "need influence, or leave the head out of the LoRA targets"
         )
 
 
-def _by_group(
-    lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
-    owner: Tensor,
-    token_ids: Tensor,
-    mask: Tensor,
-    temperature: Tensor | float,
-    max_tokens: int,
-) -> Iterator[Predictions]:
+def _by_group(lm: LanguageModel, texts: Texts, max_tokens: int) -> Iterator[Predictions]:
     """The tokens of one group after another. Small groups share forward passes, a large one may need several."""
+    prompts, owner, token_ids, mask, temperature = texts
     for rows in _whole_groups(prompts, owner, mask, max_tokens):
         heat = temperature[rows] if isinstance(temperature, Tensor) else temperature
         pieces = list(predictions(lm, prompts, owner[rows], token_ids[rows], mask[rows], heat, max_tokens))
@@ -240,11 +199,10 @@ def _by_group(
             yield Predictions(row[at], column[at], target[at], mine, out[at])
 
 
-def _whole_groups(prompts: Sequence[Sequence[int]], owner: Tensor, mask: Tensor, max_tokens: int) -> Iterator[Tensor]:
+def _whole_groups(prompts: Prompts, owner: Tensor, mask: Tensor, max_tokens: int) -> Iterator[Tensor]:
     """Rows with a token in batches of whole groups: at most `max_tokens`, or a single group."""
-    length, owners = mask.sum(1).tolist(), owner.tolist()
-    members: dict[int, list[int]] = {}
-    for row, group in enumerate(owners):
+    length, members = mask.sum(1).tolist(), dict[int, list[int]]()
+    for row, group in enumerate(owner.tolist()):
         if length[row]:
             members.setdefault(group, []).append(row)
     batch: list[int] = []
@@ -260,56 +218,52 @@ def _whole_groups(prompts: Sequence[Sequence[int]], owner: Tensor, mask: Tensor,
         yield torch.tensor(batch, device=owner.device)
 
 
-def _scores(lm: LanguageModel, seen: Predictions, right: Tensor, chunk: int | None) -> Tensor:
+def _scores(lm: LanguageModel, tokens: Predictions, right: Tensor, chunk: int | None) -> Tensor:
     """[M] gᵀ M h of the tokens of one group, M over those that are `right` [M]."""
     head = lm.model.get_output_embeddings()
     chunk = chunk or chunk_rows(head.weight.shape[0])
-    found = torch.zeros(len(seen.row), dtype=wide(lm.model.dtype), device=right.device)
-    matrix = torch.zeros(head.weight.shape, dtype=found.dtype, device=right.device)
+    scores = torch.zeros(len(tokens.row), dtype=wide(lm.model.dtype), device=right.device)
+    matrix = torch.zeros(head.weight.shape, dtype=scores.dtype, device=right.device)
+    exact = torch.autocast(right.device.type, enabled=False)  # products keep their precision under a caller's autocast
     for at in right.nonzero()[:, 0].split(chunk):
-        g, h = _residual(lm, seen, at)
-        with _exact(right):
+        g, h = _residual(lm, tokens, at)
+        with exact:
             matrix += g.T @ h
-    for at in torch.arange(len(found), device=right.device).split(chunk):
-        g, h = _residual(lm, seen, at)
-        with _exact(right):
-            found[at] = (g * (h @ matrix.T)).sum(1)
-    return found
+    for at in torch.arange(len(scores), device=right.device).split(chunk):
+        g, h = _residual(lm, tokens, at)
+        with exact:
+            scores[at] = (g * (h @ matrix.T)).sum(1)
+    return scores
 
 
-def _residual(lm: LanguageModel, seen: Predictions, at: Tensor) -> tuple[Tensor, Tensor]:
+def _residual(lm: LanguageModel, tokens: Predictions, at: Tensor) -> tuple[Tensor, Tensor]:
     """One-hot − probabilities [·, V], and the hidden states [·, H], of the tokens at `at`."""
-    g = -_log_probabilities(lm, seen, at).exp()
-    g[torch.arange(len(at), device=at.device), seen.target[at]] += 1
-    return g, seen.out[at].to(g.dtype)
+    g = -_log_probabilities(lm, tokens, at).exp()
+    g[torch.arange(len(at), device=at.device), tokens.target[at]] += 1
+    return g, tokens.out[at].to(g.dtype)
 
 
-def _distances(lm: LanguageModel, seen: Predictions, chunk: int | None) -> Tensor:
+def _distances(lm: LanguageModel, tokens: Predictions, chunk: int | None) -> Tensor:
     """[M] d of the position of each token of one group."""
-    rows, row = seen.row.unique(return_inverse=True)
-    columns, column = seen.column.unique(return_inverse=True)
+    rows, row = tokens.row.unique(return_inverse=True)
+    columns, column = tokens.column.unique(return_inverse=True)
     place = torch.full((len(rows), len(columns)), -1, device=row.device)
     place[row, column] = torch.arange(len(row), device=row.device)
-    found = torch.zeros(len(columns), dtype=wide(lm.model.dtype), device=row.device)
+    distances = torch.zeros(len(columns), dtype=wide(lm.model.dtype), device=row.device)
     vocabulary = lm.model.get_output_embeddings().weight.shape[0]
     step = max(1, (chunk or chunk_rows(vocabulary)) // len(rows))
     for at in torch.arange(len(columns), device=row.device).split(step):
         alive = place[:, at] >= 0
-        logp = found.new_full((*alive.shape, vocabulary), -math.log(vocabulary))
-        logp[alive] = _log_probabilities(lm, seen, place[:, at][alive])
+        logp = distances.new_full((*alive.shape, vocabulary), -math.log(vocabulary))
+        logp[alive] = _log_probabilities(lm, tokens, place[:, at][alive])
         apart = (logp.mean(0) - logp).clamp(-_FURTHEST, _FURTHEST)
-        found[at] = kl.k3(apart).sum(-1).mean(0)
-    return found[column]
+        distances[at] = kl.k3(apart).sum(-1).mean(0)
+    return distances[column]
 
 
-def _log_probabilities(lm: LanguageModel, seen: Predictions, at: Tensor) -> Tensor:
+def _log_probabilities(lm: LanguageModel, tokens: Predictions, at: Tensor) -> Tensor:
     """[·, V] at the temperature of the tokens at `at`."""
-    out = seen.out[at]
+    out = tokens.out[at]
     logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(wide(lm.model.dtype))
-    heat = seen.temperature
+    heat = tokens.temperature
     return (logits / (heat[at, None] if isinstance(heat, Tensor) else heat)).log_softmax(-1)
-
-
-def _exact(like: Tensor) -> torch.autocast:
-    """Keeps the precision of products under a caller's autocast."""
-    return torch.autocast(like.device.type, enabled=False)

@@ -1,16 +1,18 @@
-"""Problems to rollouts: responses drawn from the local model."""
+"""Problems to rollouts: responses drawn from the local model, and continuations from the middle of them."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import torch
+
 from ...core.parts import Continuations
 from ...core.seeds import keyed_seed
-from ...models import LanguageModel, Sampling
+from ...models import LanguageModel, Sampling, sample
+from ...models.device import precision
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
-from ...runs.rollouts.continuing import continued
-from ...runs.rollouts.draw import Draw, draw
+from ...runs.rollouts.draw import Draw, draw, scored, without_eos
 from ...runs.rollouts.experience import Experience, gather
 from ...tasks import Task
 
@@ -27,21 +29,69 @@ def collect(
 
     Args:
         rule: adaptive temperature.
-        plan: where what is kept is continued from, for `Rollouts.gain`; None for nowhere.
+        plan: where kept responses are continued from, for `Rollouts.gain`; None for nowhere.
     """
-    options = config.rollout
+    options, autocast = config.rollout, config.train.autocast
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
 
     def fresh(start: int, count: int) -> Draw:
-        autocast = config.train.autocast
-        size = options.group_size
-        return draw(lm, task, "train", start, count, size, sampling, autocast=autocast, rule=rule)
+        return draw(lm, task, "train", start, count, options.group_size, sampling, autocast=autocast, rule=rule)
 
     batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
-    if plan is None or batch.kept is None or batch.rollouts is None:
-        return batch
     # The first problem of a batch is that of no other: it addresses the draws.
     again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
-    autocast = config.train.autocast
-    rollouts, tokens = continued(lm, task, batch.kept, batch.rollouts, plan, again, autocast=autocast, rule=rule)
-    return dataclasses.replace(batch, rollouts=rollouts, continued=tokens)
+    return batch if plan is None else _continued(lm, task, batch, plan, again, autocast, rule)
+
+
+def _continued(
+    lm: LanguageModel,
+    task: Task,
+    batch: Experience,
+    plan: Continuations,
+    sampling: Sampling,
+    autocast: bool,
+    rule: TemperatureRule | None,
+) -> Experience:
+    """The batch with `gain`, and with the number of tokens that were sampled for it.
+
+    Responses to one problem that share a prefix share the continuations from its end. No continuation makes a response
+    longer than `sampling.max_new_tokens`; the seed addresses them in the order in which their prefixes first appear.
+    """
+    rollouts, kept = batch.rollouts, batch.kept
+    if rollouts is None or kept is None:
+        return batch
+    count, tokens = plan.count, 0
+
+    def drawn(prefixes: list[tuple[int, tuple[int, ...]]], streams: list[int]) -> tuple[list[float], int]:
+        """The mean reward of the continuations of each prefix, and the tokens of all."""
+        texts = [[*kept.prompts[group], *prefix] for group, prefix in prefixes]
+        limits = [sampling.max_new_tokens - len(prefix) for _, prefix in prefixes]
+        longest = dataclasses.replace(sampling, max_new_tokens=max(limits))
+        with precision(lm.device, autocast):
+            out = sample(lm, texts, count, longest, streams=streams, rule=rule, limits=limits)
+        origins = [prefix for prefix in prefixes for _ in range(count)]
+        rows = zip(origins, out.token_ids.cpu(), out.mask.cpu(), strict=True)
+        token_ids = [[*prefix, *row[mask].tolist()] for (_, prefix), row, mask in rows]
+        problems = [kept.problems[group] for group, _ in origins]
+        completions = [lm.decode(without_eos(ids, lm.eos_ids)) for ids in token_ids]
+        scores = scored(task, problems, completions, token_ids, lambda i: f"a continuation of problem {origins[i][0]}")
+        reward = torch.tensor([score.reward for score in scores], dtype=torch.float64).view(-1, count)
+        return reward.mean(1).tolist(), int(out.mask.sum())
+
+    ids, groups, cuts = rollouts.need("token_ids").tolist(), rollouts.group.tolist(), plan.at(rollouts)
+    places: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
+    for row, t in cuts.nonzero().tolist():
+        places.setdefault((groups[row], tuple(ids[row][:t])), []).append((row, t))
+    value = torch.zeros_like(rollouts.old_logprob)
+    # As many at once as the batch has rows; those of like length together, as the longest sets the pace.
+    order = sorted(enumerate(places.items()), key=lambda numbered: len(numbered[1][0][1]))
+    size = max(1, len(rollouts) // count)
+    for first in range(0, len(order), size):
+        piece = order[first : first + size]
+        rewards, sampled = drawn([prefix for _, (prefix, _) in piece], [number for number, _ in piece])
+        tokens += sampled
+        for (_, (_, cut_at)), reward in zip(piece, rewards, strict=True):
+            for row, t in cut_at:
+                value[row, t] = reward
+    gain = plan.gain(rollouts, cuts, value).to(rollouts.old_logprob.dtype)
+    return dataclasses.replace(batch, rollouts=dataclasses.replace(rollouts, gain=gain), continued=tokens)

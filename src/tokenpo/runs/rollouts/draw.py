@@ -1,4 +1,4 @@
-"""Responses to problems: prompt, sample, verify. What training and evaluation share."""
+"""Responses to problems: prompt, sample, verify; shared by training and evaluation."""
 
 from __future__ import annotations
 
@@ -17,40 +17,26 @@ from ...tasks import Problem, Score, Split, Task, ToolTask
 
 
 @dataclass(frozen=True)
-class Draw:
-    """Responses to some problems; row = position in `problems` x group_size + g.
+class Draw(Samples):
+    """Verified samples; row = position in `problems` x group_size + g.
 
     Args:
         start: position of the first problem in the task's order.
         prompts: token ids of each prompt.
-        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them; a sampler
-            that tells log-probabilities alone has no entropy. What a tool wrote stands in the tokens and in the
-            completions, outside the mask.
         base: temperature at which logprob and entropy are taken.
-        finished: [N] bool, EOS was reached.
+        completions: the texts, with a tool's answers.
     """
 
     start: int
     problems: list[Problem]
     prompts: list[list[int]]
-    token_ids: Tensor
-    mask: Tensor
-    logprob: Tensor
-    entropy: Tensor | None
-    temperature: Tensor
-    rollout_logprob: Tensor
     base: float
-    finished: Tensor
     completions: list[str]
     scores: list[Score]
 
     @property
     def group_size(self) -> int:
         return len(self.scores) // len(self.problems)
-
-    def group(self) -> Tensor:
-        """[N] int, the place in `problems`."""
-        return torch.arange(len(self.problems), device=self.mask.device).repeat_interleave(self.group_size)
 
     def reward(self) -> Tensor:
         """[N] float32."""
@@ -81,8 +67,8 @@ def draw(
     with precision(lm.device, autocast):
         streams = range(start, start + count)
         tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
-        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
-    return verified(lm, task, start, problems, prompts, out, sampling.temperature or 1.0)
+        samples = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
+    return verified(lm, task, start, problems, prompts, samples, sampling.temperature or 1.0)
 
 
 def posed(
@@ -118,10 +104,10 @@ def verified(
     start: int,
     problems: list[Problem],
     prompts: list[list[int]],
-    out: Samples,
+    samples: Samples,
     base: float,
 ) -> Draw:
-    """The responses `out` to some problems with their scores, whoever sampled them.
+    """Scores the responses to some problems.
 
     Args:
         base: temperature at which log-probabilities and entropies are taken.
@@ -129,9 +115,9 @@ def verified(
     Raises:
         NotFinite: a reward is not finite.
     """
-    group_size = len(out) // len(problems)
-    length = (out.mask * torch.arange(1, out.mask.shape[1] + 1, device=out.mask.device)).amax(1)
-    token_ids = [row[:size] for row, size in zip(out.token_ids.tolist(), length.tolist(), strict=True)]
+    mask, group_size = samples.mask, len(samples) // len(problems)
+    length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
+    token_ids = [row[:size] for row, size in zip(samples.token_ids.tolist(), length.tolist(), strict=True)]
     completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
 
     def name(row: int) -> str:
@@ -139,24 +125,18 @@ def verified(
 
     scores = scored(task, _repeated(problems, group_size), completions, token_ids, name)
     return Draw(
+        **vars(samples),
         start=start,
         problems=problems,
         prompts=prompts,
-        token_ids=out.token_ids,
-        mask=out.mask,
-        logprob=out.logprob,
-        entropy=out.entropy,
-        temperature=out.temperature,
-        rollout_logprob=out.rollout_logprob,
         base=base,
-        finished=out.finished,
         completions=completions,
         scores=scores,
     )
 
 
 class Called:
-    """A task's tool, as the sampler asks it.
+    """A task's tool, called by the sampler.
 
     Args:
         problems: that each row answers.
@@ -183,10 +163,7 @@ def scored(
     token_ids: list[list[int]],
     name: Callable[[int], str],
 ) -> list[Score]:
-    """The scores of completions, one for each of `problems`.
-
-    Args:
-        name: of a row, for messages.
+    """The scores of completions, one for each of `problems`; `name` names a row in messages.
 
     Raises:
         TokenPOError: the task did not give one score for each.

@@ -1,4 +1,4 @@
-"""Recorded rollouts as files: JSON Lines, or safetensors with the texts in their metadata; found, read, written."""
+"""Files of recorded rollouts: JSON Lines, or safetensors with the texts in their metadata."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _STEP_DIGITS = 18
 
 
 def read(path: Path | str, step: int | None = None) -> Recording:
-    """The rollout batch of a JSON Lines or safetensors file, or of a run directory of `tokenpo train`.
+    """Reads the rollout batch of a JSON Lines or safetensors file, or of a run directory.
 
     Args:
-        step: which one, where there are several; None is the last.
+        step: of a file or run with several; None is the last.
 
     Raises:
         TokenPOError: nothing there, or a mistake in the file; one sentence with its remedy.
@@ -49,7 +49,7 @@ def read(path: Path | str, step: int | None = None) -> Recording:
 
 
 def step_file(run: Path | str, step: int) -> Path:
-    """Where a run keeps the rollouts of a step."""
+    """The file of a run with the rollouts of a step."""
     return Path(run) / FOLDER / f"step-{step:06d}.jsonl"
 
 
@@ -60,7 +60,7 @@ def recorded_steps(run: Path) -> list[int]:
 
 
 def drop_after(run: Path, step: int) -> None:
-    """Removes the rollouts of later steps, which a run that goes on from this one makes again."""
+    """Removes the rollouts of later steps; a run that goes on from this one makes them again."""
     for later in recorded_steps(run):
         if later > step:
             step_file(run, later).unlink()
@@ -79,11 +79,7 @@ def _of_run(run: Path, step: int | None) -> Path:
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """Where to write; at the end it is brought to the disk and takes the name, after an error it is gone.
-
-    Raises:
-        TokenPOError: the place cannot be written.
-    """
+    """`files.whole` in a directory that is made where it is missing; a TokenPOError where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with files.whole(path) as part:
@@ -108,13 +104,7 @@ def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]
 
 
 def _read_lines(path: Path, step: int | None = None) -> Recording:
-    """The batch of a file, or of one step of it: the last one, unless another is asked for.
-
-    A line that is not a JSON object is left out and told in a note.
-
-    Raises:
-        TokenPOError: no whole line, no such step, or a mistake in a line; the message names line, field and remedy.
-    """
+    """The batch of a step, by default the last; a note counts lines that are no JSON objects."""
     notes: list[str] = []
     lines = [(line.number, line.value) for line in whole_lines(path, _object, notes)]
     if not lines:
@@ -133,11 +123,7 @@ def _read_lines(path: Path, step: int | None = None) -> Recording:
 
 
 def _choose_step(source: str, steps: list[int], step: int | None) -> int | None:
-    """The step asked for, or the last one.
-
-    Raises:
-        TokenPOError: it is not there.
-    """
+    """The step that is wanted, or the last one; a TokenPOError where it is missing."""
     if step is None:
         return steps[-1] if steps else None
     if not steps:
@@ -191,12 +177,6 @@ def write_tensors(path: Path | str, responses: Sequence[Response]) -> Path:
 
 
 def _read_tensors(path: Path) -> Recording:
-    """The batch of a file.
-
-    Raises:
-        MissingInput: a tensor that every file must have is not there.
-        TokenPOError: not a safetensors file, or a mistake in it; the message names tensor, row and remedy.
-    """
     tensors, metadata = _load(path)
     for name in NEEDED:
         if name not in tensors:
@@ -208,18 +188,20 @@ def _read_tensors(path: Path) -> Recording:
     if mask.dim() != 2 or not len(mask):
         raise TokenPOError(f"{path}: 'mask' has shape {list(mask.shape)}: give [N, T], true on response tokens")
     _check_shapes(path, tensors, mask)
-    _check_verdicts(path, tensors)
+    for row, verdict in enumerate(tensors["correct"].tolist() if "correct" in tensors else ()):
+        if verdict not in _JUDGED:
+            raise TokenPOError(f"{path} row {row}: 'correct' is {verdict}: give 1, 0, or -1 where it was not judged")
     if len(metadata.get("step", "")) > _STEP_DIGITS:
         raise TokenPOError(
             f"{path}: metadata 'step' is {metadata['step'][:20]!r}...: give a whole number of at most {_STEP_DIGITS} "
             "digits"
         )
     texts = {name: _texts(path, metadata, name, len(mask)) for name in ("tokens", "prompt", "group")}
-    names = _texts(path, metadata, "rewards", tensors["rewards"].shape[1]) if "rewards" in tensors else None
-    responses = [
-        parse(f"{path} row {row}", _line(tensors, texts, metadata, mask[row], row) | _rewards(tensors, names, row))
-        for row in range(len(mask))
-    ]
+    if "rewards" in tensors:
+        count = tensors["rewards"].shape[1]
+        texts["rewards"] = _texts(path, metadata, "rewards", count) or list(range(count))
+    rows = [_line(tensors, texts, metadata, mask[row], row) for row in range(len(mask))]
+    responses = [parse(f"{path} row {row}", line) for row, line in enumerate(rows)]
     unread = sorted(plain(name) for name in tensors if name not in KNOWN | {"mask"})
     return record(str(path), responses, lambda row: f"{path} row {row}", unread, [])
 
@@ -231,7 +213,10 @@ def _line(
     line: dict[str, Any] = {}
     line |= {name: tensors[name][row][row_mask].tolist() for name in _TOKENS if name in tensors}
     line |= {name: tensors[name][row].item() for name in ("reward", "group", "prompt_logprob") if name in tensors}
-    line |= {name: values[row] for name, values in texts.items() if values is not None}
+    line |= {name: values[row] for name, values in texts.items() if values is not None and name != "rewards"}
+    if "rewards" in tensors:
+        each = zip(texts["rewards"], tensors["rewards"][row].tolist(), strict=True)
+        line["rewards"] = {str(name): None if x != x else x for name, x in each}
     if "correct" in tensors:
         line["correct"] = _JUDGED[int(tensors["correct"][row])]
     if "step" in metadata:
@@ -239,15 +224,6 @@ def _line(
     if texts["tokens"] is None and "token_ids" not in line:
         line["tokens"] = ["·"] * int(row_mask.sum())
     return line
-
-
-def _rewards(tensors: Mapping[str, Tensor], names: Sequence[Any] | None, row: int) -> dict[str, Any]:
-    """The row's rewards as the line of a JSON Lines file has them, numbered where the file does not name them."""
-    if "rewards" not in tensors:
-        return {}
-    each = tensors["rewards"][row].tolist()
-    names = range(len(each)) if names is None else names
-    return {"rewards": {str(name): None if x != x else x for name, x in zip(names, each, strict=True)}}
 
 
 def _load(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
@@ -268,12 +244,6 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], mask: Tensor) -> No
         if name in KNOWN - {"rewards"} and x.shape != shape:
             axes = "[N, T]" if len(shape) == 2 else "[N]"
             raise TokenPOError(f"{path}: {name!r} has shape {list(x.shape)}: give {axes} = {list(shape)}, as the mask")
-
-
-def _check_verdicts(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    for row, verdict in enumerate(tensors["correct"].tolist() if "correct" in tensors else ()):
-        if verdict not in _JUDGED:
-            raise TokenPOError(f"{path} row {row}: 'correct' is {verdict}: give 1, 0, or -1 where it was not judged")
 
 
 def _texts(path: Path, metadata: Mapping[str, str], name: str, count: int) -> list[Any] | None:

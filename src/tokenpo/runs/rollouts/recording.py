@@ -1,4 +1,4 @@
-"""One rollout batch as the values that an objective takes, with what a reader of it should know."""
+"""A recorded rollout batch as the tensors that an objective takes, with notes for its reader."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Recording:
     """N responses of one rollout batch, in float64.
 
     Args:
-        source: what it was read from.
+        source: the file that it was read from.
         responses: the rows, in the order of the file.
         rollouts: the facts; `group` counts from 0 in the order in which groups appear.
-        policy: what the current policy says of the same tokens; the old one's numbers where the file has no `logprob`.
+        policy: the current policy at the same tokens; the old one's numbers where the file has no `logprob`.
         moved: the file has a `logprob`, so that ratios differ from 1.
         step: of the training, where the file says so.
         unread: fields of the file that the format does not know.
-        notes: what was left out, and what is odd about the groups.
+        notes: parts that were left out, and groups of odd sizes.
     """
 
     source: str
@@ -43,7 +43,7 @@ class Recording:
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The optional inputs of an objective that are here."""
+        """The names of the inputs that are given."""
         owners = (self.rollouts, self.policy)
         return frozenset(name for owner in owners for name, value in vars(owner).items() if value is not None)
 
@@ -54,8 +54,8 @@ class Recording:
 
     @property
     def lag(self) -> Tensor | None:
-        """[N, T] how many updates the policy that sampled the token lies behind the newest that sampled one; None
-        where one policy sampled all, or none is known."""
+        """[N, T] updates between the policy that sampled the token and the newest that sampled any; None where one
+        policy sampled all, or none is known."""
         version, mask = self.rollouts.version, self.rollouts.mask
         if version is None or len(version[mask].unique()) == 1:
             return None
@@ -63,7 +63,7 @@ class Recording:
 
     @property
     def reward_names(self) -> tuple[str, ...]:
-        """What the columns of `rollouts.rewards` are called."""
+        """The names of the columns of `rollouts.rewards`."""
         return tuple(self.responses[0].rewards or ())
 
     @property
@@ -87,9 +87,9 @@ def record(
     """The batch of these responses.
 
     Args:
-        where: how a message calls the row of that number.
+        where: names a row by its number, for messages.
         unread: fields of the file that the format does not know.
-        notes: what is already noted about the file.
+        notes: on the file so far.
         left_out: lines of the file could not be read, so groups may lack responses that the training had.
 
     Raises:
@@ -102,17 +102,20 @@ def record(
     _require_names(responses, where)
     facts, now = ({name: _padded(responses, name) for name in names} for names in ((*FACTS, *WHOLE), NOW))
     if not moved:
-        # The policy is the one that sampled: what is known of one is known of the other.
+        # The policy is the one that sampled: the numbers of one are those of the other.
         now["logprob"] = facts["old_logprob"]
         now["entropy"] = facts["old_entropy"] if now["entropy"] is None else now["entropy"]
         facts["old_entropy"] = now["entropy"] if facts["old_entropy"] is None else facts["old_entropy"]
-    number = numbered([response.group for response in responses])
+    lengths = torch.tensor([len(response.tokens) for response in responses])
+    names = list(responses[0].rewards or ())
+    rewards = [[math.nan if x is None else x for x in map((r.rewards or {}).get, names)] for r in responses]
+    prompt_logprob = [r.prompt_logprob for r in responses if r.prompt_logprob is not None]
     rollouts = Rollouts(
-        mask=_mask(responses),
+        mask=torch.arange(int(lengths.max())) < lengths[:, None],
         reward=torch.tensor([response.reward for response in responses], dtype=torch.float64),
-        group=torch.tensor(number),
-        rewards=_each(responses),
-        prompt_logprob=_of_prompts(responses),
+        group=torch.tensor(numbered([response.group for response in responses])),
+        rewards=torch.tensor(rewards, dtype=torch.float64) if names else None,
+        prompt_logprob=torch.tensor(prompt_logprob, dtype=torch.float64) if prompt_logprob else None,
         **facts,  # pyright: ignore[reportArgumentType]
     )
     notes = [*notes, *_of_groups(responses, left_out)]
@@ -132,11 +135,6 @@ def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -
                 f"{where(row)}: no field {missing[0]!r}, which {where(other)} has: write it for every response, or for "
                 "none"
             )
-
-
-def _mask(responses: Sequence[Response]) -> Tensor:
-    lengths = torch.tensor([len(response.tokens) for response in responses])
-    return torch.arange(int(lengths.max())) < lengths[:, None]
 
 
 def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
@@ -159,20 +157,6 @@ def _require_names(responses: Sequence[Response], where: Callable[[int], str]) -
                 f"{where(row)}: 'rewards' has the names {', '.join(sorted(these))}, and {where(0)} has "
                 f"{', '.join(sorted(names))}: write {odd!r} into both, null where it does not apply, or into none"
             )
-
-
-def _each(responses: Sequence[Response]) -> Tensor | None:
-    """[N, R], in the order of the first response; NaN where one does not apply."""
-    if responses[0].rewards is None:
-        return None
-    names = list(responses[0].rewards)
-    rows = [[response.rewards[name] for name in names] for response in responses if response.rewards is not None]
-    return torch.tensor([[math.nan if x is None else x for x in row] for row in rows], dtype=torch.float64)
-
-
-def _of_prompts(responses: Sequence[Response]) -> Tensor | None:
-    values = [response.prompt_logprob for response in responses if response.prompt_logprob is not None]
-    return torch.tensor(values, dtype=torch.float64) if values else None
 
 
 def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:

@@ -16,7 +16,7 @@ from ...core.facts import facts_of
 from ...core.types import FACTS as DECLARED
 from ...core.types import Policy, Rollouts
 
-# One number for each token: facts, what the current policy says, and whole numbers.
+# Fields with one number for each token: facts in whole numbers and others, and the current policy.
 FACTS, WHOLE = (
     tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N, T]" and fact.kind.whole is whole)
     for whole in (False, True)
@@ -61,12 +61,12 @@ class Response:
 
     @property
     def given(self) -> frozenset[str]:
-        """What this response says beyond reward and tokens: names of the format."""
+        """The names of the fields that this response has beyond reward and tokens."""
         plain = {name for name in ("token_ids", "prompt_logprob", "rewards", "step") if getattr(self, name) is not None}
         return frozenset(self.numbers) | plain
 
     def as_json(self) -> dict[str, Any]:
-        """The line of a JSON Lines file; what is not known is left out."""
+        """The line of a JSON Lines file, without absent fields."""
         line: dict[str, Any] = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
         line |= {name: getattr(self, name) for name in ("rewards", "prompt_logprob", "tokens", "token_ids")}
         line |= self.numbers
@@ -93,9 +93,8 @@ def responses(
         groups: [N], in the place of `rollouts.group`.
         prompts: [N] texts.
         correct: [N].
-        step: of the training, the same for all.
-        policy: what the current policy says, where it is not the one that sampled.
-        reward_names: [R] what the columns of `rollouts.rewards` are called; None numbers them.
+        policy: the current one, where it is not the one that sampled.
+        reward_names: [R] of the columns of `rollouts.rewards`; None numbers them.
     """
     columns = {name: getattr(policy if name in NOW else rollouts, name, None) for name in PER_TOKEN}
     per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
@@ -104,6 +103,7 @@ def responses(
     of_prompt = None if rollouts.prompt_logprob is None else rollouts.prompt_logprob.tolist()
     reward = rollouts.reward.tolist()
     each = None if rollouts.rewards is None else rollouts.rewards.tolist()
+    names = [str(i) for i in range(len(each[0]))] if each and reward_names is None else reward_names or ()
     for row, row_mask in enumerate(rollouts.mask.cpu()):
         yield Response(
             group=group_names[row],
@@ -115,14 +115,10 @@ def responses(
             correct=None if correct is None else correct[row],
             step=step,
             prompt_logprob=None if of_prompt is None else shortest(of_prompt[row]),
-            rewards=None if each is None else _named(each[row], reward_names),
+            rewards=None
+            if each is None
+            else {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each[row], strict=True)},
         )
-
-
-def _named(each: Sequence[float], names: Sequence[str] | None) -> dict[str, float | None]:
-    """What each reward function gave; NaN is None."""
-    names = [str(i) for i in range(len(each))] if names is None else names
-    return {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each, strict=True)}
 
 
 def shortest(x: float) -> float:
@@ -172,24 +168,17 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
                 f"{where}: {name!r} has {len(values)} numbers for {len(tokens)} tokens: give one for each response "
                 "token and none for prompt and padding"
             )
-    _require_inside(where, numbers)
-    plainly = {name: getattr(read, name) for name in _PLAIN}
-    return Response(
-        **plainly, tokens=tokens, token_ids=ids, numbers={name: tuple(values) for name, values in numbers.items()}
-    )
-
-
-def _require_inside(where: str, numbers: Mapping[str, Sequence[float]]) -> None:
-    """Raised here with the place in the file: a batch knows no lines."""
-    for name, values in numbers.items():
-        kind = DECLARED[name].kind
+        kind = DECLARED[name].kind  # checked here too: a batch knows no lines
         wrong = next((i for i, x in enumerate(values) if kind.outside(x)), None)
         if wrong is not None:
             raise TokenPOError(f"{where}: '{name}[{wrong}]' is {values[wrong]:g}, but {kind.words}")
+    plainly = {name: getattr(read, name) for name in _PLAIN}
+    per_token = {name: tuple(values) for name, values in numbers.items()}
+    return Response(**plainly, tokens=tokens, token_ids=ids, numbers=per_token)
 
 
 def plain(name: str) -> str:
-    """A field's name as a message may show it: short, and nothing in it that a terminal would obey."""
+    """A field's name for a message: short, and without escapes that a terminal would obey."""
     return (name if name.isprintable() else repr(name))[:40]
 
 
