@@ -1,7 +1,6 @@
-"""What the command line says of a recipe: settings (`--set section.key=value`) and lists of methods (`--methods`).
+"""Options of the command line that change a recipe: `--set section.key=value`, and the method list of `--methods`.
 
-A method of a list is METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, where METHOD is a name of the table,
-or a function of the user's as "file.py:function" or "package.module:function".
+METHOD in a list is a name of the table, or a function of the user's ("file.py:function", "package.module:function").
 """
 
 from __future__ import annotations
@@ -19,11 +18,7 @@ SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, se
 
 
 def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Sets what `--set` says; the path of the setting.
-
-    Raises:
-        TokenPOError: no "=", or a setting where a section should be.
-    """
+    """Sets the setting of an override; its path. A TokenPOError without "=", or with a setting for a section."""
     key, equals, text = override.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not path[-1]:
@@ -32,11 +27,7 @@ def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
 
 
 def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tuple[str, ...]:
-    """Sets the setting of a path to a value, as `flag` says; the path.
-
-    Raises:
-        TokenPOError: a setting where a section should be.
-    """
+    """Sets the setting of a path; the path. A TokenPOError naming `flag` where a section should be."""
     *sections, last = path
     table = raw
     for section in sections:
@@ -48,7 +39,7 @@ def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tu
 
 
 def toml_value(text: str) -> Any:
-    """What the user typed behind "=": a value of TOML, else plain text."""
+    """The text behind "=" as a value of TOML, else as plain text."""
     try:
         read = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -58,7 +49,7 @@ def toml_value(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Entry:
-    """One method of the list, with `options` (key, value as TOML) of its own."""
+    """One method of the list, with its options as (key, value in TOML)."""
 
     label: str
     method: str
@@ -66,7 +57,7 @@ class Entry:
 
 
 def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
-    """The entries of a list, in their order. A piece that begins with KEY= belongs to the method before it.
+    """The entries of a list, in order. A piece that begins with KEY= belongs to the method before it.
 
     >>> [entry.label for entry in parse_entries("tepo,hapo:tau=0,beta=0,plain@hapo:tau=0")]
     ['tepo', 'hapo:tau=0,beta=0', 'plain']
@@ -100,7 +91,7 @@ def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
 
 
 def short(method: str) -> str:
-    """The name of a method without the place of a function of the user's.
+    """The name of a method without the file or module of a function of the user's.
 
     >>> short("mine/late.py:late")
     'late'

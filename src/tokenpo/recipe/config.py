@@ -1,7 +1,7 @@
-"""The recipe: every setting of a run with its default, and how a file, `--method` and `--set` make one of them.
+"""The settings of a run with their defaults, and how a file, `--method` and `--set` change them.
 
-A recipe is a TOML file whose tables are the sections below. A key that does not exist is an error that names the
-nearest that does; method options are checked by the method's own builder, task options by the task.
+A recipe is a TOML file whose tables are the sections below. Method options are checked by the method's own builder,
+task options by the task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PATH = r"^[^\x00-\x1f]+$"
 
 
 def _names(value: Any) -> Any:
-    """Several names, each once; a command line may give them between commas."""
+    """Names without repeats, from a list or from text with commas."""
     names = [] if value is None else [x.strip() for x in value.split(",")] if isinstance(value, str) else value
     return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
 
@@ -55,7 +55,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """A switch is no number, and neither is text: pydantic would convert them."""
+        """Refuses text and switches for numbers, and numbers for switches: pydantic would convert them."""
         annotation: Any = cls.model_fields[info.field_name or ""].annotation
         kinds = {annotation, *get_args(annotation)}
         if bool in kinds and not isinstance(value, bool):
@@ -93,7 +93,7 @@ class Method(BaseModel):
 
     @property
     def label(self) -> str:
-        """The name without the place of a function of the user's."""
+        """The name without the file or module of a function of the user's."""
         return short(self.name)
 
     @property
@@ -256,7 +256,7 @@ def load_config(
 ) -> Config:
     """The config of a recipe (TOML, or the config.json of a run) after `--method`, `--set section.key=value`, `--out`.
 
-    Another method than the recipe's starts from its own defaults: options written for one mean nothing to another.
+    Another method than the recipe's starts from its own defaults: one method's options mean nothing to another.
 
     Raises:
         TokenPOError: not TOML or JSON, an override without "=", a value of the wrong kind.
@@ -267,18 +267,14 @@ def load_config(
     current = raw.get("method")
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
-    told = {apply(raw, override): f"--set {override:.80}" for override in overrides}
+    flags = {apply(raw, override): f"--set {override:.80}" for override in overrides}
     if out:  # the name itself: read as TOML it may become another
-        told[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
-    return parse_config(raw, str(recipe), told)
+        flags[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
+    return parse_config(raw, str(recipe), flags)
 
 
 def read_raw(recipe: Path) -> dict[str, Any]:
-    """The tables of a recipe or a config.json, as they are written there.
-
-    Raises:
-        TokenPOError: it cannot be read, or is not TOML or JSON.
-    """
+    """The tables of a recipe or a config.json; a TokenPOError where it cannot be read or parsed."""
     try:
         text = recipe.read_text(encoding="utf-8")
         raw = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)
@@ -292,19 +288,19 @@ def read_raw(recipe: Path) -> dict[str, Any]:
     return raw
 
 
-def parse_config(raw: Mapping[str, Any], where: str, told: Mapping[tuple[str, ...], str] | None = None) -> Config:
-    """A checked config; `where` is the file that an error names, `told` who else set the setting of a path."""
-    told = told or {}
+def parse_config(raw: Mapping[str, Any], where: str, flags: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """A checked config; errors name `where`, the file, or the flag in `flags` that set the setting."""
+    flags = flags or {}
     if isinstance(raw.get("method"), str):
         name = json.dumps(raw["method"])
-        place = told.get(("method",), where)
+        place = flags.get(("method",), where)
         raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
-    refuse_unwritable(raw, (), where, told)
+    refuse_unwritable(raw, (), where, flags)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
         problems = error.errors()
-        text = explain(problems, where, told, fields_of)
+        text = explain(problems, where, flags, fields_of)
         unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
         raise (UnknownName if unknown else TokenPOError)(text) from None
 

@@ -1,4 +1,4 @@
-"""Recipes as files: those that the package holds, by name, and a config written out as one."""
+"""The recipes of the package, and a config written as a recipe."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name: str) -> Path:
-    """A recipe by path, or by the name of one in the package (tokenpo/recipe/recipes/NAME.toml).
-
-    Raises:
-        TokenPOError: no such file, no such name.
-    """
+    """A recipe by path, or by its name in the package; a TokenPOError where there is none."""
     path = expanded(name)
     if path.is_file():
         return path
@@ -41,11 +37,7 @@ def find_recipe(name: str) -> Path:
 
 
 def to_toml(config: Config, *, explain: bool = False) -> str:
-    """The whole config as a recipe that `tokenpo train` takes.
-
-    Args:
-        explain: add what each setting means, and the keys of sections that are left out, as comments.
-    """
+    """The whole config as a recipe; `explain` adds meanings, and the keys of absent sections, as comments."""
     lines: list[str] = []
     _write_table(config.model_dump(), (), lines, explain)
     return "\n".join(lines).strip() + "\n"
@@ -67,7 +59,7 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
 
 
 def _absent(path: tuple[str, ...], meaning: str | None) -> list[str]:
-    """A section that is none, as comments: without their marks it is there, with its defaults."""
+    """An absent section with its defaults, commented out."""
     lines = ["", _noted(f"# [{'.'.join(path)}]", f"none; {meaning}" if meaning else "none")]
     for key, field in fields_of(path).items():
         value, given = ("...", "to be given: ") if field.is_required() else (_toml(field.default), "")
@@ -85,7 +77,7 @@ def _toml_key(key: str) -> str:
 
 
 def _text(value: str) -> str:
-    """As JSON writes it, except DEL, which TOML wants escaped, and pairs of surrogates, which TOML does not have."""
+    """A JSON string, except that TOML wants DEL escaped and has no pairs of surrogates."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

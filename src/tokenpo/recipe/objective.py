@@ -1,4 +1,4 @@
-"""The objective that a recipe asks for, what the embedded engine can honour of it, and what is unlikely to be meant."""
+"""The objective of a recipe, whether the embedded engine can honour it, and warnings on unlikely settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LEVELS = {"token": EachToken(), "total": Total(), "mean": Mean(), "every": Ever
 
 
 def build_objective(config: Config) -> Objective:
-    """The method of the recipe, with what goes with every method: shaping, rollout correction and reference penalty.
+    """The method of the recipe with the recipe's shaping, rollout correction and reference penalty.
 
     Raises:
         UnknownName: no such method or option.
@@ -75,7 +75,7 @@ def require_here(objective: Objective) -> None:
 
 
 def build_method(chosen: Method) -> Objective:
-    """The method with its options as a recipe writes them, and nothing beside it.
+    """The method alone, with its options as a recipe writes them.
 
     Raises:
         UnknownName: no such method or option.
@@ -96,12 +96,7 @@ def build_method(chosen: Method) -> Objective:
 
 
 def build_entry(entry: Entry) -> Objective:
-    """The method of an entry of --methods, and nothing beside it.
-
-    Raises:
-        UnknownName: no such method or option.
-        TokenPOError: an option of the wrong kind.
-    """
+    """The method of an entry of --methods; raises as `build_method`."""
     options = {key: toml_value(value) for key, value in entry.options}
     if "name" in options:
         raise UnknownName(f"method {entry.method} has no option 'name': a method is named before its options")
@@ -158,7 +153,7 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
 
 
 def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> list[str]:
-    """What is allowed but unlikely to be meant, in a run of this engine."""
+    """Warnings on settings that are allowed but unlikely to be meant, in a run of this engine."""
     train, rollout = config.train, config.rollout
     notes = schedule_notes(
         objective,
@@ -184,7 +179,7 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
 
 
 def other_sections(config: Config, host: Host) -> list[str]:
-    """The sections of other engines that a recipe fills, and this one does not read."""
+    """Warnings on the sections of other engines in a recipe: this one does not read them."""
     sections = {other.name: dict(getattr(config, other.name, ())) for other in HOSTS.values() if other is not host}
     filled = {name: [key for key, x in section.items() if x is not None] for name, section in sections.items()}
     return [

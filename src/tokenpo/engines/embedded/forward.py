@@ -18,10 +18,9 @@ from .facts import MAKERS, texts
 
 @dataclass(frozen=True)
 class Forward:
-    """What a model says of sampled tokens.
+    """Forward passes of a model over sampled tokens.
 
     Args:
-        lm: the model.
         micro_rows: most rows of one pass.
         micro_tokens: most tokens of one pass, counted as rows x (longest prompt + longest response).
         drift: also Policy.entropy_drift.
@@ -68,9 +67,9 @@ class Forward:
     def learn(
         self, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]
     ) -> Iterator[tuple[Tensor, Batch, Loss]]:
-        """Adds the gradient of these rows' loss to the parameters' `.grad`; gives rows, batch and loss of each pass.
+        """Adds the gradient of these rows' loss to the parameters' `.grad`; yields rows, batch and loss of each pass.
 
-        Where logits are nothing but the head's product, loss and head are one piece of work and no logits are kept.
+        Where the head is plain, loss and head are evaluated together and no logits are kept.
 
         Args:
             rows: places in the rollout batch.
@@ -92,7 +91,7 @@ class Forward:
             yield part, batch, fused.loss
 
     def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
-        """The forward passes of some rows; autocast covers the passes, not what is done between them."""
+        """The forward passes of some rows; autocast covers them alone."""
         passes = predictions(self.lm, *texts(rollouts, prompts), self.micro_tokens)
         while True:
             with precision(self.lm.device, self.autocast):

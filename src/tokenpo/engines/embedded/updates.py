@@ -1,7 +1,7 @@
 """The updates on one rollout batch: forward and backward passes, and the optimiser.
 
-What an update is made of (rows, credit, denominators, the look at the whole, the checks) is the learner's. How it is
-split into forward passes changes nothing, and rows that cannot have a gradient are not evaluated.
+Rows, credit, denominators and checks are the learner's. The split into forward passes changes nothing, and rows that
+cannot have a gradient are not evaluated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Prompts = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Trainer:
-    """What moves the weights: model, forward passes and optimiser, and the learner that says what for."""
+    """Model, forward passes, optimiser and learner."""
 
     lm: LanguageModel
     learner: Learner
@@ -86,11 +86,10 @@ def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
 
 
 def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most: int | None = None) -> None:
-    """Trains on one rollout batch, as `make_updates` describes it.
+    """Trains on one rollout batch, as `make_updates` does.
 
     Args:
         prompts: token ids of the prompt of each group.
-        most: only the first so many of the updates; None is all.
 
     Raises:
         NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
@@ -107,7 +106,7 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most
 
 
 def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tuple[Tensor, Batch, Loss]]:
-    """Leaves in `.grad` the gradient of the update's loss; gives rows, batch and loss of each forward pass."""
+    """Puts the gradient of the update's loss into `.grad`; yields rows, batch and loss of each forward pass."""
     forward = trainer.forward
     for parameter in trainer.parameters:
         # Zeros, not None: AdamW leaves a parameter without gradient alone, so a minibatch without live rows would
@@ -122,7 +121,7 @@ def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tu
 
 
 def _descend(trainer: Trainer, update: Update) -> None:
-    """One step of the optimiser, once the learner has found nothing wrong: one NaN would make every weight NaN."""
+    """Makes the optimiser's step after the learner's check: one NaN would make every weight NaN."""
     rate = learning_rate(trainer.options, update.number)
     for group in trainer.optimizer.param_groups:
         group["lr"] = rate
@@ -135,7 +134,7 @@ def _descend(trainer: Trainer, update: Update) -> None:
 
 @contextlib.contextmanager
 def _blaming(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[None]:
-    """Adds to an error of a whole update where it comes from, by evaluating it once more."""
+    """Adds the origin to an error of a whole update, by evaluating it once more."""
     try:
         yield
     except NotFinite as error:
@@ -149,7 +148,7 @@ def _blaming(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[Non
 
 
 def _require_finite_weights(trainer: Trainer) -> None:
-    """Raises where the updates themselves overflowed: that can't be undone, but the last checkpoint is whole."""
+    """Raises where the updates overflowed: that can't be undone, but the last checkpoint is whole."""
     trained = [(name, x) for name, x in trainer.lm.model.named_parameters() if x.requires_grad]
     sound = torch.stack([torch.isfinite(x).all() for _, x in trained])
     if not sound.all():

@@ -58,7 +58,7 @@ def final_sampler(directory: Path) -> str | None:
 
 
 class Server:
-    """The backend on a server, which keeps weights and the optimiser's state; all else is here."""
+    """The backend on a server, which keeps the weights and the optimiser's state."""
 
     host: ClassVar[Host] = TINKER
     smaller: ClassVar[str] = FEWER
@@ -184,7 +184,7 @@ class Server:
         return verified(self.words, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
 
     def adam(self, number: int) -> AdamParams:
-        """The optimiser's numbers of an update, as the recipe has them."""
+        """The optimiser's settings of an update, from the recipe."""
         train = self.config.train
         return AdamParams(
             learning_rate=learning_rate(train, number),
@@ -196,8 +196,8 @@ class Server:
         )
 
     def _write(self, directory: Path, **places: str) -> None:
-        told = {"training_run": str(self.client.model_id), **places}
-        write_whole(directory / FILE, json.dumps(told, indent=1) + "\n")
+        places = {"training_run": str(self.client.model_id), **places}
+        write_whole(directory / FILE, json.dumps(places, indent=1) + "\n")
 
 
 def _reported(client: SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:

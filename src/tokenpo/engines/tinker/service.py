@@ -1,4 +1,4 @@
-"""The service: a session with a server, the model trained there, and what goes wrong with either, in one sentence."""
+"""A session with a server, the model trained there, and each failure of either in one sentence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ T = TypeVar("T")
 
 
 def result(future: tinker.APIFuture[T], doing: str) -> T:
-    """What a request came to.
-
-    Raises:
-        TokenPOError: it failed.
-    """
+    """The result of a request; a TokenPOError where it failed."""
     try:
         return future.result()
     except (tinker.TinkerError, RuntimeError) as error:  # a client that has failed once refuses with the latter
@@ -32,11 +28,7 @@ def result(future: tinker.APIFuture[T], doing: str) -> T:
 
 
 def connect(config: Config) -> tinker.ServiceClient:
-    """A session with the server of the recipe.
-
-    Raises:
-        TokenPOError: nothing answers there, or there is no key.
-    """
+    """A session with the server of the recipe; a TokenPOError where nothing answers, or there is no key."""
     address = resolve_base_url(config.tinker.base_url)
     if not tinker.auth.tinker_has_credentials():
         raise TokenPOError(
@@ -54,11 +46,7 @@ def connect(config: Config) -> tinker.ServiceClient:
 
 
 def training_client(service: tinker.ServiceClient, config: Config, saved: str = "") -> tinker.TrainingClient:
-    """The model of the recipe with fresh adapters, or with weights and optimiser as they were saved.
-
-    Raises:
-        TokenPOError: the server does not have it.
-    """
+    """The model of the recipe with fresh adapters, or with saved weights and optimiser; raises as `result`."""
     lora, name = config.model.lora, config.model.path
     assert lora is not None
     if saved:

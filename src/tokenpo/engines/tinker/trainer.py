@@ -37,7 +37,7 @@ class Trainer:
         objective: what is learnt.
         length: the longest response allowed.
         seed: of the order of rows and of what an objective draws.
-        adam: the optimiser's numbers, or a function that gives them for the number of the update.
+        adam: the optimiser's settings, or a function from the number of the update to them.
         ratio: the check before the first update.
 
     Raises:
@@ -120,11 +120,11 @@ class Trainer:
 
 
 class _CustomLoss:
-    """The loss of one update, called once on a thread of the client's; what it did stands in `error` and `stepped`.
+    """The loss of one update, called once on a thread of the client's; its outcome is in `error` and `stepped`.
 
-    Nothing may be raised there: a client whose loss has failed takes no request any more. So the gradient in the
-    log-probabilities is taken here, where it can still be refused, and the client gets the linear function that has it.
-    The step of the optimiser is asked for here too, behind the backward pass, and saves waiting for that.
+    It must not raise: a client whose loss has failed takes no more requests. So the gradient at the log-probabilities
+    is taken here, where it can be refused, and the client gets the linear function with that gradient. The step of the
+    optimiser is requested here too, behind the backward pass, which saves a round trip.
     """
 
     def __init__(self, trainer: Trainer, update: Update, rows: Tensor, prompts: Prompts, tracer: Tracer) -> None:
@@ -170,7 +170,7 @@ class _CustomLoss:
 
 
 def _sent(update: Update) -> Tensor:
-    """Rows of an update that the server sees, at least one: the optimiser's step wants a backward pass before it."""
+    """Rows of an update for the server, at least one: the optimiser's step wants a backward pass before it."""
     spoken = update.rollouts.mask.any(1)
     if update.observes:
         return update.rows[spoken]
@@ -179,7 +179,7 @@ def _sent(update: Update) -> Tensor:
 
 
 def sequence(rollouts: Rollouts, row: int, prompts: Prompts) -> tuple[list[int], int]:
-    """Prompt and response of a row that has a token, what others wrote into the response included; where it begins."""
+    """Prompt and response of a row that has a token, with a tool's answers; and where the response begins."""
     assert rollouts.token_ids is not None
     prompt, end = prompts[int(rollouts.group[row])], int(rollouts.mask[row].nonzero().max()) + 1
     return [*prompt, *rollouts.token_ids[row, :end].tolist()], len(prompt)
