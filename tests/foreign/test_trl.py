@@ -14,7 +14,7 @@ import pytest
 import tokenpo
 from foreign_support import ours, summed
 from foreign_support.trl_trainer import loss
-from oracle_support import Sample, by_hand, close, of, ragged, run
+from oracle_support import Sample, close, of, ragged, run
 from tokenpo.core.parts import EntropyBonus, GeometricSequence
 
 seeds = pytest.mark.parametrize("seed", range(2))
@@ -96,36 +96,6 @@ def test_delta_above_the_clip_is_the_dual_clip(base: str, seed: int) -> None:
     high = objective.surrogate.bounds.high
     close(got, loss(sample, advantage, loss_type=base, delta=3.0, epsilon_high=high))
     assert run(objective, sample).value != pytest.approx(got.value, rel=1e-3)
-
-
-def test_delta_inside_the_clip_holds_good_tokens_back_too_where_a_dual_clip_never_does() -> None:
-    """delta 1.1 below 1 + 0.2, A = 1, r = 1.15: TRL takes min(1.1, 1.15), flat; a dual clip leaves 1.15."""
-    sample = by_hand([[1.15]], [1.0], [0])
-    theirs = loss(sample, np.ones((1, 1)), loss_type="dapo", delta=1.1)
-    assert (theirs.value, theirs.gradient[0, 0]) == (-1.1, 0.0)
-    got = run(tokenpo.method("dapo", dual=1.1), sample, advantage=np.ones((1, 1)))
-    assert got.value == pytest.approx(-1.15, rel=1e-12)
-    assert got.gradient[0, 0] == pytest.approx(-1.15, rel=1e-12)
-
-
-def test_cispo_caps_every_weight_at_0_2_with_trls_default_epsilon() -> None:
-    """epsilon_high is the cap itself and falls back on epsilon, 0.2; ours is 1.28. At ratio 1 TRL learns a fifth."""
-    sample = ragged(0).alive().on_policy()
-    got, advantage = ours("cispo", sample)
-    theirs = loss(sample, advantage, loss_type="cispo")
-    np.testing.assert_allclose(theirs.gradient, 0.2 * got.gradient, rtol=1e-10)
-
-
-def test_a_rollout_without_tokens_counts_in_the_means_of_trl_and_not_in_ours() -> None:
-    sample = ragged(0)
-    rows = len(sample.reward)
-    assert sample.mask.any(1).sum() == rows - 1
-    for name, how in (("grpo", {}), ("sapo", {}), ("dr_grpo", {"max_completion_length": 9})):
-        got, advantage = ours(name, sample)
-        theirs = loss(sample, advantage, loss_type=name, **how)
-        assert theirs.value == pytest.approx(got.value * (rows - 1) / rows, rel=1e-10)
-    got, advantage = ours("cispo", sample)
-    close(got, loss(sample, advantage, loss_type="cispo", epsilon_high=1.28))
 
 
 # The reference ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import tokenpo
 from foreign_support import ours
 from foreign_support.verl_losses import core
 from foreign_support.verl_losses import loss as _verl
-from oracle_support import Sample, close, of, ragged, run
+from oracle_support import Sample, close, ragged, run
 
 seeds = pytest.mark.parametrize("seed", range(2))
 
@@ -82,13 +82,6 @@ def test_dr_grpo_divides_by_the_longest_response_and_verl_by_the_same_when_told(
     close(got, _verl("vanilla", sample, advantage, global_batch_info=told, **how))
 
 
-def test_dr_grpo_divides_by_the_padded_width_in_verl_when_not_told() -> None:
-    sample = ragged(0).widened(9)
-    got, advantage = ours("dr_grpo", sample)
-    theirs = _verl("vanilla", sample, advantage, "seq-mean-token-sum-norm", clip_ratio_c=1e9)
-    assert theirs.value == pytest.approx(got.value * sample.mask.sum(1).max() / sample.mask.shape[1], rel=1e-10)
-
-
 @seeds
 @pytest.mark.parametrize(("name", "aggregate"), [("dapo", "token-mean"), ("grpo", "seq-mean-token-mean")])
 def test_a_part_of_a_step_weighs_the_same_when_verl_is_told_the_whole(name: str, aggregate: str, seed: int) -> None:
@@ -114,13 +107,6 @@ def test_geo_mean_counts_rollouts_without_tokens_where_we_do_not() -> None:
     theirs = _verl("geo_mean", sample, advantage, clip_ratio_low=0.4, clip_ratio_high=0.4)
     rows = len(sample.reward)
     assert theirs.value == pytest.approx(got.value * (rows - 1) / rows, rel=1e-10)
-
-
-def test_geo_mean_clips_the_log_ratio_at_ppos_default_of_0_2_where_gmpo_says_0_4() -> None:
-    sample = ragged(0).alive()
-    got, advantage = ours("gmpo", sample, low=0.2, high=0.2)
-    close(got, _verl("geo_mean", sample, advantage))
-    assert run(tokenpo.method("gmpo"), sample).value != pytest.approx(got.value, rel=1e-3)
 
 
 @seeds
@@ -169,14 +155,6 @@ def test_clip_cov_clips_at_ppos_default_of_0_2_where_the_authors_script_clips_at
     assert run(tokenpo.method("clip_cov", fraction=1.0, cov_low=0.1), sample).value != pytest.approx(got.value)
 
 
-def test_kl_cov_charges_a_tenth_for_a_tenth_of_the_tokens_where_we_follow_the_paper() -> None:
-    """verl's defaults are ppo_kl_coef 0.1 and kl_cov_ratio 2e-4; the paper's coefficient is 1, and 2e-3 for 7B."""
-    sample = ragged(0)
-    got, advantage = ours("kl_cov", sample, fraction=2e-4, coef=0.1)
-    close(got, _verl("kl_cov", sample, advantage))
-    assert run(tokenpo.method("kl_cov"), sample).value != pytest.approx(got.value)
-
-
 @seeds
 def test_dro_is_gpg_with_a_squared_divergence_from_the_old_policy(seed: int) -> None:
     sample = ragged(seed)
@@ -219,19 +197,8 @@ def _penalty(sample: Sample, kind: str) -> tuple[float, np.ndarray]:
 @pytest.mark.parametrize(("name", "kind"), [("forking_tokens", "low_var_kl"), ("reinforce_pp_baseline", "mse")])
 def test_reference_penalties(name: str, kind: str, seed: int) -> None:
     sample = ragged(seed)
-    sample = sample.but(ref_logprob=np.minimum(sample.ref_logprob, sample.logprob + 2))  # k3 < 10, see below
+    sample = sample.but(ref_logprob=np.minimum(sample.ref_logprob, sample.logprob + 2))  # verl holds k3 at 10
     with_, without = (run(tokenpo.method(name, beta=beta), sample) for beta in (0.3, 0.0))
     value, gradient = _penalty(sample, kind)
     assert with_.value - without.value == pytest.approx(0.3 * value, rel=1e-9)
     np.testing.assert_allclose(with_.gradient - without.gradient, 0.3 * gradient, rtol=1e-9, atol=1e-14)
-
-
-def test_k3_stops_at_10_in_verl_and_grows_on_in_ours() -> None:
-    """A token that fell three e-folds below the reference: k3 = e³ - 4 = 16, held at 10 without any gradient there."""
-    one = np.ones((1, 1))
-    sample = of(one, np.ones(1), np.zeros(1, int), logprob=-5 * one, old_logprob=-5 * one, ref_logprob=-2 * one)
-    got = run(tokenpo.method("grpo", beta=1.0), sample)
-    assert got.value == pytest.approx(np.exp(3) - 4)
-    assert got.gradient[0, 0] == pytest.approx(1 - np.exp(3))
-    value, gradient = _penalty(sample, "low_var_kl")
-    assert (value, gradient[0, 0]) == (10.0, 0.0)

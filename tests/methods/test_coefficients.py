@@ -44,11 +44,9 @@ def test_effective_coefficient(name: str, options: dict, right: list[float], wro
     np.testing.assert_allclose(coefficients(name, -1.0, **options), np.negative(wrong), rtol=1e-12)
 
 
-def test_sapo() -> None:
+def test_effective_coefficient_of_sapo() -> None:
     """4 σ (1 - σ) r with σ = σ(τ (r - 1)), τ = 1 and 1.05, to three places."""
-    right, wrong = (
-        [0.266, 0.684, 0.898, 1, 1.097, 1.271, 1.573, 0.723],
-        [0.263, 0.683, 0.898, 1, 1.097, 1.268, 1.536, 0.63],
-    )
+    right = [0.266, 0.684, 0.898, 1, 1.097, 1.271, 1.573, 0.723]
+    wrong = [0.263, 0.683, 0.898, 1, 1.097, 1.268, 1.536, 0.63]
     np.testing.assert_allclose(coefficients("sapo", 1.0), right, atol=5e-4)
     np.testing.assert_allclose(coefficients("sapo", -1.0), np.negative(wrong), atol=5e-4)

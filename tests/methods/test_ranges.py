@@ -158,42 +158,57 @@ def test_a_field_without_meaning_is_refused_by_name(name: str) -> None:
                     assert _is_finite(_substituted(objective, part, changed)), f"{place} is accepted"
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("kl_cov", {"coef": -1}, "kl_cov: coef is -1, expected a finite number >= 0"),
-        ("clip_cov", {"fraction": 2.0}, "clip_cov: fraction is 2.0, expected a number in (0, 1]"),
-        ("kl_cov", {"fraction": math.inf}, "kl_cov: fraction is inf, expected a number in (0, 1]"),
-        ("archer", {"kl": -0.5}, "archer: kl is -0.5, expected a finite number >= 0"),
-        ("dr_grpo", {"length": 0}, "dr_grpo: length is 0, expected a finite number > 0, or none"),
-        ("gtpo", {"a2": -30.0}, "gtpo: a2 is -30.0, expected a finite number >= 0"),
-        ("lopti", {"beta": -2.0}, "lopti: beta is -2.0, expected a finite number >= 0"),
-        ("dhpo", {"sequence_low": 1.5}, "dhpo: sequence_low is 1.5, expected a number in [0, 1]"),
-        ("tr_grpo", {"lower": -1.0, "low": 0.1}, "tr_grpo: lower is -1.0, expected a finite number >= 0"),
-        ("tr_grpo", {"tau": math.inf}, "tr_grpo: tau is inf, expected a finite number"),
-        (
-            "tr_grpo",
-            {"upper": 0.5},
-            "tr_grpo: upper of Sigmoid is 0.5, expected a finite number >= 1.0, the smallest weight",
-        ),
-        (
-            "clip_cov",
-            {"cov_low": 7.0},
-            "clip_cov: cov_high of RandomCovariant is 5.0, expected a number > 7.0, the lower end of the band",
-        ),
-        (
-            "aer",
-            {"start": 1.0},
-            "aer: initial of DifficultyCoefficient is 1.0, expected a number in [0, 0.005], the largest coefficient",
-        ),
-        ("hapo", {"low": 0.6}, "hapo: low · (1 + alpha) of AdaptiveBounds is 1.2, expected a number in [0, 1]"),
-    ],
-)
+BOTH = "the soft overlong penalty needs both overlong_length and overlong_cache"
+LARGEST = "expected a number in [0, 0.005], the largest coefficient"
+SENTENCES: list[tuple[str, dict[str, Any], str]] = [
+    ("kl_cov", {"coef": -1}, "coef is -1, expected a finite number >= 0"),
+    ("clip_cov", {"fraction": 2.0}, "fraction is 2.0, expected a number in (0, 1]"),
+    ("dr_grpo", {"length": 0}, "length is 0, expected a finite number > 0, or none"),
+    ("lopti", {"beta": -2.0}, "beta is -2.0, expected a finite number >= 0"),
+    ("dhpo", {"sequence_low": 1.5}, "sequence_low is 1.5, expected a number in [0, 1]"),
+    ("tr_grpo", {"tau": math.inf}, "tau is inf, expected a finite number"),
+    ("thr", {"p": 1.0}, "p is 1.0, expected a number in (-1, 1), or advantages would vanish or change sign"),
+    ("hapo", {"beta": 1.01}, "beta is 1.01, expected a number in [0, 1], or advantages would change sign"),
+    ("maxrl", {"order": 0}, "order is 0, expected a whole number >= 1, or none"),
+    ("maxrl", {"order": 1.5}, "option order = 1.5 must be a whole number or none"),
+    ("maxrl", {"baseline": "keep"}, "baseline='keep' is no choice; did you mean 'kept'?"),
+    ("dapo", {"overlong_length": 8}, BOTH),
+    ("dapo", {"overlong_cache": 8}, BOTH),
+    (
+        "dapo",
+        {"overlong_length": 0, "overlong_cache": 4},
+        "overlong_length is 0, expected a whole number >= 1, or none",
+    ),
+    ("gtpo", {"entropy_clamp": (3, 2)}, "entropy_clamp is (3, 2), expected (low, high) with 0 <= low <= high, or none"),
+    ("gtpo", {"entropy_clamp": (1, 2, 3)}, "option entropy_clamp = (1, 2, 3) must be two numbers or none"),
+    # of two that do not go together by the part and its field
+    (
+        "maxrl",
+        {"order": 2, "baseline": "none"},
+        "order = 2 takes the place of the baseline: leave out baseline = 'none'",
+    ),
+    (
+        "dapo",
+        {"overlong_length": 4, "overlong_cache": 8},
+        "cache of SoftOverlong is 8, expected a whole number in 1..4, the length",
+    ),
+    ("tr_grpo", {"upper": 0.5}, "upper of Sigmoid is 0.5, expected a finite number >= 1.0, the smallest weight"),
+    (
+        "clip_cov",
+        {"cov_low": 7.0},
+        "cov_high of RandomCovariant is 5.0, expected a number > 7.0, the lower end of the band",
+    ),
+    ("aer", {"start": 1.0}, f"initial of DifficultyCoefficient is 1.0, {LARGEST}"),
+    ("skywork_entropy", {"start": 0.1}, f"initial of GatedCoefficient is 0.1, {LARGEST}"),
+    ("hapo", {"low": 0.6}, "low · (1 + alpha) of AdaptiveBounds is 1.2, expected a number in [0, 1]"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "message"), SENTENCES)
 def test_the_sentence(name: str, options: dict[str, Any], message: str) -> None:
-    """Of one option by its name; of two that do not go together by the part and its field."""
     with pytest.raises(tokenpo.TokenPOError) as raised:
         tokenpo.method(name, **options)
-    assert str(raised.value) == message
+    assert str(raised.value).removeprefix("method ") == f"{name}: {message}"
 
 
 def _accepting(value: float) -> set[str]:
@@ -266,27 +281,23 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
         ("gtpo", {"entropy_clamp": (0.2, math.inf)}), ("topr", {"threshold": -1.0}), ("vespo", {"k_pos": 0.0}),
         ("vespo", {"lambda_pos": 0.0}), ("tw_grpo", {"alpha": 0.5}), ("opsm", {"delta": math.inf}),
         ("m2po", {"budget": math.inf}), ("m2po", {"budget": 0.0}), ("m2po_rollout", {"threshold": math.inf}),
-        ("fipo", {"decay": math.inf, "safety": math.inf}),
+        ("fipo", {"decay": math.inf, "safety": math.inf}), ("gtpo", {"entropy_clamp": (0.0, 0.0)}),
+        ("hapo", {"low": 0.8, "alpha": 0.25}), ("gmpo", {"low": 0.0, "high": 0.0}), ("s_grpo", {"fraction": 1.0}),
+        ("sent", {"strong": 0.0, "weak": 0.0, "fraction": 1.0, "low_entropy": 1.0}),
+        ("skywork_entropy", {"delta": 0.0, "start": 0.005}),
     ],
 )  # fmt: skip
 def test_a_value_with_a_meaning_is_accepted(name: str, options: dict[str, Any]) -> None:
     assert _is_finite(tokenpo.method(name, **options))
 
 
-def test_a_published_method_of_the_users_own_names_the_part_and_its_field() -> None:
+def test_a_published_method_of_the_users_own_is_held_to_the_ranges_of_its_options_and_parts() -> None:
     @Paper("An example", "0000.00000", "own")
-    def mine(*, strength: float = 0.1) -> Objective:
-        return dataclasses.replace(GRPO, name="mine", penalties=(ReferenceKl(strength),))
+    def mine(*, share: Share | None = 0.1, strength: float = 0.1) -> Objective:
+        return dataclasses.replace(GRPO, penalties=(ReferenceKl(strength),))
 
+    assert mine(share=None).name == "mine"
     with pytest.raises(OutOfRange, match=r"^mine: beta of ReferenceKl is -1, expected a finite number >= 0$"):
         mine(strength=-1)
-
-
-def test_an_annotated_option_of_the_users_own_is_held_to_its_range() -> None:
-    @Paper("An example", "0000.00000", "own")
-    def mine(*, strength: Share | None = 0.1) -> Objective:
-        return dataclasses.replace(GRPO, name="mine", penalties=(ReferenceKl(strength or 0.0),))
-
-    assert mine(strength=None).name == "mine"
-    with pytest.raises(OutOfRange, match=r"^mine: strength is 2, expected a number in \[0, 1\], or none$"):
-        mine(strength=2)
+    with pytest.raises(OutOfRange, match=r"^mine: share is 2, expected a number in \[0, 1\], or none$"):
+        mine(share=2)
