@@ -93,7 +93,8 @@ def test_a_page_holds_formula_options_table_and_score(name: str) -> None:
     """Of the committed page, which `make check` holds to the code."""
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     build = tokenpo.methods.METHODS[name]
-    docstring = inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or ""
+    bare = inspect.unwrap(build)
+    docstring = "\n".join(inspect.getdoc(x) or "" for x in (inspect.getmodule(bare), bare))
     formula = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
     excerpts = "\n".join(code for _, code in FENCE.findall(page))
     assert formula and all(line in excerpts for line in formula)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from oracle_support import RATIOS, coefficients
+import tokenpo
+from oracle_support import by_hand, run
 
-assert RATIOS == (0.3, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 4.0)
+RATIOS = (0.3, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 4.0)
 # p_old is 0.1: for dppo_kl KL(0.1 | p) at p = 0.03 ... 0.4 is 0.053 0.007 0 0 0 0.004 0.037 0.226
 CASES = [
     ("grpo", {}, [0.3, 0.7, 0.9, 1, 1.1, 0, 0, 0], [0, 0, 0.9, 1, 1.1, 1.3, 2, 4]),
@@ -36,6 +37,14 @@ CASES = [
         for level in ("sequence", "token")
     ),
 ]  # fmt: skip
+
+
+def coefficients(name: str, advantage: float, **options) -> np.ndarray:
+    """[8] c of one-token rollouts with p_old = 0.1, whose old policy was the sampler and current one the reference."""
+    rows = len(RATIOS)
+    sample = by_hand([[r] for r in RATIOS], [0.0] * rows, p_old=0.1)
+    sample = sample.but(rollout_logprob=sample.old_logprob, ref_logprob=sample.logprob)
+    return -rows * run(tokenpo.method(name, **options), sample, advantage=np.full((rows, 1), advantage)).gradient[:, 0]
 
 
 @pytest.mark.parametrize(("name", "options", "right", "wrong"), CASES)

@@ -18,12 +18,10 @@ from .running import (
     score,
     tensors,
 )
-from .table import RATIOS, coefficients, single_tokens
 
 __all__ = [
     "OPTIONAL",
     "POLICY_FIELDS",
-    "RATIOS",
     "Outcome",
     "Sample",
     "agrees",
@@ -32,7 +30,6 @@ __all__ = [
     "by_hand",
     "cases",
     "close",
-    "coefficients",
     "facts",
     "holed",
     "module",
@@ -42,6 +39,5 @@ __all__ = [
     "ragged",
     "run",
     "score",
-    "single_tokens",
     "tensors",
 ]

@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import exact_picture
@@ -133,7 +133,7 @@ def page(name: str) -> str:
     """The page of one method."""
     build = METHODS[name]
     source = Path(inspect.getsourcefile(inspect.unwrap(build)) or "")
-    title, _, text = inspect.cleandoc(sys.modules[build.__module__].__doc__ or "").partition("\n")
+    title, _, text = described(build).partition("\n")
     oracle = (ROOT / "tests" / "methods" / name / "oracle.py").read_text(encoding="utf-8")
     return PAGE.format(
         generated=GENERATED.format(source=f"src/tokenpo/methods/{source.name} and its oracle"),
@@ -144,13 +144,27 @@ def page(name: str) -> str:
         prose=prose(text),
         options=options(name),
         choices=METHODS[name](),
-        builder=inspect.getsource(inspect.unwrap(build)).strip(),
+        builder=undocumented(build),
         parts=parts(METHODS[name]()),
         pushes=pushes(name),
         exact=exact(name),
         bed=on_the_bed(name),
         score=oracle.strip(),
     )
+
+
+def described(build: Callable[..., Objective]) -> str:
+    """Title and text of a method: the docstring of its file; in a file of several papers the builder's own."""
+    own = inspect.cleandoc(inspect.unwrap(build).__doc__ or "")
+    _, several, text = own.partition("\n")
+    return f"Formula\n{text}" if several else inspect.cleandoc(sys.modules[build.__module__].__doc__ or "")
+
+
+def undocumented(build: Callable[..., Objective]) -> str:
+    """The source of a builder, with the first line of its docstring alone."""
+    bare = inspect.unwrap(build)
+    summary = (bare.__doc__ or "").partition("\n")[0]
+    return inspect.getsource(bare).strip().replace(bare.__doc__ or "", summary)
 
 
 def pushes(name: str) -> str:

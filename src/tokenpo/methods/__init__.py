@@ -1,7 +1,7 @@
-"""One paper, one file, one line here: the table of contents. A builder's keywords are the only place of its defaults.
+"""The methods: a paper with parts of its own has a file, the others share `compositions`; the table of contents.
 
-`tokenpo.methods.hapo(beta=0.5)` and `tokenpo.method("hapo", beta=0.5)` are the same. Names are plain imports, so that
-an editor completes them with their options; their order is that of every list of methods.
+`tokenpo.methods.hapo(beta=0.5)` and `tokenpo.method("hapo", beta=0.5)` are the same. Plain imports let an editor
+complete names and options; their order is that of every list of methods.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,18 @@ from .signature import check_options
 from .signature import options_of as options_of
 
 # isort: off
-from .grpo import grpo as grpo
-from .dr_grpo import dr_grpo as dr_grpo
-from .dapo import dapo as dapo
-from .gspo import gspo as gspo, gspo_token as gspo_token
+from .compositions import grpo as grpo, dr_grpo as dr_grpo, dapo as dapo, gspo as gspo, gspo_token as gspo_token
 from .cov import clip_cov as clip_cov, kl_cov as kl_cov
 from .tepo import tepo as tepo, tepo_v1 as tepo_v1
 from .gtpo import gtpo as gtpo, grpo_s as grpo_s
-from .tr_grpo import tr_grpo as tr_grpo
+from .compositions import tr_grpo as tr_grpo
 from .hapo import hapo as hapo
 from .adv_reweight import adv_reweight as adv_reweight
-from .cispo import cispo as cispo
+from .compositions import cispo as cispo
 from .gmpo import gmpo as gmpo
 from .sapo import sapo as sapo
 from .aspo import aspo as aspo
-from .archer import archer as archer
+from .compositions import archer as archer
 from .ce_gppo import ce_gppo as ce_gppo
 from .dppo import dppo_tv as dppo_tv, dppo_kl as dppo_kl
 from .forking_tokens import forking_tokens as forking_tokens
@@ -57,13 +54,13 @@ from .grpo_passk import grpo_passk as grpo_passk
 from .maxrl import maxrl as maxrl
 from .hmpo import hmpo as hmpo
 from .topr import topr as topr
-from .luspo import luspo as luspo
+from .compositions import luspo as luspo
 from .vespo import vespo as vespo
 from .dhpo import dhpo as dhpo
 from .egspo import egspo as egspo
-from .vineppo import vineppo as vineppo
+from .compositions import vineppo as vineppo
 from .spo import spo as spo
-from .opsm import opsm as opsm
+from .compositions import opsm as opsm
 from .rollout_is import rollout_is as rollout_is
 from .prime_rl import prime_rl as prime_rl
 from .dro import dro as dro
@@ -74,7 +71,7 @@ from .gdpo import gdpo as gdpo
 from .otb import otb as otb
 from .mt_grpo import mt_grpo as mt_grpo
 from .gigpo import gigpo as gigpo
-from .eb_cispo import eb_cispo as eb_cispo
+from .compositions import eb_cispo as eb_cispo
 # isort: on
 
 METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals().items() if hasattr(x, "paper")}
