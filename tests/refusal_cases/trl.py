@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset, IterableDataset  # pyright: ignore[reportMissingImports]
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl import GRPOConfig  # pyright: ignore
 
 import tokenpo
@@ -22,6 +23,7 @@ from tokenpo.engines.trl.replenish import carried
 from tokenpo.engines.trl.settings import OVERRIDING, SETTINGS, TRANSLATED, Setting, remedy
 from tokenpo.engines.trl.temperature import Served, Temperature, require_server
 from tokenpo.engines.trl.updates import by_groups
+from tokenpo.models.tiny import tokenizer
 from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case
@@ -62,29 +64,21 @@ def _small(directory: Path) -> str:
     return str(random_qwen(directory / "model"))
 
 
-def _in_memory(directory: Path) -> Any:
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+SMALL: dict[str, Any] = {
+    "vocab_size": 259, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 8,
+}  # fmt: skip
 
-    config = Qwen3Config(
-        vocab_size=259, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8,
-    )  # fmt: skip
-    return Qwen3ForCausalLM(config)
+
+def _in_memory(directory: Path) -> Any:
+    return Qwen3ForCausalLM(Qwen3Config(**SMALL))
 
 
 def _experts(directory: Path) -> Any:
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-    config = Qwen3MoeConfig(
-        vocab_size=259, hidden_size=16, intermediate_size=32, moe_intermediate_size=8, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_experts=2, num_experts_per_tok=1,
-    )  # fmt: skip
-    return Qwen3MoeForCausalLM(config)
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, moe_intermediate_size=8, num_experts=2, num_experts_per_tok=1))
 
 
 def _moe(directory: Path) -> None:
-    from tokenpo.models.tiny import tokenizer
-
     _trainer(_experts, given={"processing_class": tokenizer()})(directory)
 
 
@@ -166,13 +160,9 @@ def _asynchronous(directory: Path) -> None:
 
 
 def recipe(**sections: dict) -> Config:
-    raw: dict = {
-        "model": {"path": "tiny", "device": "cpu"},
-        "task": {"name": "dial_sum"},
-    }
-    for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section}
-    return parse_config(raw, "recipe.toml")
+    usual = {"model": {"path": "tiny", "device": "cpu"}, "task": {"name": "dial_sum"}}
+    changed = {name: {**usual.get(name, {}), **section} for name, section in sections.items()}
+    return parse_config({**usual, **changed}, "recipe.toml")
 
 
 def _recipe(asked: str, sections: dict, thing: str, remedy: str) -> Case:
@@ -237,30 +227,24 @@ def _adaptive(asked: str, remedy: str, **how: Any) -> Case:
                 remedy)  # fmt: skip
 
 
-def _samples_itself(asked: str, given: dict[str, Any]) -> Case:
-    return Case(f"`dynamic_sampling` with {asked}", _trainer(dynamic_sampling=True, given=given),
-                ("dynamic_sampling", "TRL"), "no rollout_func, tools or environment_factory")  # fmt: skip
-
-
 REFUSED = {one.names[0]: one for one in SETTINGS if one.fate == "refused"}
 LOSSES = [*dict.fromkeys(row.theirs["loss_type"] for row in TRANSLATED if "loss_type" in row.theirs), "other"]
 SAMPLER = "set use_vllm=True, or give a rollout_func that returns logprobs"
+# What samples in place of TRL.
+OWN = {"a `rollout_func`": {"rollout_func": _own_samples}, "tools": {"tools": [_own_samples]},
+       "an environment": {"environment_factory": _own_samples}}  # fmt: skip
+CUTS = [("top_p", 0.9, "leave it at 1.0"), ("top_k", 5, "leave it at 0"), ("min_p", 0.1, "leave it at 0.0")]
 CASES = [
-    _reads("nthr", "influence"),
-    _reads("thr", "influence"),
-    _reads("tw_grpo", "divergence"),
-    _reads("vineppo", "gain"),
-    _reads("spo", "gain"),
-    _reads("arm", "prompt_logprob"),
-    _reads("otb", "old_collision"),
+    *(_reads(*row) for row in (("nthr", "influence"), ("thr", "influence"), ("tw_grpo", "divergence"),
+                               ("vineppo", "gain"), ("spo", "gain"), ("arm", "prompt_logprob"),
+                               ("otb", "old_collision"))),
     _reads("gigpo", "anchor", "train with the embedded engine"),
     Case("`gdpo` with `reward_weights=[2.0]`", _trainer(method="gdpo", reward_weights=[2.0]),
          ("gdpo", "reward_weights"), "give method_options={'weights': [...]}"),
     _recipe("`gdpo`, which reads the rewards of several functions", {"method": {"name": "gdpo"}}, "rewards",
             "give TokenPOTrainer the functions as reward_funcs"),
-    _reads("dppo_tv", "rollout_logprob", SAMPLER),
-    _reads("dppo_kl", "rollout_logprob", SAMPLER),
-    *(_reads(name, "rollout_logprob", SAMPLER) for name in ("rollout_is", "prime_rl", "m2po_rollout")),
+    *(_reads(name, "rollout_logprob", SAMPLER)
+      for name in ("dppo_tv", "dppo_kl", "rollout_is", "prime_rl", "m2po_rollout")),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
     *(_replaced(one, name) for one in REFUSED.values() for name in one.names if name != "loss_type"),
@@ -271,18 +255,15 @@ CASES = [
     _certain("do_sample", False),
     _certain("num_beams", 4),
     *(_overriding(*row) for row in OVERRIDING.items()),
-    _corrected("vllm_importance_sampling_mode", "token_truncate"),
-    _corrected("vllm_importance_sampling_clip_max", 5.0),
-    _corrected("vllm_importance_sampling_clip_min", 0.5),
+    *(_corrected(f"vllm_importance_sampling_{name}", value)
+      for name, value in (("mode", "token_truncate"), ("clip_max", 5.0), ("clip_min", 0.5))),
     Case("`dr_grpo`, which divides by it, with `max_completion_length=None`",
          _trainer(method="dr_grpo", max_completion_length=None), ("dr_grpo", "max_completion_length is None"),
          "method_options={'length': ...}"),
     Case("`vespo` with TRL's correction for vLLM of whole responses, its default",
          _trainer(method="vespo", use_vllm=True), ("vllm_importance_sampling_mode = 'sequence_mask'", "vespo"),
          "set it to 'token_truncate' or 'token_mask'"),
-    _kept("top_p", 0.9, "leave it at 1.0"),
-    _kept("top_k", 5, "leave it at 0"),
-    _kept("min_p", 0.1, "leave it at 0.0"),
+    *(_kept(*row) for row in CUTS),
     Case("a `vllm_importance_sampling_mode` that is none of TRL's",
          lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),
          ("TokenPOConfig.vllm_importance_sampling_mode = 'sequnce_mask'",), "sequence_mask", TokenPOError),
@@ -294,9 +275,8 @@ CASES = [
     Case("`lopti` with an optimiser step that takes both passes",
          _trainer(method="lopti", gradient_accumulation_steps=2, steps_per_generation=1, num_iterations=2),
          ("gradient_accumulation_steps = 2", "two passes"), "set steps_per_generation=2"),
-    _adaptive("`top_p` in vLLM", "top_p = 0.9: leave it at 1.0", use_vllm=True, top_p=0.9),
-    _adaptive("`top_k` in vLLM", "top_k = 5: leave it at 0", use_vllm=True, top_k=5),
-    _adaptive("`min_p` in vLLM", "min_p = 0.1: leave it at 0.0", use_vllm=True, min_p=0.1),
+    *(_adaptive(f"`{name}` in vLLM", f"{name} = {value}: {remedy}", use_vllm=True, **{name: value})
+      for name, value, remedy in CUTS),
     _adaptive("structured outputs of vLLM", "vllm_structured_outputs_regex: leave it out", use_vllm=True,
               vllm_structured_outputs_regex="a+"),
     _adaptive("`generation_kwargs` that change probabilities in vLLM", "generation_kwargs['frequency_penalty']: leave",
@@ -307,9 +287,7 @@ CASES = [
          "update vLLM or TRL to the versions in docs/vllm.md"),
     Case("a vLLM whose first log-probabilities are not the trainer's, where nothing weighs for it", _coarse,
          ("grpo", "0.02 nats a token from those of TRL's trainer, above 0.001"), "let both compute in one precision"),
-    _adaptive("a `rollout_func`", OFF, given={"rollout_func": _own_samples}),
-    _adaptive("tools", OFF, given={"tools": [_own_samples]}),
-    _adaptive("an environment", OFF, given={"environment_factory": _own_samples}),
+    *(_adaptive(asked, OFF, given=given) for asked, given in OWN.items()),
     _adaptive("continuous batching", "set use_transformers_continuous_batching=False",
               use_transformers_continuous_batching=True),
     _adaptive("`repetition_penalty`", "leave it at 1.0", repetition_penalty=1.1),
@@ -325,9 +303,9 @@ CASES = [
     Case("`dynamic_sampling` with a data set that is a stream",
          _trainer(dynamic_sampling=True, given={"train_dataset": IterableDataset.from_generator(lambda: iter(()))}),
          ("dynamic_sampling",), "give a datasets.Dataset"),
-    _samples_itself("a `rollout_func`", {"rollout_func": _own_samples}),
-    _samples_itself("tools", {"tools": [_own_samples]}),
-    _samples_itself("an environment", {"environment_factory": _own_samples}),
+    *(Case(f"`dynamic_sampling` with {asked}", _trainer(dynamic_sampling=True, given=given),
+           ("dynamic_sampling", "TRL"), "no rollout_func, tools or environment_factory")
+      for asked, given in OWN.items()),
     Case("`dynamic_sampling` with `log_completions`", _trainer(dynamic_sampling=True, log_completions=True),
          ("dynamic_sampling", "log_completions"), "leave one of them False"),
     Case("`dynamic_sampling` for a model with images", _images, ("dynamic_sampling", "pixel_values"),

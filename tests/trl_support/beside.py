@@ -1,7 +1,7 @@
-"""TRL's optimiser steps on frozen rollouts, and how far they are from the embedded engine's.
+"""TRL's optimiser steps on frozen rollouts, beside the embedded engine's.
 
-The reference takes nothing of the adapter: the rollouts and rewards are functions of their place, the weights are those
-that TRL had before the step, and of TRL's own run only the rows of each step are read.
+Rollouts and rewards are functions of their place, weights are TRL's before the step: of TRL's own run only the rows of
+each step are read.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def case(method: str, key: str, schedule: dict[str, int], rewards: list[str]) -> dict[str, Any]:
-    """One run of `frozen_run.py`."""
-    options = OPTIONS.get(method, {})
+def schedule(rows: int, accumulate: int, chunks: int | None = None, iterations: int = 1, **more: int) -> dict[str, int]:
+    """TRL's settings: rows of a micro-batch, micro-batches of a step, parts of a rollout batch, repetitions."""
     return {
-        "name": f"{method}-{key}", "method": method, "options": options, "schedule": schedule, "rewards": rewards,
+        "per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulate,
+        "steps_per_generation": chunks or accumulate, "num_iterations": iterations, **more,
     }  # fmt: skip
+
+
+def case(method: str, key: str, plan: dict[str, int], rewards: list[str]) -> dict[str, Any]:
+    """One run of `frozen_run.py`."""
+    options, name = OPTIONS.get(method, {}), f"{method}-{key}"
+    return {"name": name, "method": method, "options": options, "schedule": plan, "rewards": rewards}
 
 
 def planned(case: dict[str, Any], processes: int) -> dict[str, Any]:
@@ -49,7 +55,7 @@ def planned(case: dict[str, Any], processes: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Step:
-    """What TRL did in one optimiser step."""
+    """One optimiser step of TRL's."""
 
     case: dict[str, Any]
     number: int
@@ -58,9 +64,10 @@ class Step:
     tensors: dict[str, torch.Tensor]
 
 
-def ran(
-    model: Path, out: Path, cases: list[dict[str, Any]], processes: int, *, timeout: float = 550
-) -> Callable[[str], list[Step]]:
+Ran = Callable[[str], list[Step]]
+
+
+def ran(model: Path, out: Path, cases: list[dict[str, Any]], processes: int, *, timeout: float = 550) -> Ran:
     """TRL on all cases, once; the steps of one by its name."""
     plans = [planned(case, processes) for case in cases]
     (out / "cases.json").write_text(json.dumps(plans))
@@ -83,7 +90,7 @@ def _read(directory: Path, case: dict[str, Any], processes: int) -> list[Step]:
 
 
 def facts(case: dict[str, Any], batch: int) -> dict[str, torch.Tensor]:
-    """The rollout batch, as far as it does not depend on weights."""
+    """The fields of a rollout batch that depend on no weights."""
     ids = [frozen.completion(batch, row) for row in range(case["rows"])]
     rewards = [frozen.total(row, case["rewards"]) for row in ids]
     mask = pad_sequence(
@@ -98,22 +105,18 @@ def facts(case: dict[str, Any], batch: int) -> dict[str, torch.Tensor]:
     }
     needs = tokenpo.method(case["method"]).needs
     if "rollout_logprob" in needs:
-        said = [torch.tensor(frozen.reported(batch, row)) for row in range(case["rows"])]
-        found["rollout_logprob"] = pad_sequence(said, True)
-    return found | {name: x for name, x in told(ids, case["rewards"], found).items() if name in needs}
-
-
-def told(ids: list[list[int]], names: list[str], found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What a task without turns tells of its rewards: each function's, and one turn from one state."""
-    each = [[frozen.total(row, [name]) for name in names] for row in ids]
-    one, mask = torch.zeros(found["mask"].shape, dtype=torch.long), found["mask"]
-    last = mask & (mask.cumsum(1) == mask.sum(1, keepdim=True))
-    return {
+        reported = [torch.tensor(frozen.reported(batch, row)) for row in range(case["rows"])]
+        found["rollout_logprob"] = pad_sequence(reported, True)
+    # Of a task without turns: each function's reward, and one turn from one state.
+    each = [[frozen.total(row, [name]) for name in case["rewards"]] for row in ids]
+    one, last = torch.zeros(mask.shape, dtype=torch.long), mask & (mask.cumsum(1) == mask.sum(1, keepdim=True))
+    more = {
         "rewards": torch.tensor([[torch.nan if value is None else value for value in row] for row in each]),
         "turn": one,
         "anchor": one,
         "token_reward": found["reward"][:, None] * last,
     }
+    return found | {name: x for name, x in more.items() if name in needs}
 
 
 @dataclass(frozen=True)

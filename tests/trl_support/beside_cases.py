@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import beside
+from .beside import case, schedule
 
 # Two micro-batches of an update, four updates on the same rollout batch.
-SCHEDULE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_iterations": 4, "max_steps": 4}
+SCHEDULE = schedule(4, 2, iterations=4, max_steps=4)
 # Two updates to a pass over the rollout batch, two passes; a second rollout batch.
-STALE = {
-    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2,
-    "max_steps": 8,
-}  # fmt: skip
+STALE = schedule(4, 2, chunks=4, iterations=2, max_steps=8)
 ROWS = {
     "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "generation_batch_size": 16,
     "num_iterations": 2, "max_steps": 4,
 }  # fmt: skip
 # Three rows of each rank in a micro-batch: of three groups the second lies on both.
-SPLIT = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2, "num_iterations": 4, "max_steps": 4}
+SPLIT = schedule(3, 2, iterations=4, max_steps=4)
 GRPO = {"loss_type": "grpo"}
 DAPO = {"high": 0.2, "dual": None}
 # Two thirds of the ids end a response, so that a third of the responses is truncated.
@@ -60,18 +57,18 @@ TRLS_TWO = [
 SHOWN = {name for case in TRLS for name in (*case["settings"], *case["schedule"])}
 SHOWN |= {"num_generations", "max_completion_length", "reward_weights"}
 
-_TWICE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_iterations": 2}
-_SINGLE = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4, "steps_per_generation": 8}
-_ALONE = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 1, "steps_per_generation": 8}
+_TWICE = schedule(4, 2, iterations=2)
+_SINGLE = schedule(1, 4, chunks=8)
+_ALONE = schedule(1, 1, chunks=8)
 # Groups of four split over two ranks with three rows each.
-_PARTS = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
+_PARTS = schedule(3, 1, chunks=2)
 _ANALYTIC = {"decreasing": "analytic"}
 
 
-def _heads(name: str, schedule: dict[str, int] = _TWICE, rewards: str = "sums", **more: Any) -> dict[str, Any]:
+def _heads(name: str, plan: dict[str, int] = _TWICE, rewards: str = "sums", **more: Any) -> dict[str, Any]:
     """The loss in the head beside the same by TRL's own pass; the method is the first word of the name."""
     method, _, _ = name.partition("-")
-    return {**beside.case(method, "", schedule, [rewards]), "name": f"heads-{name}", "family": "tied", **more}
+    return {**case(method, "", plan, [rewards]), "name": f"heads-{name}", "family": "tied", **more}
 
 
 HEADS = [

@@ -2,9 +2,9 @@
 
     beside_run.py CASES.json OUT
 
-A case with settings of TRL's under `theirs` is held to TRL's own loss, at the same rows, weights and advantages. Any
-other compares the loss in the model's head with the same by TRL's own pass. Every case makes OUT/NAME-rankR.json: one
-record of each micro-batch.
+A case with settings of TRL's under `theirs` compares ours with TRL's own loss, at the same rows, weights and
+advantages; any other the loss in the model's head with that by TRL's own pass. Every case makes OUT/NAME-rankR.json:
+one record of each micro-batch.
 """
 
 from __future__ import annotations
@@ -24,37 +24,34 @@ from tokenpo.engines.trl.loss import MicroLoss, by_policy, in_head
 from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.trl.updates import ROW
 from trl_support import frozen, leave
-from trl_support.frozen_run import built
-from trl_support.tapped import Tapped
+from trl_support.frozen_run import Tapped, built
 
 THEIRS = "theirs_"
 reported = frozen.reported
 
 
 class Beside(Tapped):
-    """Before a micro-batch is learned from: how far the two ways are apart at it, from the same old policy."""
+    """Before a micro-batch is learned from: the loss in the head and that of TRL's own pass."""
 
-    apart: list[dict[str, Any]]
+    records: list[dict[str, Any]]
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         if self.model.training:
-            self.apart.append(self._micro(model, inputs))
+            self.records.append(self.record(model, inputs))
         return super()._compute_loss(model, inputs)
 
-    def _micro(self, model: Any, inputs: Any) -> dict[str, Any]:
-        update = self.current.update_of(model, inputs)
-        ours = self.forward_passes
-        theirs = dataclasses.replace(ours, in_head=False)
-        one = in_head(ours, model, inputs, update)
+    def record(self, model: Any, inputs: Any) -> dict[str, Any]:
+        update, forward = self.current.update_of(model, inputs), self.forward_passes
+        one = in_head(forward, model, inputs, update)
         first = self.gradient(one.value)
-        other = by_policy(theirs, model, inputs, update)
+        other = by_policy(dataclasses.replace(forward, in_head=False), model, inputs, update)
         if other.batch is not None:
             other.batch.policy.logprob.retain_grad()
         second = self.gradient(other.value)
-        return _compared(one, other) | {"gradient": distance(first, second)}
+        return compared(one, other) | {"gradient": distance(first, second)}
 
     def gradient(self, value: torch.Tensor) -> list[torch.Tensor]:
-        """Of one loss alone, through DDP where there is one; what has been accumulated stays."""
+        """Of one loss alone, through DDP where there is one; accumulated gradients stay."""
         leaves = [x for x in self.model.parameters() if x.requires_grad]
         held = [x.grad for x in leaves]
         for x in leaves:
@@ -66,7 +63,7 @@ class Beside(Tapped):
         return found
 
 
-def _compared(one: MicroLoss, other: MicroLoss) -> dict[str, Any]:
+def compared(one: MicroLoss, other: MicroLoss) -> dict[str, Any]:
     if one.batch is None or other.batch is None or one.loss is None or other.loss is None:
         return {"tokens": 0, "loss": [float(one.value), float(other.value)]}
     mask = one.batch.mask
@@ -91,10 +88,10 @@ def distance(a: list[torch.Tensor], b: list[torch.Tensor]) -> list[float]:
 
 
 class BesideTrl(Beside):
-    """Before a micro-batch is learned from: TRL's own loss of it, and ours."""
+    """Before a micro-batch is learned from: TRL's own loss and ours."""
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """Ours, and beside it what TRL makes of the same rollouts."""
+        """Our inputs, and TRL's of the same rollouts."""
         found = super()._generate_and_score_completions(inputs)
         self.batches -= 1
         theirs = GRPOTrainer._generate_and_score_completions(self, inputs)
@@ -106,10 +103,10 @@ class BesideTrl(Beside):
         loss = super()._compute_loss(model, inputs)
         grown = {name: values[before.get(name, 0) :] for name, values in metrics.items()}
         # TRL's own number, then ours.
-        self.apart[-1]["metrics"] = {name: values for name, values in grown.items() if len(values) == 2}
+        self.records[-1]["metrics"] = {name: values for name, values in grown.items() if len(values) == 2}
         return loss
 
-    def _micro(self, model: Any, inputs: Any) -> dict[str, Any]:
+    def record(self, model: Any, inputs: Any) -> dict[str, Any]:
         update = self.current.update_of(model, inputs)
         given = {name.removeprefix(THEIRS): x for name, x in inputs.items() if name.startswith(THEIRS)}
         if update is None:
@@ -126,10 +123,9 @@ class BesideTrl(Beside):
         ours = score(self.forward_passes, model, inputs, update)
         # As the trainer hands it over: gradients are averaged over ranks.
         value = ours.value * self.accelerator.num_processes
-        found = self.gradient(value)
         record = {
             "loss": [float(value), float(theirs)],
-            "gradient": distance(found, expected),
+            "gradient": distance(self.gradient(value), expected),
             "credit": float(credited.abs().max()),
             "advantage": float(credit.advantage.where(mask, 0.0).abs().max()),
             "empty": int((~mask.any(1)).sum()),
@@ -139,14 +135,15 @@ class BesideTrl(Beside):
             weights = given["importance_sampling_ratio"].expand(len(mask), width)[mask[:, :width]]
             record["bounded"] = int((weights == 0).sum() + (weights.unique(return_counts=True)[1] > 1).sum())
         if ours.batch is not None:
-            record["moved"] = float((ours.batch.policy.logprob - rollouts.old_logprob).abs()[mask].max())
-            if rollouts.ref_logprob is not None:
-                record["away"] = float((ours.batch.policy.logprob - rollouts.ref_logprob).abs()[mask].max())
+            now = ours.batch.policy.logprob
+            for name, other in (("moved", rollouts.old_logprob), ("away", rollouts.ref_logprob)):
+                if other is not None:
+                    record[name] = float((now - other).abs()[mask].max())
         return record
 
 
 def near(batch: int, row: int) -> list[float]:
-    """What the engine that sampled says of a response: about what the model says, over and under."""
+    """Reported log-probabilities about those of the model, over and under."""
     return [x - 1.5 for x in reported(batch, row)]
 
 
@@ -167,9 +164,9 @@ def heads(case: dict[str, Any], out: Path) -> Beside:
 def trls(case: dict[str, Any], out: Path) -> BesideTrl:
     more: dict[str, Any] = {}
     if case.get("served"):
-        # TRL would start vLLM; here the rollout_func says what it would have reported.
-        asked = TokenPOConfig("unused", use_cpu=True, bf16=False, use_vllm=True, **case["settings"])
-        more["method"] = chosen(asked, case["method"], own_rollouts=False)
+        # TRL would start vLLM; here the rollout_func reports in its place.
+        settings = TokenPOConfig("unused", use_cpu=True, bf16=False, use_vllm=True, **case["settings"])
+        more["method"] = chosen(settings, case["method"], own_rollouts=False)
     trainer = built(BesideTrl, case["model"], case, out / case["name"], **more)
     if case.get("served"):
         trainer.use_vllm, trainer._last_loaded_step = True, 0
@@ -190,8 +187,8 @@ if __name__ == "__main__":
     for case in json.loads(Path(sys.argv[1]).read_text()):
         frozen.reported = near if "theirs" in case else reported
         trainer = (trls if "theirs" in case else heads)(case, out)
-        trainer.apart = []
+        trainer.records = []
         trainer.train()
         rank = trainer.accelerator.process_index
-        (out / f"{case['name']}-rank{rank}.json").write_text(json.dumps(trainer.apart))
+        (out / f"{case['name']}-rank{rank}.json").write_text(json.dumps(trainer.records))
     leave()

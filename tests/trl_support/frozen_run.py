@@ -8,15 +8,48 @@ Every case makes OUT/NAME/rankR.json and, on the first rank, OUT/NAME/stepK.safe
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from safetensors.torch import save_file
+from transformers import TrainerCallback
 
-from tokenpo.engines.trl import TokenPOConfig
+from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from trl_support import frozen, leave
-from trl_support.tapped import BACKEND, Dump, Tapped
+
+BACKEND = {"ddp_backend": "gloo"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
+
+
+class Tapped(TokenPOTrainer):
+    """Remembers the rows and the loss of every micro-batch."""
+
+    seen: list[dict[str, Any]]
+    batches: Any
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        loss = super()._compute_loss(model, inputs)
+        if self.model.training:
+            step, rows = self.state.global_step, inputs["tokenpo_row"].tolist()
+            self.seen.append({"step": step, "rows": rows, "loss": float(loss)})
+        return loss
+
+
+class Dump(TrainerCallback):
+    """Writes weights and gradients just before an update."""
+
+    def __init__(self, trainer: Any, directory: Path) -> None:
+        self.trainer, self.directory = trainer, directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.accelerator.is_main_process:
+            model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+            tensors = {f"weight/{n}": x.detach().clone() for n, x in model.named_parameters()}
+            tensors |= {f"grad/{n}": x.grad.clone() for n, x in model.named_parameters()}
+            save_file(tensors, self.directory / f"step{state.global_step}.safetensors")
 
 
 def sampled(prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -36,12 +69,11 @@ def built(kind: type[Tapped], model: str, case: dict[str, Any], directory: Path,
     functions = [getattr(frozen, name) for name in case["rewards"]]
     args = TokenPOConfig(
         str(directory / "run"), method=case["method"], method_options=case.get("options"), use_cpu=True,
-        bf16=case.get("bf16", False),
-        gradient_checkpointing=case.get("checkpointing", False), num_generations=frozen.GROUP,
-        max_completion_length=frozen.LONGEST,
-        report_to="none", save_strategy="no", learning_rate=2e-2, lr_scheduler_type="constant", max_grad_norm=0.0,
-        shuffle_dataset=False, logging_steps=1, disable_tqdm=True, seed=3, trace_every=1,
-        reward_weights=frozen.WEIGHTS[: len(functions)], **case["schedule"], **case.get("settings", {}), **BACKEND,
+        bf16=case.get("bf16", False), gradient_checkpointing=case.get("checkpointing", False),
+        num_generations=frozen.GROUP, max_completion_length=frozen.LONGEST, report_to="none", save_strategy="no",
+        learning_rate=2e-2, lr_scheduler_type="constant", max_grad_norm=0.0, shuffle_dataset=False, logging_steps=1,
+        disable_tqdm=True, seed=3, trace_every=1, reward_weights=frozen.WEIGHTS[: len(functions)],
+        **case["schedule"], **case.get("settings", {}), **BACKEND,
     )  # fmt: skip
     dataset = Dataset.from_dict({"prompt": frozen.prompts()})
     trainer = kind(model=model, reward_funcs=functions, args=args, train_dataset=dataset, rollout_func=sampled, **more)
@@ -49,19 +81,12 @@ def built(kind: type[Tapped], model: str, case: dict[str, Any], directory: Path,
     return trainer
 
 
-def run(model: str, case: dict[str, Any], out: Path) -> None:
-    directory = out / case["name"]
-    directory.mkdir(parents=True, exist_ok=True)
-    trainer = built(Tapped, model, case, directory)
-    trainer.add_callback(Dump(trainer, directory))
-    trainer.train()
-    rank = trainer.accelerator.process_index
-    found = {"seen": trainer.seen, "updates": trainer.cycle.updates, "log": trainer.state.log_history}
-    found["memory"] = trainer.learner.state_dict()["memory"]
-    (directory / f"rank{rank}.json").write_text(json.dumps(found))
-
-
 if __name__ == "__main__":
     for case in json.loads(Path(sys.argv[2]).read_text()):
-        run(sys.argv[1], case, Path(sys.argv[3]))
+        directory = Path(sys.argv[3]) / case["name"]
+        trainer = built(Tapped, sys.argv[1], case, directory)
+        trainer.add_callback(Dump(trainer, directory))
+        trainer.train()
+        found = {"seen": trainer.seen, "updates": trainer.cycle.updates}
+        (directory / f"rank{trainer.accelerator.process_index}.json").write_text(json.dumps(found))
     leave()

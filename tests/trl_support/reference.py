@@ -1,7 +1,4 @@
-"""The embedded engine at the weights that TRL had: what its loss and gradient should have been.
-
-Rollouts are functions of their place, or a model drew them and `real_run.drawing` left them.
-"""
+"""The embedded engine at the weights that TRL had: the expected loss and gradient."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from tokenpo.recipe.config import Train
 
 
 class Reference:
-    """The embedded engine for one objective, with the seed and the longest response of the run it stands beside."""
+    """The embedded engine for one objective, with the seed and the longest response of TRL's run."""
 
     def __init__(
         self, model: Path, objective: tokenpo.Objective, *, seed: int, longest: int, micro_rows: int = 256
@@ -40,7 +37,7 @@ class Reference:
     def scored(
         self, facts: dict[str, Any], prompts: list[list[int]], weights: dict[str, torch.Tensor]
     ) -> tokenpo.Rollouts:
-        """Rollouts with what the embedded engine knows of them at these weights, as far as the objective reads it."""
+        """Rollouts with the facts that the embedded engine makes at these weights, as far as the objective reads them."""
         self._set(weights)
         bare = tokenpo.Rollouts(**{"old_logprob": torch.zeros(facts["mask"].shape), **facts})
         with torch.no_grad():
@@ -105,15 +102,8 @@ def apart(theirs: dict[str, torch.Tensor], ours: dict[str, torch.Tensor]) -> tup
     return float((left - right).norm()), float(right.norm())
 
 
-def same(theirs: dict[str, torch.Tensor], ours: dict[str, torch.Tensor], what: str) -> bool:
-    """Asserts that gradients agree to 1e-5 of their norm; whether there was one to compare."""
-    difference, norm = apart({name: theirs[f"grad/{name}"] for name in ours}, ours)
-    assert difference <= 1e-5 * norm, what
-    return norm > 1e-3
-
-
 def agrees(directory: Path, ran: dict[str, Any], batch: int, updates: int, reference: Reference, state: Any) -> Any:
-    """Loss and gradient of every step of a rollout batch are the embedded engine's; the rollouts, rescored."""
+    """Asserts that loss and gradient of every step of a rollout batch are the embedded engine's; its rollouts."""
     facts = load_file(directory / f"batch{batch}.safetensors")
     mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
     steps = [load_file(directory / f"step{batch * updates + k}.safetensors") for k in range(updates)]
@@ -132,17 +122,16 @@ def agrees(directory: Path, ran: dict[str, Any], batch: int, updates: int, refer
         loss, grads = reference.gradient(tensors, rows, batch * updates + k, k / updates, rollouts, prompts, credit)
         processes = len(seen)
         assert sum(micro["loss"] for micro in seen) / processes == pytest.approx(loss, rel=1e-4, abs=1e-6)
-        compared |= same(tensors, grads, f"gradient of step {k} of rollout batch {batch}")
+        difference, norm = apart({name: tensors[f"grad/{name}"] for name in grads}, grads)
+        assert difference <= 1e-5 * norm, f"gradient of step {k} of rollout batch {batch}"
+        compared |= norm > 1e-3
     assert compared
     return rollouts
 
 
 def heated(model: Path, directory: Path, ran: dict[str, Any]) -> None:
-    """The temperature that a token was drawn at is the rule's of the entropy of its logits at the base temperature, and
-    loss and gradient are the embedded engine's at the base temperature.
-
-    Of two rollout batches of two updates under HAPO with tau = 0.4 at the base temperature 1.2.
-    """
+    """Two rollout batches of two updates under HAPO with tau = 0.4 at the base temperature 1.2: each token was drawn at
+    the rule's temperature, and loss and gradient are the embedded engine's at the base temperature."""
     objective, base = tokenpo.method("hapo", tau=0.4), 1.2
     reference = Reference(model, objective, seed=3, longest=8)
     adaptive, state = objective.temperature, objective.start()

@@ -3,6 +3,7 @@ TRL's takes a trainer to show; and in the model's head and by TRL's own pass."""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,53 +17,39 @@ from trl_support.beside_cases import HEADS, HEADS_TWO, TRLS, TRLS_TWO
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 CLIPPED = {f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")}
-Ran = Callable[[str], list[list[dict[str, Any]]]]
-
-
-def _ran(cases: list[dict[str, Any]], models: dict[str, Path], out: Path, processes: int) -> Ran:
-    plans = [case if "theirs" in case else beside.planned(case, processes) for case in cases]
-    plans = [plan | {"model": str(models[plan["family"]])} for plan in plans]
-    (out / "cases.json").write_text(json.dumps(plans))
-    run_script("beside_run.py", out / "cases.json", out, processes=processes)
-    return lambda name: [json.loads((out / f"{name}-rank{rank}.json").read_text()) for rank in range(processes)]
+CASES = {1: [*TRLS, *HEADS], 2: [*TRLS_TWO, *HEADS_TWO]}
 
 
 @pytest.fixture(scope="module")
-def models(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {"tied": model_dir, "untied": random_phi(tmp_path_factory.mktemp("phi"))}
+def ran(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Where the records of each rank are; all cases of a number of processes run at once."""
+
+    @functools.cache
+    def directory(processes: int) -> Path:
+        out = tmp_path_factory.mktemp("beside")
+        models = {"tied": model_dir, "untied": random_phi(tmp_path_factory.mktemp("phi"))}
+        plans = [one if "theirs" in one else beside.planned(one, processes) for one in CASES[processes]]
+        plans = [plan | {"model": str(models[plan["family"]])} for plan in plans]
+        (out / "cases.json").write_text(json.dumps(plans))
+        run_script("beside_run.py", out / "cases.json", out, processes=processes)
+        return out
+
+    return directory
 
 
-@pytest.fixture(scope="module")
-def one(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return _ran([*TRLS, *HEADS], models, tmp_path_factory.mktemp("one"), 1)
-
-
-@pytest.fixture(scope="module")
-def two(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return _ran([*TRLS_TWO, *HEADS_TWO], models, tmp_path_factory.mktemp("two"), 2)
-
-
-@pytest.mark.parametrize("case", TRLS, ids=lambda case: case["name"])
-def test_loss_and_gradient_are_trls(case: dict[str, Any], one: Ran) -> None:
-    _is_trls(case, *one(case["name"]))
-
-
-@pytest.mark.parametrize("case", TRLS_TWO, ids=lambda case: case["name"])
-def test_loss_and_gradient_are_trls_in_two_processes(case: dict[str, Any], two: Ran) -> None:
-    ranks = two(case["name"])
+@pytest.mark.parametrize(
+    ("processes", "case"),
+    [pytest.param(n, case, id=f"{n}-{case['name']}") for n, cases in CASES.items() for case in cases],
+)
+def test_both_ways_are_the_same_numbers(processes: int, case: dict[str, Any], ran: Callable) -> None:
+    files = [ran(processes) / f"{case['name']}-rank{rank}.json" for rank in range(processes)]
+    ranks = [json.loads(file.read_text()) for file in files]
+    if "theirs" not in case:
+        _is_the_heads(case["name"], ranks)
+        return
     for records in ranks:
         _is_trls(case, records)
-    assert ranks[0] != ranks[1]
-
-
-@pytest.mark.parametrize("name", [case["name"] for case in HEADS])
-def test_the_loss_in_the_head_is_that_of_trls_pass(name: str, one: Ran) -> None:
-    _is_the_heads(name, one(name))
-
-
-@pytest.mark.parametrize("name", [case["name"] for case in HEADS_TWO])
-def test_the_loss_in_the_head_is_that_of_trls_pass_in_two_processes(name: str, two: Ran) -> None:
-    _is_the_heads(name, two(name))
+    assert processes == 1 or ranks[0] != ranks[1]
 
 
 def _is_trls(case: dict[str, Any], records: list[dict[str, Any]]) -> None:

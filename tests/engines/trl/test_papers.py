@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from foreign_support import need
-from trl_support import environment
+from trl_support import run_python
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 SMALL = (
@@ -35,21 +33,15 @@ def test_it_trains_with_what_the_paper_asks_for(name: str, part: str, model_dir:
     import pyarrow.parquet
 
     rows = [
-        {
-            "prompt": [{"role": "user", "content": f"{a}+1="}],
-            "data_source": "math_dapo",
-            "reward_model": {"ground_truth": str(a + 1), "style": "rule"},
-        }
+        {"prompt": [{"role": "user", "content": f"{a}+1="}], "data_source": "math_dapo",
+         "reward_model": {"ground_truth": str(a + 1), "style": "rule"}}
         for a in range(8)
-    ]
+    ]  # fmt: skip
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     files = [f"task.options.{key}={tmp_path / 'rows.parquet'}" for key in ("path", "test_path")]
     changes = [*SMALL, *files, f"model.path={model_dir}", "train.warmup=160", f"output.dir={tmp_path / 'run'}"]
     words = ["train", f"papers/{name}", "--engine", "trl", *(w for change in changes for w in ("--set", change))]
-    done = subprocess.run(
-        [sys.executable, "-m", "tokenpo", *words], env=environment(), capture_output=True, text=True, timeout=550
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+    done = run_python("-m", "tokenpo", *words)
     assert "the section [verl] (data, actor_rollout_ref, trainer) is for verl" in done.stderr
     records = tmp_path / "run" / "trl" / "tokenpo"
     assert part in (records / "objective.txt").read_text(encoding="utf-8")

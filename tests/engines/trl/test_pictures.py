@@ -28,8 +28,7 @@ from transformers import (  # noqa: E402
 
 from refusal_cases.trl import args, even  # noqa: E402
 from tokenpo.engines.trl import TokenPOTrainer  # noqa: E402
-from tokenpo.engines.trl.records import traces  # noqa: E402
-from tokenpo.engines.trl.rollout_batch import RolloutBatch, over_ranks, plain  # noqa: E402
+from tokenpo.engines.trl.rollout_batch import over_ranks, plain  # noqa: E402
 from tokenpo.models.tiny import tokenizer  # noqa: E402
 
 
@@ -54,20 +53,12 @@ def test_a_group_is_one_prompt_by_what_its_pictures_show() -> None:
             rows([asked("red"), other])
 
 
-def test_a_trace_names_the_picture() -> None:
-    prompts = [asked("red"), asked("red")]
-    drawn = RolloutBatch.of({}, prompts, rows(prompts), 2, 0)
-    letters = SimpleNamespace(convert_ids_to_tokens=lambda i: str(i), decode=lambda ids, **how: "x" * len(ids))
-    trainer = SimpleNamespace(_tokenizer=letters, reward_func_names=["accuracy"])
-    (record,) = traces(trainer, 1, drawn, {1: {}})
-    image, text = json.loads(json.dumps(record["prompt"]))[0]["content"]
+def test_a_prompt_in_a_record_names_its_pictures() -> None:
+    """Text and messages stay as they are."""
+    image, text = json.loads(json.dumps(plain(asked("red"))))[0]["content"]
     assert image["image"].startswith("<image 8x4 RGB ") and text == {"type": "text", "text": "Which?"}
-
-
-def test_text_and_messages_stay_as_they_are() -> None:
     for prompt in ("2+2=", [{"role": "user", "content": "2+2=", "tool_calls": None, "weight": 0.5}]):
         assert plain(prompt) == prompt
-    assert plain((1, torch.device("cpu"))) == [1, "device(type='cpu')"]
 
 
 TEMPLATE = """{% for message in messages %}{% for part in message.content %}\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -29,13 +30,15 @@ CLIPPED = {f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean",
 @pytest.fixture(scope="module")
 def ran(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, dict[str, Any]]]:
     """Where a number of processes ran, and the results of a part of `real_run.py`."""
-    made: dict[int, Path] = {}
+
+    @functools.cache
+    def directory(processes: int) -> Path:
+        out = tmp_path_factory.mktemp("real")
+        run_script("real_run.py", model_dir, out, *PARTS[processes], processes=processes)
+        return out
 
     def results(part: str, processes: int = 1) -> tuple[Path, dict[str, Any]]:
-        if processes not in made:
-            made[processes] = tmp_path_factory.mktemp("real")
-            run_script("real_run.py", model_dir, made[processes], *PARTS[processes], processes=processes)
-        return made[processes], json.loads((made[processes] / f"{part}.json").read_text())
+        return directory(processes), json.loads((directory(processes) / f"{part}.json").read_text())
 
     return results
 

@@ -27,27 +27,18 @@ need("jmespath", "jmespath is not installed: TRL's tools were not run with our o
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer  # noqa: E402
 
 TASK = DialCalculator(operands=4)
-CALL = {
-    "type": "object",
-    "properties": {
-        "type": {"const": "function"},
-        "function": {
-            "type": "object",
-            "properties": {
-                "name": {"const": "calculator"},
-                "arguments": {"type": "object", "properties": {"expression": {"type": "string"}}},
-            },
-        },
-    },
-}
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "role": {"const": "assistant"},
-        "content": {"type": "string"},
-        "tool_calls": {"type": "array", "x-regex-iterator": r"([^;#=]+)=$", "items": CALL},
-    },
-}
+CALL = {"type": "object", "properties": {
+    "type": {"const": "function"},
+    "function": {"type": "object", "properties": {
+        "name": {"const": "calculator"},
+        "arguments": {"type": "object", "properties": {"expression": {"type": "string"}}},
+    }},
+}}  # fmt: skip
+SCHEMA = {"type": "object", "properties": {
+    "role": {"const": "assistant"},
+    "content": {"type": "string"},
+    "tool_calls": {"type": "array", "x-regex-iterator": r"([^;#=]+)=$", "items": CALL},
+}}  # fmt: skip
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}{% for call in message.get('tool_calls') or () %}"
     "{{ call['function']['name'] }}{{ call['function']['arguments'] | tojson }}{% endfor %}{% endfor %}"
@@ -67,26 +58,15 @@ def calculator(expression: str) -> str:
 
 
 class Desk:
-    """An environment with a calculator, which counts its calls."""
+    """An environment with a calculator."""
 
-    def reset(self, **columns: Any) -> None:
-        self.calls = 0
+    def reset(self, **columns: Any) -> None: ...
 
     def calculator(self, expression: str) -> str:
-        """The value of an expression on the dial.
-
-        Args:
-            expression: what to compute.
-
-        Returns:
-            Its value, one digit.
-        """
-        self.calls += 1
         return calculator(expression)
 
 
-def _text(completion: list[dict[str, Any]]) -> str:
-    return "".join(message["content"] for message in completion)
+Desk.calculator.__doc__ = calculator.__doc__
 
 
 def called(completions: list, **columns: Any) -> list[float]:
@@ -94,7 +74,8 @@ def called(completions: list, **columns: Any) -> list[float]:
 
 
 def right(completions: list, answer: list[str], **columns: Any) -> list[float]:
-    return [float(_text(x).rpartition("#")[2] == y) for x, y in zip(completions, answer, strict=True)]
+    texts = ["".join(message["content"] for message in completion) for completion in completions]
+    return [float(text.rpartition("#")[2] == y) for text, y in zip(texts, answer, strict=True)]
 
 
 @pytest.fixture(scope="module")
