@@ -18,13 +18,14 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer, settings
 from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.forward import Forward
-from tokenpo.engines.trl.recipe import accepted, schedule
+from tokenpo.engines.trl.recipe import require, schedule
 from tokenpo.engines.trl.replenish import carried
 from tokenpo.engines.trl.settings import OVERRIDING, SETTINGS, TRANSLATED, Setting, remedy
 from tokenpo.engines.trl.temperature import Served, Temperature, require_server
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.models.tiny import tokenizer
-from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.config import parse_config
+from tokenpo.recipe.plan import Plan
 
 from .case import Case
 
@@ -159,24 +160,18 @@ def _asynchronous(directory: Path) -> None:
     TokenPOTrainer("a/model", even, AsyncGRPOConfig(str(directory), use_cpu=True, bf16=False))
 
 
-def recipe(**sections: dict) -> Config:
+def recipe(**sections: dict) -> Plan:
     usual = {"model": {"path": "tiny", "device": "cpu"}, "task": {"name": "dial_sum"}}
     changed = {name: {**usual.get(name, {}), **section} for name, section in sections.items()}
-    return parse_config({**usual, **changed}, "recipe.toml")
+    return Plan(parse_config({**usual, **changed}, "recipe.toml"))
 
 
 def _recipe(asked: str, sections: dict, thing: str, remedy: str) -> Case:
-    return Case(f"in a recipe: {asked}", lambda directory: accepted(recipe(**sections)), (thing,), remedy)
+    return Case(f"in a recipe: {asked}", lambda directory: require(recipe(**sections)), (thing,), remedy)
 
 
-def _uneven(directory: Path) -> None:
-    config = recipe(rollout={"prompts": 3}, train={"minibatches": 5})
-    schedule(config, accepted(config), 1, 10)
-
-
-def _parts_of_groups(directory: Path) -> None:
-    config = recipe(rollout={"prompts": 8, "group_size": 4}, train={"minibatches": 4})
-    schedule(config, accepted(config), 4, 10)
+def _divided(processes: int, **sections: dict) -> Callable[[Path], object]:
+    return lambda directory: schedule(recipe(**sections), processes, 10)
 
 
 def _replaced(setting: Setting, name: str, other: Any = None) -> Case:
@@ -339,7 +334,8 @@ CASES = [
     Case("TRL's own settings in place of ours",
          lambda directory: TokenPOTrainer("a/model", even, GRPOConfig(str(directory), use_cpu=True, bf16=False)),
          ("GRPOConfig",), "expected a TokenPOConfig", TokenPOError),
-    Case("in a recipe: minibatches of groups, on more processes than take whole ones", _parts_of_groups,
+    Case("in a recipe: minibatches of groups, on more processes than take whole ones",
+         _divided(4, rollout={"prompts": 8, "group_size": 4}, train={"minibatches": 4}),
          ("train.minibatch_by = 'groups'",), "--set train.minibatch_by=rows"),
     _recipe('`train.nonfinite = "skip"`', {"train": {"nonfinite": "skip"}}, "train.nonfinite",
             "--set train.nonfinite=stop"),
@@ -351,6 +347,7 @@ CASES = [
     _recipe("groups of one", {"rollout": {"group_size": 1}}, "rollout.group_size = 1", "groups of two at least"),
     _recipe("`dppo_tv`, which reads `rollout_logprob`", {"method": {"name": "dppo_tv"}}, "rollout_logprob",
             "--set method.anchor=old"),
-    Case("in a recipe: rows that do not divide into minibatches", _uneven,
+    Case("in a recipe: rows that do not divide into minibatches",
+         _divided(1, rollout={"prompts": 3}, train={"minibatches": 5}),
          ("train.minibatches = 5", "24 rows"), "change one of them"),
 ]  # fmt: skip

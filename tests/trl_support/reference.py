@@ -37,7 +37,7 @@ class Reference:
     def scored(
         self, facts: dict[str, Any], prompts: list[list[int]], weights: dict[str, torch.Tensor]
     ) -> tokenpo.Rollouts:
-        """Rollouts with the facts that the embedded engine makes at these weights, as far as the objective reads them."""
+        """Rollouts with the inputs that the objective reads, as the embedded engine makes them at these weights."""
         self._set(weights)
         bare = tokenpo.Rollouts(**{"old_logprob": torch.zeros(facts["mask"].shape), **facts})
         with torch.no_grad():

@@ -14,12 +14,11 @@ import first_steps
 from layout import cell, code, linked, table
 
 from tokenpo.base.errors import Unsupported
-from tokenpo.engines.launch import accepted
-from tokenpo.engines.trl.recipe import schedule
+from tokenpo.engines.trl.recipe import require, schedule
 from tokenpo.methods import paper
 from tokenpo.recipe.config import Config, load_config
 from tokenpo.recipe.files import PAPERS, find_recipe
-from tokenpo.recipe.hosts import TRL
+from tokenpo.recipe.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -123,9 +122,10 @@ def trl(config: Config) -> str:
 
 def refusal(config: Config, given: list[str], processes: int) -> str | None:
     """What the TRL engine says of a paper's recipe with these changes, where it refuses it."""
-    changed = load_config(find_recipe(PAPERS + config.name), overrides=given)
+    changed = Plan(load_config(find_recipe(PAPERS + config.name), overrides=given))
     try:
-        schedule(changed, accepted(changed, TRL), processes, longest_prompt=config.verl["data"]["max_prompt_length"])
+        require(changed)
+        schedule(changed, processes, longest_prompt=config.verl["data"]["max_prompt_length"])
     except Unsupported as error:
         return str(error)
     return None

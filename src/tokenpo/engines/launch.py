@@ -41,7 +41,9 @@ def accepted(config: Config, host: Host) -> Objective:
     if host is TRL:
         from .trl import recipe
 
-        return recipe.accepted(config)
+        plan = Plan(config)
+        recipe.require(plan)
+        return plan.objective
     from .verl import command as verl
 
     verl.command(config)
@@ -149,9 +151,11 @@ def _trl_command(arguments: Sequence[str], processes: int, config: Config) -> li
 
 def _check_trl(config: Config, processes: int) -> None:
     """Refuses what each process of TRL would refuse, before a directory is made."""
-    from .trl.recipe import accepted, schedule
+    from .trl.recipe import require, schedule
 
-    schedule(config, accepted(config), processes, longest_prompt=0)
+    plan = Plan(config)
+    require(plan)
+    schedule(plan, processes, longest_prompt=0)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from refusal_cases.trl import dropped, recipe  # noqa: E402
 from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
 from tokenpo.engines.trl.cycle import Cycle  # noqa: E402
 from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
-from tokenpo.engines.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
+from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings  # noqa: E402
 from tokenpo.engines.trl.replenish import stacked  # noqa: E402
 from tokenpo.engines.trl.temperature import Generated, RuleProcessor, Served, Temperature, of_draw  # noqa: E402
 from tokenpo.engines.trl.updates import by_groups  # noqa: E402
@@ -257,24 +257,23 @@ def test_a_mistake_in_the_settings_is_named(requested: Any, given: dict, error: 
 
 def test_a_recipes_rollout_batch_is_trls() -> None:
     """32 x 8 rows, four minibatches of 64: on two ranks 32 rows each, in micro-batches of at most 20: 16 and 16."""
-    config = recipe(train={"minibatches": 4, "epochs": 3, "micro_rows": 20, "steps": 5, "ratio_tolerance": 0.2})
-    plan = schedule(config, accepted(config), 2, 10)
-    assert (plan.rows, plan.accumulate, plan.chunks, plan.iterations, plan.updates) == (16, 2, 8, 3, 12)
-    found = settings(config, plan, config.directory())
+    plan = recipe(train={"minibatches": 4, "epochs": 3, "micro_rows": 20, "steps": 5, "ratio_tolerance": 0.2})
+    cycle = schedule(plan, 2, 10)
+    assert (cycle.rows, cycle.accumulate, cycle.chunks, cycle.iterations, cycle.updates) == (16, 2, 8, 3, 12)
+    found = settings(plan.config, cycle, Path())
     expected = {"max_steps": 60, "save_steps": 20 * 12, "minibatch_by": "groups", "ratio_tolerance": 0.2}
     assert expected.items() <= found.items()
     # 16384 tokens hold 4096 rows of four; of 4000 tokens a row, four fit.
-    assert schedule(recipe(rollout={"max_new_tokens": 4000}), accepted(config), 1, 10).rows == 4
-    assert settings(recipe(train={"minibatches": 1}), plan, Path())["minibatch_by"] == "rows"
+    assert schedule(recipe(rollout={"max_new_tokens": 4000}), 1, 10).rows == 4
+    assert settings(recipe(train={"minibatches": 1}).config, cycle, Path())["minibatch_by"] == "rows"
 
 
 def test_minibatches_of_whole_groups_need_whole_groups_on_every_process() -> None:
     """8 groups of 4 in four minibatches: one process takes 8 rows of each, two take 4, and four would take 2."""
     sections = {"rollout": {"prompts": 8, "group_size": 4}, "train": {"minibatches": 4}}
-    config = recipe(**sections)
-    assert [schedule(config, accepted(config), n, 10).accumulate for n in (1, 2)] == [1, 1]
-    rows = recipe(**{**sections, "train": {"minibatches": 4, "minibatch_by": "rows"}})
-    assert schedule(rows, accepted(rows), 4, 10).rows == 2
+    assert [schedule(recipe(**sections), n, 10).accumulate for n in (1, 2)] == [1, 1]
+    rows = {**sections, "train": {"minibatches": 4, "minibatch_by": "rows"}}
+    assert schedule(recipe(**rows), 4, 10).rows == 2
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ import torch
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 
 from ...base.errors import TokenPOError
-from ...core.objective import Objective
-from ...models import load, locate, save
+from ...models import load, save
 from ...models.vocabulary import chat_ids, token_ids
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
@@ -29,7 +28,7 @@ from ...runs.evaluation import evaluate
 from ...runs.trackers import require_trackers
 from ...tasks import make_task, refuse_tool
 from . import TokenPOConfig, TokenPOTrainer
-from .recipe import TaskRewards, accepted, peft_config, schedule, settings
+from .recipe import TaskRewards, peft_config, require, schedule, settings
 
 # Prompts that are measured for the length of the longest.
 _MEASURED = 256
@@ -50,24 +49,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
     """Trains; leaves the model in DIR/model, TRL's checkpoints in DIR/trl and the records in DIR/trl/tokenpo."""
-    objective, directory = accepted(config), config.directory()
+    plan, directory = Plan(config), config.directory()
+    require(plan)
     require_trackers(config.output.track)
     # transformers hands its project to trackio alone.
     os.environ.setdefault("WANDB_PROJECT", config.output.project or "tokenpo")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    model = str(locate(config.model.path))
     with closing(make_task(config.task.name, config.task.options, config.problem_seed)) as task:
         refuse_tool(task, "TRL")
         rewards = TaskRewards(task)
-        trainer = _trainer(config, objective, directory, model, rewards)
+        trainer = _trainer(plan, directory, rewards)
         records = trainer.bookkeeping
         records.described = config.model_dump(mode="json")
         if config.evaluate.problems and not resume:
-            records.before = _in_first_process(trainer, lambda: _evaluated(config, task, model))
+            records.before = _in_first_process(trainer, lambda: _evaluated(config, task, str(plan.model)))
 
         def finish() -> dict[str, float]:
-            _save(trainer, config, directory, model)
+            _save(trainer, plan, directory)
             if not config.evaluate.problems:
                 return {}
             return _in_first_process(trainer, lambda: _evaluated(config, task, str(directory / "model")))
@@ -77,16 +76,17 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
     return trainer
 
 
-def _trainer(config: Config, objective: Objective, directory: Path, model: str, rewards: TaskRewards) -> TokenPOTrainer:
+def _trainer(plan: Plan, directory: Path, rewards: TaskRewards) -> TokenPOTrainer:
     from accelerate import PartialState  # pyright: ignore[reportMissingImports]
     from transformers import AutoTokenizer
 
+    config, model = plan.config, str(plan.model)
     rows = rewards.rows(config.train.steps * config.rollout.prompts)
     tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
     prompts = [row["prompt"] for row in rows[:_MEASURED]]
     longest = max(len(token_ids(tokenizer, x) if isinstance(x, str) else chat_ids(tokenizer, x)) for x in prompts)
     processes = PartialState(cpu=config.model.device == "cpu").num_processes
-    cycle = schedule(config, objective, processes, longest)
+    cycle = schedule(plan, processes, longest)
     return TokenPOTrainer(
         model=model,
         reward_funcs=[rewards.reward, rewards.accuracy],
@@ -94,11 +94,11 @@ def _trainer(config: Config, objective: Objective, directory: Path, model: str, 
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=peft_config(config),
-        method=objective,
+        method=plan.objective,
     )
 
 
-def _save(trainer: Any, config: Config, directory: Path, model: str) -> None:
+def _save(trainer: Any, plan: Plan, directory: Path) -> None:
     """A whole model in DIR/model; a LoRA adapter also by itself, in DIR/adapter.
 
     Every process takes part, as each may hold only a shard of the weights.
@@ -113,7 +113,7 @@ def _save(trainer: Any, config: Config, directory: Path, model: str) -> None:
         from peft import PeftModel
 
         # From the files: weights that are sharded over processes cannot be merged where they are.
-        lm = load(model, dtype=config.model.dtype)
+        lm = load(plan.model, dtype=plan.config.model.dtype)
         merged = PeftModel.from_pretrained(lm.model, str(directory / "adapter")).merge_and_unload()
         save(dataclasses.replace(lm, model=merged), directory / "model")
         return {}

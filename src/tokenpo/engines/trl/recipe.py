@@ -8,9 +8,8 @@ from typing import Any
 
 from ...base.errors import Unsupported
 from ...core.negotiation import negotiate
-from ...core.objective import Objective
 from ...recipe.config import Config
-from ...recipe.objective import build_objective
+from ...recipe.plan import Plan
 from ...tasks import Problem, Score, Task
 from .cycle import Cycle
 from .objective import ALWAYS, ENGINE, REMEDIES
@@ -23,7 +22,7 @@ RECIPE_REMEDIES = REMEDIES | {
 }
 
 
-def schedule(config: Config, objective: Objective, processes: int, longest_prompt: int) -> Cycle:
+def schedule(plan: Plan, processes: int, longest_prompt: int) -> Cycle:
     """The largest micro-batches that the recipe allows, and that divide its minibatches evenly.
 
     Args:
@@ -32,7 +31,7 @@ def schedule(config: Config, objective: Objective, processes: int, longest_promp
     Raises:
         Unsupported: the rows of a rollout batch cannot be divided evenly.
     """
-    rollout, train = config.rollout, config.train
+    rollout, train = plan.config.rollout, plan.config.train
     rows = rollout.prompts * rollout.group_size
     if rows % (train.minibatches * processes):
         raise Unsupported(
@@ -49,7 +48,7 @@ def schedule(config: Config, objective: Objective, processes: int, longest_promp
     most = max(1, min(train.micro_rows, train.micro_tokens // (rollout.max_new_tokens + longest_prompt)))
     micro = max(size for size in range(1, min(each, most) + 1) if each % size == 0)
     accumulate = each // micro
-    passes = len(objective.split())
+    passes = len(plan.objective.split())
     return Cycle(accumulate, accumulate * train.minibatches, train.epochs * passes, passes, micro)
 
 
@@ -97,13 +96,9 @@ def settings(config: Config, cycle: Cycle, directory: Path) -> dict[str, Any]:
     }
 
 
-def accepted(config: Config) -> Objective:
-    """The recipe's objective, where TRL can honour the recipe.
-
-    Raises:
-        Unsupported: naming the setting, or what the method reads, and what to write instead.
-    """
-    device = config.model.device
+def require(plan: Plan) -> None:
+    """Raises Unsupported where TRL cannot honour a recipe: the setting or the method's input, and what to write."""
+    config, device = plan.config, plan.config.model.device
     for refused, sentence in (
         (
             config.rollout.correction is not None,
@@ -119,10 +114,8 @@ def accepted(config: Config) -> Objective:
     ):
         if refused:
             raise Unsupported(f"the TRL engine does not have {sentence}, or leave out --engine trl")
-    objective = build_objective(config)
     # A recipe's run hands TRL the reward of its task as one function.
-    negotiate(objective, ALWAYS - {"rewards"}, ENGINE, RECIPE_REMEDIES)
-    return objective
+    negotiate(plan.objective, ALWAYS - {"rewards"}, ENGINE, RECIPE_REMEDIES)
 
 
 def peft_config(config: Config) -> Any:
