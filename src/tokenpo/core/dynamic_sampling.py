@@ -1,4 +1,4 @@
-"""Dynamic sampling: groups whose rewards are all equal teach nothing and are replaced, up to a cap."""
+"""Dynamic sampling: replace groups whose rewards are all equal, up to a cap."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def mixed_groups(reward: Tensor, group: Tensor, mask: Tensor) -> Tensor:
 
 
 def refill(wanted: int, kept: int, drawn: int) -> int:
-    """How many groups to draw next: as many as the share kept so far suggests, at most a whole batch.
+    """Number of groups to draw next: what the share kept so far suggests, at most a whole batch.
 
     >>> refill(8, 0, 8), refill(8, 2, 8), refill(8, 7, 8), refill(8, 8, 8)
     (8, 8, 2, 0)
 
     Args:
         wanted: groups of a batch.
-        kept: groups so far whose rewards differ.
+        kept: groups so far with unequal rewards.
         drawn: groups so far.
     """
     return wanted if kept == 0 else min(wanted, -(-(wanted - kept) * drawn // kept))

@@ -33,6 +33,7 @@ def numbers_where(text: str, test: Callable[[float], bool]) -> Range:
 
 
 def at_least(least: float) -> Range:
+    """Finite numbers from `least` on."""
     return numbers_where(f"a finite number >= {least}", lambda x: least <= x < math.inf)
 
 
@@ -47,14 +48,17 @@ def above(least: float) -> Range:
 
 
 def between(least: float, most: float) -> Range:
+    """Both ends are inside."""
     return numbers_where(f"a number in [{least}, {most}]", lambda x: least <= x <= most)
 
 
 def inside(least: float, most: float) -> Range:
+    """Both ends are outside."""
     return numbers_where(f"a number in ({least}, {most})", lambda x: least < x < most)
 
 
 def whole(least: int, most: float = math.inf) -> Range:
+    """Whole numbers from `least` to `most`."""
     end = f">= {least}" if most == math.inf else f"in {least}..{most}"
     return numbers_where(f"a whole number {end}", lambda x: isinstance(x, numbers.Integral) and least <= x <= most)
 

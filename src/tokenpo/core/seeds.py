@@ -1,4 +1,4 @@
-"""Randomness without state: draws are keyed by what they are for, so resuming restores no generator."""
+"""Seeds keyed by purpose: resuming restores no generator."""
 
 from __future__ import annotations
 
@@ -18,4 +18,5 @@ def keyed_seed(seed: int, purpose: str, index: int = 0) -> int:
 
 
 def keyed_generator(seed: int, purpose: str, index: int = 0) -> torch.Generator:
+    """A generator with that seed."""
     return torch.Generator().manual_seed(keyed_seed(seed, purpose, index))

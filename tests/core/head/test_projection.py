@@ -86,14 +86,6 @@ def test_halves_are_multiplied_into_the_wider_sum_where_torch_can(monkeypatch):
     assert (total.head == 1 + 2.0**-9).all()
 
 
-def test_one_product_alone_needs_no_wider_sum():
-    h, head = torch.ones(3, 2, dtype=torch.bfloat16), torch.zeros(5, 2, dtype=torch.bfloat16)
-    once = HeadGradient.start(h, head, None, (False, True, False), once=True)
-    assert once.head.dtype == torch.bfloat16
-    once.add(slice(0, 3), torch.full((3, 5), 2.0**-9, dtype=torch.bfloat16), torch.ones(3, 1), h, head, spend=False)
-    assert (once.head == 3 * 2.0**-9).all()
-
-
 @pytest.mark.parametrize("columns", [3, 2**18])
 def test_rows_move_to_the_top_of_the_same_memory(columns):
     """All at once, or with 2^18 columns two rows at a time."""

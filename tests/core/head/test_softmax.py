@@ -26,14 +26,6 @@ def test_statistics_and_residual_by_hand():
     assert z.flatten().tolist() == pytest.approx([0.25, -0.25, -0.75, 0.75], rel=1e-14)
 
 
-def test_the_temperature_divides_the_logits():
-    """ln 9 at T = 2 is ln 3 at T = 1, in one row of two temperatures."""
-    z = torch.tensor([[0.0, LN(9)], [0.0, LN(3)]], dtype=torch.float64)
-    stats = residual(z, torch.tensor([1, 1]), torch.tensor([[0.5], [1.0]], dtype=torch.float64))
-    assert stats.logprob.tolist() == pytest.approx([LN(0.75)] * 2, rel=1e-14)
-    assert len(stats.drift) == 0
-
-
 def test_the_logits_of_somebody_else_stay_what_they_are():
     z = torch.tensor([[0.0, LN(3)]], dtype=torch.float64)
     out = torch.empty_like(z)

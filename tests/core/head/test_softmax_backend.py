@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
 import pytest
@@ -82,18 +81,3 @@ def test_a_processor_and_a_tensor_without_memory_have_torchs_passes():
     assert softmax_backend.sums_for(x, x) is softmax.sums
     x = x.as_subclass(OnCard)
     assert softmax_backend.sums_for(x, x) is softmax.sums
-
-
-def test_the_residual_is_taken_with_the_sums_of_the_device(monkeypatch):
-    calls = []
-
-    def kernel(*args):
-        calls.append(args)
-        return softmax.sums(*args)
-
-    monkeypatch.setattr(softmax_backend, "sums_for", lambda x, out: kernel)
-    z = torch.tensor([[0.0, math.log(3)]], dtype=torch.float64)
-    stats = softmax_backend.residual(z, torch.tensor([1]), 1.0, drift=True)
-    assert len(calls) == 1 and calls[0][3] == 5
-    assert stats.logprob.tolist() == pytest.approx([math.log(0.75)], rel=1e-14)
-    assert z[0].tolist() == pytest.approx([0.25, -0.25], rel=1e-14)

@@ -40,20 +40,6 @@ def test_is_the_naive_formula(rows, tile, per_token, with_entropy):
     assert len(tiled.stats(hidden, target, scale)[0].drift) == 0
 
 
-@pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)])
-def test_only_what_is_wanted_is_made(wanted):
-    hidden, head, bias, target = torch.randn(4, 3), torch.randn(5, 3), torch.randn(5), torch.tensor([0, 4, 2, 2])
-    tiled = Tiled(head, bias, 2, 2)
-    whole, some = (HeadGradient.start(hidden, head, bias, which) for which in ((True, True, True), wanted))
-    for total in (whole, some):
-        tiled.add_gradient(total, hidden, target, 1.0, tiled.stats(hidden, target, 1.0), torch.ones(4), None)
-    for have, ours, theirs in zip(
-        wanted, (some.hidden, some.head, some.bias), (whole.hidden, whole.head, whole.bias), strict=True
-    ):
-        assert (ours is not None) == have
-        assert ours is None or torch.equal(ours, theirs)
-
-
 def test_large_logits_in_any_order_of_tiles():
     """The maximum rises from tile to tile or falls; one naive sum of exponentials would overflow."""
     hidden, target = torch.ones(1, 1), torch.tensor([1])

@@ -78,13 +78,14 @@ def test_bounds_per_token() -> None:
     assert clipped.tolist() == [False, True, True, False]
 
 
-def test_bounds_of_another_precision() -> None:
-    """Bounds take the ratio's dtype, and no bound overflows."""
-    ratio = torch.tensor([0.5, 1.5, 30.0], dtype=torch.float64)
-    lower, upper = torch.full((3,), 0.75), torch.tensor([1.25, float("inf"), 1.25])
-    advantage = torch.tensor([-1.0, 1.0, -1.0])
-    value, _ = pessimistic(ratio, advantage, lower, upper)
-    assert value.dtype == torch.float64 and value.tolist() == [-0.75, 1.5, -30.0]
+def test_bounds_of_another_precision_and_bounds_that_do_not_bind() -> None:
+    """Bounds take the ratio's dtype; an infinite one is none: no 0 times infinity."""
+    ratio, advantage = _tensor([0.5, 1.5, 30.0, 3.0]), torch.tensor([-1.0, 1.0, -1.0, 0.0])
+    upper = torch.tensor([1.25, float("inf"), 1.25, 1.25])
+    value, _ = pessimistic(ratio, advantage, torch.full((4,), 0.75), upper, dual=float("inf"))
+    assert value.dtype == torch.float64 and value.tolist() == [-0.75, 1.5, -30.0, 0.0]
+    value, clipped = pessimistic(ratio, advantage.double(), float("-inf"), float("inf"), dual=float("inf"))
+    assert value.tolist() == [-0.5, 1.5, -30.0, 0.0] and not clipped.any()
 
 
 @pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
@@ -95,13 +96,6 @@ def test_ratio_and_advantage_of_two_precisions(dtypes: tuple[torch.dtype, torch.
     assert clipped.tolist() == [False, True, True]
     value.sum().backward()
     assert ratio.grad.tolist() == [1.0, 0.0, 0.0]
-
-
-def test_bounds_that_do_not_bind() -> None:
-    """An infinite dual clip is none: no 0 times infinity."""
-    ratio, advantage = _tensor([0.5, 1.7, 9.0, 0.1, 3.0]), _tensor([1.0, 1.0, -1.0, -1.0, 0.0])
-    value, clipped = pessimistic(ratio, advantage, float("-inf"), float("inf"), dual=float("inf"))
-    assert value.tolist() == [0.5, 1.7, -9.0, -0.1, 0.0] and not clipped.any()
 
 
 def test_advantage_and_bounds_get_no_gradient() -> None:

@@ -21,11 +21,6 @@ def test_by_hand() -> None:
     assert advantage.tolist() == [[1, -1], [3, 0]]
 
 
-def test_equal_advantages_covary_with_nothing() -> None:
-    logprob = torch.tensor([[-1.0, -2.0, 0.0]])
-    assert covariance.tokenwise(torch.tensor([[2.0, 2.0, 0.0]]), logprob, 2)[:, :2].tolist() == [[0, 0]]
-
-
 def test_a_token_alone_covaries_with_nothing_and_none_is_no_division_by_zero() -> None:
     advantage, logprob = torch.tensor([[2.0, 0.0]]), torch.tensor([[-3.0, 0.0]])
     assert covariance.tokenwise(advantage, logprob, 1)[0, 0] == 0

@@ -75,12 +75,6 @@ def test_inside_multiplies_the_ratio(batch) -> None:
     assert gradient == pytest.approx([0.75, 0.5], rel=1e-14)
 
 
-def test_needs_the_reference_and_is_bounded(batch) -> None:
-    assert ReferenceKl(0.1).reads == {"ref_logprob"}
-    step = batch([[1.0]], [1.0], ref_logprob=[[-500.0]])
-    assert ReferenceKl(1.0, K1())(step, None).item() == 20.0
-
-
 def test_entropy_bonus_by_hand(batch) -> None:
     """−0.1 · H, and a slope of −0.1 in H."""
     step = batch([[1.0, 1.0]], [1.0], old=0.25)

@@ -39,13 +39,6 @@ def test_group_overlong_by_hand(rollouts) -> None:
     assert GroupOverlong()(facts).tolist() == pytest.approx(expected, rel=1e-14)
 
 
-def test_group_overlong_on_a_hard_prompt_costs_nothing(rollouts) -> None:
-    """Accuracy 2/5 is below one half; 2/4 is not: L⁺ = 5, 9 is 4/5 over, -0.4."""
-    assert not GroupOverlong()(rollouts([1, 9, 1, 1, 1], [1, 1, 0, 0, 0], [0] * 5)).any()
-    seen = GroupOverlong()(rollouts([1, 9, 1, 1], [1, 1, 0, 0], [0] * 4))
-    assert seen.tolist() == pytest.approx([0, -0.4, 0, 0], rel=1e-14)
-
-
 def test_group_overlong_is_capped_at_twice_the_target(rollouts) -> None:
     """Lengths 1, 1, 1, 1, 1, 1, 15: L⁺ = max(8, 3) = 8, 7/8 over. With scale 2: -7/4.
 

@@ -1,1 +1,1 @@
-"""Pure tensor functions: tensors in, tensors out, torch only. One concept a file."""
+"""Pure functions of tensors, one concept a file."""

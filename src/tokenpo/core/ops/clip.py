@@ -11,10 +11,10 @@ from torch import Tensor
 def pessimistic(
     ratio: Tensor, advantage: Tensor, lower: Tensor | float, upper: Tensor | float, dual: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(value, clipped): min(r A, clip(r, lower, upper) A) [N, T], and [N, T] bool where that is not r A: no gradient.
+    """(value, clipped): min(r A, clip(r, lower, upper) A) [N, T], and [N, T] bool where that is not r A.
 
-    With a dual clip the value is at least dual · A where A < 0. A ratio on a bound keeps its gradient, as does one so
-    near that both products round to the same number. Advantage and bounds get no gradient.
+    A dual clip makes the value at least dual · A where A < 0. Only the ratio gets a gradient, and none where clipped; a
+    ratio on a bound, or next to it by rounding, is not clipped.
 
     >>> r = torch.tensor([0.5, 1.5, 0.5, 1.5, 20.0])
     >>> value, clipped = pessimistic(r, torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0]), 0.8, 1.2, dual=10.0)

@@ -11,9 +11,8 @@ def tokenwise(advantage: Tensor, logprob: Tensor, count: Tensor | int) -> Tensor
     """(A_t − mean A)(lp_t − mean lp), without gradient; [N, T].
 
     Args:
-        advantage: [N, T], 0 at tokens that do not count, such as padding; their covariance is meaningless.
-        logprob: [N, T], likewise.
-        count: the number of tokens that count.
+        advantage, logprob: [N, T], 0 at tokens that do not count, such as padding; their covariance is meaningless.
+        count: number of tokens that count.
     """
     count = max(1, int(count))
     return (advantage - advantage.sum() / count) * (logprob - logprob.sum() / count)

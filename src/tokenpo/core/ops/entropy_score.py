@@ -14,13 +14,13 @@ EPS = 1e-8
 
 
 class EntropyScale(NamedTuple):
-    """The four statistics that turn an entropy into a score; numbers, or tensors of shape [].
+    """The statistics that turn an entropy into a score; numbers, or tensors of shape [].
 
     Args:
         pivot: quantile of log H over the batch (log-nats).
         spread: root mean square of log H about the pivot.
-        top: largest z-score, 0 when no token lies above the pivot.
-        bottom: smallest z-score (≤ 0), 0 when none lies below.
+        top: largest z-score, 0 if no token lies above the pivot.
+        bottom: smallest z-score, 0 if none lies below.
     """
 
     pivot: Tensor | float
@@ -42,9 +42,9 @@ def measure(entropy: Tensor, mask: Tensor, quantile: float) -> EntropyScale:
 
 
 def score(entropy: Tensor, scale: EntropyScale, *, negative_is_positive: bool = False) -> Tensor:
-    """ĥ of entropies of any shape: z / top above the pivot, z / |bottom| below; 0 where the scale has no extent.
+    """ĥ of entropies of any shape: z / top above the pivot, z / |bottom| below; 0 where the divisor is 0.
 
-    `negative_is_positive` divides by bottom itself, as the authors' released code does: then ĥ ≥ 0 everywhere.
+    `negative_is_positive` divides by bottom itself, as the authors' released code does, which makes ĥ ≥ 0.
     """
     z = _over(entropy.clamp(min=EPS).log() - scale.pivot, scale.spread)
     below = _over(z, scale.bottom)

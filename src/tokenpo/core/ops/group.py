@@ -1,4 +1,4 @@
-"""Statistics over groups: rows that share an id. Ids are any non-negative integers, rows in any order."""
+"""Statistics over groups, the rows that share an id: any non-negative integers, in any order."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Rows sorted into K groups: `index` [N] in 0..K-1, `valid` [N] bool says which rows count.
+    """Rows in K groups: `index` [N] in 0..K-1; `valid` [N] bool, the rows that count.
 
-    Every method takes per-row (or per-row-and-position) values and gives the group's figure back to each of its rows.
+    Every method returns, for each row, the statistic of its group.
     """
 
     index: Tensor
@@ -30,8 +30,8 @@ class Groups:
         return Groups(torch.zeros_like(self.index), 1, self.valid)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Sum of x [N, ...] over the valid rows of each row's group, same shape as x."""
-        # Rows that do not count go into one more group, which is never read.
+        """Sum of x [N, ...] over the valid rows of each row's group, in the shape of x."""
+        # The other rows go into one more group, which is never read.
         index = torch.where(self.valid, self.index, self.count)
         return x.new_zeros(self.count + 1, *x.shape[1:]).index_add_(0, index, x)[self.index]
 
@@ -70,8 +70,7 @@ class Groups:
     def mean_std(self, x: Tensor, weight: Tensor | None = None, correction: int = 1) -> tuple[Tensor, Tensor]:
         """([N] mean, [N] standard deviation) of x [N]; `weight` [N] counts a row that many times.
 
-        The deviation of a group with too few rows is 0. Computed in float64: rewards are few, and their differences
-        must not drown in rounding.
+        Both are float64. The deviation of a group with too few rows is 0.
         """
         x = x.double()
         weight = torch.ones_like(x) if weight is None else weight.double()

@@ -7,11 +7,7 @@ from torch import Tensor
 
 
 def keep(x: Tensor, mask: Tensor) -> Tensor:
-    """x where mask is true, 0 elsewhere, whatever x holds there (NaN included), in value and in gradient.
-
-    Args:
-        x: float, of a shape that broadcasts to mask's.
-    """
+    """x where mask is true, 0 elsewhere, even for NaN; value and gradient. x broadcasts to the mask's shape."""
     return torch.where(mask, x, 0.0)
 
 

@@ -1,6 +1,6 @@
-"""Nearest-rank quantiles: exact at any size, where `torch.quantile` interpolates and refuses more than 2^24 values.
+"""Nearest-rank quantiles of any number of values; `torch.quantile` interpolates and takes at most 2^24.
 
-Zeros of either sign are one value, +0; NaN is above +inf, as for `torch.sort`. Nothing carries a gradient.
+-0 counts as +0; NaN is above +inf, as for `torch.sort`. Nothing carries a gradient.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...base.errors import TokenPOError
 
 
 def nearest_rank(q: float, count: int) -> int:
-    """Which of `count` values in ascending order, from 0, is their quantile: round(q (count − 1)), halves to even.
+    """Place of the quantile among `count` ascending values, from 0: round(q (count − 1)), halves to even.
 
     >>> [nearest_rank(q, 5) for q in (0.0, 0.8, 0.9)]
     [0, 3, 4]
@@ -23,11 +23,7 @@ def nearest_rank(q: float, count: int) -> int:
 
 
 def quantile(x: Tensor, q: float) -> Tensor:
-    """Nearest-rank quantile of a flat tensor x [M] of floats, as a tensor [] of its dtype.
-
-    Args:
-        x: [M] of any float dtype.
-        q: in [0, 1].
+    """Nearest-rank quantile q in [0, 1] of x [M] of any float dtype, as a tensor [] of that dtype.
 
     Raises:
         TokenPOError: x is not flat, not of floats or empty, or q lies outside [0, 1].
@@ -43,7 +39,7 @@ def quantile(x: Tensor, q: float) -> Tensor:
 
 
 def smallest(x: Tensor, rank: int) -> Tensor:
-    """The value of x [M] that has the given place, from 0, in ascending order: tensor [].
+    """The value of x [M] at a place, from 0, in ascending order, as a tensor [].
 
     Raises:
         TokenPOError: there is no such place.
@@ -60,10 +56,7 @@ def smallest(x: Tensor, rank: int) -> Tensor:
 def largest(x: Tensor, mask: Tensor, count: int) -> Tensor:
     """Places [count], ascending, of the largest values of x [M] where mask [M] is true; of equal ones the earlier.
 
-    Args:
-        x: [M] of any float dtype; NaN counts as nothing.
-        mask: [M] bool.
-        count: 1 or more; all there are, where they are fewer.
+    NaN is left out. If there are fewer than `count` values, all are returned.
 
     >>> largest(torch.tensor([2.0, 3.0, 9.0, 2.0]), torch.tensor([True, True, False, True]), 2)
     tensor([0, 1])
@@ -80,13 +73,13 @@ def largest(x: Tensor, mask: Tensor, count: int) -> Tensor:
 
 
 def row_quantile(x: Tensor, mask: Tensor, q: float) -> Tensor:
-    """The same quantile of every row's true entries: [N, 1] of x [N, T]; +inf in a row that has none.
+    """The quantile q of every row's true entries: [N, 1] of x [N, T]; +inf in a row without any.
 
     >>> row_quantile(torch.tensor([[4.0, 1.0, 3.0], [2.0, 9.0, 9.0]]), torch.tensor([[1, 1, 1], [1, 0, 0]]).bool(), 0.4)
     tensor([[3.],
             [2.]])
     """
-    nearest_rank(q, 1)  # refuses what is no share
+    nearest_rank(q, 1)  # refuses q outside [0, 1]
     last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
     rank = (q * last.double()).round().long()
     return x.detach().masked_fill(~mask, torch.inf).sort(1).values.gather(1, rank)

@@ -1,6 +1,6 @@
-"""Importance ratios between the current and the old policy, in token and sequence form. All [N, T].
+"""Importance ratios [N, T] between the current and the old policy, of tokens and of sequences.
 
-Log-ratios are bounded to ±20 before the exponential (e^20 ≈ 5·10^8): a ratio may be absurd but stays finite.
+Log-ratios are bounded to ±20, so that ratios stay finite (e^20 ≈ 5·10^8).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Responses cut into segments: what each segment added, told by values at the cuts."""
+"""Gains of the segments of a response, from values at the cuts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ def gains(cuts: Tensor, begins: Tensor, ends: Tensor, reward: Tensor, start: Ten
 
     Args:
         cuts: [N, T] bool, on response tokens.
-        begins: [N, T] at a cut the value of what follows, from which the segment that begins there is counted.
-        ends: [N, T] at a cut the same value, up to which the segment that ends there is counted.
+        begins, ends: [N, T] at a cut the value for the segment that begins, and for the one that ends there.
         reward: [N] value behind the last segment.
-        start: [N] value before the first token; None where nobody knows it: up to the first cut the gain is 0.
+        start: [N] value before the first token; None is unknown, with a gain of 0 up to the first cut.
     """
     n, length = cuts.shape
     begins, ends = begins.double(), ends.double()

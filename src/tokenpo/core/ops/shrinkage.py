@@ -1,4 +1,4 @@
-"""Means of groups that lean on the other groups where groups are small and alike (empirical Bayes)."""
+"""Group means that lean on the other groups if groups are small and alike (empirical Bayes)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .group import Groups
 
 
 def prior_weight(groups: Groups, x: Tensor) -> float:
-    """κ, how many values of its own the mean of the other groups is worth to a group, by the method of moments:
+    """κ, the number of a group's values that the mean of the other groups is worth, by the method of moments:
 
         within  = Σ_i (x_i − mean_g)² / (N − K)
         between = Σ_g (mean_g − mean of the means)² / (K − 1) − within · mean_g 1/n_g
@@ -34,8 +34,8 @@ def prior_weight(groups: Groups, x: Tensor) -> float:
 def others_mean(groups: Groups, x: Tensor, prior: float) -> Tensor:
     """[N] float64 ((n − 1) · mean of the group's others + prior · mean of the other groups' rows) / (n − 1 + prior).
 
-    Without other groups it is the mean of the group's others, in a group of one that of the other groups; x itself
-    where there is nothing else, and on rows that do not count.
+    Without other groups it is the mean of the group's others; in a group of one, that of the other groups; x itself
+    if there is nothing else, and on rows that do not count.
 
     Args:
         x: [N].

@@ -1,4 +1,4 @@
-"""Turns of a response: runs of tokens that were sampled without a tool or an environment in between."""
+"""Turns of a response: runs of tokens sampled without a tool or an environment in between."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from . import masked
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """The K turns of each of N rollouts, numbered from 0 in their order; a number that no token has is passed over.
+    """The turns of each of N rollouts, numbered from 0 without gaps.
 
     Args:
-        index: [N, T] int, which turn of its rollout a response token is in; anything where the mask is false.
-        mask: [N, T] bool, of the response tokens.
+        index: [N, T] int, the turn of each response token; anything where the mask is false.
+        mask: [N, T] bool, true on response tokens.
         count: [N] int, turns of each rollout.
         number: K, the most turns of a rollout, at least 1.
     """
@@ -47,16 +47,16 @@ class Turns:
         return values.new_zeros(len(x), self.number).scatter_add_(1, self.index, values)
 
     def largest(self, x: Tensor) -> Tensor:
-        """[N, K] of x [N, T] int, not negative: its largest value in each turn; 0 where there is no turn."""
+        """[N, K] largest value of x [N, T] int ≥ 0 in each turn; 0 where there is no turn."""
         x = torch.where(self.mask, x, 0)
         return x.new_zeros(len(x), self.number).scatter_reduce_(1, self.index, x, "amax")
 
     def spread(self, x: Tensor) -> Tensor:
-        """[N, T] of x [N, K], at every token of its turn."""
+        """x [N, K] at every token [N, T] of its turn."""
         return x.gather(1, self.index)
 
     def to_go(self, x: Tensor, gamma: float) -> Tensor:
-        """[N, K] of rewards x [N, K], 0 where there is no turn: x_k + gamma x_(k+1) + gamma² x_(k+2) + ..."""
+        """[N, K] x_k + gamma x_(k+1) + gamma² x_(k+2) + ..., of rewards x [N, K] that are 0 where there is no turn."""
         out = x.clone()
         for k in reversed(range(self.number - 1)):
             out[:, k] += gamma * out[:, k + 1]
@@ -64,7 +64,7 @@ class Turns:
 
 
 def numbered(mask: Tensor) -> Tensor:
-    """[N, T] int, the turns of responses whose tool tokens are outside the mask [N, T]: one for each run inside it.
+    """[N, T] int, a turn for each run of true entries of the mask [N, T], which leaves out a tool's tokens.
 
     >>> numbered(torch.tensor([[True, True, False, True, False]])).tolist()
     [[0, 0, 0, 1, 0]]

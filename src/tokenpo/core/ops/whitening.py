@@ -1,4 +1,4 @@
-"""Numbers of tokens with mean 0 and variance 1."""
+"""Whitening: mean 0 and variance 1 over tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def whiten(x: Tensor, mask: Tensor) -> Tensor:
     out = x.new_zeros(x.shape, dtype=torch.float64)
     if not values.numel():
         return out
-    # Measured from the smallest value, so that equal values have a mean and a variance of exactly 0.
+    # From the smallest value, so that equal values have a mean and a variance of exactly 0.
     centred = values - values.min()
     centred = centred - centred.mean()
     variance = centred.square().sum() / max(1, values.numel() - 1)

@@ -1,146 +1,87 @@
 """Parts of an objective: signals, and the stages that fill its slots, one kind a file.
 
-A part is a frozen value. Two stages that hold equal signals share one tensor, and a report can ask for it by name. A
-part that only one paper uses lives in that paper's file.
+A part is a frozen value; stages that hold equal signals share one tensor. A part of one paper lives in its file.
 """
 
-from .aggregate import ConstantLength, SequenceMean, TokenMean
-from .continuations import (
-    BehindToken,
-    Continuations,
-    Cuts,
-    EqualEntropy,
-    EveryTokens,
-    Improbable,
-    SegmentGain,
-    WhitenedGain,
-)
-from .correction import (
-    Criterion,
-    EachToken,
-    Every,
-    Level,
-    Mean,
-    Rejection,
-    RolloutCorrection,
-    RolloutMean,
-    Strayed,
-    Total,
-)
-from .credit import GroupAdvantage, RewardToGo, ShrunkAdvantage
-from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
-from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
-from .penalties import (
-    K1,
-    K2,
-    K3,
-    AbsoluteLogRatio,
-    Anchor,
-    EntropyBonus,
-    Estimator,
-    K3Within,
-    ReferenceKl,
-    Reweighted,
-    StraightThrough,
-)
-from .protocols import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
-from .ratio import (
-    ArithmeticSequence,
-    GeometricSequence,
-    GeometricToken,
-    ProductSequence,
-    Ratio,
-    RolloutRatio,
-    TokenRatio,
-    WeightedRatio,
-)
-from .selection import HighInBatch, HighInResponse, Selection
-from .shaping import GroupOverlong, SoftOverlong
-from .surrogate import Bounds, Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds, Unclipped
-from .temperature import AdaptiveTemperature
-from .weights import BatchWeight, Drop, Keep, NormalisedWeight, ProbabilityWeight, RowNormalised, SignalWeight
-
-__all__ = [
-    "K1",
-    "K2",
-    "K3",
-    "AbsoluteLogRatio",
-    "AdaptiveTemperature",
-    "Aggregate",
-    "Anchor",
-    "ArithmeticSequence",
-    "BatchSignal",
-    "BatchWeight",
-    "BehindToken",
-    "Bounds",
-    "Clip",
-    "ConstantLength",
-    "Continuations",
-    "CreditStage",
-    "Criterion",
-    "CurrentEntropyQuantile",
-    "CurrentEntropyScore",
-    "Cuts",
-    "DetachedClip",
-    "Drop",
-    "EachToken",
-    "EntropyBonus",
-    "EqualEntropy",
-    "Estimator",
-    "Every",
-    "EveryTokens",
-    "FixedBounds",
-    "GeometricSequence",
-    "GeometricToken",
-    "GroupAdvantage",
-    "GroupOverlong",
-    "HighInBatch",
-    "HighInResponse",
-    "Improbable",
-    "K3Within",
-    "Keep",
-    "Level",
-    "LogLikelihood",
-    "Look",
-    "Mean",
-    "Memory",
-    "MemorySignal",
-    "NormalisedWeight",
-    "OldEntropyQuantile",
-    "OldEntropyScore",
-    "Part",
-    "Penalty",
-    "ProbabilityWeight",
-    "ProductSequence",
-    "Ratio",
-    "ReferenceKl",
-    "Region",
-    "Rejection",
-    "RewardToGo",
-    "Reweighted",
-    "RolloutCorrection",
-    "RolloutMean",
-    "RolloutRatio",
-    "RowNormalised",
-    "SegmentGain",
-    "SelectedBounds",
-    "Selection",
-    "SequenceMean",
-    "Shaping",
-    "ShrunkAdvantage",
-    "Signal",
-    "SignalWeight",
-    "SoftOverlong",
-    "StraightThrough",
-    "Strayed",
-    "SurrogateStage",
-    "TokenMean",
-    "TokenRatio",
-    "Total",
-    "Unclipped",
-    "Weight",
-    "WeightedRatio",
-    "WhitenedGain",
-    "check_parts",
-    "walk",
-]
+from .aggregate import ConstantLength as ConstantLength
+from .aggregate import SequenceMean as SequenceMean
+from .aggregate import TokenMean as TokenMean
+from .continuations import BehindToken as BehindToken
+from .continuations import Continuations as Continuations
+from .continuations import Cuts as Cuts
+from .continuations import EqualEntropy as EqualEntropy
+from .continuations import EveryTokens as EveryTokens
+from .continuations import Improbable as Improbable
+from .continuations import SegmentGain as SegmentGain
+from .continuations import WhitenedGain as WhitenedGain
+from .correction import Criterion as Criterion
+from .correction import EachToken as EachToken
+from .correction import Every as Every
+from .correction import Level as Level
+from .correction import Mean as Mean
+from .correction import Rejection as Rejection
+from .correction import RolloutCorrection as RolloutCorrection
+from .correction import RolloutMean as RolloutMean
+from .correction import Strayed as Strayed
+from .correction import Total as Total
+from .credit import GroupAdvantage as GroupAdvantage
+from .credit import RewardToGo as RewardToGo
+from .credit import ShrunkAdvantage as ShrunkAdvantage
+from .entropy import CurrentEntropyQuantile as CurrentEntropyQuantile
+from .entropy import CurrentEntropyScore as CurrentEntropyScore
+from .entropy import OldEntropyQuantile as OldEntropyQuantile
+from .entropy import OldEntropyScore as OldEntropyScore
+from .part import BatchSignal as BatchSignal
+from .part import Look as Look
+from .part import Memory as Memory
+from .part import MemorySignal as MemorySignal
+from .part import Part as Part
+from .part import Signal as Signal
+from .part import check_parts as check_parts
+from .part import walk as walk
+from .penalties import K1 as K1
+from .penalties import K2 as K2
+from .penalties import K3 as K3
+from .penalties import AbsoluteLogRatio as AbsoluteLogRatio
+from .penalties import Anchor as Anchor
+from .penalties import EntropyBonus as EntropyBonus
+from .penalties import Estimator as Estimator
+from .penalties import K3Within as K3Within
+from .penalties import ReferenceKl as ReferenceKl
+from .penalties import Reweighted as Reweighted
+from .penalties import StraightThrough as StraightThrough
+from .protocols import Aggregate as Aggregate
+from .protocols import CreditStage as CreditStage
+from .protocols import Penalty as Penalty
+from .protocols import Shaping as Shaping
+from .protocols import SurrogateStage as SurrogateStage
+from .protocols import Weight as Weight
+from .ratio import ArithmeticSequence as ArithmeticSequence
+from .ratio import GeometricSequence as GeometricSequence
+from .ratio import GeometricToken as GeometricToken
+from .ratio import ProductSequence as ProductSequence
+from .ratio import Ratio as Ratio
+from .ratio import RolloutRatio as RolloutRatio
+from .ratio import TokenRatio as TokenRatio
+from .ratio import WeightedRatio as WeightedRatio
+from .selection import HighInBatch as HighInBatch
+from .selection import HighInResponse as HighInResponse
+from .selection import Selection as Selection
+from .shaping import GroupOverlong as GroupOverlong
+from .shaping import SoftOverlong as SoftOverlong
+from .surrogate import Bounds as Bounds
+from .surrogate import Clip as Clip
+from .surrogate import DetachedClip as DetachedClip
+from .surrogate import FixedBounds as FixedBounds
+from .surrogate import LogLikelihood as LogLikelihood
+from .surrogate import Region as Region
+from .surrogate import SelectedBounds as SelectedBounds
+from .surrogate import Unclipped as Unclipped
+from .temperature import AdaptiveTemperature as AdaptiveTemperature
+from .weights import BatchWeight as BatchWeight
+from .weights import Drop as Drop
+from .weights import Keep as Keep
+from .weights import NormalisedWeight as NormalisedWeight
+from .weights import ProbabilityWeight as ProbabilityWeight
+from .weights import RowNormalised as RowNormalised
+from .weights import SignalWeight as SignalWeight

@@ -1,7 +1,7 @@
-"""Credit that is bought: continuations drawn from the middle of a response tell what it was worth up to there.
+"""Credit from continuations: drawn from the middle of a response, their rewards give its value up to there.
 
-A part says where an engine draws them and how many. The engine samples and scores them, and what a segment added to the
-reward becomes the fact `Rollouts.gain`, which the credit reads.
+A part says where an engine draws them and how many. The engine samples and scores them and fills in `Rollouts.gain`,
+what each segment added to the reward, which the credit reads.
 """
 
 from __future__ import annotations
@@ -70,10 +70,8 @@ class Improbable(Cuts):
 
 @dataclass(frozen=True)
 class EqualEntropy(Cuts):
-    """`count` cuts that part the response into pieces of equal entropy: where about as much is decided before as after.
-
-    Cut k stands at the first token before which k/(count + 1) of the sum of the old entropies lies.
-    """
+    """`count` cuts into pieces of equal entropy: cut k stands at the first token before which k/(count + 1) of the sum
+    of the old entropies lies."""
 
     reads = {"old_entropy"}
     count: Count
@@ -88,20 +86,19 @@ class EqualEntropy(Cuts):
 
 @dataclass(frozen=True)
 class Continuations(Part):
-    """Where continuations are drawn, how many, and what becomes of their rewards.
+    """Where continuations are drawn, how many, and how their rewards become gains.
 
-    The value at a cut is their mean reward. Two things are unbiased and cost nothing: the response is itself one more
-    continuation from each of its cuts, for the segment that ends there; and what a segment is counted from may lean on
-    anything that was known before it, such as the mean reward of the group's others.
+    The value at a cut is their mean reward. `own` and `lean` are unbiased and cost nothing: the response is one more
+    continuation for the segment that ends at a cut, and the value before a segment may lean on anything known before.
 
     Args:
         cuts: where.
         count: continuations from each cut.
         mixed: draw only in groups whose rewards are not all equal.
-        start: the mean reward of the group's others is the value of the prompt; otherwise there is none but by a cut at
-            the first token.
+        start: the value of the prompt is the mean reward of the group's others; without it, only a cut at the first
+            token gives one.
         own: the reward of the response counts as one more continuation where a segment ends.
-        lean: how many continuations the value of the prompt counts where a segment begins; only with `start`.
+        lean: number of continuations that the value of the prompt counts for where a segment begins; needs `start`.
     """
 
     cuts: Cuts
@@ -132,7 +129,7 @@ class Continuations(Part):
 
 @dataclass(frozen=True)
 class SegmentGain(CreditStage):
-    """A_it = what the segment of the token added to the reward, plus the shaping's bonus of the response.
+    """A_it = gain of the token's segment, plus the shaping's bonus of the response.
 
     Args:
         by: where the engine draws continuations.
@@ -147,10 +144,10 @@ class SegmentGain(CreditStage):
 
 @dataclass(frozen=True)
 class WhitenedGain(SegmentGain):
-    """The same, whitened over the tokens of the batch.
+    """`SegmentGain`, whitened over the tokens of the batch.
 
     Args:
-        below: only tokens whose old probability is below this are whitened over; the others get 0. None takes all.
+        below: whiten over tokens whose old probability is below this, and give the others 0; None takes all.
     """
 
     across_groups = True

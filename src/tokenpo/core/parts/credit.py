@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 class GroupAdvantage(CreditStage):
     """A_i = (R_i − mean_g) / (std_g + eps), the same for every token of the response; GRPO (2402.03300).
 
-    A group whose rewards are all equal gets exactly 0, however the mean rounds. Rows without a response token are in no
-    group.
+    A group whose rewards are all equal gets exactly 0. Rows without a response token are in no group.
 
     Args:
-        std: divide by the group's standard deviation (ddof 1); without it this is Dr. GRPO's advantage.
+        std: divide by the group's standard deviation (ddof 1); False is Dr. GRPO's advantage.
         eps: added to the deviation, ≥ 0.
     """
 
@@ -77,17 +76,16 @@ class ShrunkAdvantage(CreditStage):
 
 @dataclass(frozen=True)
 class RewardToGo(CreditStage):
-    """A_it = G_ik − mean G, k the turn of token t: what still arrives, less what arrives on average from there on.
+    """A_it = G_ik − mean G, k the turn of token t: the reward to go, less its mean over comparable turns.
 
-    G_ik = s_ik + gamma G_i,k+1, where s_ik is the `token_reward` of the turn; a bonus arrives in the last turn. The
-    mean is over the turns of the group that stand at the same place of their responses, or, with `anchored`, over those
-    that began in the same state (GiGPO, 2505.10978, eq. 7). A turn that none is compared with gets exactly 0, as do
-    turns whose G are all equal.
+    G_ik = s_ik + gamma G_i,k+1, where s_ik is the `token_reward` of the turn; a bonus arrives in the last turn. A turn
+    alone gets exactly 0, as do turns whose G are all equal.
 
     Args:
         gamma: discount from one turn to the next, in [0, 1].
-        anchored: compare turns that began in the same state, in place of turns with the same number.
-        std: divide by the deviation (ddof 1) of what is compared.
+        anchored: compare the group's turns that began in the same state (GiGPO, 2505.10978, eq. 7), in place of those
+            with the same number.
+        std: divide by the deviation (ddof 1) of the compared turns.
         eps: added to the deviation, ≥ 0.
     """
 
@@ -116,7 +114,7 @@ class RewardToGo(CreditStage):
 
 
 def by_group(credit: Callable[[Rollouts, Tensor], Tensor], rollouts: Rollouts, bonus: Tensor) -> Tensor:
-    """`credit(rollouts, bonus)` [N, T] of one group at a time: its intermediate tensors are a group's."""
+    """`credit(rollouts, bonus)` [N, T], one group at a time to save memory."""
     whole = torch.empty_like(rollouts.old_logprob)
     sizes = torch.unique(rollouts.group, return_counts=True)[1].tolist()
     for rows in rollouts.group.argsort(stable=True).split(sizes):

@@ -1,4 +1,4 @@
-"""Who helps whom inside a group: what the methods that read `Rollouts.influence` share."""
+"""The right and the wrong side of a group, for methods that read `Rollouts.influence`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Sides(NamedTuple):
-    """The two sides of every group, told apart by its mean reward; a group of equal rewards has none.
+    """The two sides of every group, parted by its mean reward; a group of equal rewards has none.
 
     Args:
         right: [N] bool, the reward exceeds the group's mean.
@@ -30,8 +30,7 @@ class Sides(NamedTuple):
 
 
 def sides(rollouts: Rollouts) -> Sides:
-    """Of rollouts with `influence`; in float64, as thresholds must not depend on rounding. Rows without a response
-    token are on no side."""
+    """Sides in float64, so that thresholds do not depend on rounding. Rows without a response token are on no side."""
     groups = Groups.of(rollouts.group, rollouts.mask.any(1))
     right = groups.above_mean(rollouts.reward)
     mean = masked.mean(rollouts.need("influence").double(), rollouts.mask, dim=1)[:, 0]

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Estimator(Part):
-    """A divergence of one token from its log-ratio x, in nats.
+    """A divergence of one token, nats, from its log-ratio x.
 
     Attributes:
-        stationary: true where its gradient at x = 0 is 0.
+        stationary: its gradient at x = 0 is 0.
     """
 
     stationary: Any = True
@@ -60,7 +60,7 @@ class K3(Estimator):
 
 @dataclass(frozen=True)
 class K3Within(Estimator):
-    """k3 of x bounded to ±reach, at most `most`; both in nats, and flat where either binds: no token pulls far."""
+    """k3 of x bounded to ±reach, at most `most`; both in nats, and flat where either binds."""
 
     reach: AboveZero
     most: AboveZero
@@ -79,13 +79,9 @@ class AbsoluteLogRatio(Estimator):
 
 @dataclass(frozen=True)
 class StraightThrough(Estimator):
-    """The value of one estimator, the gradient of another.
+    """The value of one estimator with the gradient of another.
 
-    On samples of the policy k2's expected gradient is that of the divergence; k1's is 0, and k3's is another.
-
-    Args:
-        value: what the loss and the report show.
-        gradient: what the policy learns from.
+    On samples of the policy the expected gradient of k2 is the divergence's; that of k1 is 0, and k3's is biased.
     """
 
     value: Estimator = K3()
@@ -127,15 +123,10 @@ class ReferenceKl(Penalty):
 
 @dataclass(frozen=True)
 class Reweighted(Penalty):
-    """ratio · penalty, with gradient through both: tokens of the old policy stand for those of the current one.
+    """ratio · penalty, with gradient through both; DeepSeek-V3.2 (2512.02556), "Unbiased KL Estimate".
 
-    With the token's ratio, the mean of k1 or k3 over tokens drawn from the old policy is the divergence of the current
-    one from the reference, and so is its gradient, also at ratio 1, where the value is that of the penalty alone.
-    Source: DeepSeek-V3.2 (2512.02556), "Unbiased KL Estimate".
-
-    Args:
-        penalty: what is weighed.
-        ratio: the weight, π / π_old.
+    With the token's ratio, the mean of k1 or k3 over tokens of the old policy has value and gradient of the current
+    policy's divergence from the reference.
     """
 
     penalty: Penalty
@@ -151,10 +142,10 @@ class Reweighted(Penalty):
 
 @dataclass(frozen=True)
 class EntropyBonus(Penalty):
-    """−coef · H of the current policy, with gradient: the loss falls where the policy hesitates.
+    """−coef · H of the current policy, with gradient.
 
     Args:
-        coef: coefficient, or the memory that sets it; below 0 it is a price on the entropy.
+        coef: coefficient, or the memory that sets it; below 0 entropy costs.
     """
 
     reads = {"entropy"}
@@ -168,11 +159,11 @@ class EntropyBonus(Penalty):
 
 @dataclass(frozen=True)
 class Anchor(Penalty):
-    """coef · strength · |lp − lp_old|: holds chosen tokens at the old policy; no gradient where the two nearly agree.
+    """coef · strength · |lp − lp_old|: holds tokens at the old policy; no gradient where the two nearly agree.
 
     Args:
         coef: coefficient, ≥ 0.
-        strength: a signal ≥ 0, 0 at the tokens that are not held.
+        strength: a signal ≥ 0; 0 leaves a token free.
     """
 
     idle_on_policy = True

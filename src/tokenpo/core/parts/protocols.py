@@ -1,4 +1,4 @@
-"""The protocol of each slot: what a stage is given and what it gives back."""
+"""The protocol of each slot: a stage's arguments and its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Shaping(Part):
-    """Adds to the reward of a rollout; the outcome itself stays readable."""
+    """A bonus on the reward of a rollout."""
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         """[N] in units of the reward."""
@@ -24,8 +24,8 @@ class CreditStage(Part):
     """Phase one: rewards of whole groups become advantages of tokens.
 
     Attributes:
-        across_groups: true where the credit of a rollout also depends on other groups than its own.
-        columns: fewest columns of `Rollouts.rewards` that it can be given, where it reads them.
+        across_groups: the credit of a rollout also depends on other groups than its own.
+        columns: fewest columns of `Rollouts.rewards` that it accepts, if it reads them.
     """
 
     across_groups: Any = False
@@ -40,8 +40,7 @@ class SurrogateStage(Part):
     """Phase two: the maximised objective of a token inside its trust region.
 
     Attributes:
-        own_slope: true where it is not the pessimistic clip: its slope is another one than ratio · advantage between
-            its bounds and none beyond them.
+        own_slope: it is not the pessimistic clip, whose slope is ratio · advantage between its bounds and 0 beyond.
     """
 
     own_slope: Any = False
@@ -51,8 +50,10 @@ class SurrogateStage(Part):
 
 
 class Weight(Part):
-    """A factor ≥ 0 on the surrogate of a token. It commutes with the pessimistic minimum, so it is also a factor on the
-    advantage. Always evaluated without gradient."""
+    """A factor ≥ 0 on the surrogate of a token, evaluated without gradient.
+
+    It commutes with the pessimistic minimum, so it is also a factor on the advantage.
+    """
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         """[N, T] ≥ 0."""
@@ -60,10 +61,10 @@ class Weight(Part):
 
 
 class Penalty(Part):
-    """Added to the loss of a token; carries its own coefficient.
+    """A term of a token's loss, with its own coefficient.
 
     Attributes:
-        follows_advantage: true where it is 0 wherever the advantage is, so that engines may skip rows without one.
+        follows_advantage: it is 0 wherever the advantage is 0; engines may then skip such rows.
     """
 
     follows_advantage: Any = False
@@ -77,5 +78,5 @@ class Aggregate(Part):
     """The coefficient of each token's loss in the scalar."""
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
-        """A number, [N, 1] or [N, T]; sums to about 1 over the step. May count nothing but the row's own length."""
+        """A number, [N, 1] or [N, T]; sums to about 1 over the step. Only a row's own length may be counted here."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Selections: which tokens a weight keeps, a penalty holds, or a trust region treats differently."""
+"""Selections of tokens: to keep, to penalise, or to treat differently in a trust region."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Selection(Part):
-    """Chooses tokens, each row by itself; what depends on other rows comes in as a signal."""
+    """Chooses tokens, each row by itself; it reads other rows through signals."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """[N, T] bool."""
@@ -43,7 +43,7 @@ class HighInResponse(Selection):
 
     Args:
         quantile: nearest rank, over the response's tokens, in [0, 1].
-        current: take the current policy's entropies rather than the old one's.
+        current: of the current policy's entropies, not the old one's.
     """
 
     quantile: Share
@@ -65,6 +65,5 @@ class HighInBatch(Selection):
     threshold: OldEntropyQuantile | CurrentEntropyQuantile
 
     def __call__(self, batch: Batch) -> Tensor:
-        # What the threshold is a quantile of.
         entropy = batch.need(entropy_of(current=isinstance(self.threshold, CurrentEntropyQuantile)))
         return entropy >= batch.signal(self.threshold)

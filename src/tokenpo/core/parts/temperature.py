@@ -1,4 +1,4 @@
-"""Temperature rules: the temperature of the next token. The rule is part of the objective; samplers apply it."""
+"""The rule for the next token's temperature: part of the objective, applied by samplers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ Heat = Annotated[float, numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1
 class AdaptiveTemperature(Memory):
     """T_t = T (1 + tau ĥ_t): hotter where the policy is uncertain, cooler where it is sure. HAPO (2509.16591).
 
-    The scale and the next token's entropy are both taken at T. So are old and new log-probabilities: T_t samples, and
-    scores nothing.
-
-    Remembers the entropy scale of one rollout batch for the sampling of the next; without one it changes nothing.
+    T_t only samples: entropies and log-probabilities are taken at T. The entropy scale of one rollout batch serves the
+    next; without one T_t = T.
 
     Args:
         tau: largest relative change, 0 <= tau < 1.

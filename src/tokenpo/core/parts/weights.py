@@ -54,7 +54,7 @@ class Affine(Part):
 
 
 class BatchWeight(Weight):
-    """A weight that does not depend on the surrogate, so that ratios, penalties and means can read it too."""
+    """A weight that does not depend on the surrogate; ratios, penalties and means can read it too."""
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         return self.of_batch(batch)
@@ -93,11 +93,10 @@ class CurrentMean(BatchSignal):
 
 @dataclass(frozen=True)
 class NormalisedWeight(BatchWeight):
-    """A weight divided by its mean over the tokens, so that learning rates compare between methods. With a weight of
-    zeros and ones the loss becomes a mean over the tokens that are kept.
+    """A weight divided by its mean over the tokens; with zeros and ones the loss is a mean over the kept tokens.
 
     Args:
-        mean: the signal that shows the mean at every token: of the optimiser step, or of the rollout batch.
+        mean: a signal with the mean at every token: of the optimiser step, or of the rollout batch.
     """
 
     weight: BatchWeight
