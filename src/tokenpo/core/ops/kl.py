@@ -11,11 +11,6 @@ from .known_gradient import known
 ROUNDING = 1e-5
 
 
-def k1(x: Tensor) -> Tensor:
-    """−x."""
-    return -x
-
-
 def k2(x: Tensor) -> Tensor:
     """x² / 2."""
     return x.square() / 2
@@ -26,11 +21,6 @@ def k3(x: Tensor) -> Tensor:
     slope = x.detach().expm1()
     value = slope - x.detach()
     return known(value, [x], [slope]) if x.requires_grad else value
-
-
-def k3_within(x: Tensor, reach: float, most: float) -> Tensor:
-    """k3 of x bounded to ±reach nats, at most `most` nats; flat where either bound binds."""
-    return k3(x.clamp(-reach, reach)).clamp(max=most)
 
 
 def absolute(x: Tensor) -> Tensor:

@@ -13,28 +13,13 @@ BOUND = 20.0
 
 
 def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
-    """lp − lp_old in nats, bounded to ±20, [N, T]."""
+    """lp − lp_old in nats, bounded to ±20 and flat beyond, [N, T]."""
     return (logprob - old_logprob).clamp(-BOUND, BOUND)
-
-
-def importance(logprob: Tensor, old_logprob: Tensor) -> Tensor:
-    """r_t = exp(lp − lp_old), the exponent bounded to ±20 and flat beyond, [N, T]; no gradient to lp_old."""
-    return log_ratio(logprob, old_logprob.detach()).exp()
 
 
 def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
     """s_i = exp(mean_t log r_it), shown at every token of the row [N, T]. GSPO (2507.18071, eq. 7)."""
     return masked.mean(log_ratios, mask, dim=1).exp().expand_as(log_ratios)
-
-
-def geometric_token(log_ratios: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
-    """s_it = sg[s_i] · exp(lp − sg[lp]) [N, T]: the value of s_i, the gradient of its own token (GSPO-token)."""
-    return geometric(log_ratios.detach(), mask) * (logprob - logprob.detach()).exp()
-
-
-def arithmetic(log_ratios: Tensor, mask: Tensor) -> Tensor:
-    """w_i = mean_t r_it, shown at every token of the row [N, T]. GRPO-S (2508.04349)."""
-    return masked.mean(log_ratios.exp(), mask, dim=1).expand_as(log_ratios)
 
 
 def log_product(log_ratios: Tensor, mask: Tensor, floor: float = -BOUND) -> Tensor:

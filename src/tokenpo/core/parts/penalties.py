@@ -39,7 +39,7 @@ class K1(Estimator):
     stationary = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        return kl.k1(x)
+        return -x
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class K3Within(Estimator):
     most: AboveZero
 
     def __call__(self, x: Tensor) -> Tensor:
-        return kl.k3_within(x, self.reach, self.most)
+        return kl.k3(x.clamp(-self.reach, self.reach)).clamp(max=self.most)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Importance ratios as choices: how far the current policy has moved, per token or per response."""
+"""Importance ratios of the current to the old policy, per token or per response."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ops import ratio
+from ..ops import masked, ratio
 from .part import Part
 from .weights import BatchWeight
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 class Ratio(Part):
-    """[N, T] ratio of the current to the old policy, with gradient through the log-probability."""
+    """A ratio with gradient through the log-probability."""
 
     def __call__(self, batch: Batch) -> Tensor:
+        """[N, T]."""
         raise NotImplementedError
 
     @staticmethod
     def log(batch: Batch) -> Tensor:
+        """lp − lp_old [N, T], nats, bounded to ±20."""
         return ratio.log_ratio(batch.policy.logprob, batch.rollouts.old_logprob)
 
 
@@ -31,23 +33,23 @@ class TokenRatio(Ratio):
     """r_t = exp(lp − lp_old)."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        return ratio.importance(batch.policy.logprob, batch.rollouts.old_logprob)
+        return self.log(batch).exp()
 
 
 @dataclass(frozen=True)
 class RolloutRatio(Ratio):
-    """exp(lp − lp_roll): anchored to the policy that sampled, as its engine reported it, not to the old one."""
+    """exp(lp − lp_roll), anchored to the policy that sampled as its engine reported it."""
 
     reads = {"rollout_logprob"}
     corrects_rollout = True
 
     def __call__(self, batch: Batch) -> Tensor:
-        return ratio.importance(batch.policy.logprob, batch.need("rollout_logprob"))
+        return ratio.log_ratio(batch.policy.logprob, batch.need("rollout_logprob")).exp()
 
 
 @dataclass(frozen=True)
 class GeometricSequence(Ratio):
-    """s_i = exp(mean_t log r_t), the response's likelihood ratio normalised by its length."""
+    """s_i = exp(mean_t log r_t). GSPO (2507.18071, eq. 7)."""
 
     def __call__(self, batch: Batch) -> Tensor:
         return ratio.geometric(self.log(batch), batch.mask)
@@ -55,19 +57,19 @@ class GeometricSequence(Ratio):
 
 @dataclass(frozen=True)
 class GeometricToken(Ratio):
-    """sg[s_i] · exp(lp − sg[lp]): the value of the sequence ratio, the gradient of the token."""
+    """sg[s_i] · exp(lp − sg[lp]): value of the sequence ratio, gradient of the token. GSPO-token (2507.18071)."""
 
     def __call__(self, batch: Batch) -> Tensor:
         lp = batch.policy.logprob
-        return ratio.geometric_token(ratio.log_ratio(lp.detach(), batch.rollouts.old_logprob), lp, batch.mask)
+        return ratio.geometric(self.log(batch).detach(), batch.mask) * (lp - lp.detach()).exp()
 
 
 @dataclass(frozen=True)
 class ArithmeticSequence(Ratio):
-    """w_i = mean_t r_t."""
+    """w_i = mean_t r_t. GRPO-S (2508.04349)."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        return ratio.arithmetic(self.log(batch), batch.mask)
+        return masked.mean(self.log(batch).exp(), batch.mask, dim=1).expand_as(batch.mask)
 
 
 @dataclass(frozen=True)
