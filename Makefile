@@ -25,7 +25,7 @@ test: $(VENV)/.dev  ## everything but the slow marks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) $(DURATIONS)
 
 test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; our GPU kernel; what is missing fails
-	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(DURATIONS) tests/foreign tests/engines/trl tests/engines/verl tests/engines/vllm tests/core/head/test_softmax_triton.py
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(DURATIONS) tests/foreign tests/engines/trl tests/engines/verl tests/engines/vllm tests/engines/test_refusals.py tests/core/head/test_softmax_triton.py
 
 test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and for TRL; SLOW=1 for verl, too
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/engines/vllm

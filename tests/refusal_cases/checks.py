@@ -1,4 +1,4 @@
-"""The laws of refusals."""
+"""What holds for every refusal: it is one sentence, it has a case, and docs/refusals.md has its row."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .case import SOURCE, Case, Said
+from .case import SOURCE, Case, Refusal
 from .page import PAGE, section
 
-# How a sentence may name the engine: its name, or that of what a user of it holds in hand.
+# How a sentence names the engine: by its name, or by a class of its user's.
 NAMED = {
     "embedded": r"the embedded engine",
     "handed": r"\bSkyRL\b|\bprime-rl\b",
@@ -20,7 +20,7 @@ NAMED = {
     "verl": r"\bverl\b",
     "vllm": r"\bvLLM\b",
 }
-# Refusals that are no matter of what an engine can honour, and which test has each.
+# Refusals that are not about what an engine can honour, and the test that has each.
 ELSEWHERE = {
     ("engines/trl/contract.py", "check_import"): "TRL is missing: tests/engines/trl/test_parts.py",
     ("engines/trl/contract.py", "moved"): "a private surface moved: tests/engines/trl/test_parts.py",
@@ -37,23 +37,22 @@ ELSEWHERE = {
 }
 
 
-def check_case(engine: str, case: Case, found: Said) -> None:
+def check_case(engine: str, case: Case, found: Refusal) -> None:
     """The right error, and one sentence that names the engine, the thing and the remedy."""
-    said = found.sentence
-    assert found.error is case.error, f"{found.error.__name__}: {said}"
-    assert re.search(NAMED[engine], said), f"does not name {engine}: {said}"
-    for name in case.thing:
-        assert name in said, f"does not name {name}: {said}"
-    assert case.remedy in said, f"does not say {case.remedy!r}: {said}"
-    assert "\n" not in said and not re.search(r"[.!?]$|[.!?] +[A-Z]", said), f"more than one sentence: {said}"
+    sentence = found.sentence
+    assert found.error is case.error, f"{found.error.__name__}: {sentence}"
+    assert re.search(NAMED[engine], sentence), f"does not name {engine}: {sentence}"
+    for words in (*case.thing, case.remedy):
+        assert words in sentence, f"does not say {words!r}: {sentence}"
+    assert "\n" not in sentence and not re.search(r"[.!?]$|[.!?] +[A-Z]", sentence), f"several sentences: {sentence}"
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place that makes an `Unsupported`; lines first to last of the statement.
+    """A statement that makes an `Unsupported`, lines first to last.
 
     Args:
-        rows: of the table written out in the source around it, the innermost: `for row in TABLE`, `if x in ("a", "b")`.
+        rows: of the innermost table written out around it: `for row in TABLE`, `if x in ("a", "b")`.
     """
 
     file: str
@@ -61,11 +60,6 @@ class Site:
     first: int
     last: int
     rows: int = 1
-
-
-def sites(files: Iterable[Path]) -> Iterator[Site]:
-    for path in files:
-        yield from source_sites(path.read_text(encoding="utf-8"), path.relative_to(SOURCE).as_posix())
 
 
 def source_sites(source: str, file: str) -> Iterator[Site]:
@@ -84,7 +78,7 @@ def _inside(node: ast.AST, file: str, function: str, rows: int, tables: Mapping[
 
 
 def _tables(node: ast.AST) -> dict[str, int]:
-    """Name -> rows of what is written out and given a name in here."""
+    """Name -> rows of the tables that are assigned in this node."""
     found: dict[str, int] = {}
     for one in ast.walk(node):
         names = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
@@ -105,7 +99,7 @@ def _length(value: ast.expr | None, tables: Mapping[str, int]) -> int | None:
 
 
 def _rows(node: ast.AST, tables: Mapping[str, int]) -> int | None:
-    """How many rows of a table one statement goes through; None where it goes through none."""
+    """The rows of the table that a statement goes through; None if it goes through none."""
     if isinstance(node, ast.For):
         return _length(node.iter, tables)
     if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.In):
@@ -118,37 +112,31 @@ def _makes(statement: ast.stmt) -> bool:
     return any("Unsupported" in (getattr(f, "id", ""), getattr(f, "attr", "")) for f in calls)
 
 
-def check_sites(files: Sequence[Path], seen: Iterable[Said]) -> None:
-    """Every place in these files that refuses is where a case ended, once for each row of the table around it, or
-    is listed with the test that has it."""
-    found, seen = list(sites(files)), list(seen)
+def check_sites(files: Sequence[Path], refusals: Sequence[Refusal]) -> None:
+    """Every place that refuses is where a case ended, once for each row of its table, or is in ELSEWHERE."""
+    texts = {path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    found = [site for name, text in texts.items() for site in source_sites(text, name)]
     assert found, "no refusal in these files: was the folder moved?"
     listed = {(site.file, site.function) for site in found} & set(ELSEWHERE)
-    names = {path.relative_to(SOURCE).as_posix() for path in files}
-    assert listed == {key for key in ELSEWHERE if key[0] in names}, "ELSEWHERE lists a place that refuses nothing"
+    assert listed == {key for key in ELSEWHERE if key[0] in texts}, "ELSEWHERE lists a place that refuses nothing"
     for key in listed:
         test = SOURCE.parents[1] / ELSEWHERE[key].rpartition(": ")[2]
         assert test.is_file(), f"{test} does not exist"
-    untold = [
+    bare = [
         f"{site.file}:{site.first} in {site.function}, {count} of {site.rows}"
         for site in found
-        if (site.file, site.function) not in ELSEWHERE and (count := told(site, seen)) < site.rows
+        if (site.file, site.function) not in ELSEWHERE and (count := cases_at(site, refusals)) < site.rows
     ]
-    assert not untold, f"a refusal without a case in tests/refusal_cases: {untold}"
+    assert not bare, f"a refusal without a case in tests/refusal_cases: {bare}"
 
 
-def told(site: Site, seen: Iterable[Said]) -> int:
-    """How many sentences were said there."""
-    here = (one for one in seen if one.place[0] == site.file and site.first <= one.place[1] <= site.last)
+def cases_at(site: Site, refusals: Iterable[Refusal]) -> int:
+    """The number of different sentences from there."""
+    here = (one for one in refusals if one.place[0] == site.file and site.first <= one.place[1] <= site.last)
     return len({one.sentence for one in here})
 
 
-def check_page(engine: str, cases: Sequence[Case], seen: Sequence[Said]) -> None:
-    """docs/refusals.md has this engine's section as it is said now."""
-    page = PAGE.read_text(encoding="utf-8")
-    stale = [line for line in section(engine, cases, seen).splitlines() if line not in page.splitlines()]
-    assert not stale, f"run tools/site/refusals.py and commit docs/refusals.md: {stale}"
-    heading = section(engine, (), ()).splitlines()[0]
-    part = page.split(f"\n{heading}\n", 1)[-1].split("\n## ", 1)[0]
-    rows = [line for line in part.splitlines() if line.startswith("| ")]
-    assert len(rows) == len(cases) + 2, "docs/refusals.md has rows of no case: run tools/site/refusals.py"
+def check_page(engine: str, cases: Sequence[Case], refusals: Sequence[Refusal]) -> None:
+    """docs/refusals.md has exactly this section."""
+    expected = section(engine, cases, refusals)
+    assert expected in PAGE.read_text(encoding="utf-8"), "run tools/site/refusals.py and commit docs/refusals.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .case import SOURCE, Case, Said
+from .case import SOURCE, Case, Refusal
 
 PAGE = SOURCE.parents[1] / "docs" / "refusals.md"
 TITLES = {
@@ -30,9 +30,9 @@ installed, and an engine whose private surface moved (the error says what moved)
 """
 
 
-def section(engine: str, cases: Sequence[Case], seen: Sequence[Said]) -> str:
+def section(engine: str, cases: Sequence[Case], refusals: Sequence[Refusal]) -> str:
     title, what = TITLES[engine]
-    rows = [f"| {_cell(case.asked)} | {_code(one.sentence)} |" for case, one in zip(cases, seen, strict=True)]
+    rows = [f"| {_cell(case.request)} | {_code(one.sentence)} |" for case, one in zip(cases, refusals, strict=True)]
     return "\n".join([f"## {title}", "", what, "", "| asked | answered |", "| --- | --- |", *rows, ""])
 
 

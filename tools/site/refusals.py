@@ -12,37 +12,35 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from refusal_cases import Answers, check_case, section  # noqa: E402
-from refusal_cases.page import PAGE, TITLES, page  # noqa: E402
+from refusal_cases.case import Case, Refusal, refusal  # noqa: E402
+from refusal_cases.checks import check_case  # noqa: E402
+from refusal_cases.page import PAGE, TITLES, page, section  # noqa: E402
 
 
-def asked(engine: str, directory: Path) -> tuple[str, list[str]]:
+def asked(engine: str) -> tuple[str, list[str]]:
     """The engine's section, and what is wrong with its cases."""
-    answers, cases = Answers(directory), importlib.import_module(f"refusal_cases.{engine}").CASES
-    directory.mkdir()
-    wrong, seen = [], []
-    for case in cases:
+    found: list[tuple[Case, Refusal]] = []
+    wrong = []
+    for case in importlib.import_module(f"refusal_cases.{engine}").CASES:
         try:
-            seen.append((case, answers(case)))
-            check_case(engine, case, answers(case))
+            found.append((case, refusal(case)))
+            check_case(engine, *found[-1])
         except AssertionError as error:
-            wrong.append(f"{engine}: {case.asked}: {error}")
-    return section(engine, [case for case, _ in seen], [said for _, said in seen]), wrong
+            wrong.append(f"{engine}: {case.request}: {error}")
+    return section(engine, [case for case, _ in found], [answer for _, answer in found]), wrong
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     check = parser.parse_args(arguments).check
-    with tempfile.TemporaryDirectory() as directory:
-        found = {engine: asked(engine, Path(directory, engine)) for engine in TITLES}
+    found = {engine: asked(engine) for engine in TITLES}
     if wrong := [line for _, lines in found.values() for line in lines]:
         print("\n".join(wrong))
         return 1
