@@ -1,11 +1,10 @@
-"""A device beside the processor, without one: its tensors compute on the processor and refuse to meet those there.
+"""A stand-in for a GPU: its tensors compute on the processor, and refuse to meet the processor's own tensors.
 
-What runs on it names its devices rightly, whatever card it is given later: a mask left on the processor, a table made
-there or a number asked for through numpy is an error here as on a GPU. It says nothing of kernels and of speed, only
-how often a program would have waited for the device (`Waits`).
+A mask left on the processor, a table made there or a number read through numpy is an error, as on a GPU. It shows
+nothing about kernels and speed, only how often a program would have waited for the device (`waits`).
 
-torch is told of the device for as long as the process lives, so what uses it runs in a process of its own (`cases.py`).
-It stands on private parts of torch, those for backends that are written in Python.
+torch keeps the device for as long as the process lives, so its tests run in a process of their own (`cases.py`). It
+uses private parts of torch, those for backends that are written in Python.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "standin"
 aten = torch.ops.aten
-# Who writes from one device to another says so.
+# Explicit copies between devices.
 _CROSSING = {aten._to_copy, aten.copy_}
-# Places may be given from the processor, on a GPU too.
+# An index may come from the processor, on a GPU too.
 _INDEXING = {aten.index, aten.index_put, aten.index_put_}
-# What a GPU has to finish before the program goes on: it says a number, or how many there are.
+# The program waits for the GPU: the result is a number, or its size depends on values.
 _SAYING = {
     aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten._unique2, aten.unique_dim, aten.unique_consecutive,
     aten.equal, aten.bincount,
@@ -68,7 +67,7 @@ class There(torch.Tensor):
         return _run(function, args, kwargs or {})
 
     def tolist(self) -> Any:
-        _waits.made["tolist"] += 1
+        _waits["tolist"] += 1
         return self.inner.tolist()
 
     def storage(self) -> Any:
@@ -81,18 +80,11 @@ class There(torch.Tensor):
         return f"There({self.inner!r})"
 
 
-class _Waits:
-    made: Counter[str]
-
-    def __init__(self) -> None:
-        self.made = Counter()
-
-
-_waits = _Waits()
+_waits: Counter[str] = Counter()
 
 
 class _Factories(TorchDispatchMode):
-    """What is made without a tensor, and what comes from the processor, goes where it is told."""
+    """Tensors from factories and from the processor go to the device that is asked for."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _run(function, args, kwargs or {})
@@ -102,9 +94,9 @@ class _Factories(TorchDispatchMode):
 def stand_in() -> Iterator[torch.device]:
     """The device, for a block of code."""
     lifts, swaps = torch._C._only_lift_cpu_tensors(), torch.__future__.get_swap_module_params_on_conversion()
-    # `torch.tensor(..., device=...)` then makes its numbers on the processor and sends them, where the mode sees it.
+    # `torch.tensor(..., device=...)` then fills on the processor and copies, which the mode sees.
     torch._C._set_only_lift_cpu_tensors(True)
-    # A weight that two modules share stays one when a model moves, as it does on a GPU.
+    # A weight that two modules share stays one when a model moves, as on a GPU.
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
         with _Factories():
@@ -117,8 +109,8 @@ def stand_in() -> Iterator[torch.device]:
 @contextlib.contextmanager
 def waits() -> Iterator[Counter[str]]:
     """How often the program would have waited for the device in a block of code, by operation."""
-    _waits.made = Counter()
-    yield _waits.made
+    _waits.clear()
+    yield _waits
 
 
 def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -128,7 +120,7 @@ def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = function.overloadpacket
     _refuse_two_devices(name, args, given, bool(there))
     if there and _says(name, args, kwargs, wanted):
-        _waits.made[str(name).removeprefix("aten.")] += 1
+        _waits[str(name).removeprefix("aten.")] += 1
     out = function(*tree_map(_inner, args), **tree_map(_inner, kwargs))
     if name is aten.copy_:
         return args[0]
@@ -139,7 +131,7 @@ def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _where(there: bool, kwargs: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Whether the answer is to be on the device, and the arguments for the processor."""
+    """Whether the result belongs on the device, and the arguments for the processor."""
     device = kwargs.get("device")
     if device is None:
         return there, kwargs

@@ -1,4 +1,4 @@
-"""What is said to run on a GPU, on a device that is none: `stand_in` says what that shows."""
+"""Everything that should run on a GPU, on a stand-in for one (`stand_in`)."""
 
 from __future__ import annotations
 

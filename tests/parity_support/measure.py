@@ -182,7 +182,7 @@ def _inputs(model: Path, rewards: tuple[str, ...]) -> Inputs:
 def _verl(model: Path, name: str, ranks: int) -> Gap:
     """verl's replacement loss on its own layout beside the objective on the same rollouts, in float64: the gradients to
     the log-probabilities and entropies of the tokens, which is where verl's engine takes over."""
-    whole = batches.with_length(tokenpo.method(name, **beside.OPTIONS.get(name, {})))
+    whole = batches.method(name, **beside.OPTIONS.get(name, {}))
     steps = []
     for part in whole.split():
         sample = batches.both(SEED, PADDING if ranks > 1 else (), _inputs(model, REWARDS.get(name, PLAIN)))

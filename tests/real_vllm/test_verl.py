@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engines.verl.support import run
-from engines.verl.support.methods import CHOSEN, LOG
+from engines.verl.support.run import CHOSEN, LOG
 from tokenpo.engines.verl.data import write_parquet
 from vllm_support import cpu
 

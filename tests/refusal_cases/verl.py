@@ -41,7 +41,7 @@ OTHER = {
     "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0", "0.0002": "0.002", "5.0": "6.0",
     "0.1": "0.2", "1.05": "1.1", "0.001": "0.01", "'low_var_kl'": "abs",
 }  # fmt: skip
-# Rows that hold for some objectives, or have kinds of values: a method of theirs, and a value that is refused.
+# Rows for some objectives, or with several values: a method, and a value that is refused.
 WHERE = {
     "algorithm.filter_groups.enable": ("ha_dw", "True"),
     f"{ACTOR}.strategy": ("grpo", "megatron"),
@@ -54,12 +54,12 @@ WHERE = {
     f"{ROLLOUT}.name": ("hapo", "sglang"),
     f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
 }
-# What makes the method of such a row read what the row is about.
+# An override with which the method of such a row reads its input.
 BESIDE = {f"{ROLLOUT}.top_p": "algorithm.rollout_correction.rollout_is=token"}
 
 
 def _settings(method: str, *words: str) -> Callable[[Path], None]:
-    """A run of verl's main program with these overrides, as far as our trainer's constructor."""
+    """verl's main program with these overrides, up to our trainer's constructor."""
 
     def ask(directory: Path) -> None:
         configure(composed(f"+algorithm.tokenpo.method={method}", *words))
@@ -73,7 +73,7 @@ def _stock_trainer(directory: Path) -> None:
 
 
 def _with_words(refuse: Callable[[], None], *words: str) -> Callable[[Path], None]:
-    """A program of verl's has imported its trainer, with these words of the command line at hand."""
+    """A program of verl's imports its trainer, with these words on its command line."""
 
     def ask(directory: Path) -> None:
         before = sys.argv
@@ -87,7 +87,7 @@ def _with_words(refuse: Callable[[], None], *words: str) -> Callable[[Path], Non
 
 
 def _first_update(metrics: dict[str, float]) -> Callable[[Path], None]:
-    """What our trainer looks at after verl's first update."""
+    """Our trainer's check after verl's first update."""
 
     def ask(directory: Path) -> None:
         config = composed("+algorithm.tokenpo.method=grpo")
@@ -98,7 +98,7 @@ def _first_update(metrics: dict[str, float]) -> Callable[[Path], None]:
 
 
 def small_recipe(directory: Path, **sections: Any) -> Config:
-    """A recipe that verl takes, with sections of it replaced or added to."""
+    """A recipe that verl accepts, with changed sections."""
     raw: dict[str, Any] = {
         "name": "sums", "model": {"path": "a/model"}, "output": {"dir": str(directory / "run")},
         "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 48},
@@ -149,7 +149,7 @@ def _reads(method: str, name: str, option: str = "") -> Case:
 
 
 def _kept(setting: Setting) -> Case:
-    """A row of the table whose value is fixed, for some objectives or for all."""
+    """A row of the table that refuses values, for some objectives or for all."""
     method, other = WHERE.get(setting.key) or ("grpo", OTHER[repr(setting.only[0])])
     back = "null" if setting.only[:1] == (None,) else next(iter(setting.only), None)
     asked = f"`{setting.key}={other}`" + (f" with `{method}`" if setting.key in WHERE else "")
@@ -160,84 +160,45 @@ def _kept(setting: Setting) -> Case:
 
 
 CASES = [
-    _reads("nthr", "influence"),
-    _reads("thr", "influence"),
-    _reads("tw_grpo", "divergence"),
-    _reads("vineppo", "gain"),
-    _reads("spo", "gain"),
-    _reads("arm", "prompt_logprob"),
-    _reads("otb", "old_collision"),
-    _reads("gigpo", "anchor"),
-    _reads("gdpo", "rewards"),
+    *(_reads(method, name) for method, name in (
+        ("nthr", "influence"), ("thr", "influence"), ("tw_grpo", "divergence"), ("vineppo", "gain"), ("spo", "gain"),
+        ("arm", "prompt_logprob"), ("otb", "old_collision"), ("gigpo", "anchor"), ("gdpo", "rewards"),
+    )),
     Case("a credit by token, with a reward on a tool's token", _arriving_at_a_tool, ("mine", "rm_scores"),
          "let the reward manager put them on the last token of the turn before"),
     _reads("tepo", "entropy_drift", "decreasing=analytic"),
     *(_kept(setting) for setting in SETTINGS if setting.only or setting.never),
-    Case(
-        "a correction of which what is rejected leaves the denominators",
-        _settings("grpo", "+algorithm.tokenpo.correction.preset=mis_geo", "+algorithm.tokenpo.correction.leaves=true"),
-        ("grpo", "correction.leaves = true"),
-        "set +algorithm.tokenpo.correction.leaves=false",
-    ),
-    Case(
-        "`hapo`'s adaptive temperature with a data set whose column `agent_name` names a loop of verl's",
-        _named_loop,
-        ("hapo", "temperature", "tool_agent", "agent_name"),
-        "set it to tokenpo_single_turn",
-    ),
-    Case(
-        "`algorithm.tokenpo` with an asynchronous trainer of verl's",
-        _stock_trainer,
-        ("algorithm.tokenpo", "trainer.v1.trainer_mode=colocate_async", "earlier policies"),
-        "set trainer.v1.trainer_mode=tokenpo",
-    ),
-    Case(
-        "`algorithm.tokenpo` with verl's legacy trainer",
-        _with_words(refuse_legacy, "trainer.use_v1=False"),
-        ("algorithm.tokenpo", "trainer.use_v1=False"),
-        "set trainer.use_v1=True",
-    ),
-    Case(
-        "`algorithm.tokenpo` with verl's one-step-off or fully asynchronous program",
-        _with_words(refuse_experiments),
-        ("algorithm.tokenpo", "one-step-off"),
-        "start verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo",
-    ),
-    Case(
-        "an agent loop that gives several outputs for a session",
-        lambda directory: one_output_each(["a_0_0", "a_0_1"]),
-        ("a_0_1", "session"),
-        "let the loop return one output",
-    ),
-    Case(
-        "code that replaces the actor's loss after the start",
-        _first_update({}),
-        ("tokenpo's loss",),
-        "remove what calls set_loss_fn",
-    ),
-    Case(
-        "an old-log-prob pass and an update that disagree by more than `ratio_tolerance`",
-        _first_update({f"actor/{DRIFT}": 0.5}),
-        ("grpo", "0.5 nats"),
-        "raise +algorithm.tokenpo.ratio_tolerance",
-    ),
-    Case("in a recipe: the tiny model", _recipe(model={"path": "tiny"}), ("model.path = 'tiny'",), "give the path"),
-    Case("in a recipe: a device", _recipe(model={"device": "cpu"}), ("model.device = 'cpu'",),
-         "set model.device = 'auto'"),
-    Case("in a recipe: float64", _recipe(model={"dtype": "float64"}), ("model.dtype = 'float64'",),
-         "set it to 'float32' or 'bfloat16'"),
-    Case("in a recipe: `threads`", _recipe(threads=2), ("threads = 2",), "set it to 'none'"),
-    Case("in a recipe: three minibatches of eight prompts", _recipe(train={"minibatches": 3}),
-         ("train.minibatches = 3",), "choose a divisor of rollout.prompts = 8"),
-    Case("in a recipe: a warm-up over updates", _recipe(train={"warmup": 5}), ("train.warmup = 5",), "set it to 0"),
-    Case("in a recipe: whole batches in `rollouts/`", _recipe(output={"rollouts_every": 5}),
-         ("output.rollouts_every = 5",), "set it to 0"),
+    Case("a correction of which what is rejected leaves the denominators",
+         _settings("grpo", *(f"+algorithm.tokenpo.correction.{word}" for word in ("preset=mis_geo", "leaves=true"))),
+         ("grpo", "correction.leaves = true"), "set +algorithm.tokenpo.correction.leaves=false"),
+    Case("`hapo`'s adaptive temperature with a data set whose column `agent_name` names a loop of verl's",
+         _named_loop, ("hapo", "temperature", "tool_agent", "agent_name"), "set it to tokenpo_single_turn"),
+    Case("`algorithm.tokenpo` with an asynchronous trainer of verl's", _stock_trainer,
+         ("algorithm.tokenpo", "trainer.v1.trainer_mode=colocate_async", "earlier policies"),
+         "set trainer.v1.trainer_mode=tokenpo"),
+    Case("`algorithm.tokenpo` with verl's legacy trainer", _with_words(refuse_legacy, "trainer.use_v1=False"),
+         ("algorithm.tokenpo", "trainer.use_v1=False"), "set trainer.use_v1=True"),
+    Case("`algorithm.tokenpo` with verl's one-step-off or fully asynchronous program", _with_words(refuse_experiments),
+         ("algorithm.tokenpo", "one-step-off"), "start verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo"),
+    Case("an agent loop that gives several outputs for a session",
+         lambda directory: one_output_each(["a_0_0", "a_0_1"]), ("a_0_1", "session"), "let the loop return one output"),
+    Case("code that replaces the actor's loss after the start", _first_update({}), ("tokenpo's loss",),
+         "remove what calls set_loss_fn"),
+    Case("an old-log-prob pass and an update that disagree by more than `ratio_tolerance`",
+         _first_update({f"actor/{DRIFT}": 0.5}), ("grpo", "0.5 nats"), "raise +algorithm.tokenpo.ratio_tolerance"),
+    *(Case(f"in a recipe: {words}", _recipe(**sections), (thing,), remedy) for words, sections, thing, remedy in (
+        ("the tiny model", {"model": {"path": "tiny"}}, "model.path = 'tiny'", "give the path"),
+        ("a device", {"model": {"device": "cpu"}}, "model.device = 'cpu'", "set model.device = 'auto'"),
+        ("float64", {"model": {"dtype": "float64"}}, "model.dtype = 'float64'", "set it to 'float32' or 'bfloat16'"),
+        ("`threads`", {"threads": 2}, "threads = 2", "set it to 'none'"),
+        ("three minibatches of eight prompts", {"train": {"minibatches": 3}}, "train.minibatches = 3",
+         "choose a divisor of rollout.prompts = 8"),
+        ("a warm-up over updates", {"train": {"warmup": 5}}, "train.warmup = 5", "set it to 0"),
+        ("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every = 5", "set it to 0"),
+    )),
     Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "--set verl.trainer.resume_mode=auto", TokenPOError,
          varying=r"(?<=--out )\S+"),
-    Case(
-        "`--engine verl --processes 2`",
-        lambda directory: typed("train", "quickstart", "--engine", "verl", "--processes", "2"),
-        ("--processes 2",),
-        "[verl.trainer]",
-    ),
+    Case("`--engine verl --processes 2`",
+         lambda directory: typed("train", "quickstart", "--engine", "verl", "--processes", "2"),
+         ("--processes 2",), "[verl.trainer]"),
 ]  # fmt: skip

@@ -141,14 +141,6 @@ def test_verls_source_still_says_that(premise: str) -> None:
         assert not gone, f"verl {version('verl')}: {place} no longer contains {gone}"
 
 
-def test_the_registry_is_a_dict_of_classes() -> None:
-    from tokenpo.engines.verl.trainer import NAME, TokenPOTrainer
-
-    assert isinstance(trainer_base.TRAINER_REGISTRY, dict)
-    assert {"sync", "colocate_async", "separate_async", NAME} <= set(trainer_base.TRAINER_REGISTRY)
-    assert trainer_base.get_trainer_cls(NAME) is TokenPOTrainer
-
-
 def test_the_trainer_can_be_imported_first() -> None:
     """verl loads the plug-in in the middle of that import, when there is no trainer to register yet."""
     code = (

@@ -26,8 +26,7 @@ def fields(sample):
     field = tensors(sample, padding=0.0)
     mask = field["mask"]
     scores = torch.zeros(mask.shape, dtype=torch.float64)
-    last = (mask.sum(1) - 1).clamp(min=0)
-    scores[torch.arange(len(mask)), last] = field["reward"]
+    scores[torch.arange(len(mask)), (mask.sum(1) - 1).clamp(min=0)] = field["reward"]
     return {
         "responses": torch.where(mask, field["token_ids"], 0),
         "response_mask": mask.long(),
@@ -71,7 +70,7 @@ def same(found, sample):
 
 
 def test_a_padded_batch_comes_back_whole(tmp_path):
-    """Without the row that has no response token: verl fills up batches with such."""
+    """Without the row that has no response token, with which verl fills up a batch."""
     sample = ragged(0)
     entropy = torch.tensor(sample.old_entropy)
     found = exported(tmp_path, padded(sample), entropies=entropy, correct=[bool(r) for r in sample.reward])
@@ -87,7 +86,7 @@ def test_a_nested_batch_comes_back_whole(tmp_path):
 
 
 def test_the_version_is_that_of_the_weights_that_sampled(tmp_path):
-    """As verl's asynchronous trainers tell it; of a response that two weights sampled it is not known by token."""
+    """As of verl's asynchronous trainers; unknown for a response that two weights sampled."""
     sample = ragged(0).alive()
     batch, rows = padded(sample), len(sample.reward)
     steps = np.array([3 + i % 2 for i in range(rows)], dtype=object)

@@ -73,8 +73,8 @@ def test_verl_and_our_trainer_accept_it(composed: tuple[str, Any]) -> None:
         ACTOR: FSDPActorConfig, f"{REF}.fsdp_config": FSDPEngineConfig, ROLLOUT: RolloutConfig, "algorithm": AlgoConfig,
     }  # fmt: skip
     for key, kind in kinds.items():
-        # verl's trainer never makes an AlgoConfig, which would refuse our own section.
-        section = OmegaConf.masked_copy(found := pick(config, key)[0], [name for name in found if name != "tokenpo"])
+        (section,) = pick(config, key)  # AlgoConfig would refuse our section; verl's trainer never makes one
+        section = OmegaConf.masked_copy(section, [name for name in section if name != "tokenpo"])
         assert isinstance(verl_config.omega_conf_to_dataclass(section), kind)
     assert need_reference_policy(config) == name.startswith("tr_grpo")  # the only one with a divergence from it
 
@@ -126,8 +126,8 @@ def test_hydra_reads_our_spelling_of_every_value() -> None:
 
     parser = OverridesParser.create()
     for value in (
-        "left", "~/data", "", "a,b", "true", "NULL", "1e-6", 'say "x"', "back\\", '\\"', "a\\b",
-        "it's", "{x}", "x=1", "a: b",
-        1, 1e-6, 0.8, True, None, [1, ["x", "y z"]], {}, {"a": "b c"},
+        "left", "/data/x.parquet", "~/data", "", "a,b", "true", "NULL", "none", "1e-6", 'say "x"', "back\\", '\\"',
+        "a\\b", "it's", "{x}", "x=1", "a: b", "/a b/c='d'",
+        1, 1e-6, 0.8, True, False, None, [1, ["x", "y z"]], [1, None], {}, {"a": "b c"}, {"a": {"b c": 1}},
     ):  # fmt: skip
         assert parser.parse_override(f"key={literal(value)}").value() == value

@@ -1,4 +1,4 @@
-"""The small parts of the adapter that need no Ray: guard, refills, memory, temperature."""
+"""The small parts of the adapter that need no Ray: plug-in, checks after an update, checkpoint, temperature."""
 
 from __future__ import annotations
 
@@ -29,15 +29,7 @@ from tokenpo.core.ops import entropy_score  # noqa: E402
 from tokenpo.engines.verl import layout, temperature  # noqa: E402
 from tokenpo.engines.verl.configure import Settings  # noqa: E402
 from tokenpo.engines.verl.plugin import after_import  # noqa: E402
-from tokenpo.engines.verl.replenish import Refills  # noqa: E402
-from tokenpo.engines.verl.trainer import (  # noqa: E402
-    DRIFT,
-    FILE,
-    TokenPOTrainer,
-    checkpoint,
-    memory_metrics,
-    resume,
-)
+from tokenpo.engines.verl.trainer import DRIFT, FILE, TokenPOTrainer, checkpoint, resume  # noqa: E402
 from tokenpo.models.request_temperature import extra_args, read  # noqa: E402
 from tokenpo.recipe.config import parse_config  # noqa: E402
 
@@ -64,25 +56,6 @@ def test_a_failing_plug_in_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="moved"):
         after_import("sys")(fails)
     assert "tokenpo is NOT active in this process" in capsys.readouterr().err
-
-
-def test_refills_end() -> None:
-    """Batches of 8, at most 3 of them: 8 at the start, then 16 more and no further."""
-    config = OmegaConf.create(
-        {"algorithm": {"filter_groups": {"max_num_gen_batches": 3}}, "data": {"train_batch_size": 8}}
-    )
-    refills = Refills.of(config)
-    refills.begin()
-    assert refills.take(10) == 10
-    refills.require_running(0)  # there is more to draw
-    assert (refills.take(10), refills.take(1)) == (6, 0)
-    refills.require_running(1)
-    with pytest.raises(TokenPOError, match=r"drew 24 prompts for one step of 8 .*at most 3 batches"):
-        refills.require_running(0)
-    refills.begin()
-    assert refills.take(16) == 16
-    config.algorithm.filter_groups.max_num_gen_batches = 0
-    assert Refills.of(config).most == 10
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
@@ -165,7 +138,9 @@ def test_the_temperature_travels_as_flat_numbers() -> None:
     learner = _remembering()
     objective, state = learner.objective, learner.memory
     numbers = json.dumps(extra_args(objective, state))
-    params = temperature.with_extra_args({"temperature": 0.9, "extra_args": {"kept": 1}}, numbers)
+    shared: dict[str, Any] = {"temperature": 0.9, "extra_args": {"kept": 1}}
+    params = temperature.with_extra_args(shared, numbers)
+    assert shared == {"temperature": 0.9, "extra_args": {"kept": 1}}  # other sessions have it too
     assert params["extra_args"]["kept"] == 1 and params["temperature"] == 0.9
     entropy = torch.tensor([0.05, 0.4, 3.0])
     heat = read(params["extra_args"])
@@ -189,15 +164,3 @@ def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:
     bare = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object)})
     temperature.use_loop(tokenpo.method("hapo"), bare)
     assert "agent_name" not in bare
-
-
-def test_settings_of_a_request_are_copied() -> None:
-    params: dict[str, Any] = {"temperature": 1.0}
-    temperature.with_extra_args(params, '{"tokenpo_tau": 0.1}')
-    assert params == {"temperature": 1.0}
-
-
-def test_metrics_of_memories_are_numbers() -> None:
-    assert set(memory_metrics(_remembering().memory)) == {
-        f"tokenpo/AdaptiveTemperature/{x}" for x in ("pivot", "spread", "top", "bottom")
-    }

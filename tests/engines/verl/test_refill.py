@@ -103,10 +103,20 @@ def test_the_first_batch_is_enough_where_all_vary(monkeypatch: pytest.MonkeyPatc
     assert sampler.step() == 8 == len(sampler.varies)
 
 
+@pytest.mark.parametrize(("setting", "batches"), [(3, 3), (0, 10)])
+def test_the_cap_is_verls_setting(setting: int, batches: int) -> None:
+    config = {"algorithm": {"filter_groups": {"max_num_gen_batches": setting}}, "data": {"train_batch_size": 8}}
+    refills = Refills.of(OmegaConf.create(config))
+    assert (refills.batch, refills.most) == (8, batches)
+    refills.begin()
+    assert refills.take(1000) == 8 * batches - 8
+    with pytest.raises(TokenPOError, match=rf"for one step of 8 .*at most {batches} batches"):
+        refills.require_running(0)
+
+
 def test_a_validation_is_not_watched() -> None:
     """It draws nothing, and a step may have left the count at the cap."""
     waited: list[str] = []
     buffer = SimpleNamespace(_wait_for_next_poll=lambda partition, last: waited.append(partition))
-    refills = Refills(8, 1, drawn=8)
-    refills.watch(buffer)._wait_for_next_poll("val", 0.0)
+    Refills(8, 1, drawn=8).watch(buffer)._wait_for_next_poll("val", 0.0)
     assert waited == ["val"]

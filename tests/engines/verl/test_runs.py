@@ -6,9 +6,13 @@ One of them stands outside the mark `slow` and holds as much as a run can; most 
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +25,17 @@ need("transfer_queue", "verl's V1 trainer is not installed: no whole run was mad
 need("verl.workers.utils.padding", "verl is not installed: no whole run was made")
 
 import own_method  # noqa: E402
-from engines.verl.support import run  # noqa: E402
-from engines.verl.support.methods import CHOSEN, LOG, METHODS  # noqa: E402
+from engines.verl.support import nodes, run  # noqa: E402
 from tokenpo.core.ops.entropy_score import EntropyScale  # noqa: E402
 from tokenpo.engines.verl.data import write_parquet  # noqa: E402
 from tokenpo.engines.verl.loss import DRIFT  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 
+CLI = [sys.executable, "-m", "tokenpo.cli.main"]
+REPORT = run.documented()["+algorithm.tokenpo.report"]
 
-def _settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
+
+def settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
     """The command of docs/verl.md on two workers, as small as can be: 8 prompts x 4 responses a step, two optimiser
     steps of 16 rows."""
     if not (directory / "model").exists():
@@ -58,6 +64,19 @@ def _settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
     return {**run.documented(), **ours, **more}
 
 
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def recipe(directory: Path, **sections: Any) -> Path:
+    """A recipe for two workers; the model is written beside it."""
+    run.model(directory / "model")
+    file = directory / "recipe.json"
+    fixed = {"model": {"path": str(directory / "model")}, "verl": run.tables(run.CPU)}
+    file.write_text(json.dumps({**fixed, **sections}), encoding="utf-8")
+    return file
+
+
 def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One start of Ray, two steps of each method and of one of the user's own, whose file is known to the driver only.
 
@@ -66,9 +85,9 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     the server; the checkpoint holds its learner.
     """
     (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
-    methods = [f"{tmp_path / 'late.py'}:late", *METHODS]
+    methods = [f"{tmp_path / 'late.py'}:late", *run.METHODS]
     assert methods[-1] == "hapo"
-    monkeypatch.setenv(CHOSEN, ",".join(methods))
+    monkeypatch.setenv(run.CHOSEN, ",".join(methods))
     last = 2 * len(methods)
     more = {
         "trainer.v1.trainer_mode": "tokenpo_turns",
@@ -78,33 +97,33 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "actor_rollout_ref.rollout.agent.default_agent_loop": "tokenpo_single_turn",
         "trainer.val_before_train": True, "trainer.test_freq": last, "trainer.save_freq": last,
     }  # fmt: skip
-    text = run.main_ppo(_settings(tmp_path, last, **more), tmp_path, timeout=2400)
+    text = run.main_ppo(settings(tmp_path, last, **more), tmp_path, timeout=2400)
     assert "tokenpo is active in verl's trainer.\n" in run.plain(text)
-    told = _lines(tmp_path / "checkpoints" / LOG)
-    assert [line["method"] for line in told] == [name for name in methods for _ in range(2)]
-    for line in told:
+    logged = lines(tmp_path / "checkpoints" / run.LOG)
+    assert [line["method"] for line in logged] == [name for name in methods for _ in range(2)]
+    for line in logged:
         assert line["actor/grad_norm"] > 0 and abs(line[f"actor/{DRIFT}"]) < 1e-5, line["method"]
         if line["expected"] is not None:
             assert line["actor/pg_loss"] == pytest.approx(line["expected"], rel=1e-4, abs=1e-6), line["method"]
-    assert sum(line["expected"] is not None for line in told) == len(methods) - 1  # lopti makes two passes
+    assert sum(line["expected"] is not None for line in logged) == len(methods) - 1  # lopti makes two passes
 
-    report = tmp_path / run.documented()["+algorithm.tokenpo.report"]
-    before, *rows = read_run(report).metrics.lines
+    before, *rows = read_run(tmp_path / REPORT).metrics.lines
     assert [before["step"], *(row["step"] for row in rows)] == list(range(last + 1)) and "reward" not in before
     accuracies = [line["eval/accuracy"] for line in (before, rows[-1])]
     assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
-    trace = read_trace(report)
+    trace = read_trace(tmp_path / REPORT)
     rollouts = [trace.load(offset) for _, offset in trace.index]
     assert {rollout.step for rollout in rollouts} == set(range(1, last + 1))
     assert all({"advantage", "ratio", "weight", "loss"} <= set(rollout.terms) for rollout in rollouts)
     heated = [rollout.terms for rollout in rollouts if rollout.step == last]
     assert all("entropy" in terms for terms in heated)
     assert any(len(set(terms["weight"])) > 1 for terms in heated)
-    seen = [line for line in _lines(tmp_path / run.SEEN) if not line.get("validate")]
-    tau = [(line.get("extra_args") or {}).get("tokenpo_tau") for line in seen]
+    sampled = [line for line in lines(tmp_path / run.SEEN) if not line.get("validate")]
+    tau = [(line.get("extra_args") or {}).get("tokenpo_tau") for line in sampled]
     (saved,) = (tmp_path / "checkpoints").glob(f"global_step_{last}/tokenpo.json")
     kept = json.loads(saved.read_text())
     assert kept["objective"] == str(tokenpo.method("hapo")) and set(kept["memory"][0]) == set(EntropyScale._fields)
+    assert logged[-1]["tokenpo/AdaptiveTemperature/pivot"] == pytest.approx(kept["memory"][0]["pivot"])
     rule = tokenpo.method("hapo").temperature
     assert rule is not None and tau[0] is None and rule.tau in tau
 
@@ -112,21 +131,19 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -> None:
     """A recipe, what `tokenpo launch --print` prints for it, and that alone."""
-    run.model(tmp_path / "model")
     (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
-    recipe = {
-        "method": {"name": "late.py:late", "low": 0.1},
-        "model": {"path": str(tmp_path / "model")},
-        "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 64},
-        "train": {"steps": 1, "minibatches": 2, "lr": 3e-4},
-        "evaluate": {"problems": 16, "samples": 0},
-        "output": {"dir": "run"},
-        "verl": run.tables({**run.CPU, "trainer.n_gpus_per_node": 2}),
-    }
-    (tmp_path / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
-    launch = [sys.executable, "-m", "tokenpo.cli.main", "launch", "recipe.json", "--engine", "verl", "--print"]
-    asked = subprocess.run(launch, cwd=tmp_path, env=run.environment(), capture_output=True, text=True, check=True)
-    text = run.as_given(shlex.split(asked.stdout), tmp_path, timeout=900)
+    recipe(
+        tmp_path,
+        method={"name": "late.py:late", "low": 0.1},
+        rollout={"prompts": 8, "group_size": 4, "max_new_tokens": 64},
+        train={"steps": 1, "minibatches": 2, "lr": 3e-4},
+        evaluate={"problems": 16, "samples": 0},
+        output={"dir": "run"},
+        verl=run.tables({**run.CPU, "trainer.n_gpus_per_node": 2}),
+    )
+    launch = [*CLI, "launch", "recipe.json", "--engine", "verl", "--print"]
+    printed = subprocess.run(launch, cwd=tmp_path, env=run.environment(), capture_output=True, text=True, check=True)
+    text = run.as_given(shlex.split(printed.stdout), tmp_path, timeout=900)
     assert "Position()" in text and "FixedBounds(low=0.1, high=0.2)" in text
     _, row = read_run(tmp_path / "run").metrics.lines
     assert row["grad_norm"] > 0 and abs(row[f"actor/{DRIFT}"] or 0) < 1e-5
@@ -135,11 +152,10 @@ def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -
 @pytest.mark.slow
 def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     """25 steps of HAPO, then 5 more from its checkpoint with what it remembered."""
-    run.main_ppo(_settings(tmp_path, 25, **{"trainer.save_freq": 25}), tmp_path, timeout=2400)
-    text = run.main_ppo(_settings(tmp_path, 30), tmp_path, timeout=1800)
+    run.main_ppo(settings(tmp_path, 25, **{"trainer.save_freq": 25}), tmp_path, timeout=2400)
+    text = run.main_ppo(settings(tmp_path, 30), tmp_path, timeout=1800)
     assert "setting global step to 25" in text
-    report = tmp_path / run.documented()["+algorithm.tokenpo.report"]
-    rewards = [row["reward"] or 0.0 for row in read_run(report).metrics.lines]
+    rewards = [row["reward"] or 0.0 for row in read_run(tmp_path / REPORT).metrics.lines]
     assert len(rewards) == 30
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
 
@@ -154,8 +170,69 @@ def test_dynamic_sampling_ends(tmp_path: Path) -> None:
         "data.max_response_length": 2,
     }
     with pytest.raises(AssertionError, match=r"dynamic sampling drew \d+ prompts for one step of 8"):
-        run.main_ppo(_settings(tmp_path, 2, **more), tmp_path, timeout=900)
+        run.main_ppo(settings(tmp_path, 2, **more), tmp_path, timeout=900)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+@pytest.mark.slow
+def test_a_comparison_of_two_methods_and_two_seeds(tmp_path: Path) -> None:
+    """A Ray for every run; the default metrics that verl logs are compared; repeated, nothing is trained twice."""
+    recipe(
+        tmp_path,
+        rollout={"prompts": 4, "group_size": 4, "max_new_tokens": 32},
+        train={"steps": 2, "minibatches": 2, "lr": 3e-4},
+        evaluate={"problems": 8, "every": 2},
+        output={"checkpoint_every": 1},
+    )
+    given = ["compare", "recipe.json", "--engine", "verl", "--methods", "grpo,gspo", "--seeds", "2", "--out", "out"]
+    run.as_given([*CLI, *given], tmp_path, timeout=1800)
+    made = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
+    assert {"accuracy", "area", "seconds"} <= {metric["name"] for metric in made["metrics"]}
+    runs = sorted(tmp_path.glob("out/*-seed*"))
+    assert [path.name for path in runs] == ["grpo-seed0", "grpo-seed1", "gspo-seed0", "gspo-seed1"]
+    before = [(path / "metrics.jsonl").stat().st_mtime_ns for path in runs]
+    assert "4 runs, 4 done" in run.as_given([*CLI, *given], tmp_path, timeout=120)
+    assert [(path / "metrics.jsonl").stat().st_mtime_ns for path in runs] == before
+
+
+def on_cluster(address: str, directory: Path) -> dict[str, Any]:
+    """Five steps on two nodes with two workers each; a checkpoint after every second step."""
+    unset = {f"{plus}ray_kwargs.ray_init.{name}": "null" for plus, name in (
+        ("", "num_cpus"), ("+", "num_gpus"), ("+", "object_store_memory"), ("+", "include_dashboard"),
+    )}  # fmt: skip
+    more = {
+        "+ray_kwargs.ray_init.address": address, "trainer.nnodes": 2, "trainer.save_freq": 2,
+        "trainer.resume_mode": "auto", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
+    }  # fmt: skip
+    return settings(directory, 5, **unset, **more)
+
+
+def kill_one(holder: int, metrics: Path, killed: list[int]) -> None:
+    """Ends the last worker once three steps are recorded."""
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+        time.sleep(0.05)
+    killed += nodes.workers(holder)
+    os.kill(killed[-1], signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_run_on_two_nodes_that_lost_a_worker_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """The run ends, loudly, with what came after step 2; the same command goes on from there, with what HAPO
+    remembered then, and the report has every step once."""
+    killed: list[int] = []
+    with nodes.cluster(tmp_path, 2, 2) as (address, holder):
+        metrics = tmp_path / REPORT / "metrics.jsonl"
+        threading.Thread(target=kill_one, args=(holder, metrics, killed), daemon=True).start()
+        with pytest.raises(AssertionError, match=r"(?s)^exit code 1: .*Actor(Died|Unavailable)Error"):
+            run.main_ppo(on_cluster(address, tmp_path), tmp_path, timeout=500)
+    assert len(killed) == 4
+    before = read_run(tmp_path / REPORT).metrics.lines
+    assert [row["step"] for row in before][:3] == [1, 2, 3] and len(before) < 5
+    remembered = json.loads((tmp_path / "checkpoints" / "global_step_2" / "tokenpo.json").read_text())["memory"]
+    (tmp_path / run.SEEN).unlink()
+    with nodes.cluster(tmp_path, 2, 2) as (address, _):
+        text = run.main_ppo(on_cluster(address, tmp_path), tmp_path, timeout=500)
+    assert "setting global step to 2" in text
+    after = read_run(tmp_path / REPORT).metrics.lines
+    assert [row["step"] for row in after] == [1, 2, 3, 4, 5] and after[:2] == before[:2]
+    assert lines(tmp_path / run.SEEN)[0]["extra_args"]["tokenpo_pivot"] == remembered[0]["pivot"]
+    assert all(abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5 for row in after)

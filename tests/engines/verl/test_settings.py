@@ -61,7 +61,11 @@ def test_the_objective_is_that_of_a_recipe() -> None:
     [
         (["tepo"], "actor_rollout_ref.actor.calculate_entropy", True),
         (["grpo", "+algorithm.tokenpo.correction.cap=2"], "actor_rollout_ref.rollout.calculate_log_probs", True),
-        (["hapo"], "actor_rollout_ref.rollout.agent.default_agent_loop", "tokenpo_single_turn"),
+        (
+            ["hapo", "algorithm.filter_groups.enable=True"],
+            "actor_rollout_ref.rollout.agent.default_agent_loop",
+            "tokenpo_single_turn",
+        ),
     ],
 )
 def test_what_is_set(words: list[str], key: str, value: Any) -> None:
@@ -91,31 +95,26 @@ def test_grpo_changes_nothing_but_the_mode() -> None:
     assert got.objective == tokenpo.method("grpo") and not got.notes and got.report is None
 
 
+GRPO, KEY = "+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo"
+NO_METHOD = r"needs a method: add \+algorithm.tokenpo.method=grpo"
+
+
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
-        ([], TokenPOError, r"needs a method: add \+algorithm.tokenpo.method=grpo"),
-        (["+algorithm.tokenpo.options.low=0.1"], TokenPOError, r"needs a method: add \+algorithm.tokenpo.method=grpo"),
-        (["+algorithm.tokenpo.method=hap"], UnknownName, "did you mean 'hapo'"),
-        (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.option.tau=1"], UnknownName, "did you mean 'options'"),
-        (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.options.tua=1"], UnknownName, "did you mean 'tau'"),
-        (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.correction.cup=1"], UnknownName, "did you mean 'cap'"),
-        *(
-            (["+algorithm.tokenpo.method=grpo", f"+algorithm.tokenpo.{word}"], TokenPOError, message)
-            for word, message in (
-                ("ratio_tolerance=x", r"^\+algorithm\.tokenpo\.ratio_tolerance: .* must be a number"),
-                ("ratio_tolerance=-1", r"ratio_tolerance: .* greater than 0"),
-                ("trace_every=-3", "no effect without a report"),
-                ("report=3", r"^\+algorithm\.tokenpo\.report: .*string"),
-                ("nonfinite=go", r"^\+algorithm\.tokenpo\.nonfinite: .*'stop' or 'skip'"),
-                ("options=[1]", "options of the method"),
-            )
-        ),
-        (
-            ["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.report=x", "+algorithm.tokenpo.trace_every=true"],
-            TokenPOError,
-            r"^\+algorithm\.tokenpo\.trace_every: .* must be a number",
-        ),
+        ([], TokenPOError, NO_METHOD),
+        ([f"{KEY}.options.low=0.1"], TokenPOError, NO_METHOD),
+        ([f"{KEY}.method=hap"], UnknownName, "did you mean 'hapo'"),
+        ([f"{KEY}.method=hapo", f"{KEY}.option.tau=1"], UnknownName, "did you mean 'options'"),
+        ([f"{KEY}.method=hapo", f"{KEY}.options.tua=1"], UnknownName, "did you mean 'tau'"),
+        ([GRPO, f"{KEY}.correction.cup=1"], UnknownName, "did you mean 'cap'"),
+        ([GRPO, f"{KEY}.ratio_tolerance=x"], TokenPOError, r"^\+algorithm\.tokenpo\.ratio_tolerance: .* be a number"),
+        ([GRPO, f"{KEY}.ratio_tolerance=-1"], TokenPOError, "ratio_tolerance: .* greater than 0"),
+        ([GRPO, f"{KEY}.trace_every=-3"], TokenPOError, "no effect without a report"),
+        ([GRPO, f"{KEY}.report=3"], TokenPOError, r"^\+algorithm\.tokenpo\.report: .*string"),
+        ([GRPO, f"{KEY}.nonfinite=go"], TokenPOError, r"^\+algorithm\.tokenpo\.nonfinite: .*'stop' or 'skip'"),
+        ([GRPO, f"{KEY}.options=[1]"], TokenPOError, "options of the method"),
+        ([GRPO, f"{KEY}.report=x", f"{KEY}.trace_every=true"], TokenPOError, r"^\+.*trace_every: .* must be a number"),
     ],
 )
 def test_a_mistake_is_named(words: list[str], error: type, message: str) -> None:
@@ -139,41 +138,33 @@ def test_verls_own_correction_becomes_weights_and_verl_is_left_none() -> None:
     assert {key: OmegaConf.select(config, f"{place}.{key}") for key in KEYS} == KEYS
     assert any("verl itself corrects nothing" in note for note in found.notes)
     assert config.actor_rollout_ref.rollout.calculate_log_probs
+    twice = composed(GRPO, f"{place}.rollout_is=token", f"{KEY}.correction.cap=2")
     with pytest.raises(TokenPOError, match="comes on top of RolloutCorrection"):
-        configure(
-            composed(
-                "+algorithm.tokenpo.method=grpo", f"{place}.rollout_is=token", "+algorithm.tokenpo.correction.cap=2"
-            )
-        )
+        configure(twice)
 
 
 def test_what_would_be_ignored_is_compared_with_verls_own_default() -> None:
-    config = composed("+algorithm.tokenpo.method=grpo")
-    missing = object()
-    usual = {one.key: one.only[0] for one in SETTINGS if one.fate == "refused" and one.key != "critic.enable"}
-    found = {name: OmegaConf.select(config, name, default=missing) for name in usual}
-    found.pop("actor_rollout_ref.actor.loss_scale_factor"), found.pop("distillation.enabled")
-    # No key of verl's YAML, but a field that may be added.
-    assert found.pop("actor_rollout_ref.actor.policy_loss.rollout_correction") is missing
-    assert found == {name: usual[name] for name in found}
+    config, missing = composed(), object()
+    actor = "actor_rollout_ref.actor"
+    # No default in verl's YAML, but a key that may be set; the first three follow another or are None.
+    apart = {"critic.enable", "distillation.enabled", f"{actor}.loss_scale_factor"}
+    added = f"{actor}.policy_loss.rollout_correction"
+    usual = {one.key: one.only[0] for one in SETTINGS if one.fate == "refused" and one.key not in apart}
+    there = {name: OmegaConf.select(config, name, default=missing) for name in usual}
+    assert there == usual | {added: missing}
 
 
 def _keys(node: Any, prefix: str) -> set[str]:
-    """Of a composed section, down to the leaves, without what only says which class a section is."""
-    found: set[str] = set()
+    """The leaves of a composed section, without the names of classes."""
+    names: set[str] = set()
     for key in node:
         below = OmegaConf.select(node, str(key), throw_on_missing=False)
         whole = isinstance(below, DictConfig) and len(below)
-        found |= _keys(below, f"{prefix}.{key}") if whole else {f"{prefix}.{key}"}
-    return {name for name in found if not name.endswith("._target_")}
+        names |= _keys(below, f"{prefix}.{key}") if whole else {f"{prefix}.{key}"}
+    return {name for name in names if not name.endswith("._target_")}
 
 
-def _fields(kind: type, prefix: str) -> set[str]:
-    """Of a class of verl's settings: some are in no YAML, and may be added."""
-    return {f"{prefix}.{field.name}" for field in dataclasses.fields(kind) if field.name != "_target_"}
-
-
-def test_every_key_of_algorithm_and_actor_is_told_once() -> None:
+def test_every_key_of_algorithm_and_actor_has_one_row() -> None:
     from verl.trainer.config import AlgoConfig
     from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
@@ -184,22 +175,18 @@ def test_every_key_of_algorithm_and_actor_is_told_once() -> None:
         (FSDPActorConfig, actor),
         (PolicyLossConfig, f"{actor}.policy_loss"),
     ):
-        # A section whose keys are in the YAML is told by them.
-        present |= {name for name in _fields(kind, place) if not any(key.startswith(f"{name}.") for key in present)}
-    told = [setting.key for setting in SETTINGS]
-    assert len(told) == len(set(told))
-    told = [name for name in told if name.startswith(("algorithm.", f"{actor}."))]
-    by = {
-        key: [name for name in told if name == key or (name.endswith(".*") and key.startswith(name[:-1]))]
+        # Some fields of verl's classes are in no YAML; a section whose keys are in it is there by them.
+        fields = {f"{place}.{field.name}" for field in dataclasses.fields(kind) if field.name != "_target_"}
+        present |= {name for name in fields if not any(key.startswith(f"{name}.") for key in present)}
+    keys = [setting.key for setting in SETTINGS]
+    assert len(keys) == len(set(keys))
+    keys = [name for name in keys if name.startswith(("algorithm.", f"{actor}."))]
+    rows = {
+        key: [name for name in keys if name == key or (name.endswith(".*") and key.startswith(name[:-1]))]
         for key in present
     }
-    assert {key: names for key, names in by.items() if len(names) != 1} == {}
-    assert {name for names in by.values() for name in names} == set(told)
-
-
-def test_dynamic_sampling_goes_with_hapo() -> None:
-    got, _ = _asked("+algorithm.tokenpo.method=hapo", "algorithm.filter_groups.enable=True")
-    assert got.objective == tokenpo.method("hapo")
+    assert {key: names for key, names in rows.items() if len(names) != 1} == {}
+    assert {name for names in rows.values() for name in names} == set(keys)
 
 
 def test_what_is_unlikely_to_be_meant() -> None:

@@ -1,4 +1,4 @@
-"""Batches in verl's layout, made from the trial inputs of our own conformance suite, and their loss both ways."""
+"""Batches in verl's layout, made from the trial inputs of our laws, and their loss through verl and without it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ from tokenpo.engines.verl.loss import WorkerLoss
 from tokenpo.engines.verl.record import Record, marks
 
 LENGTH = 9
+# verl's fields of a response <- ours.
+FIELDS = {
+    "responses": "token_ids", "old_log_probs": "old_logprob", "entropy": "old_entropy", "ref_log_prob": "ref_logprob",
+    "rollout_log_probs": "rollout_logprob",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +40,16 @@ class Both:
     rows: list[int]
 
 
-def with_length(objective: tokenpo.Objective) -> tokenpo.Objective:
-    """The objective with LENGTH as its constant length: the trial's longest response need not be that long."""
+def method(name: str, **options: Any) -> tokenpo.Objective:
+    """The method with LENGTH as its constant length: the trial's longest response need not be that long."""
+    objective = tokenpo.method(name, **options)
     if isinstance(objective.aggregate, ConstantLength):
         return dataclasses.replace(objective, aggregate=ConstantLength(float(LENGTH)))
     return objective
+
+
+def jagged(rows: Sequence[Tensor]) -> Tensor:
+    return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
 
 
 def both(seed: int, padding: Sequence[int] = (), inputs: trial.Inputs | None = None) -> Both:
@@ -53,11 +63,10 @@ def both(seed: int, padding: Sequence[int] = (), inputs: trial.Inputs | None = N
     mask = inputs.rollouts["mask"]
     n = mask.shape[0] + len(padding)
     rows = [place for place in range(n) if place not in padding]
-    place_of = {place: i for i, place in enumerate(rows)}
     fields: dict[str, list[Tensor]] = {}
     logprob, entropy, uid = [], [], []
     for place in range(n):
-        i = place_of.get(place)
+        i = None if place in padding else rows.index(place)
         length = 1 if i is None else int(mask[i].sum())
         prompt = int(torch.randint(2, 6, (), generator=g))
         row = _padding_row() if i is None else _row(inputs, i, length)
@@ -67,35 +76,27 @@ def both(seed: int, padding: Sequence[int] = (), inputs: trial.Inputs | None = N
             fields.setdefault(name, []).append(value)
         uid.append("pad" if i is None else f"prompt-{int(inputs.rollouts['group'][i]) * 7 % 11}")
         for view, out in (("logprob", logprob), ("entropy", entropy)):
-            # The engine's rows hold the prompt as well, shifted by one: entry t tells of token t + 1.
-            found = torch.full((prompt + length,), 0.5, dtype=torch.float64)
-            found[prompt - 1 : -1] = -1.0 if i is None else inputs.policy[view][i, :length]
-            out.append(found.requires_grad_())
-    data = TensorDict({k: torch.nested.as_nested_tensor(v, layout=torch.jagged) for k, v in fields.items()}, [n])
+            # The engine's rows hold the prompt as well, shifted by one: entry t is of token t + 1.
+            values = torch.full((prompt + length,), 0.5, dtype=torch.float64)
+            values[prompt - 1 : -1] = -1.0 if i is None else inputs.policy[view][i, :length]
+            out.append(values.requires_grad_())
+    data = TensorDict({name: jagged(values) for name, values in fields.items()}, [n])
     data["uid"] = tu.NonTensorStack.from_list([tu.NonTensorData(name) for name in uid])
     data["loss_mask"] = data["response_mask"]
     return Both(inputs, data, logprob, entropy, rows)
 
 
 def _row(inputs: trial.Inputs, i: int, length: int) -> dict[str, Tensor]:
-    facts = inputs.rollouts
     score = torch.zeros(length, dtype=torch.float64)
-    score[-1] = facts["reward"][i]
-    return {
-        "response_mask": torch.ones(length, dtype=torch.long), "rm_scores": score,
-        "responses": facts["token_ids"][i, :length],
-        "old_log_probs": facts["old_logprob"][i, :length], "entropy": facts["old_entropy"][i, :length],
-        "ref_log_prob": facts["ref_logprob"][i, :length], "rollout_log_probs": facts["rollout_logprob"][i, :length],
-    }  # fmt: skip
+    score[-1] = inputs.rollouts["reward"][i]
+    row = {theirs: inputs.rollouts[ours][i, :length] for theirs, ours in FIELDS.items()}
+    return {"response_mask": torch.ones(length, dtype=torch.long), "rm_scores": score, **row}
 
 
 def _padding_row() -> dict[str, Tensor]:
-    nothing = torch.full((1,), torch.nan, dtype=torch.float64)
-    return {
-        "response_mask": torch.zeros(1, dtype=torch.long), "rm_scores": torch.zeros(1, dtype=torch.float64),
-        "responses": torch.ones(1, dtype=torch.long),
-        "old_log_probs": nothing, "entropy": nothing, "ref_log_prob": nothing, "rollout_log_probs": nothing,
-    }  # fmt: skip
+    row = {name: torch.full((1,), torch.nan, dtype=torch.float64) for name in FIELDS}
+    one, none = torch.ones(1, dtype=torch.long), torch.zeros(1, dtype=torch.long)
+    return {**row, "responses": one, "response_mask": none, "rm_scores": none.double()}
 
 
 def through_verl(
@@ -135,7 +136,7 @@ def through_verl(
 
 
 def of_whole_step(loss_fn: WorkerLoss, seed: int) -> float:
-    """The loss of all rows as one process has it that was sent `loss_fn`."""
+    """The loss of all rows in a process that was sent `loss_fn`."""
     sample = both(seed)
     data, rows = sample.data.copy(), list(range(len(sample.data)))
     step, where = begun(data, loss_fn.objective)
@@ -146,43 +147,34 @@ def of_whole_step(loss_fn: WorkerLoss, seed: int) -> float:
 
 
 def begun(data: TensorDict, objective: tokenpo.Objective) -> tuple[Step, Rows]:
-    """Phase one as our trainer has it."""
+    """Phase one, as in our trainer."""
     rollouts, where = rollouts_of(data, objective, 1.0)
     return Learner(objective, length=LENGTH).begin(rollouts), where
 
 
 def observed(sample: Both, step: Step, where: Rows, rows: Sequence[int], part: int = 0) -> TensorDict:
-    """The signals that a look at the current policy over these rows finds, as fields of theirs."""
-    views = [(sample.logprob, "log_probs"), (sample.entropy, "entropy")]
-    now = {name: responses(found, sample.data, rows) for found, name in views}
+    """The signals of `Update.observe` on these rows, as fields of theirs."""
+    lengths = sample.data["responses"].offsets().diff().tolist()
+    views = {"log_probs": sample.logprob, "entropy": sample.entropy}
+    now = {name: jagged([x[r].detach()[-lengths[r] - 1 : -1] for r in rows]) for name, x in views.items()}
     update, here = step.update(where.numbers(rows), part), where.some(rows)
     known = update.credit.signals
     update.observe(here.policy(TensorDict(now, [len(rows)]), update.rollouts.mask.shape[1]))
     return here.signals(step.objective, update.credit, known)
 
 
-def put(data: TensorDict, rows: Sequence[int], found: TensorDict) -> None:
+def put(data: TensorDict, rows: Sequence[int], values_by_name: TensorDict) -> None:
     """Fields of some rows into verl's batch, as its queue takes them; the other rows get NaN."""
     lengths = data["responses"].offsets().diff().tolist()
-    for name, values in found.items():
+    for name, values in values_by_name.items():
         whole = [torch.full((length,), torch.nan, dtype=values.dtype) for length in lengths]
         for row, value in zip(rows, values.unbind(), strict=True):
             whole[row] = value
-        data[name] = torch.nested.as_nested_tensor(whole, layout=torch.jagged)
-
-
-def responses(found: list[Tensor], data: TensorDict, rows: Sequence[int]) -> Tensor:
-    lengths = data["responses"].offsets().diff().tolist()
-    return torch.nested.as_nested_tensor([found[r].detach()[-lengths[r] - 1 : -1] for r in rows], layout=torch.jagged)
+        data[name] = jagged(whole)
 
 
 def engine(
-    sample: Both,
-    data: TensorDict,
-    rows: list[int],
-    loss_fn: WorkerLoss,
-    ranks: int,
-    micro: int,
+    sample: Both, data: TensorDict, rows: list[int], loss_fn: WorkerLoss, ranks: int, micro: int
 ) -> tuple[float, dict[str, float]]:
     """One optimiser step on these rows: the loss over micro-batches and ranks, and its metrics added up."""
     part = tu.index_select_tensor_dict(data, torch.tensor(rows))
@@ -194,10 +186,8 @@ def engine(
             index = list(range(start, min(start + micro, (rank + 1) * share)))
             piece = tu.index_select_tensor_dict(part, torch.tensor(index))
             tu.assign_non_tensor(piece, dp_size=ranks, batch_num_tokens=tokens, global_batch_size=len(rows))
-            output = {
-                name: torch.nested.as_nested_tensor([found[rows[i]] for i in index], layout=torch.jagged)
-                for name, found in (("log_probs", sample.logprob), ("entropy", sample.entropy))
-            }
+            views = {"log_probs": sample.logprob, "entropy": sample.entropy}
+            output = {name: jagged([x[rows[i]] for i in index]) for name, x in views.items()}
             loss, metrics = loss_fn(model_output=output, data=piece, dp_group=None)
             (loss / ranks).backward()
             value += float(loss.detach()) / ranks
@@ -207,12 +197,11 @@ def engine(
 
 
 def gradient(sample: Both, view: str = "logprob") -> Tensor:
-    """[N, T] of our rollouts, from what the engine's rows received; what lies outside the responses must be zero."""
-    mask = sample.inputs.rollouts["mask"]
-    out = torch.zeros(mask.shape, dtype=torch.float64)
-    found: list[Tensor] = getattr(sample, view)
+    """[N, T] of our rollouts, from the engine's rows; outside the responses the gradient must be zero."""
+    out = torch.zeros(sample.inputs.rollouts["mask"].shape, dtype=torch.float64)
     lengths = sample.data["responses"].offsets().diff().tolist()
-    for place, row in enumerate(found):
+    rows: list[Tensor] = getattr(sample, view)
+    for place, row in enumerate(rows):
         if row.grad is None:
             continue
         inside = row.grad[-lengths[place] - 1 : -1]
@@ -224,11 +213,6 @@ def gradient(sample: Both, view: str = "logprob") -> Tensor:
     return out
 
 
-def directly(sample: Both, objective: tokenpo.Objective, **options: Any) -> trial.Evaluation:
-    """The objective on the same rollouts, without verl; what it draws is keyed like the learner's first update."""
-
-    def observe(batch: tokenpo.Batch) -> tokenpo.Batch:
-        return objective.observe(batch, keyed_generator(0, "observe", 0))
-
-    plain = SimpleNamespace(prepare=objective.prepare, observe=observe, loss=objective.loss)
-    return sample.inputs.evaluate(plain, **options)
+def directly(sample: Both, objective: tokenpo.Objective) -> trial.Evaluation:
+    """The objective on the same rollouts, without verl; its draws are keyed like the learner's first update."""
+    return sample.inputs.evaluate(objective, draws=keyed_generator(0, "observe", 0))

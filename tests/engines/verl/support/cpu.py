@@ -18,7 +18,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 class _Device(ModuleType):
-    """What verl asks torch.cuda for; a CPU has none of it, so every answer is nothing or zero."""
+    """verl's uses of torch.cuda; a CPU answers with nothing or zero."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -31,75 +31,33 @@ class _Device(ModuleType):
     def get_device_name(self) -> str:
         return "CPU"
 
-    def get_rng_state(self) -> torch.Tensor:
-        return torch.get_rng_state()
+    get_rng_state = staticmethod(torch.get_rng_state)
+    set_rng_state = staticmethod(torch.set_rng_state)
 
-    def set_rng_state(self, state: torch.Tensor) -> None:
-        torch.set_rng_state(state)
+
+def _answers(value: Any = None) -> Any:
+    return lambda self, *_: value
 
 
 @PlatformRegistry.register("cpu")
 class CpuPlatform(PlatformBase):
-    device_name = "cpu"
-    vendor_name = "cpu"
+    device_name = vendor_name = "cpu"
     device_module = _Device("cpu_device")
-
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> Any:
-        return "cpu"
-
-    def device_count(self) -> int:
-        return 1
-
-    def set_device(self, device_index: int) -> None: ...
-
-    def synchronize(self, device_index: int | None = None) -> None: ...
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None: ...
-
-    def empty_cache(self) -> None: ...
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
-    def nvtx_range(self, msg: str) -> Any:
-        return contextlib.nullcontext()
-
-    def profiler_start(self) -> None: ...
-
-    def profiler_stop(self) -> None: ...
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
-
-    def ray_noset_envvars(self) -> list[str]:
-        return []
-
-    def is_ipc_supported(self) -> bool:
-        return False
-
-    def cudart(self) -> Any:
-        return None
+    is_available, device_count, current_device = _answers(True), _answers(1), _answers("cpu")
+    set_device = synchronize = set_allocator_settings = empty_cache = _answers()
+    profiler_start = profiler_stop = cudart = _answers()
+    manual_seed = manual_seed_all = lambda self, seed: torch.manual_seed(seed)
+    get_device_capability = _answers((None, None))
+    communication_backend_name = _answers("gloo")
+    visible_devices_envvar = _answers("CUDA_VISIBLE_DEVICES")
+    nvtx_range = _answers(contextlib.nullcontext())
+    ray_resource_name, ray_noset_envvars, is_ipc_supported = _answers("GPU"), _answers([]), _answers(False)
 
 
 def _gloo(_: Any) -> None:
     from verl.utils import distributed
 
-    # verl's own default would name the CPU twice, once for gloo and once for the accelerator.
+    # verl's own default names the CPU twice, for gloo and for the accelerator.
     stock = distributed.initialize_global_process_group_ray
     distributed.initialize_global_process_group_ray = functools.partial(stock, backend="gloo")
 
@@ -127,6 +85,13 @@ def _no_trl(_: Any) -> None:
     monkey_patch.is_trl_available = lambda: False
 
 
+def _buffer(_: Any) -> None:
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    # verl's own 2 seconds are most of a step here.
+    ReplayBuffer.__init__ = functools.partialmethod(ReplayBuffer.__init__, poll_interval=0.05)
+
+
 def _rollout(_: Any) -> None:
     from verl.workers.rollout import base
 
@@ -144,16 +109,16 @@ def _replica(_: Any) -> None:
     RolloutReplicaRegistry.register("cpu", load)
 
 
-wrapt.register_post_import_hook(_gloo, "verl.utils.distributed")
-wrapt.register_post_import_hook(_engine, "verl.workers.engine")
-wrapt.register_post_import_hook(_no_trl, "verl.models.transformers.monkey_patch")
-wrapt.register_post_import_hook(_rollout, "verl.workers.rollout.base")
-wrapt.register_post_import_hook(_replica, "verl.workers.rollout.replica")
-import tokenpo.engines.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
-
-
 def _turns(_: Any) -> None:
     import engines.verl.support.turns  # noqa: F401 - registers itself
 
 
-wrapt.register_post_import_hook(_turns, "verl.trainer.ppo.v1")
+for action, module in (
+    (_gloo, "verl.utils.distributed"), (_engine, "verl.workers.engine"),
+    (_no_trl, "verl.models.transformers.monkey_patch"), (_rollout, "verl.workers.rollout.base"),
+    (_replica, "verl.workers.rollout.replica"), (_buffer, "verl.trainer.ppo.v1.replay_buffer"),
+):  # fmt: skip
+    wrapt.register_post_import_hook(action, module)
+import tokenpo.engines.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
+
+wrapt.register_post_import_hook(_turns, "verl.trainer.ppo.v1")  # after the plug-in's own

@@ -8,8 +8,6 @@ Prints the address of a cluster with COUNT nodes of GPUS workers each, and keeps
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,13 +16,12 @@ from pathlib import Path
 
 from engines.verl.support import run
 
-WORKER = "ray::WorkerDict"  # verl's, as Ray names its process
+WORKER = b"ray::WorkerDict"  # verl's, as Ray names its process
 
 
 @contextmanager
 def cluster(directory: Path, count: int, gpus: int) -> Iterator[tuple[str, int]]:
-    """The address of the cluster and the process that holds it. Its processes work in `directory` and not, as those
-    that a run starts itself, where its command was given."""
+    """The cluster's address and the process that holds it; its processes work in `directory`."""
     with (directory / "nodes.txt").open("w") as log:
         started = subprocess.Popen(
             [sys.executable, str(Path(__file__)), str(count), str(gpus)], cwd=directory, text=True,
@@ -37,37 +34,22 @@ def cluster(directory: Path, count: int, gpus: int) -> Iterator[tuple[str, int]]
             assert address, (directory / "nodes.txt").read_text()[-3000:]
             yield address, started.pid
         finally:
-            within = descendants(started.pid)
             started.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 started.wait(30)
-            for number in [*within, started.pid]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
+            run.kill(run.session(started.pid))
 
 
 def workers(holder: int) -> list[int]:
-    """The processes of verl's workers on the nodes that `holder` holds, in the order they were started."""
-    found = []
-    for number in descendants(holder):
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{number}/cmdline").read_bytes().startswith(WORKER.encode()):
-                found.append(number)
-    return sorted(found)
+    """verl's workers on the nodes that `holder` holds, in the order they were started."""
+    names = {number: _name(number) for number in run.session(holder)}
+    return [number for number, name in names.items() if name.startswith(WORKER)]
 
 
-def descendants(root: int) -> list[int]:
-    """The processes that this one started, and theirs."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found, last = [], [root]
-    while last:
-        last = [number for number, parent in parents.items() if parent in last]
-        found += last
-    return found
+def _name(process: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
 
 
 def main(count: int, gpus: int) -> None:

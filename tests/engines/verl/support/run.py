@@ -1,4 +1,4 @@
-"""A whole run of verl's main program on the CPU: model and data on disk, and the command line."""
+"""A whole run of verl's main program on the CPU; importable without verl."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ import tokenpo
 from tokenpo.models.directory import ASSETS
 
 SEEN = "sampling.jsonl"  # the sampling settings of every batch that the server answered
+# Of the trainer in turns.py: its methods, the variable that names others, and its log.
+METHODS = (
+    "grpo", "dr_grpo", "dapo", "gspo", "tepo", "gtpo", "grpo_s", "tr_grpo", "clip_cov", "kl_cov", "lopti", "hapo",
+)  # fmt: skip
+CHOSEN, LOG = "TOKENPO_TEST_METHODS", "turns.jsonl"
 TESTS = Path(__file__).parents[3]
 SOURCE = Path(tokenpo.__file__).parents[1]
 
@@ -35,10 +40,9 @@ def model(directory: Path) -> Path:
 
 
 def environment() -> dict[str, str]:
-    path = os.pathsep.join([str(TESTS), str(SOURCE)])
     return {
         **os.environ,
-        "PYTHONPATH": path,
+        "PYTHONPATH": os.pathsep.join([str(TESTS), str(SOURCE)]),
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": "engines.verl.support.cpu",
         "OMP_NUM_THREADS": "1",
@@ -84,10 +88,6 @@ FLOAT32 = {
 }
 
 
-def words(settings: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
-
-
 def tables(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The same as the nested tables of a recipe's section [verl]."""
     nested: dict[str, Any] = {}
@@ -109,18 +109,15 @@ def documented() -> dict[str, str]:
 
 
 def main_ppo(
-    settings: Mapping[str, Any],
-    directory: Path,
-    timeout: float,
-    server: str = "cpu",
-    env: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any], directory: Path, timeout: float, server: str = "cpu", env: Mapping[str, str] = {}
 ) -> str:
     """Runs the main program in `directory`; its output."""
     given = {**CPU, **FLOAT32, **settings, "actor_rollout_ref.rollout.name": server}
-    return as_given([sys.executable, "-m", "verl.trainer.main_ppo", *words(given)], directory, timeout, env)
+    words = [f"{key}={value}" for key, value in given.items()]
+    return as_given([sys.executable, "-m", "verl.trainer.main_ppo", *words], directory, timeout, env)
 
 
-def as_given(command: list[str], directory: Path, timeout: float, env: Mapping[str, str] | None = None) -> str:
+def as_given(command: list[str], directory: Path, timeout: float, env: Mapping[str, str] = {}) -> str:
     """Runs a command in `directory`; its output. A Ray that did not come up is started once more.
 
     Args:
@@ -132,7 +129,7 @@ def as_given(command: list[str], directory: Path, timeout: float, env: Mapping[s
     log = directory / "output.txt"
     for _ in range(2):
         with log.open("w") as stream:
-            done = _to_the_end(command, directory, stream, timeout, env or {})
+            done = _to_the_end(command, directory, stream, timeout, env)
         text = log.read_text(errors="replace")
         if "timed out during startup" not in text:
             break
@@ -151,13 +148,11 @@ def _to_the_end(command: list[str], directory: Path, stream: Any, timeout: float
     except subprocess.TimeoutExpired:
         return None
     finally:
-        for number in _session(started.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
+        kill(session(started.pid))
 
 
-def _session(leader: int) -> list[int]:
-    """The processes of the session that the leader began, from /proc; Ray's own start in the same one."""
+def session(leader: int) -> list[int]:
+    """The processes of the session that the leader began, Ray's included, from /proc."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -165,7 +160,13 @@ def _session(leader: int) -> list[int]:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[3]) == leader:
                     found.append(int(entry.name))
-    return found
+    return sorted(found)
+
+
+def kill(processes: list[int]) -> None:
+    for number in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
 
 
 def plain(text: str) -> str:

@@ -45,6 +45,7 @@ class Server:
                     answer.set_exception(error)
 
     def _sample(self, alike: list[tuple[list[int], dict, asyncio.Future]]) -> None:
+        from tokenpo.engines.vllm import read
         from tokenpo.models import Sampling, sample
 
         settings = alike[0][1]
@@ -52,13 +53,10 @@ class Server:
         if "TOKENPO_TEST_SEEN" in os.environ:
             with open(os.environ["TOKENPO_TEST_SEEN"], "a") as stream:  # noqa: PTH123 - one line, from an actor
                 stream.write(json.dumps(settings) + "\n")
-        drawn = sample(
-            self.lm,
-            [prompt for prompt, _, _ in alike],
-            1,
-            Sampling(self.max_new_tokens, float(settings["temperature"]), self.seed * 1000003 + self.number),
-            rule=_rule(settings),
-        )
+        sampling = Sampling(self.max_new_tokens, float(settings["temperature"]), self.seed * 1000003 + self.number)
+        heat = read(settings.get("extra_args"))
+        rule = None if heat is None else lambda entropy, base: base * heat(entropy)
+        drawn = sample(self.lm, [prompt for prompt, _, _ in alike], 1, sampling, rule=rule)
         for row, (_, _, answer) in enumerate(alike):
             mask = drawn.mask[row]
             answer.set_result(
@@ -81,14 +79,6 @@ class Server:
     async def sleep(self) -> None: ...
 
     async def clear_kv_cache(self) -> None: ...
-
-
-def _rule(settings: dict) -> Any:
-    """The adaptive temperature that the agent loop's statistics describe; None without any."""
-    from tokenpo.engines.vllm import read
-
-    heat = read(settings.get("extra_args"))
-    return None if heat is None else lambda entropy, base: base * heat(entropy)
 
 
 class Replica(RolloutReplica):

@@ -1,8 +1,7 @@
 """A trainer that changes its method every other step, so that one start of Ray serves every method.
 
-The first step of a turn makes one optimiser step on the whole rollout batch: there the policy is the one that sampled,
-so the objective can be evaluated directly in the driver, and what the workers report must be that number. The second
-step makes two.
+The first step of a turn makes one optimiser step on the whole rollout batch, where the policy is the one that sampled:
+the objective is evaluated in the driver, and the workers must report the same loss. The second step makes two.
 """
 
 from __future__ import annotations
@@ -13,23 +12,19 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 
 import tokenpo
-from engines.verl.support.methods import CHOSEN, LOG, METHODS
-from tokenpo.core.seeds import keyed_generator
+from engines.verl.support.run import CHOSEN, LOG, METHODS
 from tokenpo.engines.verl.trainer import TokenPOTrainer, learner_of
-
-
-def methods() -> list[str]:
-    return os.environ.get(CHOSEN, ",".join(METHODS)).split(",")
 
 
 @register_trainer("tokenpo_turns")
 class Turns(TokenPOTrainer):
     def on_step_begin(self) -> None:
         turn, second = divmod(self.global_steps - 1, 2)
-        self.name = methods()[turn]
+        self.name = os.environ.get(CHOSEN, ",".join(METHODS)).split(",")[turn]
         if not second:
             self.tokenpo = dataclasses.replace(self.tokenpo, objective=tokenpo.method(self.name))
             self.learner = learner_of(self.tokenpo, self.config)
@@ -49,17 +44,16 @@ class Turns(TokenPOTrainer):
         step = self.learner.step
         assert step is not None
         facts = step.rollouts
+        update = step.update(torch.arange(len(facts.mask)))
         policy = tokenpo.Policy(logprob=facts.old_logprob, entropy=facts.old_entropy)
-        whole = tokenpo.Batch(facts, step.credit, policy)
-        totals = tokenpo.Totals.of(facts, self.config.data.max_response_length)
-        seen = self.objective.observe(whole, keyed_generator(42, "observe", self.learner.updates))
-        return float(self.objective.loss(seen, totals).value)
+        update.observe(policy)
+        return float(update.evaluate(policy)[1].value)
 
     def _compute_metrics(self, batch: Any, metrics: dict, *rest: Any, **named: Any) -> None:
         super()._compute_metrics(batch, metrics, *rest, **named)
-        told = {"step": self.global_steps, "method": self.name, "expected": self.expected}
+        mine = {"step": self.global_steps, "method": self.name, "expected": self.expected}
         numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) or hasattr(v, "item")}
         folder = Path(self.config.trainer.default_local_dir)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOG).open("a") as stream:
-            stream.write(json.dumps({**numbers, **told}) + "\n")
+            stream.write(json.dumps({**numbers, **mine}) + "\n")
