@@ -31,7 +31,7 @@ ELSEWHERE = {
     ("tasks/__init__.py", "refuse_tool"): "a task with a tool: tests/tasks/test_dial_calculator.py",
     ("core/learner.py", "_given"): "credit of a host: tests/core/test_learner.py",
     ("models/packed.py", "_forward"): "answered with padded batches: tests/models/test_score.py",
-    ("tasks/rewards.py", "_signature"): "a function of the user's: tests/tasks/test_rewards.py",
+    ("tasks/rewards.py", "__init__"): "a function of the user's: tests/tasks/test_rewards.py",
     ("runs/trackers.py", "require_trackers"): "a package is missing: tests/engines/embedded/test_trackers.py",
     ("runs/trackers.py", "open"): "a tracker fails: tests/engines/embedded/test_trackers.py",
 }
@@ -118,7 +118,8 @@ def check_sites(files: Sequence[Path], refusals: Sequence[Refusal]) -> None:
     found = [site for name, text in texts.items() for site in source_sites(text, name)]
     assert found, "no refusal in these files: was the folder moved?"
     listed = {(site.file, site.function) for site in found} & set(ELSEWHERE)
-    assert listed == {key for key in ELSEWHERE if key[0] in texts}, "ELSEWHERE lists a place that refuses nothing"
+    idle = [key for key in ELSEWHERE if key[0] in texts and key not in listed]
+    assert not idle, f"ELSEWHERE lists places that refuse nothing: {idle}"
     for key in listed:
         test = SOURCE.parents[1] / ELSEWHERE[key].rpartition(": ")[2]
         assert test.is_file(), f"{test} does not exist"
