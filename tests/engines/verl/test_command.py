@@ -28,10 +28,10 @@ from tokenpo.tasks.dial_sum import DialSum  # noqa: E402
 
 
 def _read(config: Config) -> Any:
-    words = command(config, ["actor_rollout_ref.rollout.name=cpu"])
+    words = command(config)
     assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides=words[3:])
+        return compose("ppo_trainer", overrides=[*words[3:], "actor_rollout_ref.rollout.name=cpu"])
 
 
 RECIPES: list[dict[str, Any]] = [

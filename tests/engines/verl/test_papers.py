@@ -128,6 +128,6 @@ def test_hydra_reads_our_spelling_of_every_value() -> None:
     for value in (
         "left", "/data/x.parquet", "~/data", "", "a,b", "true", "NULL", "none", "1e-6", 'say "x"', "back\\", '\\"',
         "a\\b", "it's", "{x}", "x=1", "a: b", "/a b/c='d'",
-        1, 1e-6, 0.8, True, False, None, [1, ["x", "y z"]], [1, None], {}, {"a": "b c"}, {"a": {"b c": 1}},
+        1, 1e-6, 0.8, True, False, None, [1, ["x", "y z"]], [1, None], {}, {"a": "b c"}, {"a": {"b": 1}},
     ):  # fmt: skip
         assert parser.parse_override(f"key={literal(value)}").value() == value

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,8 @@ _KEY = re.compile(r"\+{0,2}[A-Za-z_][\w.-]*")
 _BARE = re.compile(r"(?!(true|false|null|nan|inf)$)[A-Za-z_/][\w./-]*", re.IGNORECASE)
 
 
-def command(config: Config, extra: Iterable[str] = ()) -> list[str]:
+def command(config: Config) -> list[str]:
     """`python -m verl.trainer.main_ppo` with the overrides of a recipe; `prepare` writes the files it names.
-
-    Args:
-        extra: overrides of your own, which come last: GPUs, the rollout server, the longest prompt.
 
     Raises:
         Unsupported: a setting or an input of the method that verl can't honour; the message names the remedy.
@@ -53,7 +50,7 @@ def command(config: Config, extra: Iterable[str] = ()) -> list[str]:
     ours = {**_algorithm(config), **_data_and_model(config), **_sampling_and_updates(config), **_trainer(config)}
     settings = with_passthrough(_defaults(config), ours, config.verl)
     words = [f"{key}={literal(value)}" for key, value in settings.items()]
-    return [sys.executable, "-m", "verl.trainer.main_ppo", *words, *extra]
+    return [sys.executable, "-m", "verl.trainer.main_ppo", *words]
 
 
 def resumes(config: Config) -> bool:
@@ -134,7 +131,7 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, Mapping) and value:
             yield from _flat(value, key)
         elif _KEY.fullmatch(key):
-            yield key, _nulls(value)
+            yield key, _null(value)
         else:
             raise TokenPOError(
                 f"[verl]: {key!r} is no key of verl's configuration: write its path, as in [verl.trainer] nnodes = 2; "
@@ -142,11 +139,9 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             )
 
 
-def _nulls(value: Any) -> Any:
+def _null(value: Any) -> Any:
     """TOML has no null: "none" stands for it, as everywhere in a recipe."""
-    if isinstance(value, list):
-        return [_nulls(item) for item in value]
-    return None if value == "none" else value
+    return [_null(item) for item in value] if isinstance(value, list) else None if value == "none" else value
 
 
 def _files(config: Config) -> tuple[Path, Path]:

@@ -8,7 +8,6 @@ only: ours are printed.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-import functools
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,28 +18,20 @@ import wrapt
 from ...base.errors import Unsupported
 
 
-def after_import(module: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Runs a function once `module` has been executed, now if it has been; prints the traceback if it fails."""
+def after_import(module: str, action: Callable[[], None]) -> None:
+    """Calls `action` once `module` has been executed, now if it has been; prints the traceback if it fails."""
 
-    def register(action: Callable[[], None]) -> Callable[[], None]:
-        @functools.wraps(action)
-        def loudly(*_: Any) -> None:
-            try:
-                action()
-            except BaseException:
-                print(
-                    "tokenpo: the plug-in for verl failed, so tokenpo is NOT active in this process:", file=sys.stderr
-                )
-                traceback.print_exc()
-                raise
+    def loudly(*_: Any) -> None:
+        try:
+            action()
+        except BaseException:
+            print("tokenpo: the plug-in for verl failed, so tokenpo is NOT active in this process:", file=sys.stderr)
+            traceback.print_exc()
+            raise
 
-        wrapt.register_post_import_hook(loudly, module)
-        return loudly
-
-    return register
+    wrapt.register_post_import_hook(loudly, module)
 
 
-@after_import("verl.trainer.ppo.v1")
 def trainers() -> None:
     """Registers our trainer; verl's own refuse a config with algorithm.tokenpo from now on."""
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
@@ -70,12 +61,10 @@ class _Guard:
         super().__init__(config)  # type: ignore[call-arg]
 
 
-@after_import("verl.experimental.agent_loop")
 def agent_loop() -> None:
     from . import temperature  # noqa: F401 - registers its loop
 
 
-@after_import("verl.trainer.main_ppo_v0")
 def refuse_legacy() -> None:
     if any("algorithm.tokenpo" in word for word in sys.argv):
         raise Unsupported(
@@ -84,7 +73,6 @@ def refuse_legacy() -> None:
         )
 
 
-@after_import("verl.experimental.separation.ray_trainer")
 def refuse_experiments() -> None:
     """verl's one-step-off and fully asynchronous programs share this module."""
     if any("algorithm.tokenpo" in word for word in sys.argv):
@@ -93,3 +81,9 @@ def refuse_experiments() -> None:
             "trainer, which keeps no entropy of the old policy and calls verl's own losses: start "
             "verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo"
         )
+
+
+after_import("verl.trainer.ppo.v1", trainers)
+after_import("verl.experimental.agent_loop", agent_loop)
+after_import("verl.trainer.main_ppo_v0", refuse_legacy)
+after_import("verl.experimental.separation.ray_trainer", refuse_experiments)

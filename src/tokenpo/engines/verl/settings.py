@@ -1,8 +1,7 @@
-"""verl's settings in one table: what our objective makes of each key of verl's configuration.
+"""The table of verl's settings: every key of `algorithm` and `actor_rollout_ref.actor`, and others that concern an
+objective.
 
-`configure` refuses and sets by it; the table of docs/verl.md and the refusal cases are made of it. verl is not needed
-to read it. Tests compare its keys with those of the verl that is installed: every key of `algorithm` and
-`actor_rollout_ref.actor` is in one row, and of other sections those that concern an objective.
+`configure`, the table of docs/verl.md and the refusal cases read it. It does not import verl.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from ...core.parts import AdaptiveTemperature
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
-LOOPS = (LOOP, "single_turn_agent")  # verl's own, which ours takes the place of
-# Key of algorithm.tokenpo -> its place in a recipe, which says what it may be.
+LOOPS = (LOOP, "single_turn_agent")  # ours replaces verl's own
+# Key of algorithm.tokenpo -> section and key of a recipe.
 PLACES = {
     "soft_overlong": ("rollout", "soft_overlong"), "group_overlong": ("rollout", "group_overlong"),
     "correction": ("rollout", "correction"), "reference_kl": ("train", "reference_kl"),
@@ -31,16 +30,16 @@ class Setting:
     """One key of verl's configuration.
 
     Args:
-        key: one that ends with .* stands for all below it.
-        fate: refused at any value but one; honoured: the adapter reads or sets it; verl's own: it acts before or after
-            credit and loss, in code of verl's that is left as it is.
+        key: a .* at its end stands for all keys below it.
+        fate: refused at any value but one; honoured, if the adapter reads or sets it; or verl's own, which the adapter
+            leaves alone.
         words: what becomes of it.
-        only: values that it may have, the remedy first; empty for any.
-        never: values that it must not have.
-        applies: objectives that `only` and `never` hold for.
-        why: they hold; `words` where it is empty.
-        remedy: another than to set the first value of `only`.
-        set_where: objectives that have it set to `becomes`, where it is allowed.
+        only: allowed values, the remedy first; empty for any.
+        never: values that are refused.
+        applies: objectives for which `only` and `never` hold.
+        why: the reason of a refusal; `words` if empty.
+        remedy: of a refusal; to set the first value of `only` if empty.
+        set_where: objectives for which the adapter sets the key to `becomes`.
     """
 
     key: str
@@ -55,13 +54,12 @@ class Setting:
     becomes: Any = True
 
     def allows(self, value: Any, objective: Objective) -> bool:
-        if not self.applies(objective):
-            return True
-        return (not self.only or value in self.only) and value not in self.never
+        allowed = (not self.only or value in self.only) and value not in self.never
+        return allowed or not self.applies(objective)
 
 
 def steps_alone(objective: Objective) -> bool:
-    """Whether its optimiser steps are called one by one."""
+    """Whether the driver calls its optimiser steps one by one."""
     return objective.scope == "batch" or len(objective.split()) > 1
 
 
@@ -76,8 +74,8 @@ def _reads(name: str) -> Callable[[Objective], bool]:
 def _counts_drawn(objective: Objective) -> bool:
     """Whether a memory must see every rollout that was drawn.
 
-    HAPO's entropy scale is measured over the rollouts that are trained on, as its authors do; a controller or a running
-    mean would be fed a biased half.
+    HAPO's entropy scale is that of the rollouts that are trained on, as in its authors' code; a controller or a running
+    mean would be biased by them.
     """
     return any(not isinstance(part, AdaptiveTemperature) for part in objective.memories)
 

@@ -22,7 +22,7 @@ from ...base.errors import TokenPOError, Unsupported
 from ...base.files import write_whole
 from ...base.user_code import FROM_FILE
 from ...core.learner import Learner
-from ...core.objective import Objective, State
+from ...core.objective import Objective
 from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
 from ...models.request_temperature import extra_args
@@ -104,7 +104,8 @@ class TokenPOTrainer(PPOTrainerSync):
         data, plan = steps.get(batch, fields(self.objective)), self._plan(len(batch))
         rollouts, where = rollouts_of(data, self.objective, self.temperature)
         step, self.tokenpo_rows = self.learner.begin(rollouts), where
-        metrics.update(memory_metrics(self.learner.memory))
+        for part, numbers in self.learner.memory.items():
+            metrics |= {f"tokenpo/{type(part).__name__}/{name}": float(x) for name, x in numbers.items()}
         out = credit_fields(self.objective, rollouts, step.credit, where, plan)
         record = self.tokenpo_record
         if record is not None and record.wants(self.global_steps):
@@ -197,15 +198,6 @@ def one_output_each(keys: list[str]) -> None:
             f"verl's agent loop gave more than one output for a session ({several[0]}), and tokenpo compares one "
             "response a session: let the loop return one output"
         )
-
-
-def memory_metrics(memory: State) -> dict[str, float]:
-    """The numbers in the objective's memories, for verl's log."""
-    return {
-        f"tokenpo/{type(part).__name__}/{name}": float(value)
-        for part, numbers in memory.items()
-        for name, value in numbers.items()
-    }
 
 
 def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
