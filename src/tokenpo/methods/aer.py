@@ -34,11 +34,7 @@ Cutoff = Annotated[AboveZero, "accuracy from which a prompt gets no bonus; inf g
 
 @dataclass(frozen=True)
 class DifficultyCoefficient(MemorySignal):
-    """Λ · d_g at every token of a group [N, T].
-
-    Args:
-        proportional: step by delta times the distance to the target (nats), not by its sign.
-    """
+    """Λ · d_g at every token of a group [N, T]; `proportional` steps by the distance to the target, not by its sign."""
 
     reads = {"old_entropy"}
     tau: Target

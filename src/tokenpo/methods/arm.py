@@ -35,11 +35,7 @@ OnlyRight = Annotated[bool, "shift only the responses whose reward exceeds the g
 
 @dataclass(frozen=True)
 class ConfidenceShift(CreditStage):
-    """The group's advantage plus alpha · (confidence in the prompt − confidence in the response).
-
-    Args:
-        group: the advantage that is shifted.
-    """
+    """The group's advantage plus alpha · (confidence in the prompt − confidence in the response)."""
 
     reads = {"prompt_logprob"}
     alpha: Shift

@@ -60,13 +60,7 @@ class EntropyShare(TokenShare):
 
 @dataclass(frozen=True)
 class Mixture(SurrogateStage):
-    """The ratio r of the token and the ratio s of its response in one objective.
-
-    Args:
-        token: bounds of the token ratio.
-        sequence: bounds of the sequence ratio.
-        share: a.
-    """
+    """The ratio r of the token and the ratio s of its response in one objective; `share` is r's."""
 
     own_slope = True
     token: FixedBounds

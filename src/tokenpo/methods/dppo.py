@@ -37,13 +37,7 @@ Anchor = Annotated[Literal["rollout", "old"], "the policy whose probabilities ar
 
 @dataclass(frozen=True)
 class BinaryDivergence(Region):
-    """Tokens whose probability is near the anchor's, or on its way back to it.
-
-    Args:
-        threshold: largest divergence.
-        anchor: the ratio to the anchor's probability.
-        kl: measure by the binary KL (nats) rather than by the total variation.
-    """
+    """Tokens whose probability is near the anchor's, by total variation or binary `kl` (nats), or comes back to it."""
 
     threshold: Limit
     anchor: TokenRatio | RolloutRatio

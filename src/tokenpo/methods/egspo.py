@@ -32,12 +32,7 @@ Attenuation = Annotated[Share, "largest weight of the other tokens"]
 
 @dataclass(frozen=True)
 class Attenuated(BatchWeight):
-    """1 where tokens are selected, less elsewhere.
-
-    Args:
-        selection: the tokens with the full weight.
-        chord: the others weigh attenuation · 4 p (1 − p).
-    """
+    """1 where tokens are selected, `attenuation` elsewhere, or with `chord` attenuation · 4 p (1 − p)."""
 
     selection: Selection
     attenuation: Attenuation

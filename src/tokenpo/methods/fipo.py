@@ -38,11 +38,7 @@ Safety = Annotated[AboveZero, "ratio of a wrong token above which its weight is 
 
 @dataclass(frozen=True)
 class FutureWeight(BatchWeight):
-    """exp of the discounted sum of the log-ratios from a token on, bounded.
-
-    Args:
-        dual: a token whose ratio is above it counts in no sum; None counts all.
-    """
+    """exp of the discounted sum of the log-ratios from a token on, bounded; ratios above `dual` count in no sum."""
 
     idle_on_policy = True
     decay: Decay

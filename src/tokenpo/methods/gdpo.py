@@ -46,12 +46,8 @@ Weights = Annotated[
 class Decoupled(CreditStage):
     """Every reward normalised in its group; their weighted sum normalised over the batch.
 
-    Args:
-        eps: added to a group's deviation, ≥ 0.
-        batch_eps: added to the batch's deviation, ≥ 0.
-        tokens: mean and deviation of the batch over its tokens, not over its responses.
-        leave_one_out: compare with the others of the group alone.
-        weights: one for each reward; none is 1 for all.
+    `tokens` takes the batch's tokens, not its responses; `leave_one_out` compares with the others of the group. Without
+    `weights` each reward counts 1.
     """
 
     across_groups = True

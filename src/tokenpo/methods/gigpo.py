@@ -36,11 +36,7 @@ ByTurn = Annotated[bool, "in the group's mean a trajectory counts once for each 
 
 @dataclass(frozen=True)
 class GroupInGroup(CreditStage):
-    """The trajectory's advantage in its group, and `omega` times the step's among the steps from its state.
-
-    Args:
-        step: of each turn among those that began in the same state.
-    """
+    """The trajectory's advantage in its group, and `omega` times the step's among those from the same state."""
 
     step: RewardToGo
     omega: Omega = 1.0

@@ -28,12 +28,7 @@ from .paper import VERL, Paper
 
 @dataclass(frozen=True)
 class BestMargin(CreditStage):
-    """How far the best reward of a group is above the second best, for the one response that holds it; ties give 0.
-
-    Args:
-        std: divide by the group's standard deviation (ddof 1).
-        eps: added to the deviation.
-    """
+    """The lead of a group's best reward over the second best, for the one response that holds it; ties give 0."""
 
     std: bool = True
     eps: NotNegative = 1e-6

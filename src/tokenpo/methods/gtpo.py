@@ -55,14 +55,9 @@ Clamp = Annotated[tuple[float, float], Range("(low, high) with 0 <= low <= high"
 
 @dataclass(frozen=True)
 class PolarTokens(CreditStage):
-    """GTPO's token rewards and their normalisation.
+    """GTPO's token rewards a1 + a2 · share, normalised in the group.
 
-    Args:
-        base: a1, ≥ 0.
-        share: a2, ≥ 0.
-        whole_batch: compare entropies over the batch rather than inside each group; rewards are normalised inside it.
-        clamp: entropies are clamped to this interval (nats) before they are shared out.
-        eps: added to the deviation, > 0.
+    `whole_batch` compares entropies over the batch; `clamp` bounds them (nats) before they are shared out.
     """
 
     reads = {"old_entropy"}
@@ -121,13 +116,7 @@ class PolarTokens(CreditStage):
 
 @dataclass(frozen=True)
 class PolarSequences(CreditStage):
-    """GRPO-S's sequence rewards, normalised over the group.
-
-    Args:
-        base: b1, ≥ 0.
-        share: b2, ≥ 0.
-        geometric: geometric instead of arithmetic means, of entropies and of their shares.
-    """
+    """GRPO-S's sequence rewards b1 + b2 · share, normalised over the group; `geometric` means or arithmetic ones."""
 
     reads = {"old_entropy"}
     base: NotNegative

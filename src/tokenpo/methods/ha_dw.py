@@ -37,10 +37,7 @@ History = Annotated[Count, "batches whose mean reward the anchor averages"]
 class Ease(MemorySignal):
     """p̂_g − C: how much better a group did than the batches before, [N, T] in units of the reward.
 
-    Remembers the mean rewards of the last batches, keyed by their age: "1" is the last.
-
-    Args:
-        current: count the batch itself among them.
+    Remembers the mean rewards of the last batches by age, "1" the last; `current` counts the batch itself among them.
     """
 
     history: History

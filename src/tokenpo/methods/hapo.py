@@ -41,9 +41,7 @@ Strength = Annotated[float, SHARE.because("or advantages would change sign")]
 class TokenGroupAdvantage(CreditStage):
     """(R_i − mean) / (std + eps), mean and population deviation over the group's tokens: long responses count more.
 
-    Args:
-        fallback: a group in which any |A| reaches this gets GRPO's advantage instead; inf is never.
-        eps: added to the deviation, ≥ 0.
+    A group in which any |A| reaches `fallback` gets GRPO's advantage instead.
     """
 
     fallback: Limit = 5.0

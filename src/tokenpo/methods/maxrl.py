@@ -37,13 +37,7 @@ from .paper import Paper
 
 @dataclass(frozen=True)
 class OverMean(CreditStage):
-    """The reward divided by the group's mean reward, less 1 or not.
-
-    Args:
-        centred: subtract 1; groups of equal rewards then get 0.
-        hopeless: give −1 to every response of a group without a right one, rather than 0.
-        eps: added to the mean.
-    """
+    """The reward over the group's mean reward, less 1 if `centred`; `hopeless` gives −1 where no answer is right."""
 
     centred: bool = True
     hopeless: bool = False

@@ -38,11 +38,7 @@ Outcomes = Annotated[Count, "number of last reward functions that judge the outc
 
 @dataclass(frozen=True)
 class FirstTurn(CreditStage):
-    """The advantage of the outcome, and in the first of several turns also that of the turn.
-
-    Args:
-        group: how rewards of a group become advantages.
-    """
+    """The advantage of the outcome, and in the first of several turns also that of the turn."""
 
     reads = {"rewards", "turn"}
     coef: OfTurn

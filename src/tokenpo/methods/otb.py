@@ -42,8 +42,7 @@ Cap = Annotated[float, at_least(1)]
 class OptimalBaseline(CreditStage):
     """The reward still to come less the group's mean of it at the same token, weighted by the norm of the gradient.
 
-    Args:
-        cap: of the weight of the sampling engine that enters the norm, > 0; None leaves it out.
+    `cap` bounds the weight of the sampling engine in the norm; None leaves it out.
     """
 
     zero_tail: ZeroTail = True

@@ -36,11 +36,7 @@ PAPER = Paper(
 
 @dataclass(frozen=True)
 class WhitenedReturn(CreditStage):
-    """The reward less the KL still to come at each token, whitened over the tokens of the batch.
-
-    Args:
-        beta: coefficient of lp_old − lp_ref in the reward of a token, ≥ 0; 0 asks for no reference.
-    """
+    """The reward less beta times the KL still to come at each token, whitened over the tokens of the batch."""
 
     across_groups = True
     beta: NotNegative = 0.0

@@ -33,8 +33,7 @@ Target = Annotated[Limit, "mean entropy to stay at, nats; inf keeps the bonus on
 class GatedCoefficient(MemorySignal):
     """α while the batch's mean entropy is below the target, else 0, at every token [N, T].
 
-    Args:
-        released: the batch before gates this one, and −lp_old of the sampled tokens stands for their entropies.
+    `released`: the batch before gates this one, and −lp_old of the sampled tokens stands for their entropies.
     """
 
     target: Target

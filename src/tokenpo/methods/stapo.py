@@ -32,11 +32,7 @@ Quantile = Annotated[Share, "of the entropies of unlikely tokens in right respon
 
 @dataclass(frozen=True)
 class Spurious(BatchSignal):
-    """1.0 at unlikely tokens of right responses whose entropy is low among such tokens.
-
-    Args:
-        current: probabilities and entropies of the current policy rather than of the old one.
-    """
+    """1.0 at unlikely tokens of right responses whose entropy is low among such tokens."""
 
     prob: Unlikely
     quantile: Quantile

@@ -36,11 +36,7 @@ Mask = Annotated[bool, "tokens that hardly move the right responses get no gradi
 
 @dataclass(frozen=True)
 class HiddenReward(Signal):
-    """1 + p · sign THR, and 0 where |THR| does not exceed the threshold; 1 in groups of equal rewards.
-
-    Args:
-        p: towards exploitation where p > 0, exploration where p < 0; −1 < p < 1.
-    """
+    """1 + p · sign THR, and 0 where |THR| does not exceed the threshold; 1 in groups of equal rewards."""
 
     reads = {"influence"}
     p: Lean

@@ -27,17 +27,8 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.group import Groups
-from ..core.parts import (
-    BatchSignal,
-    Clip,
-    CreditStage,
-    FixedBounds,
-    GroupAdvantage,
-    Keep,
-    Look,
-    SequenceMean,
-    TokenMean,
-)
+from ..core.parts import BatchSignal, Clip, FixedBounds, GroupAdvantage, Keep, Look, SequenceMean, TokenMean
+from ..core.parts.protocols import CreditStage
 from ..core.parts.weights import RowNormalised
 from ..core.ranges import Fraction, whole
 from ..core.types import Batch, Rollouts
@@ -71,11 +62,7 @@ class RandomTokens(BatchSignal):
 
 @dataclass(frozen=True)
 class PrefixTree(CreditStage):
-    """The mean reward behind a token less the mean reward behind its alternatives at the same prefix.
-
-    Args:
-        pairs: every distinct (prefix, token) counts once, however many responses share it; otherwise every token does.
-    """
+    """The mean reward behind a token less that behind its alternatives at the same prefix; `pairs` counts each once."""
 
     across_groups = True
     reads = {"token_ids"}

@@ -30,11 +30,7 @@ from .paper import Paper
 
 @dataclass(frozen=True)
 class SignedOutcome(CreditStage):
-    """±1, whatever the group; shaping is added.
-
-    Args:
-        threshold: a response is right when its reward exceeds this.
-    """
+    """±1 by whether the reward exceeds the threshold, whatever the group; shaping is added."""
 
     threshold: Finite
 

@@ -48,12 +48,9 @@ class Gamma(Part):
 
 @dataclass(frozen=True)
 class SoftWeight(SurrogateStage):
-    """sg[φ(W)] · A · lp with the ratio W of the whole response.
+    """sg[φ(W)] · A · lp with the ratio W of the whole response; φ by the sign of the advantage, 0 counts as positive.
 
-    Args:
-        positive: φ where the advantage is not negative.
-        negative: φ where it is.
-        inside: weights of tokens that W is multiplied by; their logarithms are bounded to [log 1e-8, 20]. None is none.
+    `inside`: weights of tokens that W is multiplied by, their logarithms bounded to [log 1e-8, 20].
     """
 
     own_slope = True
