@@ -202,7 +202,8 @@ def test_names_and_mistakes() -> None:
         tokenpo.corrected(grpo, "icepoop")
     with pytest.raises(TokenPOError, match="correction tis rejects nothing: leaves=True goes with"):
         tokenpo.corrected(grpo, "tis", leaves=True)
-    with pytest.raises(TokenPOError, match=r"comes on top of RolloutRatio\(\), by which dppo_tv weighs"):
-        tokenpo.corrected(tokenpo.method("dppo_tv"), "tis")
+    for name in ("tis", "seq_mis"):
+        with pytest.raises(TokenPOError, match=r"comes on top of RolloutRatio\(\), by which dppo_tv weighs"):
+            tokenpo.corrected(tokenpo.method("dppo_tv"), name)
     # What only rejects weighs nothing twice.
     assert tokenpo.corrected(tokenpo.method("dppo_tv"), "mis_geo").weights == PRESETS["mis_geo"].weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import numpy as np
@@ -13,73 +14,64 @@ from oracle_support import POLICY_FIELDS, Sample, assemble, ragged, run, tensors
 from tokenpo.core.laws import LAWS
 from tokenpo.core.parts import Aggregate, ConstantLength, SequenceMean
 
-# Every method with its defaults, and the options that change what is read or when.
-CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
-    ("grpo", {"beta": 0.1}),
-    ("tepo", {"decreasing": "analytic", "kl_target": "reference"}),
-    ("tepo", {"decreasing": "reference", "kl_target": "reference"}),
-    ("tepo", {"decreasing": "reference"}),
-    ("gtpo", {"scope": "batch", "normalise": "pooled"}),
-    ("grpo_s", {"mean": "geometric"}),
-    ("tr_grpo", {"beta": 0.1, "kl_weighting": "inside"}),
-    ("tr_grpo", {"weight_prob": "old", "weight_placement": "ratio"}),
-    ("tr_grpo", {"shape": "outside"}),
-    ("hmpo", {"by_score": True}),
-    ("hapo", {"entropy": "current"}),
-    ("hapo", {"token_mean_advantage": False, "alpha": 0.0, "beta": 0.0}),
-    ("clip_cov", {"fraction": 0.05, "cov_low": 0.1}),
-    ("kl_cov", {"fraction": 0.1}),
-    ("cispo", {"absolute": True, "high": 3.0, "low": 0.5}),
-    ("aspo", {"entropy": "current"}),
-    ("archer", {"entropy": "current", "kl": 0.1}),
-    ("adv_reweight", {"beta": 0.3, "bounded_kl": True}),
-    ("lopti", {"beta": 0.3, "bounded_kl": True}),
-    ("gpg", {"sequence_mean": True}),
-    ("edge_grpo", {"eps": 1e-4}),
-    ("ce_gppo", {"beta1": 0.0}),
-    ("ce_gppo", {"dual": 1.5}),
-    ("dppo_kl", {"anchor": "old"}),
-    ("forking_tokens", {"entropy": "current", "beta": 0.1}),
-    ("forking_tokens", {"denominator": "kept", "dual": 1.5}),
-    ("forking_tokens", {"denominator": "kept", "entropy": "current"}),
-    ("skywork_entropy", {"controller": "released", "start": 0.3, "largest": 1.0}),
-    ("stapo", {"prob": 0.5}),
-    ("stapo", {"prob": 0.5, "policy": "old"}),
-    ("reinforce_pp", {"beta": 0.1}),
-    ("reinforce_pp_baseline", {"beta": 0.1}),
-    ("sent", {"fraction": 0.2, "entropy": "old", "beta": 0.1}),
-    ("nthr", {"beta": 0.0, "eta": 0.5, "kl": 0.0}),
-    ("thr", {"p": -0.5, "mask": False}),
-    ("arm", {"alpha": 1.0, "fraction": 0.5, "only_correct": True}),
-    ("grpo_passk", {"std": False}),
-    ("maxrl", {"baseline": "kept"}),
-    ("maxrl", {"baseline": "none"}),
-    ("maxrl", {"order": 3}),
-    ("hmpo", {"additive": True, "beta": 0.1}),
-    ("topr", {"level": "token", "signal": "advantage"}),
-    ("dhpo", {"mixing": "entropy"}),
-    ("dhpo", {"mixing": "entropy", "form": "min_of_mixes"}),
-    ("egspo", {"curve": "chord"}),
-    ("opsm", {"delta": 0.05, "anchor": "rollout", "beta": 0.1}),
-    ("fipo", {"dual": 3.0, "least": 0.5}),
-    ("m2po", {"low": 0.0, "high": 0.0}),
-    ("gdpo", {"form": "verl", "beta": 0.1}),
-    ("gdpo", {"form": "nemo_rl", "weights": (1.0, 0.5, 2.0)}),
-    ("otb", {"token_reward": True, "rollout_cap": 1.5}),
-    ("mt_grpo", {"outcome_rewards": 2, "beta": 0.1}),
-    ("gigpo", {"gamma": 0.9, "std": True}),
-]
+# What changes what is read or when, beside the defaults.
+OPTIONS: dict[str, list[dict]] = {
+    "grpo": [{"beta": 0.1}],
+    "tepo": [
+        {"decreasing": "analytic", "kl_target": "reference"},
+        {"decreasing": "reference", "kl_target": "reference"},
+        {"decreasing": "reference"},
+    ],
+    "gtpo": [{"scope": "batch", "normalise": "pooled"}],
+    "grpo_s": [{"mean": "geometric"}],
+    "tr_grpo": [
+        {"beta": 0.1, "kl_weighting": "inside"},
+        {"weight_prob": "old", "weight_placement": "ratio"},
+        {"shape": "outside"},
+    ],
+    "hmpo": [{"by_score": True}, {"additive": True, "beta": 0.1}],
+    "hapo": [{"entropy": "current"}, {"token_mean_advantage": False, "alpha": 0.0, "beta": 0.0}],
+    "clip_cov": [{"fraction": 0.05, "cov_low": 0.1}],
+    "kl_cov": [{"fraction": 0.1}],
+    "cispo": [{"absolute": True, "high": 3.0, "low": 0.5}],
+    "aspo": [{"entropy": "current"}],
+    "archer": [{"entropy": "current", "kl": 0.1}],
+    "adv_reweight": [{"beta": 0.3, "bounded_kl": True}],
+    "lopti": [{"beta": 0.3, "bounded_kl": True}],
+    "gpg": [{"sequence_mean": True}],
+    "edge_grpo": [{"eps": 0.0001}],
+    "ce_gppo": [{"beta1": 0.0}, {"dual": 1.5}],
+    "dppo_kl": [{"anchor": "old"}],
+    "forking_tokens": [
+        {"entropy": "current", "beta": 0.1},
+        {"denominator": "kept", "dual": 1.5},
+        {"denominator": "kept", "entropy": "current"},
+    ],
+    "skywork_entropy": [{"controller": "released", "start": 0.3, "largest": 1.0}],
+    "stapo": [{"prob": 0.5}, {"prob": 0.5, "policy": "old"}],
+    "reinforce_pp": [{"beta": 0.1}],
+    "reinforce_pp_baseline": [{"beta": 0.1}],
+    "sent": [{"fraction": 0.2, "entropy": "old", "beta": 0.1}],
+    "nthr": [{"beta": 0.0, "eta": 0.5, "kl": 0.0}],
+    "thr": [{"p": -0.5, "mask": False}],
+    "arm": [{"alpha": 1.0, "fraction": 0.5, "only_correct": True}],
+    "grpo_passk": [{"std": False}],
+    "maxrl": [{"baseline": "kept"}, {"baseline": "none"}, {"order": 3}],
+    "topr": [{"level": "token", "signal": "advantage"}],
+    "dhpo": [{"mixing": "entropy"}, {"mixing": "entropy", "form": "min_of_mixes"}],
+    "egspo": [{"curve": "chord"}],
+    "opsm": [{"delta": 0.05, "anchor": "rollout", "beta": 0.1}],
+    "fipo": [{"dual": 3.0, "least": 0.5}],
+    "m2po": [{"low": 0.0, "high": 0.0}],
+    "gdpo": [{"form": "verl", "beta": 0.1}, {"form": "nemo_rl", "weights": (1.0, 0.5, 2.0)}],
+    "otb": [{"token_reward": True, "rollout_cap": 1.5}],
+    "mt_grpo": [{"outcome_rewards": 2, "beta": 0.1}],
+    "gigpo": [{"gamma": 0.9, "std": True}],
+}
+CASES = [(name, options) for name in tokenpo.methods.METHODS for options in ({}, *OPTIONS.get(name, []))]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 
-# Penalties act without any advantage; these settings switch them off.
-UNPENALISED = {
-    "kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}, "archer": {"kl": 0.0},
-    "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0}, "prime_rl": {"kl": 0.0},
-    "dro": {"beta": 0.0}, "opsm": {"beta": 0.0},
-    **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline", "lopti", "hmpo")},
-    "gdpo": {"beta": 0.0}, "mt_grpo": {"beta": 0.0},
-}  # fmt: skip
 # Settings under which a small batch meets what a method looks for.
 VISIBLE = {
     "stapo": {"prob": 0.5}, "sent": {"fraction": 0.2}, "forking_tokens": {"fraction": 0.5},
@@ -158,13 +150,18 @@ def test_gradient_at_ratio_one(name: str) -> None:
     assert np.count_nonzero(got.gradient) > FEW.get(name, 30)
 
 
+def _unpenalised(name: str, **options) -> tokenpo.Objective:
+    """Penalties act without any advantage."""
+    return dataclasses.replace(tokenpo.method(name, **options), penalties=())
+
+
 @every_case
 def test_terms_are_what_made_the_loss(name: str, options: dict) -> None:
     """Σ loss · coefficient is the value; a token is still exactly where it is clipped, or A or its weight is 0."""
     sample = ragged(4)
     got = run(tokenpo.method(name, **options), sample)
     assert (got.terms["loss"] * got.terms["coefficient"])[sample.mask].sum() == pytest.approx(got.value, rel=1e-12)
-    bare = run(tokenpo.method(name, **{**options, **UNPENALISED.get(name, {})}), sample)
+    bare = run(_unpenalised(name, **options), sample)
     still = bare.terms["clipped"].astype(bool) | (bare.terms["advantage"] == 0) | (bare.terms["weight"] == 0)
     np.testing.assert_array_equal((bare.gradient == 0)[sample.mask], still[sample.mask])
 
@@ -189,7 +186,7 @@ def test_nothing_to_compare_teaches_nothing(name: str, case: str) -> None:
     if case in UNCOMPARED.get(name, ()):
         assert run(tokenpo.method(name), sample).gradient.any()
         return
-    assert not run(tokenpo.method(name, **UNPENALISED.get(name, {})), sample).gradient.any()
+    assert not run(_unpenalised(name), sample).gradient.any()
     assert np.isfinite(run(tokenpo.method(name), sample).gradient).all()
 
 

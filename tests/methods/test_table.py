@@ -147,3 +147,15 @@ def test_hapos_parts_switch_off_alone() -> None:
     assert tokenpo.method("hapo", beta=0.0) == dataclasses.replace(full, weights=())
     assert tokenpo.method("hapo", alpha=0.0) == dataclasses.replace(full, surrogate=plain)
     assert tokenpo.method("hapo", token_mean_advantage=False) == dataclasses.replace(full, credit=GroupAdvantage())
+
+
+def test_a_builder_without_a_paper_still_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bare(*, low: float = 0.2) -> tokenpo.Objective:
+        return tokenpo.method("grpo", low=low)
+
+    monkeypatch.setitem(METHODS, "bare", bare)
+    assert tokenpo.method("bare", low=0.1) == tokenpo.method("grpo", low=0.1)
+    with pytest.raises(tokenpo.UnknownName, match="method bare has no option 'lwo'"):
+        tokenpo.method("bare", lwo=0.1)
+    with pytest.raises(tokenpo.TokenPOError, match=r"method bare names no paper: put @Paper\(...\) above its builder"):
+        paper("bare")
