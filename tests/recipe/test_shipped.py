@@ -18,6 +18,7 @@ OF_PAPERS = [name for name in RECIPES if name.startswith(PAPERS)]
 
 def test_names_are_paths_below_the_folder_of_recipes() -> None:
     assert {"quickstart", "papers/dapo_qwen2.5_32b"} <= set(RECIPES)
+    assert find_recipe(str(RECIPES["quickstart"])) == find_recipe("quickstart") == RECIPES["quickstart"]
     assert find_recipe("papers/dapo_qwen2.5_32b").name == "dapo_qwen2.5_32b.toml"
     methods = {load_config(RECIPES[name]).method.name for name in OF_PAPERS}
     assert {"dapo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo"} == methods

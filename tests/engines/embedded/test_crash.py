@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 import tokenpo
 import tokenpo.base.files
 import tokenpo.base.jsonl
+from run_views import Watch, numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
@@ -38,14 +39,6 @@ KINDS = (
 
 class Killed(BaseException):
     """Not an Exception: nothing but a `finally` may notice it, and those that write are made to fail too."""
-
-
-class Notes(SilentView):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def start(self, engine, directory, step, notes) -> None:
-        self.said = [str(step), *notes]
 
 
 @pytest.fixture
@@ -70,14 +63,13 @@ def expected(tiny, known={}):  # noqa: B006
 
 def left(directory: Path) -> dict[str, object]:
     """What must not depend on where the run died."""
-    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_bytes().splitlines()]
     last = max((directory / "checkpoints").glob("step-*"))
     state = json.loads((last / "state.json").read_text())
     files = {name: (directory / name).read_bytes() for name in ("samples.jsonl", "trace.jsonl")}
     files |= {name: (last / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")}
     return {
         **files,
-        "metrics": [{k: v for k, v in line.items() if "seconds" not in k} for line in lines],
+        "metrics": numbers(directory),
         "state": {k: v for k, v in state.items() if k != "sizes"},
         "model": (directory / "model" / "model.safetensors").read_bytes(),
         "hidden": sorted(p.name for p in (*directory.iterdir(), *(directory / "checkpoints").iterdir())),
@@ -270,16 +262,6 @@ def test_checksums_that_say_nothing_are_damage(tiny):
         assert (found.name, [path.name for path in damaged]) == ("step-000001", ["step-000002"])
 
 
-def test_a_run_whose_model_was_not_written_is_brought_to_its_end(tiny, expected):
-    config = tiny("run")
-    train(config, SilentView())
-    shutil.rmtree(config.directory() / "model")
-    assert resume(config.directory(), SilentView()).finished
-    assert left(config.directory()) == expected
-    with pytest.raises(TokenPOError, match="has made all of its 2 steps"):
-        resume(config.directory(), SilentView())
-
-
 def test_logs_without_any_checkpoint_are_not_written_over(tiny):
     config = tiny("run")
     train(config, SilentView())
@@ -306,14 +288,14 @@ def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, m
     config = tiny("run", method={"name": "hapo"})
     train(config, SilentView())
     sections = {"method": {"name": "ha_dw"}, "train": {"steps": 3, "minibatches": 1}}
-    wanted, view = tiny("run", **sections), Notes()
+    wanted, view = tiny("run", **sections), Watch()
     with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
         resume(config.directory(), SilentView(), wanted)
     begin, seen = Learner.begin, []
     monkeypatch.setattr(Learner, "begin", lambda self, *a, **k: seen.append(self.memory) or begin(self, *a, **k))
     assert resume(config.directory(), view, wanted, accept=True).steps == 3
     assert seen == [tokenpo.method("ha_dw").start()]
-    assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.said)
+    assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.notes)
     (line,) = map(json.loads, (config.directory() / "changes.jsonl").read_text().splitlines())
     assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])
     assert 'name = "ha_dw"' in (config.directory() / "recipe.toml").read_text()
@@ -366,8 +348,8 @@ def test_two_processes_do_not_train_one_run(tiny):
 
 
 def test_software_that_is_not_known_is_said(tiny):
-    config, view = tiny("run"), Notes()
+    config, view = tiny("run"), Watch()
     train(config, SilentView())
     (config.directory() / "versions.json").write_text("[1")
     resume(config.directory(), view, tiny("run", train={"steps": 3, "minibatches": 1}))
-    assert "versions.json is gone or damaged" in view.said[1]
+    assert "versions.json is gone or damaged" in view.notes[0]

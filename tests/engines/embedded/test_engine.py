@@ -1,22 +1,19 @@
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 
 import pytest
 import torch
 
-from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.cli.view import SilentView
-from tokenpo.core.negotiation import negotiate
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
-from tokenpo.core.types import OPTIONAL
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer
-from tokenpo.methods import METHODS, method
+from tokenpo.methods import method
 from tokenpo.recipe.config import Config, parse_config
 from tokenpo.recipe.objective import build_objective, warnings
 from tokenpo.recipe.plan import Plan
@@ -24,28 +21,6 @@ from tokenpo.recipe.plan import Plan
 
 def recipe(**sections) -> Config:
     return parse_config(sections, "test")
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_of_the_table_trains(name, small, coin, tmp_path):
-    config = small(tmp_path / "run", method={"name": name}, train={"steps": 2}, evaluate={"problems": 0})
-    assert train(config, SilentView()).finished
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2]
-    assert all(line["grad_norm"] > 0 and line["effective_tokens"] > 0 for line in lines)
-    assert (tmp_path / "run" / "objective.txt").read_text() == f"{method(name)}\n"
-
-
-def test_a_need_that_the_engine_cannot_meet_is_refused():
-    @dataclasses.dataclass
-    class Foreign:
-        name: str = "foreign"
-        needs: frozenset[str] = frozenset({"old_entropy", "hidden_states"})
-
-    with pytest.raises(Unsupported, match=r"foreign needs hidden_states.*embedded engine.*choose another method"):
-        negotiate(Foreign())
-    for name in METHODS:
-        assert method(name).needs <= OPTIONAL
 
 
 def test_the_reference_is_the_model_before_training(small, coin, tmp_path):

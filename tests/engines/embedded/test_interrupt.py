@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from run_views import numbers
 from tokenpo.base.interrupt import Interrupt
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
@@ -45,58 +45,46 @@ sys.exit(main(["train", sys.argv[2]]))
 """
 
 
+def script(folder: Path, config, text: str = SCRIPT) -> list[str]:
+    """The command that trains this config by the script."""
+    recipe = folder / "described"
+    recipe.mkdir()
+    describe(recipe, Plan(config))
+    return [sys.executable, "-c", text, str(Path(__file__).with_name("conftest.py")), str(recipe / "recipe.toml")]
+
+
 def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys):
     straight = small(tmp_path / "once", evaluate={"problems": 0}, method={"name": "hapo"})
     train(straight, SilentView())
     config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
-    recipe = tmp_path / "described"
-    recipe.mkdir()
-    describe(recipe, Plan(config))
-    fixtures = Path(__file__).with_name("conftest.py")
-    command = [sys.executable, "-c", SCRIPT, str(fixtures), str(recipe / "recipe.toml")]
+    command = script(tmp_path, config)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 130, done.stderr
     assert f"stopped after step 2; go on with: tokenpo train --resume {tmp_path / 'twice'}" in done.stdout
-    assert len((tmp_path / "twice" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert len(numbers(tmp_path / "twice")) == 2
     assert main(["train", "--resume", str(tmp_path / "twice"), "--no-report"]) == 0
     assert "resuming" in capsys.readouterr().out
-    for name in (
-        "samples.jsonl",
-        "trace.jsonl",
-        "model/model.safetensors",
-        "checkpoints/step-000004/optimizer.safetensors",
-    ):
+    moments = "checkpoints/step-000004/optimizer.safetensors"
+    for name in ("samples.jsonl", "trace.jsonl", "model/model.safetensors", moments):
         assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
-    lines = [
-        [{k: v for k, v in json.loads(line).items() if "seconds" not in k} for line in text.splitlines()]
-        for text in ((tmp_path / name / "metrics.jsonl").read_text() for name in ("once", "twice"))
-    ]
-    assert lines[0] == lines[1]
+    assert numbers(tmp_path / "once") == numbers(tmp_path / "twice")
 
 
 def test_ctrl_c_that_takes_the_reader_of_the_output_too_saves(small, coin, tmp_path):
     """As in `tokenpo train ... 2>&1 | tee log`: nobody reads what the run says of the interrupt, or afterwards."""
     config = small(tmp_path / "run", evaluate={"problems": 0})
-    recipe = tmp_path / "described"
-    recipe.mkdir()
-    describe(recipe, Plan(config))
-    fixtures = Path(__file__).with_name("conftest.py")
-    command = [sys.executable, "-c", SCRIPT, str(fixtures), str(recipe / "recipe.toml")]
+    command = script(tmp_path, config)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     process.stdout.close()
     assert process.wait(timeout=120) == 130
     assert (tmp_path / "run" / "checkpoints" / "step-000002").is_dir()
-    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert len(numbers(tmp_path / "run")) == 2
 
 
 def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     """The kernel sends SIGHUP, and whatever is printed afterwards is an error of the device."""
     config = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 100_000})
-    recipe = tmp_path / "described"
-    recipe.mkdir()
-    describe(recipe, Plan(config))
-    script = SCRIPT.replace("self.batches == 3", "False")
-    command = [sys.executable, "-c", script, str(Path(__file__).with_name("conftest.py")), str(recipe / "recipe.toml")]
+    command = script(tmp_path, config, SCRIPT.replace("self.batches == 3", "False"))
     process, terminal = pty.fork()
     if process == 0:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
@@ -107,7 +95,7 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     os.close(terminal)
     _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) == 130, seen
-    made = len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    made = len(numbers(tmp_path / "run"))
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))][-1] == f"step-{made:06d}"
 
 
@@ -159,8 +147,7 @@ def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation
     assert (outcome.steps, outcome.finished) == (0, False)
     monkeypatch.setattr("tokenpo.recipe.plan.make_task", lambda *_: coin)
     assert resume(tmp_path / "run", SilentView()).finished
-    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [0, 1, 2, 3, 4]
+    assert [line["step"] for line in numbers(tmp_path / "run")] == [0, 1, 2, 3, 4]
 
 
 def test_the_first_signal_asks_and_the_second_one_ends(capfd):

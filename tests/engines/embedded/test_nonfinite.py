@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import tokenpo
+from run_views import Watch, lines
 from tokenpo.base.errors import NotFinite, TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Step
@@ -29,14 +30,6 @@ from tokenpo.tasks import Score
 
 BAD = [float("nan"), float("inf"), float("-inf")]
 ROLLOUT = {"prompts": 4, "group_size": 4, "max_new_tokens": 6}
-
-
-class Said(SilentView):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.mark.parametrize("nonfinite", ["stop", "skip"])
@@ -107,10 +100,10 @@ def test_a_skipped_update_moves_nothing_and_a_run_goes_on(small, coin, tmp_path,
         return real(grads)
 
     monkeypatch.setattr(torch.nn.utils, "get_total_norm", norm)
-    view = Said()
+    view = Watch()
     train(wanted, view)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line.get("skipped_updates") for line in lines] == [None, 1, 0]
+    made = lines(tmp_path / "run")
+    assert [line.get("skipped_updates") for line in made] == [None, 1, 0]
     assert any(
         re.match(
             r"step 1: skipped update 2 of 2: the norm of the gradient of grpo is nan: the gradient of model\.\S+",
@@ -118,7 +111,7 @@ def test_a_skipped_update_moves_nothing_and_a_run_goes_on(small, coin, tmp_path,
         )
         for x in view.lines
     )
-    assert lines[1]["loss"] is not None and lines[1]["grad_norm"] is not None
+    assert made[1]["loss"] is not None and made[1]["grad_norm"] is not None
     state = json.loads((tmp_path / "run" / "checkpoints" / "step-000002" / "state.json").read_text())
     assert state["learner"]["updates"] == 4  # it keeps its place: the order of rows and the warm-up follow the number
 
@@ -238,12 +231,12 @@ def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad=1e30
         TokenPOError, match=r"step 2, rollouts: task 'coin' gave the reward \S+ for response 1 to problem 5"
     ):
         train(small(tmp_path / "stop", **sections), SilentView())
-    drawn, view = iter(range(100)), Said()
+    drawn, view = iter(range(100)), Watch()
     run = train(small(tmp_path / "skip", train={"nonfinite": "skip"}, **sections), view)
     assert run.steps == 4
-    lines = [json.loads(line) for line in (tmp_path / "skip" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["skipped_updates"] for line in lines] == [0, 2, 0, 0]
-    assert lines[1]["reward"] is None
+    made = lines(tmp_path / "skip")
+    assert [line["skipped_updates"] for line in made] == [0, 2, 0, 0]
+    assert made[1]["reward"] is None
     assert [start for split, start, _ in coin.seen if split == "train"][-4:] == [0, 4, 8, 12]
     assert any(line.startswith("step 2: skipped the rollout batch: task 'coin'") for line in view.lines)
 
@@ -259,11 +252,11 @@ def test_a_skipped_rollout_batch_is_evaluated_and_saved_where_that_is_due(small,
 
     monkeypatch.setattr(type(coin), "score", score)
     often = {"evaluate": {"problems": 6, "every": 3}, "output": {"checkpoint_every": 3, "keep": 5}}
-    outcome = train(small(tmp_path / "run", rollout=ROLLOUT, train={"nonfinite": "skip"}, **often), Said())
+    outcome = train(small(tmp_path / "run", rollout=ROLLOUT, train={"nonfinite": "skip"}, **often), Watch())
     assert [line["step"] for line in outcome.evaluations] == [0, 3, 4]
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line.get("skipped_updates") for line in lines] == [None, 0, 0, 2, 2]
-    assert ["seconds_evaluation" in line for line in lines[1:]] == [False, False, True, True]
+    made = lines(tmp_path / "run")
+    assert [line.get("skipped_updates") for line in made] == [None, 0, 0, 2, 2]
+    assert ["seconds_evaluation" in line for line in made[1:]] == [False, False, True, True]
     saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert saved == ["step-000000", "step-000003", "step-000004"]
 
@@ -283,7 +276,7 @@ def test_an_evaluation_that_is_not_finite_ends_a_run_that_skips(small, coin, tmp
 
     monkeypatch.setattr("tokenpo.engines.embedded.loop.build_engine", lambda config: engine)
     monkeypatch.setattr("tokenpo.engines.embedded.loop.evaluate", broken)
-    view = Said()
+    view = Watch()
     with pytest.raises(NotFinite, match="logits hold NaN or an infinity at token"):
         train(config, view)
     assert sum("skipped the rollout batch" in line for line in view.lines) == 4
@@ -316,7 +309,7 @@ def test_broken_weights_are_named_while_sampling_and_after_an_update(small, coin
     with torch.no_grad():
         engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
     monkeypatch.setattr("tokenpo.engines.embedded.loop.build_engine", lambda config: engine)
-    view = Said()
+    view = Watch()
     assert train(config, view).steps == 4
     assert sum("logits hold NaN or an infinity at token" in line for line in view.lines) == 4
 

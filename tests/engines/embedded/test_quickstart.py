@@ -33,6 +33,7 @@ def steps(name: str, out, *settings: str) -> list[dict]:
 def test_every_method_makes_its_steps(name: str, tmp_path) -> None:
     lines = steps(name, tmp_path / "run")
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    assert (tmp_path / "run" / "objective.txt").read_text() == f"{method(name)}\n"
     assert all(0 <= line["grad_norm"] < 1e4 for line in lines)
     # Not in every batch: some methods learn from few groups only.
     assert any(line["grad_norm"] > 0 and line["effective_tokens"] > 0 for line in lines)

@@ -121,12 +121,3 @@ def test_a_problem_without_a_reference_has_none(small, coin, tmp_path, monkeypat
     assert {line["answer"] for name in ("samples", "trace") for line in read(run / f"{name}.jsonl")} == {None}
     trace = read_trace(run)
     assert {trace.load(offset).answer for _, offset in trace.index} == {""}
-
-
-def test_tensorboard_gets_the_same_numbers(small, coin, tmp_path):
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    train(small(tmp_path / "run", output={"track": ["tensorboard"]}, evaluate={"problems": 0}), SilentView())
-    board = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    seen = [(event.step, event.value) for event in board.Scalars("train/entropy")]
-    metrics = read(tmp_path / "run" / "metrics.jsonl")
-    assert seen == [(line["step"], pytest.approx(line["entropy"])) for line in metrics]

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as dump
 
+from run_views import Watch, numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
@@ -23,24 +24,12 @@ from tokenpo.runs.checkpoint import Progress
 from tokenpo.runs.directory import LOGS, describe, new_directory, resumed
 
 
-class Crash(SilentView):
-    """Ends the run, unasked, while it shows a step."""
-
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, metrics, total) -> None:
-        if metrics["step"] == self.at:
-            raise RuntimeError("power cut")
-
-
 def logged(directory: Path) -> dict[str, object]:
     """Everything a run left that must not depend on the clock."""
-    metrics = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     last = max((directory / "checkpoints").iterdir())
     state = json.loads((last / "state.json").read_text())
     return {
-        "metrics": [{k: v for k, v in line.items() if not k.startswith("seconds_")} for line in metrics],
+        "metrics": numbers(directory),
         "samples": (directory / "samples.jsonl").read_bytes(),
         "trace": (directory / "trace.jsonl").read_bytes(),
         "state": {k: v for k, v in state.items() if k != "sizes"},
@@ -62,7 +51,7 @@ def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     once = train(small(tmp_path / "once", **sections), SilentView())
     output = {"checkpoint_every": 2, "keep": 1}
     with pytest.raises(RuntimeError, match="power cut"):
-        train(small(tmp_path / "twice", output=output, **sections), Crash(step=3))
+        train(small(tmp_path / "twice", output=output, **sections), Watch(crash=3))
     written = (tmp_path / "twice" / "metrics.jsonl").read_text()
     assert len(written.splitlines()) == 4  # steps 0 to 3: one more than the checkpoint knows
     twice = resume(tmp_path / "twice", SilentView())
@@ -92,34 +81,6 @@ def test_a_finished_run_can_be_prolonged(small, coin, tmp_path):
     assert differences(short, longer) == ["train.steps: 2 -> 4"]
     assert resume(short.directory(), SilentView(), longer).steps == 4
     assert logged(straight.directory) == logged(longer.directory())
-
-
-def test_a_model_of_fewer_steps_is_not_taken_for_the_last(small, coin, tmp_path, monkeypatch):
-    """Prolonged by a step and ended before the model was written: model/ still holds that of the steps before."""
-    config = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 1})
-    longer = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 2})
-    model = train(config, SilentView()).directory / "model" / "model.safetensors"
-    stale = model.read_bytes()
-
-    def killed(*arguments):
-        raise RuntimeError("power cut")
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="power cut"):
-        patch.setattr(checkpoint.language, "save", killed)
-        resume(config.directory(), SilentView(), longer)
-    assert model.read_bytes() == stale
-    assert resume(config.directory(), SilentView(), longer).finished
-    saved = load_file(config.directory() / "checkpoints" / "step-000002" / "model.safetensors")
-    found = load_file(model)
-    assert all(torch.equal(found[name], x) for name, x in saved.items())
-    assert model.read_bytes() != stale
-
-
-def test_another_config_is_refused_with_the_difference(small, coin, tmp_path):
-    config = small(tmp_path / "run")
-    train(config, SilentView())
-    with pytest.raises(TokenPOError, match=r"train\.lr: 0\.01 -> 0\.02"):
-        resume(tmp_path / "run", SilentView(), small(tmp_path / "run", train={"lr": 0.02}))
 
 
 @pytest.mark.parametrize("name", ["task.options.path", "task.options.test_path", "task.options.verifier", "model.path"])
@@ -175,7 +136,7 @@ def test_what_was_accepted_stays_accepted(small, coin, tmp_path):
     run, longer = tmp_path / "run", {"steps": 6, "lr": 0.02}
     train(small(run, evaluate={"problems": 0}), SilentView())
     with pytest.raises(RuntimeError, match="power cut"):
-        resume(run, Crash(step=5), small(run, evaluate={"problems": 0}, train=longer), accept=True)
+        resume(run, Watch(crash=5), small(run, evaluate={"problems": 0}, train=longer), accept=True)
     with pytest.raises(TokenPOError, match=r"train\.lr: 0\.01 -> 0\.03"):
         resume(run, SilentView(), small(run, evaluate={"problems": 0}, train=longer | {"lr": 0.03}))
     assert resume(run, SilentView()).steps == 6
@@ -263,6 +224,8 @@ def test_a_run_is_resumed_where_it_is(small, tmp_path):
     describe(run, Plan(small(run)))
     with pytest.raises(TokenPOError, match=r"is resumed where it is, not in .*other: leave out --out"):
         resumed(run, small(tmp_path / "other"))
+    with pytest.raises(TokenPOError, match=r"nowhere holds no config\.json"):
+        resumed(tmp_path / "nowhere", None)
     moved = run.rename(tmp_path / "moved")
     for wanted in (None, small(run), small(moved), small(moved / ".." / "moved")):
         assert resumed(moved, wanted)[1] == []
@@ -278,36 +241,17 @@ def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    said: list[str] = []
-
-    class Notes(SilentView):
-        def start(self, engine, directory, step, notes) -> None:
-            said.extend([str(step), *notes])
-
-    resume(tmp_path / "run", Notes())
-    assert said[0] == "2"
-    assert "step-000004 is damaged" in said[1]
-    assert "step-000003 is damaged" in said[2]
+    view = Watch()
+    resume(tmp_path / "run", view)
+    assert view.begun == 2
+    assert "step-000004 is damaged" in view.notes[0] and "step-000003 is damaged" in view.notes[1]
     assert logged(tmp_path / "run") == whole
-
-
-def test_without_a_good_checkpoint_there_is_an_error(small, coin, tmp_path):
-    train(small(tmp_path / "run"), SilentView())
-    shutil.rmtree(tmp_path / "run" / "checkpoints")
-    with pytest.raises(TokenPOError, match="no checkpoint to resume from"):
-        resume(tmp_path / "run", SilentView())
-    with pytest.raises(TokenPOError, match=r"config\.json"):
-        resume(tmp_path / "nowhere", SilentView())
 
 
 @pytest.mark.parametrize("damage", [b"{!", b"[0,", b"\xff\xfe", b"7  "])
 def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(damage, small, coin, tmp_path):
-    class Said(SilentView):
-        def start(self, engine, directory, step, notes):
-            self.notes = notes
-
     train(small(tmp_path / "run", evaluate={"every": 1}), SilentView())
-    log, view = tmp_path / "run" / "metrics.jsonl", Said()
+    log, view = tmp_path / "run" / "metrics.jsonl", Watch()
     first, second, *rest = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([first, damage + b" " * (len(second) - len(damage) - 1) + b"\n", *rest]))
     outcome = resume(tmp_path / "run", view, small(tmp_path / "run", evaluate={"every": 1}, train={"steps": 5}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
@@ -96,36 +96,24 @@ def expected(line: dict) -> dict[str, float]:
     return {tracker_name(name): x for name, x in line.items() if name != "step" and x is not None}
 
 
-class Crash(SilentView):
-    def __init__(self, step: int) -> None:
-        self.at, self.said = step, []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def step(self, metrics, total) -> None:
-        if metrics["step"] == self.at:
-            raise RuntimeError("power cut")
-
-
 def test_a_crashed_and_resumed_run_is_one_run_of_every_tracker(small, coin, tmp_path, wandb, trackio):
     """Wandb fails at step 2, then the run crashes at 3; its checkpoint is that of step 2."""
     output = {"track": ["trackio", "wandb"], "checkpoint_every": 2, "keep": 1, "project": "p"}
     wandb.fails_at = 2
-    view = Crash(3)
+    view = Watch(crash=3)
     with pytest.raises(RuntimeError, match="power cut"):
         train(small(tmp_path / "run", output=output), view)
-    warned = [line for line in view.said if "wandb" in line]
+    warned = [line for line in view.lines if "wandb" in line]
     assert len(warned) == 1
     assert warned[0].startswith("warning: wandb failed at step 2 (ConnectionError: no route to host) and is off")
-    assert [sorted(lines) for lines in wandb.lines() + trackio.lines()] == [[0, 1], [0, 1, 2, 3]]
+    assert [sorted(sent) for sent in wandb.lines() + trackio.lines()] == [[0, 1], [0, 1, 2, 3]]
     assert [trackio.runs[0].closed, wandb.runs[0].closed] == [True, False]
 
     wandb.fails_at = None
     resume(tmp_path / "run", SilentView())
-    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [sorted(lines) for lines in wandb.lines() + trackio.lines()] == [[0, 1], [2, 3, 4], [0, 1, 2, 3], [4]]
-    whole = {step: line for lines in wandb.lines() for step, line in lines.items()}
+    metrics = lines(tmp_path / "run")
+    assert [sorted(sent) for sent in wandb.lines() + trackio.lines()] == [[0, 1], [2, 3, 4], [0, 1, 2, 3], [4]]
+    whole = {step: line for sent in wandb.lines() for step, line in sent.items()}
     assert whole == {line["step"]: expected(line) for line in metrics}
     assert "train/completions/mean_length" in whole[1] and "eval/accuracy" in whole[0] and "tokenpo/kl" in whole[1]
 
@@ -255,54 +243,3 @@ def test_the_document_names_what_trl_calls_the_same():
         if row.startswith("| `") and len(cells) == 7 and cells[2]:
             pairs |= dict(zip(cells[1], cells[2], strict=True))
     assert pairs == TRL
-
-
-# The real packages.
-
-
-def installed(name: str) -> Any:
-    """The package itself, outside this repository's environment more often than not."""
-    return pytest.importorskip(name, reason=f"{name} is not installed: its real calls were not checked")
-
-
-def test_wandb_takes_these_calls(tmp_path, monkeypatch):
-    module = installed("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    record(tmp_path, 2)
-    trackers = Trackers.open(tmp_path, config("wandb"), 2, pytest.fail)
-    run = module.run
-    assert run.id == trackers.run and run.project == "tokenpo" and run.resumed is False
-    assert run.summary["train/reward"] == 0.5 and run.config["output"]["track"] == ["wandb"]
-    trackers.close()
-    assert list(tmp_path.glob(f"wandb/offline-run-*/run-{trackers.run}.wandb"))
-    _accepts(module.init, "project", "name", "id", "resume", "dir", "config", "settings")
-    _accepts(type(run).log, "data", "step", "commit")
-
-
-def test_trackio_takes_these_calls(tmp_path, monkeypatch):
-    # Read when the package is first imported.
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    module = installed("trackio")
-    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
-    directory = tmp_path / "run"
-    directory.mkdir()
-    record(directory, 2)
-    for step in (2, 3):
-        trackers = Trackers.open(directory, config("trackio"), step, pytest.fail)
-        trackers.send({"step": step + 1, "reward": 0.125})
-        trackers.close()
-    logs = storage.get_logs("tokenpo", f"run-{trackers.run}")
-    assert [(line["step"], line["train/reward"]) for line in logs] == [
-        (0, 0),
-        (1, 0.25),
-        (2, 0.5),
-        (3, 0.125),
-        (4, 0.125),
-    ]
-    _accepts(module.init, "project", "name", "config", "resume", "embed")
-    _accepts(module.Run.log, "metrics", "step")
-
-
-def _accepts(function: Any, *names: str) -> None:
-    assert set(names) <= set(inspect.signature(function).parameters)

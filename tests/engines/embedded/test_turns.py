@@ -7,13 +7,14 @@ import json
 import pytest
 
 import tokenpo
+from run_views import Watch
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.evidence.explain.push import push_of
 from tokenpo.recipe.config import parse_config
 from tokenpo.runs.rollouts import read
 
-from .test_resume import Crash, logged
+from .test_resume import logged
 
 
 def _config(out, method: str, **sections):
@@ -33,7 +34,7 @@ def _config(out, method: str, **sections):
 def test_a_run_with_a_tool_resumes_bit_for_bit(method, tmp_path):
     once = train(_config(tmp_path / "once", method), SilentView())
     with pytest.raises(RuntimeError, match="power cut"):
-        train(_config(tmp_path / "twice", method, output={"checkpoint_every": 2, "keep": 1}), Crash(step=3))
+        train(_config(tmp_path / "twice", method, output={"checkpoint_every": 2, "keep": 1}), Watch(crash=3))
     twice = resume(tmp_path / "twice", SilentView())
     assert once.finished and twice.finished
     assert logged(once.directory) == logged(twice.directory)

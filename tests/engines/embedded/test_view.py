@@ -70,9 +70,3 @@ def test_text_of_the_run_is_never_markup():
     stream = io.StringIO()
     LiveView(Console(file=stream, force_terminal=True)).say("[bold]runs/[x][/]")
     assert "[bold]runs/[x][/]" in stream.getvalue()
-
-
-def test_small_and_large_numbers_keep_three_digits():
-    stream = io.StringIO()
-    PlainView(stream).step({"step": 1, "reward": 0.0123456, "accuracy": 250.0, "entropy": 1234.5}, 2)
-    assert "reward 0.0123  accuracy 250  entropy 1,234  clipped –  " in stream.getvalue()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from run_views import lines, numbers
 from tinker_support import MODEL, Cloud
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
@@ -20,15 +21,6 @@ from tokenpo.recipe.config import parse_config
 from tokenpo.tasks import Score, make_task
 
 TEN = ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "tr_grpo", "rloo", "clip_cov", "maxrl", "ha_dw"]
-
-
-def lines(run: Path, name: str = "metrics.jsonl") -> list[dict]:
-    return [json.loads(line) for line in (run / name).read_text(encoding="utf-8").splitlines()]
-
-
-def numbers(run: Path) -> list[dict]:
-    """Metrics without times; of those that are no number, their name."""
-    return [{k: v for k, v in line.items() if not k.startswith("seconds_")} for line in lines(run)]
 
 
 def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: pytest.CaptureFixture) -> None:
