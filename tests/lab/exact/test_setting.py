@@ -8,8 +8,6 @@ import pytest
 import torch
 
 import tokenpo
-from tokenpo.base.errors import TokenPOError
-from tokenpo.cli.main import main
 from tokenpo.core.parts import RolloutCorrection
 from tokenpo.lab.exact import measures, training
 from tokenpo.lab.exact.contestant import Contestant
@@ -87,24 +85,3 @@ def test_adam() -> None:
     torch.testing.assert_close(step, way.sign() / 2, rtol=2e-6, atol=0)
     course = training.train(GRPO, Table(WORLDS["two_modes"]()), 0.2, even=True, setting=Setting(adam=True))
     assert course.J[-1] >= training.GOAL
-
-
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [
-        ("groups=4", "did you mean 'group'"),
-        ("group=two", "a number"),
-        ("adam=yes", "true or false"),
-        ("group=1", "2 or"),
-    ],
-)
-def test_mistakes(pair: str, message: str) -> None:
-    with pytest.raises(TokenPOError, match=message):
-        Setting.of([pair])
-
-
-def test_two_settings_do_not_share_a_file(tmp_path, capsys) -> None:
-    cell = '{"numbers": {}, "useful": [1], "curve": [], "code": "", "setting": "group=4"}'
-    (tmp_path / "x.json").write_text('{"dapo": {"objective": "", "worlds": {"two_modes": ' + cell + "}}}")
-    assert main(["exact", "dapo", "--world", "two_modes", "--json", str(tmp_path / "x.json")]) == 2
-    assert "holds studies of another setting (group=4; asked: the usual one)" in capsys.readouterr().err

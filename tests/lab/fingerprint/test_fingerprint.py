@@ -122,7 +122,7 @@ def test_a_method_is_told_by_the_panels_in_which_it_bends() -> None:
     assert [panel.axis.key for panel in telling(GRPO, GRPO)] == ["ratio", "length", "accuracy"]
 
 
-def test_the_words_of_a_terminal_are_the_ends_of_the_curves() -> None:
+def test_a_terminal_shows_the_ends_of_the_curves() -> None:
     rows = [re.split(r"  +", line) for line in ranges("thr", tokenpo.method("thr"))]
     assert [row[0] for row in rows[2:]] == ["ratio", "length", "accuracy of the group", "influence"]
     assert [row[1] for row in rows[2:]] == ["0 to 1.21", "0.514 to 1.83", "0 to 2.72", "0.842 to 1.03"]
