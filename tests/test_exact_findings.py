@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import mean, median
-from types import ModuleType
 
 import pytest
 
@@ -18,6 +17,9 @@ from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.methods import METHODS
 
 DOCS = Path(__file__).parents[1] / "docs"
+sys.path.append(str(DOCS.parent / "tools" / "site"))
+from exact_checkpoints import interval, spearman  # noqa: E402  # pyright: ignore[reportMissingImports]
+
 LEAST, FAR = 0.05, 2.0  # a twentieth of the possible gain; standard errors
 FIRST_LARGE = ("long_filler", "wide", "paraphrases")
 ORACLE = "gigpo"  # is told the state that a token began in
@@ -43,10 +45,10 @@ def over(method: str, key: str, less: str = "", axis: str = "") -> list[float]:
     return [at(method, w, key, axis) - (at(less, w, key, axis) if less else 0.0) for w in WORLDS]
 
 
-def alike(told: Iterable[str]) -> str:
-    """What all of them say."""
-    (found,) = {*told}
-    return found
+def alike(texts: Iterable[str]) -> str:
+    """The text that all of them are."""
+    (text,) = {*texts}
+    return text
 
 
 def stays(worlds: Mapping[str, object] = WORLDS) -> dict[str, dict[str, float]]:
@@ -147,13 +149,8 @@ def fixed_points() -> Iterator[str]:
     assert len(ends) == 12
     yield f"`grpo_passk` ends between {min(ends):.2f} and {max(ends):.2f} in all twelve"
     found = stays(dict.fromkeys(FIRST_LARGE))
-    assert {m: len(x) for m, x in found.items()} == {
-        "hapo": 1,
-        "forking_tokens": 3,
-        "t_spmo": 1,
-        "thr": 1,
-        "grpo_passk": 3,
-    }
+    times = {method: len(ends) for method, ends in found.items()}
+    assert times == {"hapo": 1, "forking_tokens": 3, "t_spmo": 1, "thr": 1, "grpo_passk": 3}
     yield f"share a prefix for long, training ends at {found['t_spmo']['long_filler']:.2f}"
     (hapo,), (long, wide, said) = found["hapo"].values(), found["forking_tokens"].values()
     yield f"HAPO ends there at {hapo:.2f}, forking tokens at {long:.2f}"
@@ -240,7 +237,7 @@ def scale() -> Iterator[str]:
     yield f"and loses {-direction[0]:.3f} in `easy_and_hard`"
 
 
-def noisy_training(spearman: Callable) -> Iterator[str]:
+def noisy_training() -> Iterator[str]:
     guesses: tuple[tuple[str, Callable[[str, str], float]], ...] = (
         ("", lambda m, w: -min(at(m, w, "middle/batches"), 1e9)),
         ("; with useful progress times progress after a drift toward the gradient",
@@ -306,8 +303,8 @@ def composition() -> Iterator[str]:
     yield f"captures {captured['eb_cispo']:.2f} of the possible gain in the mean"
 
 
-def two_checkpoints(tool: ModuleType) -> Iterator[str]:
-    """`tool` is tools/site/exact_checkpoints.py, of whose page these are the first column."""
+def two_checkpoints() -> Iterator[str]:
+    """The first column of docs/exact_checkpoints.md."""
     found = [gradients.load(DOCS / f"exact_step{step}.json") for step in (0, 10)]
 
     def first(method: str, key: str = "after/useful", which: int = 0) -> float:
@@ -342,15 +339,8 @@ def two_checkpoints(tool: ModuleType) -> Iterator[str]:
         (found[1], "after/useful", "drift/toward"),
     ):  # fmt: skip
         pairs = [(held[m].numbers[here].value, mean(over(m, there))) for m in held if m in rows()]
-        rho, low, high = tool.interval(*zip(*pairs, strict=True))
+        rho, low, high = interval(*zip(*pairs, strict=True))
         yield f"{rho:.2f} ({low:.2f} to {high:.2f})"
-
-
-@pytest.fixture(scope="module")
-def checkpoints() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS.parent / "tools" / "site")
-        yield importlib.import_module("exact_checkpoints")
 
 
 @pytest.fixture(scope="module")
@@ -359,36 +349,15 @@ def page() -> str:
 
 
 FINDINGS = (
-    same_method,
-    token_credit,
-    training,
-    large_worlds,
-    looser_clip,
-    fixed_points,
-    drift,
-    positions,
-    lengths,
-    sound_answers,
-    shared_parameters,
-    scale,
-    adam,
-    sizes_of_groups,
-    other_samplers,
-    composition,
-)
+    same_method, token_credit, training, large_worlds, looser_clip, fixed_points, drift, positions, lengths,
+    sound_answers, shared_parameters, scale, noisy_training, other_samplers, adam, sizes_of_groups, composition,
+    two_checkpoints,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.__name__)
 def test_stands_on_the_page(finding: Callable[[], Iterator[str]], page: str) -> None:
     assert [sentence for sentence in finding() if sentence not in page] == []
-
-
-def test_what_predicts_training_stands_on_the_page(checkpoints: ModuleType, page: str) -> None:
-    assert [sentence for sentence in noisy_training(checkpoints.spearman) if sentence not in page] == []
-
-
-def test_what_two_checkpoints_say_stands_on_the_page(checkpoints: ModuleType, page: str) -> None:
-    assert [sentence for sentence in two_checkpoints(checkpoints) if sentence not in page] == []
 
 
 def test_every_method_was_run() -> None:

@@ -41,11 +41,8 @@ def test_it_is_one_screen() -> None:
     assert len(lines) <= 50 and sum(line.startswith("![") for line in lines) == 1
 
 
-def test_there_are_twelve_worlds() -> None:
+def test_in_twelve_worlds_dapo_is_0_and_perfect_credit_1(rows: dict[str, study.Row]) -> None:
     assert "in twelve worlds" in TEXT and len(WORLDS) == 12
-
-
-def test_dapo_is_0_and_perfect_credit_1(rows: dict[str, study.Row]) -> None:
     assert "1 is perfect credit for every token, 0 is DAPO" in TEXT
     assert set(of(rows["dapo"], "init/captured").values()) == {0.0}
     assert set(of(rows["exact credit"], "init/captured").values()) == {1.0}

@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Page(HTMLParser):
-    """What a page loads, where it links, what it can be linked at."""
+    """The files that a page loads, its links, and the anchors that links lead to."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -87,44 +87,29 @@ def test_the_gallery_shows_every_method_with_what_it_is_found_by(site: Path) -> 
         "changes=several slots", "needs=old_entropy", "read in=code", "runs in=embedded", "runs in=TRL", "runs in=verl",
     ]  # fmt: skip
     assert "runs in=TRL" not in cards["thr"]
-
-
-def test_each_card_has_panels_in_which_its_method_differs(site: Path) -> None:
-    text = (site / "methods" / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'<img src="../assets/fingerprints/(\w+).svg"', text) == list(METHODS)
-    titles = {
-        name: re.findall(
-            r'class="h"[^>]*>([^<]*)<', (site / "assets" / "fingerprints" / f"{name}.svg").read_text("utf-8")
-        )
-        for name in METHODS
-    }
+    drawn = {name: (site / "assets" / "fingerprints" / f"{name}.svg").read_text("utf-8") for name in METHODS}
+    titles = {name: re.findall(r'class="h"[^>]*>([^<]*)<', svg) for name, svg in drawn.items()}
     assert titles["tr_grpo"] == ["ratio", "probability"]
     assert all(1 <= len(shown) <= 3 for shown in titles.values())
 
 
-def test_the_explorer_stands_on_the_page_of_the_family(site: Path, pages: dict[Path, Page]) -> None:
-    assert "explorer.html" in pages[site / "family.html"].loads
-    assert "the-explorer" in pages[site / "family.html"].anchors
+def test_explorer_and_examples_stand_in_the_navigation(site: Path, pages: dict[Path, Page]) -> None:
+    family = pages[site / "family.html"]
+    assert "explorer.html" in family.loads and "the-explorer" in family.anchors
     for page in ("index.html", "methods/index.html"):
         assert [link for link in pages[site / page].links if link.endswith("family.html#the-explorer")], page
-
-
-def test_the_examples_stand_in_the_navigation_and_notebooks_by_their_cells(site: Path, pages: dict[Path, Page]) -> None:
     assert "examples.html" in pages[site / "start.html"].links
     assert "files/examples/compare_seeds.py.html" in pages[site / "examples.html"].links
     notebook = (site / "files" / "examples" / "first_steps.ipynb.html").read_text(encoding="utf-8")
     assert "cell_type" not in notebook and 'id="a-rollout-batch"' in notebook
 
 
-def test_formulas_are_set_and_code_is_not(site: Path) -> None:
+def test_formulas_are_set_and_the_reference_has_signatures_and_examples(site: Path) -> None:
     page = (site / "methods" / "cispo.html").read_text(encoding="utf-8")
-    assert "<i>r</i><sub>it</sub>, 1−low, 1+high)" in page
+    assert "<i>r</i><sub>it</sub>, 1−low, 1+high)" in page and "objective cispo" in page
     assert "<i>J</i> = 1/Σ|<i>o</i><sub>i</sub>| Σ<sub>i</sub> Σ<sub>t</sub> sg[" in page
-    assert "objective cispo" in page
     assert "(ops/entropy_score)" in (site / "methods" / "hapo.html").read_text(encoding="utf-8")
-
-
-def test_the_reference_has_signatures_sources_and_examples(site: Path) -> None:
     top = (site / "reference" / "tokenpo.html").read_text(encoding="utf-8")
     for name in ("Rollouts", "Learner", "Objective", "check_method"):
         assert f'id="tokenpo.{name}"' in top
@@ -148,14 +133,10 @@ def until(page: chromium.Page, condition: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_search_finds_a_method_from_a_disk(site: Path, browser: chromium.Chromium) -> None:
+def test_search_and_filters_work_from_a_disk(site: Path, browser: chromium.Chromium) -> None:
     page = browser.open((site / "index.html").as_uri() + "?q=forking")
     until(page, "document.querySelectorAll('.md-search-result__link').length > 0")
     assert "forking_tokens" in page.eval("document.querySelector('.md-search-result__list').textContent")
-
-
-@pytest.mark.slow
-def test_the_gallery_is_filtered(site: Path, browser: chromium.Chromium) -> None:
     page = browser.open((site / "methods" / "index.html").as_uri())
     visible = "[...document.querySelectorAll('.method:not([hidden]) b')].map(b => b.textContent).join()"
     assert page.eval(visible).count(",") == len(METHODS) - 1

@@ -198,6 +198,17 @@ def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
     assert not Path("runs").exists()
 
 
+def test_half_a_character_in_samples_is_written_as_its_escape() -> None:
+    halves = (
+        {"problem": 1, "correct": True, "answer": "\ud800", "note": "\udfff"},
+        {"problem": "\ud801", "correct": False},
+    )
+    assert run("--samples", lines(Path("s.jsonl"), *halves), "--out", "out") == 0
+    assert sorted(file.name for file in Path("out").iterdir()) == ["config.json", "results.json"]
+    text = Path("out/results.json").read_text(encoding="utf-8")
+    assert "\\ud801" in text and json.loads(text)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -258,16 +269,3 @@ def test_interrupted_is_130_and_goes_on(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "the same command goes on from there" in capsys.readouterr().err
     assert run(*TINY) == 0
     assert [path.name for path in Path("runs").iterdir()] == ["eval-tiny-dial_sum-seed0"]
-
-
-def test_half_a_character_in_samples_is_written_as_its_escape(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    samples, out = tmp_path / "samples.jsonl", tmp_path / "out"
-    lines = [
-        {"problem": 1, "correct": True, "answer": "\ud800", "note": "\udfff"},
-        {"problem": "\ud801", "correct": False},
-    ]
-    samples.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert main(["eval", "--samples", str(samples), "--out", str(out)]) == 0
-    assert sorted(file.name for file in out.iterdir()) == ["config.json", "results.json"]
-    assert "\\ud801" in (out / "results.json").read_text(encoding="utf-8")
-    assert json.loads((out / "results.json").read_text(encoding="utf-8"))
