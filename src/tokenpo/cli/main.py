@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
-from . import (
-    check,
-    compare,
-    completion,
-    evaluate,
-    exact,
-    explain,
-    golden,
-    gradients,
-    launch,
-    methods,
-    recipes,
-    report,
-    show,
-    train,
-)
 from .options import Command
 from .streams import outliving
 
@@ -40,23 +25,8 @@ EXAMPLES = """examples:
   tokenpo gradients runs/quickstart-tepo-seed0             the same at a checkpoint, against very many rollouts
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
-# As --help lists them.
-COMMANDS = (
-    train,
-    evaluate,
-    methods,
-    show,
-    check,
-    recipes,
-    report,
-    compare,
-    explain,
-    exact,
-    gradients,
-    golden,
-    launch,
-    completion,
-)
+# The modules of this folder, as --help lists their commands.
+COMMANDS = "train evaluate methods show check recipes report compare explain exact gradients golden launch completion"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,8 +52,8 @@ def _answer(arguments: Sequence[str] | None) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for; a command that does not exist is told with the nearest, which argparse does not know."""
-    names = ["eval" if command is evaluate else command.__name__.rpartition(".")[2] for command in COMMANDS]
+    """The options; an unknown command is refused with the nearest name, which argparse does not give."""
+    names = COMMANDS.replace("evaluate", "eval").split()
     if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
         raise UnknownName(f"no command is called {arguments[0]!r}: {nearest(arguments[0], names)}")
     return parser().parse_args(arguments)
@@ -99,8 +69,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="print the version")
     top.set_defaults(run=_version_or_help, program=top)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Command)
-    for command in COMMANDS:
-        command.add(commands)
+    for name in COMMANDS.split():
+        importlib.import_module(f".{name}", __package__).add(commands)
     return top
 
 

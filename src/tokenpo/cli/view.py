@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live table on a terminal, plain lines everywhere else."""
+"""Progress of a run: a live table on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SilentView:
         pass
 
 
-class PlainView:
+class PlainView(SilentView):
     """One line a step, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -78,9 +78,6 @@ class PlainView:
         shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in ROWS[:6])
         step, pace = int(metrics["step"]), self._pace.told(metrics, total)
         self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
-
-    def stop(self) -> None:
-        pass
 
 
 class LiveView:
@@ -133,7 +130,7 @@ class LiveView:
 
 
 def room(width: int) -> tuple[int, bool]:
-    """What a terminal has left beside the names and numbers: characters for the courses, and whether for the meanings.
+    """Characters left for the courses beside names and numbers, and whether the meanings fit, too.
 
     >>> room(160), room(120), room(80), room(50)
     ((32, True), (22, True), (28, False), (0, False))
@@ -147,9 +144,7 @@ def room(width: int) -> tuple[int, bool]:
 
 
 class Pace:
-    """How long the run has taken, and how long the steps to come will take: as long as the last ones. The first is left
-    out of that, which also loads and warms up, and so are evaluations.
-    """
+    """Time spent, and time left by the mean of the last steps, without the first, which warms up, and evaluations."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=RECENT)
@@ -188,7 +183,7 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
 
 
 def split(metrics: Mapping[str, float]) -> str:
-    """How long the step took, and where its time went; what took less than a two-hundredth is left out."""
+    """The step's seconds and how its parts share them; parts below a two-hundredth are left out."""
     parts = {key[8:]: value for key, value in metrics.items() if key.startswith("seconds_")}
     whole = sum(parts.values())
     shares = ", ".join(

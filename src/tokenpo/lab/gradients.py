@@ -25,7 +25,7 @@ from ..base.text import number
 from ..page.table import Cell, Row, Table
 from ..page.text import percent, visible
 from .estimate import Estimate, Number, combined, jackknife, load_json
-from .exact.measures import bounded, root, squared_mean, unit
+from .exact.measures import root, squared_mean, unit
 from .exact.study import BASE
 
 TITLES = {
@@ -103,7 +103,7 @@ def off_policy(truth: Tensor, size: Tensor, moved: Tensor) -> dict[str, Estimate
 
 def reliability(truth: Tensor) -> float:
     """cos² of the mean of the replicates [R, D] with what it estimates: how much of its power is signal."""
-    return bounded(squared_mean(x := coordinates(truth)) / x.mean(0).square().sum())
+    return float((squared_mean(x := coordinates(truth)) / x.mean(0).square().sum()).clamp(-1, 1))
 
 
 def _useful(truth: Tensor, single: Tensor) -> float:

@@ -41,24 +41,24 @@ class Directions:
     slopes: dict[str, Tensor]
     share: Tensor
 
-    @property
-    def J(self) -> Tensor:
-        return self.slopes["J"]
-
 
 def cosine(of: Directions) -> Estimate:
     """cos(E g, ∇J): 1 where the method climbs the mean reward in the steepest direction. E over large batches."""
-    return jackknife(lambda whole: bounded(_along(whole.mean(0), of.J) / root(squared_mean(whole))), of.whole)
+    return jackknife(
+        lambda g: float((_along(g.mean(0), of.slopes["J"]) / root(squared_mean(g))).clamp(-1, 1)), of.whole
+    )
 
 
 def useful(of: Directions) -> Estimate:
     """E⟨g, ∇J⟩ / (sqrt(E|g|²) |∇J|): progress of a small batch's step, per root mean square step; at most 1."""
-    return jackknife(lambda single: float(_along(single, of.J).mean() / root(sum(_moments(single)))), of.single)
+    return jackknife(
+        lambda single: float(_along(single, of.slopes["J"]).mean() / root(sum(_moments(single)))), of.single
+    )
 
 
 def single_cosine(of: Directions) -> Estimate:
     """E cos(g, ∇J) over small batches; a batch without a direction counts as 0. It ignores how long the steps are."""
-    return jackknife(lambda single: float(_along(unit(single), of.J).mean()), of.single)
+    return jackknife(lambda single: float(_along(unit(single), of.slopes["J"]).mean()), of.single)
 
 
 def snr(of: Directions) -> Estimate:
@@ -92,23 +92,10 @@ def captured(method: Estimate, dapo: Estimate, perfect: Estimate) -> Estimate:
     return combined(lambda x, low, high: (x - low) / (high - low) if high > low else 0.0, method, dapo, perfect)
 
 
-def progress(single: Tensor, moved: Tensor, J: Tensor) -> Estimate:
-    """⟨E g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|): `useful` once the policy has moved to θ', per step on policy.
-
-    Where nothing is clipped it is about what `useful` is on policy; 0 where all is.
-
-    Args:
-        single: [R, K, D] directions of small batches at θ, which sampled.
-        moved: [R, D] at θ', of large batches, on the same rollouts.
-        J: [D] true gradient at θ'.
-    """
-    return jackknife(lambda at, to: float(_along(to.mean(0), J) / root(sum(_moments(at)))), single, moved)
-
-
 def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Directions:
     """The method at one of `POLICIES`, on the same rollouts as every other method."""
     world, at = model.world, policy(model, name)
-    logits, chosen = model.logits(at), _deciding(model)
+    logits, chosen = model.logits(at), deciding(world)
     sampler, whole, single, share = setting.sampled_by(logits), [], [], []
 
     def pushed(walked: Walk, facts: Rollouts) -> Tensor:
@@ -129,7 +116,14 @@ def observe(contestant: Contestant, model: Table, name: str, setting: Setting = 
 
 
 def drift(contestant: Contestant, model: Table, of: Directions, way: str, setting: Setting = USUAL) -> Estimate:
-    """`progress` after a drift from the initial policy; `of` is what `observe` returned there."""
+    """⟨E g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|): `useful` once the policy has moved to θ', per step on policy.
+
+    Where nothing is clipped it is about what `useful` is on policy; 0 where all is.
+
+    Args:
+        of: what `observe` returned at the initial policy θ, which sampled.
+        way: one of `DRIFTS`.
+    """
     world, at = model.world, policy(model, "init")
     to, logits, moved = drifted(model, way), model.logits(at), []
     for replicate in range(REPLICATES):
@@ -137,10 +131,13 @@ def drift(contestant: Contestant, model: Table, of: Directions, way: str, settin
         learner = contestant.learner(world, moved=True)
         step = contestant.begin(learner, world, population, logits, setting.sampled_by(logits), facts)
         moved.append(model.back(to, push(learner, step, population, model.logits(to))).flatten())
-    return progress(of.single, torch.stack(moved), _slopes(model, to)["J"])
+    J = _slopes(model, to)["J"]
+    return jackknife(
+        lambda at, to: float(_along(to.mean(0), J) / root(sum(_moments(at)))), of.single, torch.stack(moved)
+    )
 
 
-# What all methods have in common is kept from one to the next.
+# What all methods share is kept from one to the next.
 
 
 @functools.lru_cache(maxsize=512)
@@ -156,11 +153,6 @@ def _facts(model: Table, name: str, setting: Setting, replicate: int) -> Rollout
     logits = model.logits(policy(model, name))
     population = _population(model, name, setting, replicate)
     return rollouts(model.world, population, logits, OPTIONAL, setting.sampled_by(logits))
-
-
-@functools.lru_cache(maxsize=64)
-def _deciding(model: Table) -> Tensor:
-    return deciding(model.world)
 
 
 @functools.lru_cache(maxsize=512)
@@ -198,7 +190,3 @@ def _moments(single: Tensor) -> tuple[Tensor, Tensor]:
 def root(square: Tensor | float) -> float:
     """The square root; infinite for nothing, so that a method without a direction has no progress."""
     return float(square) ** 0.5 if square > 1e-30 else float("inf")
-
-
-def bounded(x: Tensor | float) -> float:
-    return max(-1.0, min(1.0, float(x)))
