@@ -36,9 +36,11 @@ def rollouts() -> Rollouts:
 
 def test_an_objective_speaks_in_flat_numbers_by_hand() -> None:
     """The 0.6 quantile of -2 -1 0 1 is the nearest rank round(0.6 · 3) = 2: 0. Spread sqrt((4 + 1 + 0 + 1) / 4)."""
+    for constant in (tokenpo.method("hapo", tau=0.0), tokenpo.method("dapo")):
+        assert extra_args(constant, constant.after(constant.start(), rollouts())) == {}
     objective = tokenpo.method("hapo", tau=0.1, quantile=0.6, sign="released")
     state = objective.start()
-    assert extra_args(objective, state) == {}, "nothing was seen yet: the temperature stays"
+    assert extra_args(objective, state) == {}, "before the first rollout batch the temperature stays"
     seen = extra_args(objective, objective.after(state, rollouts()))
     spread = 1.5**0.5
     expected = {
@@ -49,12 +51,6 @@ def test_an_objective_speaks_in_flat_numbers_by_hand() -> None:
     assert all(type(x) is float for x in seen.values())
 
 
-@pytest.mark.parametrize("options", [{"tau": 0.0}, {}])
-def test_a_constant_temperature_needs_no_numbers(options: dict) -> None:
-    objective = tokenpo.method("hapo", **options) if options else tokenpo.method("dapo")
-    assert extra_args(objective, objective.start()) == {}
-
-
 def test_numbers_survive_json_and_mean_the_objectives_rule() -> None:
     objective = tokenpo.method("hapo", tau=0.3)
     state = objective.after(objective.start(), rollouts())
@@ -63,11 +59,6 @@ def test_numbers_survive_json_and_mean_the_objectives_rule() -> None:
     entropy = torch.tensor([0.01, 0.2, 1.0, 2.0, 9.0], dtype=torch.float64)
     ours = objective.temperature(entropy, 0.7, state[objective.temperature])
     torch.testing.assert_close(0.7 * one(entropy), ours, rtol=1e-14, atol=0)
-
-
-@pytest.mark.parametrize("given", [None, {}, {"kv_transfer_params": {}, "other": 1}])
-def test_a_request_without_our_keys_asks_for_nothing(given: dict | None) -> None:
-    assert read(given) is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +83,9 @@ def test_a_wrong_number_is_named(change: dict, error: type, words: str) -> None:
         read(GOOD | change)
 
 
-def test_missing_keys_are_named() -> None:
+def test_missing_keys_are_named_and_foreign_ones_mean_nothing() -> None:
+    for foreign in (None, {}, {"kv_transfer_params": {}, "other": 1}):
+        assert read(foreign) is None
     some = {key: GOOD[key] for key in ("tokenpo_tau", "tokenpo_pivot")}
     with pytest.raises(MissingInput, match=r"tokenpo_pivot, tokenpo_tau without tokenpo_quantile, .*, tokenpo_bottom"):
         read(some)
@@ -129,11 +122,8 @@ def test_they_are_our_samplers_temperatures() -> None:
     torch.testing.assert_close(base * factors(z, ones, {1: one}, torch.full((30,), base)), ours.temperature)
 
 
-def test_nothing_to_do() -> None:
+def test_on_a_device_the_numbers_are_the_same_and_no_row_is_no_factor() -> None:
     assert factors(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long), {}).shape == (0,)
-
-
-def test_on_a_device_the_numbers_are_the_same() -> None:
     one, entropy = heat(7), torch.tensor([1e-9, 0.1, 1.0, 5.0])
     there = one.on("cpu")
     assert isinstance(there.scale.pivot, torch.Tensor)

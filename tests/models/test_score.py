@@ -81,20 +81,14 @@ def test_any_subset_and_any_cutting_gives_the_same_values(lm, prompts, rollouts,
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_what_stands_beyond_a_response_is_never_read(lm, prompts, rollouts, packed):
-    lm.abilities["packed"] = packed
-    samples = rollouts(lm)
-    garbage = samples.token_ids.masked_fill(~samples.mask, 10**6)
-    got = score(lm, prompts, samples.prompt, garbage, samples.mask, samples.temperature)
-    assert torch.equal(got.logprob, run(lm, prompts, samples).logprob)
-    assert not got.logprob[~samples.mask].any()
-
-
-@pytest.mark.parametrize("packed", [True, False])
-def test_masked_tokens_inside_a_response_are_context(lm, prompts, rollouts, packed):
+def test_ids_beyond_a_response_are_never_read_and_masked_ones_inside_are_context(lm, prompts, rollouts, packed):
     lm.abilities["packed"] = packed
     samples = rollouts(lm)
     whole = run(lm, prompts, samples).logprob
+    garbage = samples.token_ids.masked_fill(~samples.mask, 10**6)
+    got = score(lm, prompts, samples.prompt, garbage, samples.mask, samples.temperature).logprob
+    assert torch.equal(got, whole)
+    assert not got[~samples.mask].any()
     holes = samples.mask.clone()
     holes[:, 1::3] = False
     got = score(lm, prompts, samples.prompt, samples.token_ids, holes, samples.temperature).logprob

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -12,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tokenpo.engines.embedded.warmup import main
 from tokenpo.models import LanguageModel, Sampling, load, sample
 from tokenpo.models.directory import ASSETS
-from tokenpo.models.tiny import Example, WarmUp, config, fresh, orthogonal, tokenizer, warm_up
+from tokenpo.models.tiny import Example, WarmUp, _pack, config, fresh, orthogonal, tokenizer, warm_up
 from tokenpo.tasks.dial_sum import DialSum, evaluate
 
 DIALS = DialSum(operands=8)
@@ -60,12 +59,9 @@ def test_tokenizer_has_its_special_tokens_and_a_chat_template():
 
 def test_directory_is_ordinary_and_small():
     model = AutoModelForCausalLM.from_pretrained(ASSETS)
-    assert type(model).__name__ == "Qwen3ForCausalLM"
-    assert model.config.eos_token_id == 2
-    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in fresh().parameters())
+    assert [p.shape for p in model.parameters()] == [p.shape for p in fresh().parameters()]
     assert sum(file.stat().st_size for file in ASSETS.iterdir()) < 2_500_000
     assert {file.suffix for file in ASSETS.iterdir()} <= {".json", ".safetensors", ".jinja"}
-    assert "auto_map" not in json.loads((ASSETS / "config.json").read_text())
 
 
 def test_fresh_weights_depend_on_the_seed_alone():
@@ -96,8 +92,6 @@ def test_warm_up_learns_what_follows_the_prompt_and_repeats_itself():
 
 
 def test_prompt_tokens_bear_no_loss():
-    from tokenpo.models.tiny import _pack
-
     ids, target = _pack(tokenizer(), [("ab", "c"), ("a", "bcd")])
     a, b, c, d = tokenizer()("abcd")["input_ids"]
     assert ids.tolist() == [[a, b, c, 0], [a, b, c, d]]

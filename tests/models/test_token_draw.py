@@ -82,8 +82,3 @@ def test_greedy_takes_the_first_maximum_with_statistics_at_temperature_one():
     got = greedy(logits)
     assert got.token.tolist() == [1, 0] and got.temperature.tolist() == [1.0, 1.0]
     torch.testing.assert_close(got.logprob, torch.log_softmax(logits, -1)[[0, 1], [1, 0]])
-
-
-def test_bf16_logits_give_float32_statistics():
-    got = draw(torch.randn(4, 9).bfloat16(), torch.rand(4).double(), 1.0)
-    assert got.logprob.dtype == got.entropy.dtype == got.temperature.dtype == torch.float32
