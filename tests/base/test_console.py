@@ -24,11 +24,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_line_breaks_and_tabs_stay() -> None:
+def test_printed_escapes_are_shown_and_not_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert disarmed(f"a\tb\r\n{RED}") == f"a\tb\r\n{SHOWN}"
-
-
-def test_what_is_printed_is_shown_and_not_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("stdout", "stderr"):
         terminal = Terminal()
         monkeypatch.setattr(sys, name, terminal)
@@ -40,13 +37,8 @@ def test_what_is_printed_is_shown_and_not_obeyed(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_rich_colours_what_it_is_given_and_the_text_colours_nothing(wrapped: bool) -> None:
     terminal = Terminal()
-    console = Console(
-        Outliving(terminal) if wrapped else terminal,
-        force_terminal=True,
-        color_system="standard",
-        highlight=False,
-        width=200,
-    )
+    stream = Outliving(terminal) if wrapped else terminal
+    console = Console(stream, force_terminal=True, color_system="standard", highlight=False, width=200)
     table = Table(RED, title=RED)
     table.add_row(Text(RED, style="blue"), style="bold")
     for printed in (table, Text(RED), RED):

@@ -63,23 +63,13 @@ def test_a_checkpoint_is_on_the_disk_before_it_takes_its_name_and_the_old_one_go
 
 
 @linux
-def test_the_size_of_a_log_is_told_when_its_lines_are_on_the_disk(tmp_path: Path, calls: list[str]) -> None:
+def test_a_log_gives_its_size_when_its_lines_are_on_the_disk(tmp_path: Path, calls: list[str]) -> None:
     lines = Lines(tmp_path / "metrics.jsonl")
     lines.write({"step": 1})
     assert calls == []
     assert lines.sync() == len(b'{"step": 1}\n')
     assert calls == ["sync metrics.jsonl"]
     lines.close()
-
-
-def test_after_an_error_the_old_file_is_there_and_nothing_else(tmp_path: Path) -> None:
-    place = write_whole(tmp_path / "report.html", "old")
-    with pytest.raises(RuntimeError, match="half way"), whole(place) as part:
-        part.write_text("ne")
-        assert part == part_of(place) and place.read_text() == "old"
-        raise RuntimeError("half way")
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-    assert place.read_text() == "old"
 
 
 def _filled(path: Path, text: str) -> None:
@@ -162,24 +152,27 @@ def test_what_a_killed_process_left_is_swept_unless_it_is_all_there_is(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_after_an_error_the_old_directory_is_there_and_nothing_else(tmp_path: Path) -> None:
+def test_after_an_error_the_old_file_or_directory_is_there_and_nothing_else(tmp_path: Path) -> None:
     _filled(tmp_path / "model", "old")
     with pytest.raises(RuntimeError, match="half way"), whole_directory(tmp_path / "model") as work:
         (work / "one").write_text("ne")
         raise RuntimeError("half way")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    assert _content(tmp_path / "model") == {"parts/one": "old"}
+    place = write_whole(tmp_path / "report.html", "old")
+    with pytest.raises(RuntimeError, match="half way"), whole(place) as part:
+        part.write_text("ne")
+        assert part == part_of(place) and place.read_text() == "old"
+        raise RuntimeError("half way")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "report.html"]
+    assert _content(tmp_path) == {"model/parts/one": "old", "report.html": "old"}
 
 
-def test_a_lock_is_refused_to_the_second_and_given_after_the_first(tmp_path: Path) -> None:
+def test_a_lock_is_refused_to_the_second_unless_there_are_no_locks(tmp_path: Path, monkeypatch) -> None:
     again = pytest.raises(TokenPOError, match=r"^busy: wait$")
     with locked(tmp_path / ".lock", "busy: wait"), again, locked(tmp_path / ".lock", "busy: wait"):
         pass
     with locked(tmp_path / ".lock", "busy: wait"):
         pass
 
-
-def test_where_there_are_no_locks_a_run_is_not_taken_for_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

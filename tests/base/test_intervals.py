@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenpo.base.intervals import (
-    LEVEL,
-    Mean,
-    bootstrap,
-    effective,
-    mean_of_numbers,
-    mean_of_shares,
-    student,
-    widened,
-    wilson,
-)
+from tokenpo.base import intervals
+from tokenpo.base.intervals import Mean, bootstrap, effective, mean_of_numbers, mean_of_shares, student, widened, wilson
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (3, 7), (60, 200)])
@@ -35,21 +26,15 @@ def test_a_mean_has_scipys_bias_corrected_and_accelerated_bootstrap(problems: in
     From 20 problems on no resample is the sample itself in another order, where SciPy's ties hang on the last bit.
     """
     values = np.random.default_rng(seed + 7).beta(1, skew, problems)
-    expected = stats.bootstrap(
-        (values,),
-        np.mean,
-        n_resamples=10_000,
-        method="BCa",
-        confidence_level=widened(problems),
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    assert bootstrap(list(values), seed) == pytest.approx((expected.low, expected.high), rel=1e-10)
+    options = {"n_resamples": 10_000, "method": "BCa", "rng": np.random.default_rng(seed)}
+    theirs = stats.bootstrap((values,), np.mean, confidence_level=widened(problems), **options).confidence_interval
+    assert bootstrap(list(values), seed) == pytest.approx((theirs.low, theirs.high), rel=1e-10)
 
 
 def test_resampling_in_pieces_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [0.1, 0.2, 0.7, 0.9, 0.25, 0.31, 0.64, 0.77]
     whole = bootstrap(values, 3)
-    monkeypatch.setattr("tokenpo.base.intervals._AT_ONCE", 8 * 37)
+    monkeypatch.setattr(intervals, "_AT_ONCE", 8 * 37)
     assert bootstrap(values, 3) == whole
     assert bootstrap(values, 4) != whole
 
@@ -63,16 +48,13 @@ def test_rounding_errors_move_nothing() -> None:
     assert mean_of_shares([0.3, 0.1 + 0.2]).kind == "wilson"
 
 
-def test_what_is_wrong_mirrors_what_is_right() -> None:
-    """Ties count half on each side, so 1 - x has the mirrored interval; these means are lumpy and full of ties."""
+def test_the_interval_of_1_minus_x_is_mirrored() -> None:
+    """Ties count half on each side; these means are lumpy and full of ties. Two values reach from end to end, as
+    Student's 12.7 deviations at one degree of freedom hold every resample."""
+    assert bootstrap([0.2, 0.6]) == (0.2, 0.6)
     values = [0.0, 0.25, 0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
     low, high = bootstrap(values)
     assert bootstrap([1 - value for value in values]) == pytest.approx((1 - high, 1 - low), abs=1e-12)
-
-
-def test_two_values_reach_from_end_to_end() -> None:
-    """Student's 12.7 deviations at one degree of freedom hold every resample."""
-    assert bootstrap([0.2, 0.6]) == (0.2, 0.6)
 
 
 def test_shares_have_wilsons_of_effective_trials() -> None:
@@ -84,7 +66,6 @@ def test_shares_have_wilsons_of_effective_trials() -> None:
         assert effective(values) == pytest.approx(sorted(roots), rel=1e-12)
     low, high = effective([0.5, 0.75, 1.0])
     assert effective([0.5, 0.25, 0.0]) == pytest.approx((1 - high, 1 - low), rel=1e-12)
-    assert LEVEL == 0.95
 
 
 def test_the_interval_holds_the_truth_where_nearly_all_is_solved() -> None:
@@ -123,8 +104,5 @@ def test_the_kind_follows_the_values() -> None:
 def test_students_quantile_is_scipys(level):
     for freedom in [1, 2, 3, 4, 5, 9, 10, 29, 30, 199]:
         assert student(level, freedom) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-12)
-
-
-def test_the_widened_level():
-    # n = 10: 2 Φ(sqrt(10/9) · 2.262157) − 1 = 2 Φ(2.384522) − 1
+    # 2 Φ(sqrt(10/9) · 2.262157) − 1 = 2 Φ(2.384522) − 1
     assert widened(10) == pytest.approx(2 * stats.norm.cdf(math.sqrt(10 / 9) * stats.t.ppf(0.975, 9)) - 1, rel=1e-12)

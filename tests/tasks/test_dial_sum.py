@@ -11,7 +11,7 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks.dial_sum import DialSum, evaluate
-from tokenpo.tasks.types import Problem, Task
+from tokenpo.tasks.types import Problem
 
 
 def straight_line(expression: str, modulus: int) -> int:
@@ -51,23 +51,17 @@ def test_every_statement_of_a_solution_is_true_and_the_answer_is_last():
             assert right == "" or int(right, 36) == evaluate(left, 13)
             value = right
         assert value or int(answer, 36) == evaluate(last, 13)
-        copied = (
-            "".join([steps[0].split("=")[0], *(s.split("=")[0][1:] for s in [*steps[1:], last])]) if steps else last
-        )
-        assert copied.split("=")[0] == problem.prompt.removesuffix("=")
+        first, *rest = (step.split("=")[0] for step in (*steps, last))
+        assert "".join([first, *(step[1:] for step in rest)]) == problem.prompt.removesuffix("=")
 
 
 def test_leaps_come_with_their_probability():
     task = DialSum(operands=8, leap=0.6)
-    steps = sum(task.solution(problem).count("=") for problem in task.problems("train", 0, 2000))
+    problems = task.problems("train", 0, 2000)
+    assert task.solution(problems[0], draw=1) == task.solution(problems[0], draw=1)
+    assert len({task.solution(problems[0], draw=draw) for draw in range(8)}) > 4
+    steps = sum(task.solution(problem).count("=") for problem in problems)
     assert steps / (2000 * 7) == pytest.approx(0.4, abs=0.0125)  # three standard errors of a fair draw
-
-
-def test_another_draw_leaps_elsewhere():
-    task = DialSum()
-    problem = task.problems("train", 0, 1)[0]
-    assert task.solution(problem, draw=1) == task.solution(problem, draw=1)
-    assert len({task.solution(problem, draw=draw) for draw in range(8)}) > 4
 
 
 def test_order_is_a_pure_function_of_seed_split_and_position():
@@ -75,11 +69,8 @@ def test_order_is_a_pure_function_of_seed_split_and_position():
     whole = task.problems("train", 0, 20)
     assert whole[7:12] == DialSum().problems("train", 7, 5)
     assert whole != DialSum(seed=1).problems("train", 0, 20)
-    # Golden values: a change here changes every recorded run.
-    assert [p.prompt for p in whole[:2]] == GOLDEN
-
-
-GOLDEN = ["8-8-7*3*1-2*9-4=", "5+6*3+3*3+5+3-7="]
+    # A change here changes every recorded run.
+    assert [p.prompt for p in whole[:2]] == ["8-8-7*3*1-2*9-4=", "5+6*3+3*3+5+3-7="]
 
 
 def test_no_expression_is_in_both_splits_whatever_the_seed():
@@ -154,20 +145,6 @@ def test_verifier_takes_the_exact_final_answer_only(completion, correct, note):
     score = DialSum().score([Problem(prompt="", answer="7")], [completion], [[]])[0]
     assert (score.correct, score.reward, score.note) == (correct, float(correct), note)
     assert score.answer == (None if note else completion[-1])
-
-
-def test_verifier_accepts_its_own_solutions_and_refuses_another_problems():
-    task = DialSum()
-    problems = task.problems("test", 0, 100)
-    own = [task.solution(problem) for problem in problems]
-    assert all(score.correct for score in task.score(problems, own, [[]] * 100))
-    others = task.score(problems, own[1:] + own[:1], [[]] * 100)
-    expected = [a.answer == b.answer for a, b in zip(problems, problems[1:] + problems[:1], strict=True)]
-    assert [score.correct for score in others] == expected
-
-
-def test_is_a_task():
-    assert isinstance(DialSum(), Task)
 
 
 @pytest.mark.parametrize(

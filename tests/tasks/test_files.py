@@ -73,6 +73,10 @@ def test_the_held_out_prompts_depend_on_neither_seed_nor_row_order(tmp_path: Pat
 
     twice = TRL[::-1] + TRL[3:9]
     assert held_out(TRL, 0) == held_out(twice, 7) and len(held_out(TRL, 0)) == 5
+    task = made(str(tmp_path / "data.jsonl"))
+    assert task.test_size == 2, "a tenth"
+    with pytest.raises(TokenPOError, match=r"^task 'files' has 2 held-out problems, not the 3 asked for: ask for fewe"):
+        task.problems("test", 1, 2)
 
 
 def test_a_test_file_and_a_warning_where_it_overlaps(tmp_path: Path) -> None:
@@ -84,15 +88,6 @@ def test_a_test_file_and_a_warning_where_it_overlaps(tmp_path: Path) -> None:
     assert [p.prompt for p in task.problems("test", 3, 2)] == ["18+1=", "19+1="]
     with pytest.warns(UserWarning, match="3 of the 3 prompts"):
         made(train, test_path=written(tmp_path / "c.jsonl", TRL[:3]))
-
-
-def test_a_test_split_is_not_repeated_as_the_train_split_is(tmp_path: Path) -> None:
-    task = made(written(tmp_path / "data.jsonl", TRL))  # a tenth of 20 rows
-    assert task.test_size == 2 and len(task.problems("train", 0, 19)) == 19
-    with pytest.raises(
-        TokenPOError, match=r"^task 'files' has 2 held-out problems, not the 3 asked for: ask for fewer"
-    ):
-        task.problems("test", 1, 2)
 
 
 def test_own_columns_chat_and_a_reward_function_without_answers(tmp_path: Path) -> None:
@@ -128,22 +123,14 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
         ("d.jsonl", GOOD + b'{"prompt": 3, "answer": "a"}', "line 2: 'prompt' is a int: give text"),
         ("d.jsonl", b'{"prompt": "", "answer": "a"}', "'prompt' is empty"),
         ("d.jsonl", b'{"prompt": [{"role": "user"}], "answer": "a"}', "holds the message {'role': 'user'}"),
-        (
-            "d.jsonl",
-            GOOD + b'{"prompt": [{"role": "user", "content": ""}], "answer": "a"}',
-            "line 2: .* without content",
-        ),
+        ("d.jsonl", b'{"prompt": [{"role": "u", "content": ""}], "answer": "a"}', "line 1: .* without content"),
         ("d.jsonl", b'{"prompt": ["hi"], "answer": "a"}', "holds the message 'hi'"),
         ("d.jsonl", b'{"prompt": "p", "answer": null}', "'answer' is null: give text, a number, or a list"),
         ("d.jsonl", b'{"prompt": "p", "answer": {"a": 1}}', "'answer' is a dict"),
         ("d.jsonl", b'{"prompt": "p", "answer": []}', "'answer' is empty"),
         ("d.jsonl", b'{"prompt": "p", "reward_model": "x"}', "'reward_model' is a str without 'ground_truth'"),
         ("d.jsonl", GOOD, "one prompt can't be split"),
-        (
-            "d.json",
-            GOOD,
-            r"can't read files called \*.json \(one JSON object a line is .jsonl\); known: .jsonl, .parquet",
-        ),
+        ("d.json", GOOD, r"can't read files called \*.json \(one JSON object a line is .jsonl\); known: .jsonl, .parq"),
         ("d.parquet", GOOD, "not a readable parquet file"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references
 
@@ -38,37 +38,24 @@ def test_exact(answer: Any, text: str, correct: bool) -> None:
     assert scored(make_verifier("exact", VerifierOptions(), "t"), (answer, text)) == [Score(float(correct), correct)]
 
 
-def test_exact_says_where_it_found_no_answer_and_takes_an_extractor() -> None:
+def test_exact_notes_a_missing_answer_and_takes_an_extractor() -> None:
     assert scored(make_verifier("exact", VerifierOptions(), "t"), ("7", "it is 7")) == [Score(0.0, False, "no answer")]
     assert scored(make_verifier("exact", VerifierOptions(extract="hash"), "t"), ("7", "it is #7"))[0].correct
-
-
-def test_normalising_keeps_what_matters() -> None:
     assert [normalised(text) for text in ("$5", "-1,000.5", "A, B", "3.", "")] == ["5", "-1000.5", "a, b", "3", ""]
     assert references([1, [2.5, "x"]]) == ["1", "2.5", "x"]
 
 
-def test_unknown_names_name_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'exact'"):
-        make_verifier("exakt", VerifierOptions(), "t")
-    with pytest.raises(UnknownName, match="did you mean 'boxed'"):
-        make_verifier("math", VerifierOptions(extract="boxd"), "t")
-
-
 @pytest.mark.parametrize(
-    ("verifier", "told", "sentence"),
+    ("verifier", "options", "sentence"),
     [
-        (
-            "exact",
-            {"correct_at": 0.5},
-            "correct_at = 0.5 means nothing to the verifier 'exact', which takes extract: le",
-        ),
+        ("exakt", {}, "did you mean 'exact'"),
+        ("math", {"extract": "boxd"}, "did you mean 'boxed'"),
+        ("exact", {"correct_at": 0.5}, "correct_at = 0.5 means nothing to the verifier 'exact', which takes extract: "),
         ("exact", {"reward_errors": "zzz"}, "reward_errors = 'zzz' means nothing to the verifier 'exact'"),
         ("exact", {"verifier_seconds": 2.0}, "verifier_seconds = 2.0 means nothing to the verifier 'exact'"),
         ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
         ("countdown", {"verifier_workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
         ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
-        ("x.py:f", {"extract": "boxxed"}, "extract = 'boxxed' means nothing"),
         ("x.py:f", {"correct_at": float("nan")}, "correct_at = nan must be a finite number"),
         ("x.py:f", {"reward_seconds": 1e12}, "reward_seconds = 1000000000000.0 must be 0 or more, 1000000 at most"),
         (
@@ -81,11 +68,9 @@ def test_unknown_names_name_the_nearest() -> None:
         ("math", {"verifier_workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
     ],
 )
-def test_options_that_would_be_ignored_or_cannot_be_are_refused(
-    verifier: str, told: dict[str, Any], sentence: str
-) -> None:
+def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, options: dict, sentence: str) -> None:
     with pytest.raises(TokenPOError, match=re.escape(sentence)):
-        make_verifier(verifier, VerifierOptions(**told), "t")
+        make_verifier(verifier, VerifierOptions(**options), "t")
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +112,6 @@ def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None
         ("e^{-41}", "e^{-40}"),
         (r"\sqrt{3} \times 10^{-20}", r"\sqrt{2} \times 10^{-20}"),
         ("1/3", "0.3333333333"),
-        ("0.333333", r"\frac{1}{3}"),
-        (r"\sqrt{2}", "1.414214"),
         (r"\pi", "3.1415926536"),
         ("1.00000009", "1.0000001"),
         (r"0.0000334\%", r"0.0000333\%"),
@@ -147,10 +130,7 @@ def test_math_tells_numbers_apart_that_agree_to_six_decimals(math: Verifier, ref
     ("reference", "said"),
     [
         (".5", "0.50"),
-        ("1", "1.0"),
         (r"33.3\%", "0.333"),
-        ("0.5", r"50.0\%"),
-        ("1", r"100.0\%"),
         ("1,234.50", "1234.5"),
         ("0.3", "0.1+0.2"),
         (r"\sqrt{e}", "e^{0.5}"),
@@ -179,17 +159,13 @@ def test_a_blank_before_the_brace_of_a_box_is_no_other_box(math: Verifier) -> No
         assert not scored(verifier, ("3", r"First \boxed{3}. So \boxed {7}."))[0].correct
 
 
-def test_math_gives_up_on_an_answer_that_takes_too_long() -> None:
-    verifier = make_verifier("math", VerifierOptions(verifier_seconds=0.5, verifier_workers=1), "t")
-    assert scored(verifier, ("4", r"$2^{2^{2^{2^{100}}}}$")) == [Score(0.0, False, "timeout")]
+def test_math_with_an_extractor_gives_up_on_an_answer_that_takes_too_long() -> None:
+    verifier = make_verifier("math", VerifierOptions(extract="tag", verifier_seconds=1, verifier_workers=1), "t")
+    scored(verifier, ("1", "<answer>1</answer>"))
+    long = r"<answer>2^{2^{2^{2^{100}}}}</answer>"
+    scores = scored(verifier, ("x+1", "7 <answer>1+x</answer> 7"), ("7", "it is 7"), ("4", long))
     verifier.close()
-
-
-def test_math_puts_an_extracted_answer_in_a_box() -> None:
-    verifier = make_verifier("math", VerifierOptions(extract="tag", verifier_seconds=5, verifier_workers=1), "t")
-    scores = scored(verifier, ("x+1", "7 <answer>1+x</answer> 7"), ("7", "it is 7"))
-    verifier.close()
-    assert scores == [Score(1.0, True), Score(0.0, False, "no answer")]
+    assert scores == [Score(1.0, True), Score(0.0, False, "no answer"), Score(0.0, False, "timeout")]
 
 
 def test_every_verifier_says_what_it_read(math: Verifier) -> None:
@@ -200,13 +176,9 @@ def test_every_verifier_says_what_it_read(math: Verifier) -> None:
     exact = make_verifier("exact", VerifierOptions(), "t")
     assert [s.answer for s in scored(exact, ("7", r"\boxed{1,000.}"), ("7", "x"))] == ["1000", None]
     assert Score(1.0, True, answer="a") == Score(1.0, True, answer="b")
-
-
-def test_a_very_long_answer_is_judged_and_cut(math: Verifier) -> None:
-    """Python by itself refuses to write whole numbers of more than 4300 digits."""
-    [score] = scored(math, ("4", r"\boxed{" + "9" * 4400 + "}"))
-    assert (score.correct, score.note) == (False, "")
-    assert score.answer == "9" * 500
+    # Python by itself refuses to write whole numbers of more than 4300 digits.
+    [long] = scored(math, ("4", r"\boxed{" + "9" * 4400 + "}"))
+    assert (long.correct, long.note, long.answer) == (False, "", "9" * 500)
 
 
 def test_limits_reach_the_processes(math: Verifier, tmp_path: Path) -> None:
