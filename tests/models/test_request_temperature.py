@@ -15,7 +15,6 @@ from tokenpo.base.errors import MissingInput, TokenPOError, UnknownName
 from tokenpo.core.types import Rollouts
 from tokenpo.models import request_temperature
 from tokenpo.models.request_temperature import KEYS, extra_args, factors, read
-from tokenpo.models.token_draw import draw
 from vllm_support import flat, heat, oracle, random_logits
 
 GOOD = {
@@ -113,13 +112,6 @@ def test_factors_are_the_formula(released: bool, chunk: int, monkeypatch: pytest
     # What is divided by the temperature already needs no base.
     np.testing.assert_allclose(factors(z / base[:, None], which, heats), expected, rtol=1e-12)
     assert len({round(float(x), 6) for x in got}) > 20, "the scales must not saturate"
-
-
-def test_they_are_our_samplers_temperatures() -> None:
-    one, z, base = heat(3), random_logits(30, 2).double(), 0.8
-    ours = draw(z, torch.rand(30, dtype=torch.float64), base, lambda h, t: one.rule(h, t, one.scale._asdict()))
-    ones = torch.ones(30, dtype=torch.long)
-    torch.testing.assert_close(base * factors(z, ones, {1: one}, torch.full((30,), base)), ours.temperature)
 
 
 def test_on_a_device_the_numbers_are_the_same_and_no_row_is_no_factor() -> None:

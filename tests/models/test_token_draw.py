@@ -68,15 +68,6 @@ def test_excluded_tokens_are_never_drawn(vocabulary, uniform):
     assert int(token[1]) == (2 if uniform < 0.5 else vocabulary - 3)
 
 
-def test_frequencies_match_probabilities():
-    logits = torch.tensor([2.0, 0.0, 1.0, -1.0])
-    n = 20000
-    uniform = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    token = draw(logits.expand(n, -1), uniform, 1.5).token
-    share = torch.bincount(token, minlength=4) / n
-    assert torch.allclose(share, torch.softmax(logits / 1.5, -1), atol=2 / n)
-
-
 def test_greedy_takes_the_first_maximum_with_statistics_at_temperature_one():
     logits = torch.tensor([[0.0, 2.0, 2.0], [5.0, 0.0, 0.0]])
     got = greedy(logits)

@@ -115,7 +115,10 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
         ("d.jsonl", GOOD + b'{"prompt": ', r"d.jsonl line 2: not JSON .*one JSON object a line"),
         ("d.jsonl", GOOD + b"[1]", "line 2: a list, not an object"),
         ("d.jsonl", GOOD + b"\xff", "line 2: not UTF-8"),
-        ("d.jsonl", b"[" * 100_000, "line 1: not JSON"),
+        ("d.jsonl", GOOD + b"[" * 100_000, "line 2: not JSON"),
+        ("d.jsonl", GOOD + b'{"prompt": ' + b"9" * 5000 + b"}", "line 2: not JSON"),
+        ("d.jsonl", GOOD + b'{"prompt": "\\ud800", "answer": 1}', "line 2: 'prompt' holds half a character"),
+        ("d.jsonl", GOOD + b"\x00", "line 2: not JSON"),
         ("d.jsonl", b"\n \n", "the file is empty"),
         ("d.jsonl", GOOD + b'{"promt": "p"}', r"line 2: no column 'prompt' .*did you mean 'promt'.*prompt_key"),
         ("d.jsonl", GOOD + b'{"prompt": "p"}', "line 2: no column 'answer'"),
@@ -165,12 +168,12 @@ def test_what_a_verifier_cannot_judge_is_found_at_once(
 
 def test_missing_files_and_contradictory_options(tmp_path: Path) -> None:
     path = written(tmp_path / "train.jsonl", TRL)
-    with pytest.raises(TokenPOError, match=r"no such file.*did you mean 'train.jsonl'"):
-        made(str(tmp_path / "trian.jsonl"))
-    with pytest.raises(TokenPOError, match="no such file"):
-        made(str(tmp_path / "nowhere" / "train.jsonl"))
-    with pytest.raises(TokenPOError, match="not both"):
-        made(path, test_path=path, holdout=0.1)
-    for share in (0.0, 1.0, True, "0.1"):
-        with pytest.raises(TokenPOError, match="more than 0 and less than 1"):
-            made(path, holdout=share)
+    shares = [(path, {"holdout": share}, "more than 0 and less than 1") for share in (0.0, 1.0, True, "0.1")]
+    for place, options, words in (
+        (str(tmp_path / "trian.jsonl"), {}, r"no such file.*did you mean 'train.jsonl'"),
+        (str(tmp_path / "nowhere" / "train.jsonl"), {}, "no such file"),
+        (path, {"test_path": path, "holdout": 0.1}, "not both"),
+        *shares,
+    ):
+        with pytest.raises(TokenPOError, match=words):
+            made(place, **options)

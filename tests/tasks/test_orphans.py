@@ -1,7 +1,6 @@
 """A trainer that is killed takes its verifier processes along, whatever they are doing.
 
-The processes write to one pipe, the standard error of the trainer: it ends when the last of them is gone. Without the
-library's doing they would live for 1201 seconds, as long as the alarm allows a verifier with a limit of 600.
+They hold the standard error of the trainer, which ends when the last of them is gone; else they would live for 1201 s.
 """
 
 from __future__ import annotations

@@ -80,11 +80,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def scored(
-    path: str,
-    columns: dict[str, Any] | None = None,
-    prompt: Any = "p",
-    seconds: float = 0.0,
-    on_error: str = "stop",
+    path: str, columns: dict[str, Any] | None = None, prompt: Any = "p", seconds: float = 0.0, on_error: str = "stop"
 ) -> list[Score]:
     problems = [Problem(prompt, "ab", columns or {"prompt": "p", "answer": "ab", "level": i}) for i in (1, 2)]
     reward = UserReward(path, 1.0, seconds, on_error)

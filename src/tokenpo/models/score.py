@@ -111,13 +111,7 @@ def predictions(
 
 
 def _packed(
-    lm: LanguageModel,
-    prompts: Prompts,
-    owner: Tensor,
-    token_ids: Tensor,
-    length: Tensor,
-    row: Tensor,
-    column: Tensor,
+    lm: LanguageModel, prompts: Prompts, owner: Tensor, token_ids: Tensor, length: Tensor, row: Tensor, column: Tensor
 ) -> Tensor:
     """Hidden states (logits, if the head is not plain) [M, ·] that predict the tokens at [row, column].
 
@@ -135,13 +129,7 @@ def _packed(
 
 
 def _padded(
-    lm: LanguageModel,
-    prompts: Prompts,
-    owner: Tensor,
-    token_ids: Tensor,
-    length: Tensor,
-    row: Tensor,
-    column: Tensor,
+    lm: LanguageModel, prompts: Prompts, owner: Tensor, token_ids: Tensor, length: Tensor, row: Tensor, column: Tensor
 ) -> Tensor:
     """The same for any causal LM: prompt and response in one row, padded on the right."""
     mine = [prompts[i] for i in owner.tolist()]
@@ -217,12 +205,7 @@ def _batches(
 
 
 def check_texts(
-    where: str,
-    prompts: Prompts,
-    prompt_of_row: Tensor,
-    token_ids: Tensor,
-    mask: Tensor,
-    temperature: Tensor | float,
+    where: str, prompts: Prompts, prompt_of_row: Tensor, token_ids: Tensor, mask: Tensor, temperature: Tensor | float
 ) -> None:
     """Checks the shapes and values of `score`'s arguments; messages begin with `where`."""
     if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:

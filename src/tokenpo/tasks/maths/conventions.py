@@ -30,10 +30,7 @@ CONVENTIONS: tuple[tuple[str, str], ...] = (
         "On one side only, they are left out: `5 cm` is 5. On both, they agree or convert: `5 m` is `500 cm`, not "
         "`5 cm`. Money, degrees and words for what is counted (apples, ways) are units.",
     ),
-    (
-        "bases",
-        r"`42_8` is 34. A reference with a base wants the same digits in the same base; one without, the value.",
-    ),
+    ("bases", r"`42_8` is 34. A reference with a base wants the same digits in the same base; one without, the value."),
     (
         "names",
         r"`x = 7` is 7, and so is `m + n = 7`; where both sides have a name, it is the same. A chain of equations is "
