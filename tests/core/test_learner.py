@@ -134,14 +134,6 @@ def test_an_update_can_be_sent_to_where_its_losses_are_made() -> None:
     assert float(sent.evaluate(policy)[1].value) == float(update.evaluate(policy)[1].value)
 
 
-def test_an_objective_that_looks_at_the_whole_is_refused_where_that_was_forgotten() -> None:
-    rollouts, policy = batch_of(3)
-    (update,) = Learner(tokenpo.method("clip_cov"), length=LENGTH).begin(rollouts).updates()
-    some = torch.arange(4)
-    with pytest.raises(TokenPOError, match="clip_cov reads statistics of the current policy over the whole"):
-        update.evaluate(policy.rows(some), some)
-
-
 def test_rows_of_another_update_are_refused() -> None:
     rollouts, policy = batch_of(3)
     one, other = Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(minibatches=2)

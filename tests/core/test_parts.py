@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 import tokenpo
 from tokenpo.core.parts import K1, K2, K3, AbsoluteLogRatio, Estimator, OldEntropyScore, StraightThrough
 from tokenpo.core.types import Trust
 from tokenpo.methods.hapo import Redistribution, TokenGroupAdvantage
-from tokenpo.methods.tepo import BelowOld, MaskedKl, StepSign
+from tokenpo.methods.tepo import MaskedKl, StepSign
 
 SCORE = OldEntropyScore()
 
@@ -67,38 +66,6 @@ def test_redistribution_by_hand() -> None:
     assert weight(_scored([0.5] * 6), trust).tolist() == [[1.25, 1.25, 1, 1, 1.25, 1.25]]
     assert weight(_scored([-0.5] * 6), trust).tolist() == [[1, 1, 0.75, 0.75, 1, 1]]
     assert weight(_scored([0.0] * 6), trust).tolist() == [[1] * 6]
-
-
-def _policy(advantage: list[float], lp: list[float], h: list[float], h_old: list[float], drift: list[float]):
-    def row(x: list[float]) -> Tensor:
-        return torch.tensor([x], dtype=torch.float64)
-
-    mask = torch.tensor([[True] * (len(lp) - 1) + [False]])
-    rollouts = tokenpo.Rollouts(
-        mask, torch.zeros(1), torch.zeros(1, dtype=torch.long), row([-2.0] * len(lp)), old_entropy=row(h_old),
-        ref_logprob=row([-3.0] * len(lp)),
-    )  # fmt: skip
-    policy = tokenpo.Policy(row(lp).requires_grad_(), row(h).requires_grad_(), row(drift).requires_grad_())
-    return tokenpo.Batch(rollouts, tokenpo.Credit(row(advantage)), policy)
-
-
-def test_entropy_below_old_is_strict() -> None:
-    batch = _policy([1.0] * 4, [-1.0] * 4, [0.4, 0.5, 0.6, 0], [0.5, 0.5, 0.5, 9], [0.0] * 4)
-    assert BelowOld()(batch)[0, :3].tolist() == [True, False, False]
-    assert BelowOld().idle_on_policy
-    assert BelowOld().reads == {"entropy", "old_entropy"}
-
-
-def test_sign_of_one_logit_step_by_hand() -> None:
-    """p (lp + H) − drift at lp = -1: H = 1 gives -drift, H = 2 gives 1/e - drift. A turns the sign; 0 is none."""
-    lp, h = [-1.0] * 6, [1.0, 1.0, 1.0, 2.0, 2.0, 0]
-    drift = [0.0, -0.1, 0.1, 0.36, 0.37, 0]  # 1/e = 0.36788
-    up = _policy([1.0] * 6, lp, h, [0.0] * 6, drift)
-    assert StepSign()(up)[0, :5].tolist() == [False, True, False, True, False]
-    down = _policy([-1.0] * 6, lp, h, [0.0] * 6, drift)
-    assert StepSign()(down)[0, :5].tolist() == [False, False, True, False, True]
-    assert not StepSign().idle_on_policy
-    assert StepSign().reads == {"entropy", "entropy_drift"}
 
 
 @pytest.mark.parametrize(

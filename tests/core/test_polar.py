@@ -48,25 +48,6 @@ def test_the_bonus_is_part_of_the_sequence_reward(geometric: bool) -> None:
     assert seen[:, 0].tolist() == pytest.approx(_normalised(SHAPED, SHAPED), rel=1e-12)
 
 
-def test_a_part_of_a_step_has_its_own_thresholds_and_scope() -> None:
-    """Defaults of the stages: right is above 0, entropies are compared inside the group.
-
-    Two groups of right and wrong, one token each, all alone in their sets: inside a group each share is 1, over the
-    batch the same with equal entropies; so entropies 0.3 and 0.6 tell the scopes apart: shares 2/3 and 4/3 over it.
-    """
-    rollouts = _rollouts([1, 1, 1, 1], [0.5, 0, 0.5, 0], [0, 0, 1, 1])
-    rollouts.old_entropy[2:] = 0.6
-    assert PolarTokens(1.0, 0.1) == PolarTokens(1.0, 0.1, "with_zeros", False, None, 0.0, 1e-6)
-    assert PolarSequences(1.0, 0.1) == PolarSequences(1.0, 0.1, False, 0.0)
-    inside = PolarTokens(1.0, 0.1)(rollouts, torch.zeros(4, dtype=torch.float64))[:, 0].tolist()
-    assert inside == pytest.approx(2 * (_normalised([1.1], [1.1, 0]) + _normalised([-1.1], [-1.1, 0])), rel=1e-12)
-    over = PolarTokens(1.0, 0.1, whole_batch=True)(rollouts, torch.zeros(4, dtype=torch.float64))[:, 0].tolist()
-    right = [1 + 0.1 * 2 / 3, 1 + 0.1 * 4 / 3]  # 2 · 0.3/0.9 and 2 · 0.6/0.9
-    wrong = [-1 - 0.1 * 4 / 3, -1 - 0.1 * 2 / 3]  # of 1/0.3 and 1/0.6
-    a, b, c, d = (_normalised([x], [x, 0])[0] for x in (right[0], wrong[0], right[1], wrong[1]))
-    assert over == pytest.approx([a, b, c, d], rel=1e-12)
-
-
 @pytest.mark.parametrize("name", ["gtpo", "grpo_s"])
 def test_the_group_relative_penalty_reaches_the_advantage(name: str) -> None:
     """Lengths 1 and 3 right, 2 wrong: L⁺ = 2, the long one pays a quarter. Bonuses 0, -1/4, 0."""

@@ -251,11 +251,6 @@ def test_rows(index: object) -> None:
     assert len(part.rollouts) == 1
 
 
-def test_a_missing_signal_says_where_signals_come_from() -> None:
-    with pytest.raises(TokenPOError, match=r"entropy was not computed: give the credit .* prepare\(rollouts\)"):
-        _batch().signal("entropy")
-
-
 def test_totals_by_hand() -> None:
     """Lengths 2, 1 and 0: three tokens, two rollouts with a token, the longest has two."""
     mask = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])

@@ -204,7 +204,7 @@ def rows_without_advantage_add_nothing(objective: Any) -> None:
 
 @law
 def needs_are_true(objective: Any) -> None:
-    """What is not declared changes nothing; what is declared changes something, and its absence raises, naming it."""
+    """An undeclared input changes nothing; a declared one does, and its absence raises an error that names it."""
     inputs = example(6)
     whole = inputs.evaluate(objective)
     assert objective.needs <= OPTIONAL, f"needs {sorted(objective.needs - OPTIONAL)} are no optional inputs"
@@ -296,7 +296,7 @@ def passes_add_up(objective: Objective) -> None:
 
 @law_of_parts
 def memory_survives_a_checkpoint(objective: Objective) -> None:
-    """What a method remembers is finite numbers: written as JSON and read again, they lead to the same next batch."""
+    """A method's memory is finite numbers: written as JSON and read again, they lead to the same next batch."""
     rollouts = Rollouts(**example(14).rollouts)
     state = objective.start()
     for _ in range(3):

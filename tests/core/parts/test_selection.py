@@ -90,14 +90,6 @@ def test_denominators_shrink(batch) -> None:
     assert not weight.of_batch(seen)[:, 1:].any()
 
 
-def test_a_weight_of_nothing_stays_zero(batch) -> None:
-    step = batch(ONES, [1.0, 1.0], old_entropy=[[1.0] * 4, [1.0] * 3])
-    nothing = Keep(HighInResponse(1.0))
-    assert not RowNormalised(nothing).of_batch(step).any()
-    weight = NormalisedWeight.of(nothing)
-    assert not weight.of_batch(step.with_signal(weight.mean, weight.mean(step, None, None))).any()
-
-
 def test_signals_may_hold_signals(batch) -> None:
     """The mean of a weight over a signal over a signal: each is observed after those it holds."""
     step = batch(ONES, [1.0, -1.0], entropy=OTHER)

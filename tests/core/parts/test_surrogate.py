@@ -13,7 +13,6 @@ from tokenpo.core.parts import (
     Clip,
     DetachedClip,
     FixedBounds,
-    GeometricSequence,
     HighInResponse,
     LogLikelihood,
     Region,
@@ -57,14 +56,6 @@ def test_dual_clip_by_hand(batch) -> None:
     assert trust.value[1].tolist() == pytest.approx([-2.25, -3, -4.5, -9], rel=1e-14)
     assert trust.clipped[1].tolist() == [True, False, False, True]
     assert _gradient(trust, step)[4:] == pytest.approx([0, -3, -4.5, 0], rel=1e-14)
-
-
-def test_clip_of_a_sequence_ratio(batch) -> None:
-    """sqrt(2 · 8) = 4 is above 1.25: cut for A > 0, kept for A < 0, at every token."""
-    step = batch([[2.0, 8.0], [2.0, 8.0]], [1.0, -1.0])
-    trust = Clip(FixedBounds(0.25, 0.25), ratio=GeometricSequence())(step)
-    assert trust.value.flatten().tolist() == pytest.approx([1.25, 1.25, -4, -4], rel=1e-14)
-    assert trust.clipped.tolist() == [[True, True], [False, False]]
 
 
 def test_unclipped(batch) -> None:

@@ -36,26 +36,19 @@ def test_it_remembers_plain_numbers() -> None:
     assert state == pytest.approx(expected, rel=1e-14, abs=1e-15)
 
 
-def test_rule_by_hand() -> None:
-    """Base 0.8, tau 0.1: log H = 2 → 0.8 · 1.1; 1 → h = 1/2: 0.8 · 1.05; -1.5 → h = -1/2: 0.8 · 0.95; 0 → 0.8."""
-    rule = AdaptiveTemperature(tau=0.1, quantile=0.6)
-    scale = after(rule)
-    seen = rule(torch.tensor([2.0, 1.0, -1.5, 0.0], dtype=torch.float64).exp(), 0.8, scale)
-    assert seen.tolist() == pytest.approx([0.88, 0.84, 0.76, 0.8], rel=1e-14)
-
-
-def test_rule_is_clamped_to_what_the_scale_has_seen() -> None:
-    """log H = 9 is beyond the top and -9 beyond the bottom: 1 ± tau, no more."""
-    rule = AdaptiveTemperature(tau=0.1, quantile=0.6)
-    seen = rule(torch.tensor([9.0, -9.0], dtype=torch.float64).exp(), 1.0, after(rule))
-    assert seen.tolist() == pytest.approx([1.1, 0.9], rel=1e-14)
-
-
-def test_released_sign_never_cools() -> None:
-    """log H = -1.5 and -9 heat by tau/2 and tau."""
-    rule = AdaptiveTemperature(tau=0.1, quantile=0.6, released_sign=True)
-    seen = rule(torch.tensor([2.0, -1.5, -9.0], dtype=torch.float64).exp(), 1.0, after(rule))
-    assert seen.tolist() == pytest.approx([1.1, 1.05, 1.1], rel=1e-14)
+@pytest.mark.parametrize(
+    ("base", "released", "log_entropy", "expected"),
+    [
+        # log H = 2 is the top, 1 half of it, -1.5 half of the bottom
+        (0.8, False, [2.0, 1.0, -1.5, 0.0], [0.88, 0.84, 0.76, 0.8]),
+        (1.0, False, [9.0, -9.0], [1.1, 0.9]),  # beyond what the scale has seen: 1 ± tau, no more
+        (1.0, True, [2.0, -1.5, -9.0], [1.1, 1.05, 1.1]),  # the released sign never cools
+    ],
+)
+def test_rule_by_hand(base: float, released: bool, log_entropy: list[float], expected: list[float]) -> None:
+    rule = AdaptiveTemperature(tau=0.1, quantile=0.6, released_sign=released)
+    seen = rule(torch.tensor(log_entropy, dtype=torch.float64).exp(), base, after(rule))
+    assert seen.tolist() == pytest.approx(expected, rel=1e-14)
 
 
 def test_without_a_scale_nothing_changes() -> None:

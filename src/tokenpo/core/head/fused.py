@@ -65,7 +65,7 @@ def fused_loss(
         TokenPOError: shapes that do not belong together, a part of a step without the statistics of the whole, or an
             unknown term.
     """
-    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
+    work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms)
     # The caller's tensors: under autocast the gradient of a float32 head stays float32.
     inputs = hidden, head, bias
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
@@ -108,7 +108,7 @@ def fused_gradient(
     for name, x in (("head", head), ("bias", bias)):
         if x is not None and x.requires_grad and not x.is_leaf:
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
-    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
+    work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms)
     # An earlier gradient of the head is added to in place, if its dtype is wide enough.
     own = head.grad if head.requires_grad and head.dtype == wide(head.dtype) else None
     wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]

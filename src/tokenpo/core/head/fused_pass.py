@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -45,50 +45,41 @@ class Fused:
         return batch
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Work:
-    """The checked inputs of a fused loss, without graph: `target` [M] and `scale`, 1/T as a number or [M, 1], go with
-    the rows of `hidden` [M, H]."""
+    """The inputs of a fused loss, checked and without graph; `chunk` 0 takes the default.
+
+    `target` [M] and `scale`, 1/T as a number or [M, 1], belong to the rows of `hidden` [M, H].
+    """
 
     objective: Objective
-    rollouts: Rollouts
-    credit: Credit
-    totals: Totals
     hidden: Tensor
     head: Tensor
     bias: Tensor | None
-    target: Tensor
-    scale: float | Tensor
+    rollouts: Rollouts
+    credit: Credit
+    totals: Totals
     chunk: int
     terms: Collection[str] | None
+    target: Tensor = field(init=False)
+    scale: float | Tensor = field(init=False)
 
-    @staticmethod
-    def of(
-        objective: Objective,
-        hidden: Tensor,
-        head: Tensor,
-        bias: Tensor | None,
-        rollouts: Rollouts,
-        credit: Credit,
-        totals: Totals,
-        chunk: int | None,
-        terms: Collection[str] | None,
-    ) -> Work:
-        if rollouts.token_ids is None:
-            raise MissingInput(f"{objective.name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
-        mask, heat = rollouts.mask, rollouts.temperature
-        target = rollouts.token_ids.masked_select(mask)
-        if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (len(target), head.shape[1]):
+    def __post_init__(self) -> None:
+        if self.rollouts.token_ids is None:
+            name = self.objective.name
+            raise MissingInput(f"{name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
+        mask, heat = self.rollouts.mask, self.rollouts.temperature
+        self.hidden, self.head, self.bias = self.hidden.detach(), self.head.detach(), _detached(self.bias)
+        self.target = self.rollouts.token_ids.masked_select(mask)
+        m, hidden, head = len(self.target), self.hidden, self.head
+        if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (m, head.shape[1]):
             raise TokenPOError(
                 f"fused objective: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H], "
-                f"with M = {len(target)} response tokens"
+                f"with M = {m} response tokens"
             )
-        scale = inverse_temperature(
-            1.0 if heat is None else heat.masked_select(mask), len(target), target, "fused objective"
-        )
-        tensors = hidden.detach(), head.detach(), _detached(bias), target, scale
-        chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
-        return Work(objective, rollouts, credit, totals, *tensors, chunk, terms)
+        temperature = 1.0 if heat is None else heat.masked_select(mask)
+        self.scale = inverse_temperature(temperature, m, self.target, "fused objective")
+        self.chunk = self.chunk or chunk_rows(len(head), head.dtype, head.device)
 
     @property
     def fits(self) -> bool:
