@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from ..ranges import Positive
+from ..types import Totals
 from .protocols import Aggregate
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Totals
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,18 @@ what each segment added to the reward, which the credit reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ..ops.group import Groups
 from ..ops.segments import gains
 from ..ops.shrinkage import others_mean
 from ..ops.whitening import whiten
 from ..ranges import Count, Fraction, NotNegative
+from ..types import Rollouts
 from .part import Part
 from .protocols import CreditStage
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Rollouts
 
 
 class Cuts(Part):

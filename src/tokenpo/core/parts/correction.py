@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
+from torch import Tensor
 
 from ...base.errors import TokenPOError
 from ..ops import masked
 from ..ops.ratio import log_product, log_ratio
 from ..ranges import AboveZero, Limit, Share, limit
+from ..types import Batch, Rollouts
 from .part import Part, Signal
 from .penalties import Estimator
 from .selection import Selection
 from .weights import BatchWeight
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Batch, Rollouts
 
 
 @dataclass(frozen=True)

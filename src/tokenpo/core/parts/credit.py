@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ..ops.group import Groups
 from ..ops.shrinkage import others_mean, prior_weight
 from ..ops.turns import Turns
 from ..ranges import NotNegative, Share
+from ..types import Rollouts
 from .protocols import CreditStage
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Rollouts
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from ..ops import entropy_score, ranked
 from ..ranges import Share
+from ..types import Batch, Rollouts
 from .part import BatchSignal, Look, Signal
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from ..types import Batch, Rollouts
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from torch import Tensor
 
 from ..ops import masked
 from ..ops.group import Groups
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Rollouts
+from ..types import Rollouts
 
 
 class Sides(NamedTuple):

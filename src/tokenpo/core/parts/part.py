@@ -10,17 +10,15 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
 
 from ...base.errors import TokenPOError
 from ...base.user_code import told
 from ..ranges import Range, range_of, require
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from ..types import Batch, Rollouts, Trust
+from ..types import Batch, Rollouts, Trust
 
 # The declarations of a part: type, and its text in messages.
 _FLAGS = (
@@ -80,7 +78,7 @@ class Signal(Part):
 
 
 # The surrogate of a whole optimiser step, evaluated when it is called.
-Look: TypeAlias = "Callable[[], Trust]"
+Look: TypeAlias = Callable[[], Trust]
 
 
 class BatchSignal(Part):

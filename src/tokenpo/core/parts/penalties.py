@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from ..ops import kl
 from ..ops.ratio import log_ratio
 from ..ranges import AboveZero, Finite, NotNegative
+from ..types import Batch, Trust
 from .part import BatchSignal, MemorySignal, Part, Signal
 from .protocols import Penalty
 from .ratio import Ratio, TokenRatio
 from .weights import BatchWeight
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Batch, Trust
 
 
 class Estimator(Part):

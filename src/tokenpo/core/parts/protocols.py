@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torch import Tensor
+
+from ..types import Batch, Rollouts, Totals, Trust
 from .part import Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Batch, Rollouts, Totals, Trust
 
 
 class Shaping(Part):

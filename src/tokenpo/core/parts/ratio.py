@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from ..ops import masked, ratio
+from ..types import Batch
 from .part import Part
 from .weights import BatchWeight
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Batch
 
 
 class Ratio(Part):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ..ops import ranked
 from ..ranges import Share
+from ..types import Batch
 from .entropy import CurrentEntropyQuantile, OldEntropyQuantile
 from .part import BatchSignal, Part, Signal
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Batch
 
 
 class Selection(Part):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ..ops.group import Groups
 from ..ranges import Count, Finite, NotNegative, Share, whole
+from ..types import Rollouts
 from .protocols import Shaping
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Rollouts
 
 
 @dataclass(frozen=True)

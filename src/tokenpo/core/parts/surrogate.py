@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ..ops import clip, masked
 from ..ranges import AboveOne, Limit, Share
-from ..types import Trust
+from ..types import Batch, Trust
 from .part import Part
 from .protocols import SurrogateStage
 from .ratio import Ratio, TokenRatio
 from .selection import Selection
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Batch
 
 
 class Bounds(Part):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
+from torch import Tensor
 
 from ..ops import entropy_score
 from ..ops.entropy_score import EntropyScale
 from ..ranges import Share, numbers_where
+from ..types import Rollouts
 from .part import Memory
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Rollouts
 
 Heat = Annotated[float, numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1)]
 

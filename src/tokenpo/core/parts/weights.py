@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ..ops import masked
 from ..ranges import Finite, NotNegative, Share, at_least
+from ..types import Batch, Trust
 from .part import BatchSignal, Look, MemorySignal, Part, Signal
 from .protocols import Weight
 from .selection import Selection, selected
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..types import Batch, Trust
 
 
 @dataclass(frozen=True)
