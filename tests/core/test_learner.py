@@ -35,6 +35,12 @@ def batch_of(seed: int, needs: frozenset[str] = frozenset()) -> tuple[Rollouts, 
     return Rollouts(**facts), Policy(torch.tensor(sample.logprob), entropy)
 
 
+def loose(objective: Any) -> Learner:
+    """A learner that lets the policy be another than the one that sampled."""
+    objective = tokenpo.method(objective) if isinstance(objective, str) else objective
+    return Learner(objective, length=LENGTH, ratio=None)
+
+
 def leaf(policy: Policy) -> Policy:
     return dataclasses.replace(policy, logprob=policy.logprob.clone().requires_grad_())
 
@@ -95,10 +101,9 @@ def test_resumed_it_goes_on_as_if_it_had_never_stopped() -> None:
                     found.append(float(update.evaluate(policy.rows(update.rows))[1].value))
             return found
 
-        whole = values(Learner(objective, length=LENGTH, ratio=None), batches, [])
-        first = Learner(objective, length=LENGTH, ratio=None)
+        whole = values(loose(objective), batches, [])
+        first, second = loose(objective), loose(objective)
         seen = values(first, batches[:2], [])
-        second = Learner(objective, length=LENGTH, ratio=None)
         second.load_state_dict(json.loads(json.dumps(first.state_dict())))
         assert values(second, batches[2:], seen) == whole
 
@@ -176,7 +181,7 @@ def test_a_loss_that_is_not_finite_is_stopped_and_its_part_named() -> None:
     row = int(rollouts.mask[:, 2].nonzero()[-1])
     hole = Hole(float(rollouts.old_logprob[row, 2]))
     objective = dataclasses.replace(tokenpo.method("grpo"), weights=(hole,), name="mine")
-    learner = Learner(objective, length=LENGTH, ratio=None)
+    learner = loose(objective)
     updates = list(learner.begin(rollouts).updates(minibatches=2))
     (update,) = [update for update in updates if row in update.rows.tolist()]
     update.evaluate(policy.rows(update.rows))
@@ -203,7 +208,7 @@ def test_credit_of_the_host_takes_the_place_of_the_groups() -> None:
     given = torch.randn(rollouts.mask.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     given[~rollouts.mask] = math.nan  # padding may hold anything
     objective = tokenpo.method("dapo")
-    step = Learner(objective, length=LENGTH, ratio=None).begin(rollouts, credit=given)
+    step = loose(objective).begin(rollouts, credit=given)
     (update,) = step.updates()
     expected = objective.loss(
         Batch(rollouts, Credit(given.where(rollouts.mask, 0.0)), policy), Totals.of(rollouts, LENGTH)
@@ -221,7 +226,7 @@ def test_credit_of_the_host_is_refused_where_the_method_is_its_credit(name: str)
 
 def test_its_metrics_are_of_the_updates_that_were_made() -> None:
     rollouts, policy = batch_of(3)
-    learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
+    learner = loose("grpo")
     losses = []
     for update in learner.begin(rollouts).updates(minibatches=2):
         losses.append(float(update.evaluate(policy.rows(update.rows))[1].value))
@@ -302,7 +307,7 @@ def test_a_weight_against_the_policy_that_sampled_corrects_for_its_age() -> None
 
 def test_a_host_that_samples_with_the_policy_as_it_is_dates_what_feeds_several_updates() -> None:
     rollouts, policy = batch_of(3)
-    learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
+    learner = loose("grpo")
     learner.updates = 5
     assert learner.dated(rollouts, 1) is rollouts
     facts = learner.dated(rollouts, 2)

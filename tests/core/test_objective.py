@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import typing
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -34,7 +32,6 @@ from tokenpo.core.parts import (
     SequenceMean,
     Shaping,
     Signal,
-    SignalWeight,
     SoftOverlong,
     SurrogateStage,
     TokenMean,
@@ -343,27 +340,6 @@ def test_text_shows_every_slot() -> None:
 def test_a_slot_takes_its_own_kind(slot: str, choice: object, words: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=words):
         dataclasses.replace(PLAIN, **{slot: choice})
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Clip(0.2), "Clip: bounds is 0.2, expected a value of type Bounds"),
-        (lambda: Clip(FixedBounds), f"Clip: bounds is {FixedBounds}, expected a value of type Bounds"),
-        (
-            lambda: DetachedClip(FixedBounds(0.2, 0.2), TokenRatio(), 0.5),
-            "DetachedClip: region is 0.5, expected a value of type Region, or none",
-        ),
-        (
-            lambda: SignalWeight("entropy"),
-            "SignalWeight: signal is 'entropy', expected a value of type Signal or BatchSignal or MemorySignal",
-        ),
-        (lambda: EntropyBonus("low"), "EntropyBonus: coef is 'low', expected a finite number, or a value of type "),
-    ],
-)
-def test_a_part_holds_parts_of_their_own_kind(make: Callable[[], object], words: str) -> None:
-    with pytest.raises(TokenPOError, match="^" + re.escape(words)):
-        make()
 
 
 @dataclass(frozen=True)

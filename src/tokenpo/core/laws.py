@@ -258,10 +258,10 @@ def same_inputs_same_bytes(objective: Any) -> None:
     kept = inputs.map(Tensor.clone)
     first, second = inputs.evaluate(objective), inputs.evaluate(objective)
     advantage = objective.prepare(Rollouts(**inputs.rollouts)).advantage
-    changed = "the loss changed the advantage in place: let it work on a clone()"
-    assert torch.equal(first.batch.credit.advantage, advantage), changed
-    same = torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
-    assert same, "the second evaluation is not the first"
+    kept_advantage = torch.equal(first.batch.credit.advantage, advantage)
+    assert kept_advantage, "the loss changed the advantage in place: let it work on a clone()"
+    equal = torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
+    assert equal, "the second evaluation is not the first"
     for before, after in ((kept.rollouts, inputs.rollouts), (kept.policy, inputs.policy)):
         for name, x in before.items():
             assert torch.equal(x.nan_to_num(), after[name].nan_to_num()), f"{name} was changed in place"

@@ -213,14 +213,12 @@ class Learner:
 
 @dataclass(eq=False)
 class Step:
-    """A rollout batch to train on.
+    """A rollout batch to train on, with the memories' numbers that judged it.
 
     Args:
-        credit: of phase one.
-        memory: the memories' numbers that judged the batch.
         length: the longest response allowed, tokens.
         first: number of its first update.
-        made: updates made on it.
+        made: number of updates made on it.
     """
 
     objective: Objective

@@ -29,6 +29,7 @@ class Statistics:
         self.skipped: list[str] = []
 
     def add_minibatch(self, totals: Totals) -> None:
+        """Adds the tokens that fractions are taken of."""
         self._tokens += totals.tokens
 
     @torch.no_grad()
@@ -71,17 +72,13 @@ class Statistics:
         self.skipped.append(why)
 
     def add_update(self, grad_norm: Tensor, lr: float) -> None:
+        """Adds an update's gradient norm and learning rate."""
         self._updates.append((grad_norm, lr))
 
     @property
     def loss(self) -> float:
         """The sum of the losses."""
         return float(self._sums.get("loss", 0.0))
-
-    @property
-    def updates(self) -> int:
-        """Updates made or skipped."""
-        return len(self._updates) + len(self.skipped)
 
     def across(
         self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str

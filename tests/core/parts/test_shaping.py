@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokenpo.base.errors import TokenPOError
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
 
 
@@ -13,19 +12,6 @@ def test_soft_overlong_by_hand(rollouts) -> None:
     """L_max 10, cache 4: free up to 6, then a quarter a token: 7 → -1/4, 9 → -3/4, 10 → -1, 12 → -1; no tokens, 0."""
     facts = rollouts([0, 1, 6, 7, 9, 10, 12], [1.0] * 7, [0] * 7)
     assert SoftOverlong(10, 4)(facts).tolist() == [0, 0, 0, -0.25, -0.75, -1, -1]
-
-
-@pytest.mark.parametrize(
-    ("length", "cache", "refused"),
-    [
-        (10, 0, "cache is 0, expected a whole number >= 1"),
-        (10, 11, r"cache is 11, expected a whole number in 1\.\.10, the length"),
-        (0, 0, "length is 0, expected a whole number >= 1"),
-    ],
-)
-def test_soft_overlong_refuses_an_impossible_cache(length: int, cache: int, refused: str) -> None:
-    with pytest.raises(TokenPOError, match=f"^SoftOverlong: {refused}$"):
-        SoftOverlong(length, cache)
 
 
 def test_group_overlong_by_hand(rollouts) -> None:

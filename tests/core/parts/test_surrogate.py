@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tokenpo.base.errors import TokenPOError
 from tokenpo.core.parts import (
     Clip,
     DetachedClip,
@@ -68,21 +67,6 @@ def test_unclipped(batch) -> None:
     assert trust.clipped.shape == step.mask.shape
     assert not trust.clipped.any()
     assert (trust.lower, trust.upper) == (0.0, math.inf)
-
-
-@pytest.mark.parametrize(("low", "high"), [(-0.1, 0.2), (1.1, 0.2), (0.2, -0.1), (math.nan, 0.2), (0.2, math.nan)])
-def test_fixed_bounds_refuse_what_is_no_interval_around_one(low: float, high: float) -> None:
-    refused = (
-        f"high is {high}, expected a number >= 0" if low == 0.2 else rf"low is {low}, expected a number in \[0, 1\]"
-    )
-    with pytest.raises(TokenPOError, match=f"^FixedBounds: {refused}$"):
-        FixedBounds(low, high)
-
-
-@pytest.mark.parametrize("dual", [1.0, 0.5, -2.0, math.nan])
-def test_dual_must_exceed_one(dual: float) -> None:
-    with pytest.raises(TokenPOError, match=f"^Clip: dual is {dual}, expected a number > 1, or none$"):
-        Clip(FixedBounds(0.2, 0.2), dual=dual)
 
 
 @dataclass(frozen=True)

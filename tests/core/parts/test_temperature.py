@@ -7,7 +7,6 @@ import json
 import pytest
 import torch
 
-from tokenpo.base.errors import TokenPOError
 from tokenpo.core.parts import AdaptiveTemperature
 from tokenpo.core.types import Rollouts
 
@@ -53,9 +52,3 @@ def test_rule_by_hand(base: float, released: bool, log_entropy: list[float], exp
 
 def test_without_a_scale_nothing_changes() -> None:
     assert AdaptiveTemperature()(torch.tensor([0.1, 3.0]), 0.7, {}).tolist() == pytest.approx([0.7, 0.7])
-
-
-@pytest.mark.parametrize("tau", [-0.01, 1.0, float("nan")])
-def test_tau_must_keep_temperatures_positive(tau: float) -> None:
-    with pytest.raises(TokenPOError, match=rf"^AdaptiveTemperature: tau is {tau}, expected a number in \[0, 1\)$"):
-        AdaptiveTemperature(tau=tau)
