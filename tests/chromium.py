@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -151,7 +150,3 @@ class Page:
     def html(self) -> str:
         """The page as it stands."""
         return self.eval("document.documentElement.outerHTML")
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        picture = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
-        path.write_bytes(base64.b64decode(picture))

@@ -45,7 +45,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_every_entry_is_tested() -> None:
+def test_every_entry_is_tested():
     assert list(ROWS) == list(BENCHMARKS)
     assert all(entry.hub and entry.split and entry.basis for entry in BENCHMARKS.values())
 
@@ -59,9 +59,7 @@ def math() -> Iterator[Verifier]:
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_an_entry_reads_its_columns_from_a_local_file(
-    name: str, math: Verifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_reads_its_columns_from_a_local_file(name, math: Verifier, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "tokenpo.evidence.evaluate.benchmarks.make_verifier",
         lambda kind, options, task: math if kind == "math" else make_verifier(kind, options, task),
@@ -77,12 +75,9 @@ def test_an_entry_reads_its_columns_from_a_local_file(
     assert [score.correct for score in scores] == [True, False]
 
 
-@pytest.mark.parametrize(("typed", "name"), [("MATH-500", "math500"), ("Omni MATH", "omni_math"), ("gsm8k", "gsm8k")])
-def test_names_are_found_however_they_are_written(typed: str, name: str) -> None:
-    assert benchmark(typed) == BENCHMARKS[name]
-
-
-def test_an_unknown_benchmark_names_the_nearest() -> None:
+def test_names_are_found_however_they_are_written_and_the_nearest_is_named():
+    for typed, name in (("MATH-500", "math500"), ("Omni MATH", "omni_math"), ("gsm8k", "gsm8k")):
+        assert benchmark(typed) == BENCHMARKS[name]
     with pytest.raises(UnknownName, match=r"'math50': did you mean 'math500'\?, or give a file"):
         benchmark("math50")
     with pytest.raises(UnknownName, match="did you mean 'boxed'"):
@@ -91,7 +86,7 @@ def test_an_unknown_benchmark_names_the_nearest() -> None:
         load(benchmark("math500", Changes(verifier="exakt")), Path("x.jsonl"))
 
 
-def test_a_file_of_ones_own_needs_no_entry(tmp_path: Path) -> None:
+def test_a_file_of_ones_own_needs_no_entry(tmp_path):
     """The question is found under its usual names, and {braces} in the data are not columns."""
     file = written(tmp_path / "mine.jsonl", [{"question": "what is {x}?", "hint": "y", "answer": "y"}])
     entry = benchmark(str(file), Changes(verifier="exact", prompt="Q: {question} ({hint})"))
@@ -100,9 +95,7 @@ def test_a_file_of_ones_own_needs_no_entry(tmp_path: Path) -> None:
     assert [p.prompt for p in task.test] == ["Q: what is {x}? (y)"]
     plain = load(benchmark(str(file), Changes(verifier="exact")), file)
     assert [p.prompt for p in plain.test] == ["what is {x}?"]
-
-
-def test_columns_can_be_named(tmp_path: Path) -> None:
+    # Columns can be named.
     file = written(tmp_path / "data.jsonl", [{"q": "1+1?", "a": "so #### 2"}] * 3)
     changes = Changes(question="q", answer="a", reference="hash", verifier="exact", extract="last_line")
     task = load(benchmark("math500", changes, file), file, most=2)
@@ -113,11 +106,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
-        (
-            "math500",
-            {"problems": "x", "answer": "1"},
-            r"line 1: no column 'problem' .*did you mean 'problems'.*--question",
-        ),
+        ("math500", {"problems": "x", "answer": "1"}, r"line 1: no column 'problem' .*mean 'problems'.*--question"),
         ("math500", {"problem": "x", "answr": "1"}, r"line 1: no column 'answer' .*did you mean 'answr'.*--answer"),
         ("math500", {"problem": "x", "answer": ""}, r"line 1: 'answer' is empty"),
         ("math500", {"problem": 3, "answer": "1"}, r"line 1: 'problem' is a int"),
@@ -125,7 +114,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
         ("countdown", {"target": 1, "numbers": [1]}, r"line 1: no column 'nums' .*the template"),
     ],
 )
-def test_a_row_that_does_not_fit_is_named(name: str, row: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_row_that_does_not_fit_is_named(name, row, message, tmp_path):
     file = written(tmp_path / "data.jsonl", [row])
     with pytest.raises(TokenPOError, match=message):
         load(benchmark(name, file=file), file)
@@ -134,7 +123,7 @@ def test_a_row_that_does_not_fit_is_named(name: str, row: dict[str, Any], messag
 class Table:
     """As much of a `datasets.Dataset` as is used."""
 
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
+    def __init__(self, rows: list[dict[str, Any]]):
         self.rows = rows
         self.column_names = list(rows[0])
 
@@ -152,7 +141,7 @@ class Table:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+def served(monkeypatch) -> list[tuple]:
     """A `datasets` that serves three rows of every split, with a picture nobody asked for."""
     asked: list[tuple] = []
 
@@ -160,33 +149,24 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
         asked.append((*place, split))
         if place[0] == "offline/offline":
             raise ConnectionError("Couldn't reach the Hub.\nmore lines")
-        return Table(
-            [
-                {
-                    "quiz": f"{split} {i}",
-                    "question": "q",
-                    "solution_text": "Ann is a knight, and Bob is a knave",
-                    "pixels": 0,
-                }
-                for i in range(3)
-            ]
-        )
+        row = {"question": "q", "solution_text": "Ann is a knight, and Bob is a knave", "pixels": 0}
+        return Table([row | {"quiz": f"{split} {i}"} for i in range(3)])
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="4.1.0", load_dataset=load_dataset))
     return asked
 
 
-def test_the_hub_is_asked_for_the_entry_and_splits_take_turns(served: list[tuple]) -> None:
+def test_the_hub_is_asked_for_the_entry_and_splits_take_turns(served: list[tuple]):
     task = load(BENCHMARKS["knights_knaves"], most=9)
     assert served == [("K-and-K/knights-and-knaves", "test", f"{n}ppl") for n in range(2, 9)]
     assert [p.columns["quiz"] for p in task.test] == [f"{n}ppl 0" for n in range(2, 9)] + ["2ppl 1", "3ppl 1"]
     assert set(task.test[0].columns) == {"quiz", "solution_text"}
 
 
-def test_what_the_hub_can_not_give_is_one_sentence(served: list[tuple], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_hub_can_not_give_is_one_sentence(served: list[tuple], monkeypatch):
     with pytest.raises(TokenPOError, match=r"offline/offline \(test\) can't be .*: Couldn't reach the Hub; give"):
         load(Benchmark("x", "offline/offline", "test"))
-    with pytest.raises(MissingInput, match=r"HuggingFaceH4/MATH-500 has no column 'problem' \(columns: quiz"):
+    with pytest.raises(MissingInput, match=r"HuggingFaceH4/MATH-500 has no column 'problem' \(columns: question"):
         load(BENCHMARKS["math500"])
     monkeypatch.setattr(sys.modules["datasets"], "__version__", "3.6.0")
     with pytest.raises(TokenPOError, match=r"datasets 3\.6\.0 may run code"):
@@ -197,7 +177,7 @@ def test_what_the_hub_can_not_give_is_one_sentence(served: list[tuple], monkeypa
 
 
 @pytest.mark.parametrize("column", ["answer", "solution"])
-def test_a_prompt_that_shows_the_reference_is_refused(tmp_path: Path, column: str) -> None:
+def test_a_prompt_that_shows_the_reference_is_refused(tmp_path, column):
     """The braces of LaTeX are taken for a column's; with blanks they are not."""
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"problem": "1+1?", column: "2"}))

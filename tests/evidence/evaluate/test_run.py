@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,9 +22,9 @@ from tokenpo.evidence.evaluate.run import (
 )
 from tokenpo.evidence.evaluate.samples import read_samples
 from tokenpo.evidence.evaluate.summary import summarise
-from tokenpo.models import LanguageModel, load
+from tokenpo.models import load
 from tokenpo.models.directory import ASSETS
-from tokenpo.tasks import Problem, Score, make_task
+from tokenpo.tasks import Problem, make_task
 from tokenpo.tasks.files import Files
 from tokenpo.tasks.verify import VerifierOptions, make_verifier
 
@@ -33,7 +32,7 @@ CONFIG = {"a": 1}
 
 
 @pytest.fixture(scope="module")
-def lm() -> LanguageModel:
+def lm():
     return load(ASSETS)
 
 
@@ -46,32 +45,32 @@ class Flaky:
 
     name = "dial_sum"
 
-    def __init__(self, batches: int = 10**6) -> None:
+    def __init__(self, batches=10**6):
         self.task, self.left, self.scored = make_task("dial_sum", {}, 0), batches, 0
 
-    def problems(self, split: Any, start: int, count: int) -> list[Problem]:
+    def problems(self, split, start, count):
         assert split == "test"
         return self.task.problems(split, start, count)
 
-    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+    def score(self, problems, completions, completion_ids):
         if self.left == 0:
             raise Interrupted
         self.left -= 1
         self.scored += len(problems)
         return self.task.score(problems, completions, completion_ids)
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
-def drawn(lm: LanguageModel, out: Path, task: Any = None, count: int = 5, **options: Any) -> bytes:
+def drawn(lm, out, task=None, count=5, **options):
     """Two problems at once, three samples of each."""
     settings = {"samples": 3, "max_new_tokens": 6, "rows": 7, **options}
     sample_model(SamplingPlan(lm, task or Flaky(), count, SamplingOptions(**settings)), out, CONFIG, lambda done: None)
     return (out / "samples.jsonl").read_bytes()
 
 
-def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(lm: LanguageModel, tmp_path: Path) -> None:
+def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(lm, tmp_path):
     first = drawn(lm, tmp_path / "a")
     assert first == drawn(lm, tmp_path / "b")
     assert first != drawn(lm, tmp_path / "c", seed=1)
@@ -82,32 +81,30 @@ def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(lm: Language
     problem = make_task("dial_sum", {}, 0).problems("test", 1, 1)[0]
     assert (record["prompt"], record["reference"]) == (problem.prompt, problem.answer)
     assert 1 <= record["tokens"] <= 6 and record["finished"] == (record["tokens"] < 6)
-    for place, out in enumerate(("a", "b")):
-        summary = summarise(read_samples(tmp_path / out / "samples.jsonl")[0], [1, 3], seed=0)
-        assert write_results(tmp_path / out, CONFIG, summary).read_bytes()
-        same = (tmp_path / "a" / "results.json").read_bytes() == (tmp_path / out / "results.json").read_bytes()
-        assert same, place
+    results = [
+        write_results(out, CONFIG, summarise(read_samples(out / "samples.jsonl")[0], [1, 3], seed=0)).read_bytes()
+        for out in (tmp_path / "a", tmp_path / "b")
+    ]
+    assert results[0] == results[1]
+    greedy = drawn(lm, tmp_path / "d", samples=1, temperature=0.0)
+    assert greedy == drawn(lm, tmp_path / "e", samples=1, temperature=0.0, seed=5)
 
 
 @pytest.mark.parametrize("tail", [b"", b'{"problem": 4, "pro', b'{"problem": 4}\n'])
-def test_an_interrupted_evaluation_goes_on_without_sampling_again(
-    lm: LanguageModel, tmp_path: Path, tail: bytes
-) -> None:
+def test_an_interrupted_evaluation_goes_on_without_sampling_again(lm, tmp_path, tail):
     """Two of three batches are there, and a line or a piece of one of the third."""
     whole = drawn(lm, tmp_path / "whole")
     with pytest.raises(Interrupted):
         drawn(lm, tmp_path / "cut", Flaky(batches=2))
     path = tmp_path / "cut" / "samples.jsonl"
     path.write_bytes(path.read_bytes() + tail)
-    task = Flaky()
-    assert drawn(lm, tmp_path / "cut", task) == whole
-    assert task.scored == 3  # the last problem only
-    again = Flaky()
-    assert drawn(lm, tmp_path / "cut", again) == whole
-    assert again.scored == 0
+    for scored in (3, 0):  # the last problem only, then nothing
+        task = Flaky()
+        assert drawn(lm, tmp_path / "cut", task) == whole
+        assert task.scored == scored
 
 
-def test_what_stands_behind_a_broken_line_is_sampled_again(lm: LanguageModel, tmp_path: Path) -> None:
+def test_what_stands_behind_a_broken_line_is_sampled_again(lm, tmp_path):
     whole = drawn(lm, tmp_path / "run")
     lines = whole.splitlines(keepends=True)
     (tmp_path / "run" / "samples.jsonl").write_bytes(b"".join([*lines[:10], b"{}{\n", *lines[11:]]))
@@ -119,9 +116,9 @@ def test_what_stands_behind_a_broken_line_is_sampled_again(lm: LanguageModel, tm
     assert drawn(lm, tmp_path / "run") == whole
 
 
-def test_two_evaluations_do_not_write_one_directory(lm: LanguageModel, tmp_path: Path) -> None:
+def test_two_evaluations_do_not_write_one_directory(lm, tmp_path):
     class Second(Flaky):
-        def problems(self, split: Any, start: int, count: int) -> list[Problem]:
+        def problems(self, split, start, count):
             with pytest.raises(TokenPOError, match="is being written by another evaluation: wait for it"):
                 drawn(lm, tmp_path / "out")
             return super().problems(split, start, count)
@@ -129,12 +126,15 @@ def test_two_evaluations_do_not_write_one_directory(lm: LanguageModel, tmp_path:
     assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
 
 
-def test_an_evaluation_that_wrote_no_sample_leaves_nothing_and_what_is_left_by_force_is_no_obstacle(
-    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(Interrupted):
-        drawn(lm, tmp_path / "new", Flaky(batches=0))
-    assert not (tmp_path / "new").exists()
+def test_an_evaluation_that_fails_early_removes_only_what_it_made(lm, tmp_path, monkeypatch):
+    """An empty directory that was there, or a link to one, stays; a lock that was left by force is no obstacle."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    for name in ("there", "link", "new", "link/new/below"):
+        with pytest.raises(Interrupted):
+            drawn(lm, tmp_path / name, Flaky(batches=0))
+    assert {path.name for path in tmp_path.iterdir()} == {"there", "link"}
+    assert list((tmp_path / "there").iterdir()) == []
     monkeypatch.chdir(tmp_path)
     killed = Path("runs/eval-m-t-seed3")
     killed.mkdir(parents=True)
@@ -143,23 +143,8 @@ def test_an_evaluation_that_wrote_no_sample_leaves_nothing_and_what_is_left_by_f
     assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
 
 
-def test_a_directory_that_was_there_stays(lm: LanguageModel, tmp_path: Path) -> None:
-    """Empty, or a link to an empty one: an evaluation that fails early is told, and removes only what it made."""
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "there")
-    for name in ("there", "link"):
-        with pytest.raises(Interrupted):
-            drawn(lm, tmp_path / name, Flaky(batches=0))
-        assert list((tmp_path / name).iterdir()) == []
-    with pytest.raises(Interrupted):
-        drawn(lm, tmp_path / "link" / "new" / "below", Flaky(batches=0))
-    assert list((tmp_path / "there").iterdir()) == []
-
-
-def test_a_full_disk_is_one_sentence_and_costs_nothing(
-    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*given: Any) -> Any:
+def test_a_full_disk_is_one_sentence_and_costs_nothing(lm, tmp_path, monkeypatch):
+    def full(*given):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     whole, out = drawn(lm, tmp_path / "whole"), tmp_path / "out"
@@ -185,11 +170,6 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(
     assert {path.name for path in out.iterdir()} == {".lock", "config.json", "results.json", "samples.jsonl"}
 
 
-def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> None:
-    first = drawn(lm, tmp_path / "a", samples=1, temperature=0.0)
-    assert first == drawn(lm, tmp_path / "b", samples=1, temperature=0.0, seed=5)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -200,12 +180,12 @@ def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> N
         ({"max_new_tokens": 0}, "^--max-new-tokens is 0"),
     ],
 )
-def test_options_refuse_what_makes_no_sense(settings: dict[str, Any], message: str) -> None:
+def test_options_refuse_what_makes_no_sense(settings, message):
     with pytest.raises(TokenPOError, match=message):
         SamplingOptions(**settings)
 
 
-def test_a_directory_holds_one_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):
     out = tmp_path / "out"
     config = {"model": {"path": "m"}, "sampling": {"seed": 0}, "versions": {"torch": "1"}}
     assert not check(out, config)
@@ -213,25 +193,27 @@ def test_a_directory_holds_one_evaluation(tmp_path: Path, monkeypatch: pytest.Mo
     assert check(out, config)
     prepare(out, config | {"versions": {"torch": "2"}})
     assert json.loads((out / "config.json").read_text()) == config
-    with pytest.raises(TokenPOError, match=r"holds results of another evaluation \(sampling.seed: 0 -> 1\).*--out"):
-        prepare(out, config | {"sampling": {"seed": 1}})
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(TokenPOError, match="is not empty and holds no evaluation"):
-        prepare(tmp_path / "full", config)
-    with pytest.raises(TokenPOError, match="is a file"):
-        prepare(tmp_path / "full" / "x", config)
-    (out / "config.json").write_text("[]")
-    with pytest.raises(TokenPOError, match="is not the config of an evaluation"):
-        prepare(out, config)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "config.json").write_text("[]")
+    for place, its, message in (
+        ("out", config | {"sampling": {"seed": 1}}, r"holds results of another .*\(sampling.seed: 0 -> 1\).*--out"),
+        ("full", config, "is not empty and holds no evaluation"),
+        ("full/x", config, "is a file"),
+        ("odd", config, "is not the config of an evaluation"),
+    ):
+        with pytest.raises(TokenPOError, match=message):
+            prepare(tmp_path / place, its)
     monkeypatch.chdir(tmp_path)
-    assert free_directory("m-t", config, 3) == Path("runs/eval-m-t-seed3")
-    prepare(Path("runs/eval-m-t-seed3"), config)
-    assert free_directory("m-t", config, 3) == Path("runs/eval-m-t-seed3")
-    assert free_directory("m-t", config | {"sampling": {}}, 3) == Path("runs/eval-m-t-seed3-2")
+    own = Path("runs/eval-m-t-seed3")
+    assert free_directory("m-t", config, 3) == own
+    prepare(own, config)
+    assert free_directory("m-t", config, 3) == own
+    assert free_directory("m-t", config | {"sampling": {}}, 3) == Path(f"{own}-2")
 
 
-def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path: Path) -> None:
+def test_the_config_tells_models_and_problems_apart(lm, tmp_path):
     files = {"model.safetensors": b"weights" * 400_000, "config.json": b"{}", "tokenizer_config.json": b"{}"}
     files |= {"chat_template.jinja": b"{{ a }}", "merges.txt": b"a b", "tokenizer.model": b"t"}
     for name, text in files.items():
@@ -250,14 +232,14 @@ def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path:
     assert config["sampling"] == {
         "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
     }  # fmt: skip
-    told = {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3), "verifier_source": ""}
-    assert config["problems"] == told
+    problems = {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3), "verifier_source": ""}
+    assert config["problems"] == problems
 
 
-def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp_path: Path) -> None:
+def test_the_config_tells_rows_and_reward_functions_apart(lm, tmp_path):
     rows, reward = tmp_path / "rows.jsonl", tmp_path / "reward.py"
 
-    def told(bonus: int, right: float, **options: Any) -> dict[str, Any]:
+    def described(bonus, right, **options):
         lines = [json.dumps({"prompt": f"{i}", "answer": "1", "bonus": bonus}) for i in range(4)]
         rows.write_text("\n".join(lines), encoding="utf-8")
         reward.write_text(f"def score(completions): return [{right}] * len(completions)\n", encoding="utf-8")
@@ -267,10 +249,11 @@ def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp
         finally:
             task.close()
 
-    first = told(1, 1.0)
-    assert told(1, 1.0) == first == told(1, 1.0, reward_seconds=0.0)
-    assert told(2, 1.0)["digest"] != first["digest"]
-    assert told(1, 0.5) == first | {"verifier_source": told(1, 0.5)["verifier_source"]} != first
+    first = described(1, 1.0)
+    assert described(1, 1.0) == first == described(1, 1.0, reward_seconds=0.0)
+    assert described(2, 1.0)["digest"] != first["digest"]
+    other = described(1, 0.5)
+    assert other == first | {"verifier_source": other["verifier_source"]} != first
 
 
 @pytest.mark.parametrize(
@@ -280,9 +263,7 @@ def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp
         ([{"role": "user", "content": "1"}], "the prompt is a list of chat messages, but the tokenizer has no chat"),
     ],
 )
-def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(
-    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: Any, words: str
-) -> None:
+def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(lm, tmp_path, monkeypatch, prompt, words):
     monkeypatch.setattr(lm.tokenizer, "chat_template", None)
     path, train = tmp_path / "rows.jsonl", tmp_path / "train.jsonl"
     train.write_text('{"prompt": "1=", "answer": "1"}')
@@ -294,7 +275,7 @@ def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(
         drawn(lm, tmp_path / "out", max_new_tokens=4096)
 
 
-def test_text_becomes_a_chat_message_and_chats_stay() -> None:
+def test_text_becomes_a_chat_message_and_chats_stay():
     chat = [{"role": "user", "content": "b"}]
     verifier = make_verifier("exact", VerifierOptions(), "t")
     task = as_chat(Files(0, [], [Problem("a", "1"), Problem(chat, "2")], verifier))

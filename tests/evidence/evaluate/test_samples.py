@@ -22,12 +22,12 @@ class Silent:
 
     needs_answer, gives_away, reads_answers, source = False, False, False, ""
 
-    def check(self, problem: Problem) -> None: ...
+    def check(self, problem: Problem): ...
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [Score(1.0, True) for _ in completions]
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
 def written(path: Path, *records: dict[str, Any], tail: str = "") -> Path:
@@ -35,14 +35,7 @@ def written(path: Path, *records: dict[str, Any], tail: str = "") -> Path:
     return path
 
 
-def test_ten_lines_of_ones_own_are_enough(tmp_path: Path) -> None:
-    file = written(tmp_path / "s.jsonl", {"prompt": "1+1=", "correct": True}, {"prompt": "1+1=", "correct": 0})
-    samples, notes = read_samples(file)
-    assert [sample.vote for sample in samples] == [Vote(None, True), Vote(None, False)]
-    assert (samples[0].problem, notes) == (samples[1].problem, [])
-
-
-def test_every_column_is_read(tmp_path: Path) -> None:
+def test_every_column_is_read(tmp_path):
     chat = [{"role": "user", "content": "?"}]
     rest = {"completion": "x", "reference": "2", "note": "no answer", "tokens": 3, "finished": False}
     file = written(
@@ -57,26 +50,23 @@ def test_every_column_is_read(tmp_path: Path) -> None:
     assert samples[0].problem != samples[1].problem
 
 
-def test_a_problem_of_null_is_no_problem(tmp_path: Path) -> None:
+def test_a_problem_of_null_is_no_problem(tmp_path):
     """One frame of samples with and without names: null would make one prompt of all that have none."""
     file = written(tmp_path / "s.jsonl", RIGHT | {"problem": None}, RIGHT | {"problem": None, "prompt": "1+2="}, RIGHT)
     assert [sample.name for sample in read_samples(file)[0]] == ["1+1=", "1+2=", "1+1="]
     assert len({sample.problem for sample in read_samples(file)[0]}) == 2
 
 
-def test_lengths_are_whole_numbers_and_tokens_themselves_are_not_read(tmp_path: Path) -> None:
-    given = [3, 3.0, None, ["a", "b"], True]
-    samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {"tokens": tokens} for tokens in given]))
-    assert [sample.tokens for sample in samples] == [3, 3, None, None, None]
+def test_lengths_and_rewards_are_numbers_and_anything_else_is_none(tmp_path):
+    for column, given, expected in (
+        ("tokens", [3, 3.0, None, ["a", "b"], True], [3, 3, None, None, None]),
+        ("reward", [0.3, -2, True, None, "0.3", [1.0]], [0.3, -2.0, 1.0, None, None, None]),
+    ):
+        samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {column: value} for value in given]))
+        assert [getattr(sample, column) for sample in samples] == expected
 
 
-def test_rewards_are_numbers_and_anything_else_is_none(tmp_path: Path) -> None:
-    given = [0.3, -2, True, None, "0.3", [1.0]]
-    samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {"reward": reward} for reward in given]))
-    assert [sample.reward for sample in samples] == [0.3, -2.0, 1.0, None, None, None]
-
-
-def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path: Path) -> None:
+def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path):
     samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, RIGHT, tail='{"prompt": "1+'))
     assert len(samples) == 2
     assert notes == ["s.jsonl: 1 line was left out (line 3: not valid JSON, cut off while it was being written)."]
@@ -103,34 +93,29 @@ def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path: Path) -> None:
         ({"problem": None, "prompt": None}, "line 2: no column 'prompt'"),
     ],
 )
-def test_a_wrong_kind_is_named_by_its_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_wrong_kind_is_named_by_its_line(change, message, tmp_path):
     with pytest.raises(TokenPOError, match=message):
         read_samples(written(tmp_path / "s.jsonl", RIGHT, RIGHT | change))
 
 
 @pytest.mark.parametrize(
-    ("record", "message"),
+    ("text", "message"),
     [
-        ({"prompt": "?", "corect": True}, r"line 1: no column 'correct' .*did you mean 'corect'.*--verifier"),
-        ({"promt": "?", "correct": True}, r"line 1: no column 'prompt' .*did you mean 'promt'.*'problem'"),
-        ({}, r"line 1: no column 'correct' \(columns: none"),
+        ('{"prompt": "?", "corect": true}\n', r"line 1: no column 'correct' .*did you mean 'corect'.*--verifier"),
+        ('{"promt": "?", "correct": true}\n', r"line 1: no column 'prompt' .*did you mean 'promt'.*'problem'"),
+        ("{}\n", r"line 1: no column 'correct' \(columns: none"),
+        ("", r"holds no samples \(the file is empty"),
+        ('{"a', r"holds no samples .*line 1: not valid JSON"),
     ],
 )
-def test_a_missing_column_names_the_nearest(record: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_missing_column_names_the_nearest_and_no_samples_is_an_error(tmp_path, text, message):
     with pytest.raises(TokenPOError, match=message):
-        read_samples(written(tmp_path / "s.jsonl", record))
-
-
-def test_no_samples_is_an_error(tmp_path: Path) -> None:
+        read_samples(written(tmp_path / "s.jsonl", tail=text))
     with pytest.raises(TokenPOError, match="there is no such file"):
         read_samples(tmp_path / "absent.jsonl")
-    with pytest.raises(TokenPOError, match=r"holds no samples \(the file is empty"):
-        read_samples(written(tmp_path / "s.jsonl"))
-    with pytest.raises(TokenPOError, match=r"holds no samples .*line 1: not valid JSON"):
-        read_samples(written(tmp_path / "s.jsonl", tail='{"a'))
 
 
-def test_a_verifier_judges_anew(tmp_path: Path) -> None:
+def test_a_verifier_judges_anew(tmp_path):
     said = {"prompt": "1+1=", "reference": "2", "correct": True}
     file = written(tmp_path / "s.jsonl", said | {"completion": "#### 3"}, said | {"completion": "#### 2"})
     exact = make_verifier("exact", VerifierOptions(), "eval")
@@ -143,7 +128,7 @@ def test_a_verifier_judges_anew(tmp_path: Path) -> None:
         read_samples(written(tmp_path / "s.jsonl", said | {"completion": None}), exact)
 
 
-def test_a_function_without_answers_leaves_those_of_the_file(tmp_path: Path) -> None:
+def test_a_function_without_answers_leaves_those_of_the_file(tmp_path):
     """It says that a completion is right and not what it says; the majority is of what the file read."""
     own = tmp_path / "judge.py"
     own.write_text("def reward(completions, **_):\n    return [float(text == 'two') for text in completions]\n")

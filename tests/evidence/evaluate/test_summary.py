@@ -1,4 +1,4 @@
-"""Numbers over prompts, by hand, with what is undefined left out and said."""
+"""Numbers over prompts, by hand, with what is undefined left out and named."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tokenpo.base.intervals import bootstrap, effective, wilson
 from tokenpo.base.jsonl import finite
 from tokenpo.evidence.evaluate.estimators import METRICS, Vote
 from tokenpo.evidence.evaluate.samples import Sample
-from tokenpo.evidence.evaluate.summary import Estimate, Summary, show, summarise
+from tokenpo.evidence.evaluate.summary import Estimate, show, summarise
 
 
-def samples(*prompts: str, answer: bool = True) -> list[Sample]:
+def samples(*prompts, answer=True):
     """One prompt per word, one sample per letter: capital is right, and letters are the answers."""
     return [
         Sample(f"p{i}", i, Vote(letter.lower() if answer else None, letter.isupper()))
@@ -26,12 +26,18 @@ def samples(*prompts: str, answer: bool = True) -> list[Sample]:
     ]
 
 
-def number(summary: Summary, metric: str, k: int) -> Estimate:
+def number(summary, metric, k):
     [found] = [n for n in summary.numbers if (n.metric, n.k) == (metric, k)]
     return found
 
 
-def test_by_hand() -> None:
+def shown(summary, title="x"):
+    stream = io.StringIO()
+    show(summary, title, stream)
+    return stream.getvalue()
+
+
+def test_by_hand():
     """Prompts AAbb, Abbb, cdef: 2, 1, 0 of 4 right.
 
     avg: (1/2 + 1/4 + 0) / 3 = 1/4.
@@ -51,14 +57,17 @@ def test_by_hand() -> None:
     mixed = number(result, "pass@k", 2)
     assert (mixed.kind, (mixed.low, mixed.high)) == ("effective", close(effective([5 / 6, 1 / 2, 0.0])))
     assert result.sentences == ()
-    assert result.per_prompt[1]["problem"] == 1
-    assert [p["samples"] for p in result.per_prompt] == [4, 4, 4]
-    assert [p["correct"] for p in result.per_prompt] == [2, 1, 0]
+    assert [(p["problem"], p["samples"], p["correct"]) for p in result.per_prompt] == [(0, 4, 2), (1, 4, 1), (2, 4, 0)]
     assert [p["pass@2"] for p in result.per_prompt] == close([5 / 6, 1 / 2, 0])
     assert [p["maj@4"] for p in result.per_prompt] == close([1 / 2, 0, 0])
 
 
-def test_one_sample_a_prompt_has_wilsons_interval() -> None:
+def test_intervals_of_shares_are_not_resampled():
+    """So that they do not depend on the seed; rewards are. One sample a prompt has Wilson's."""
+    words = ["A" * right + "b" * (7 - right) for right in (0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 7, 2, 1)]
+    at = [number(summarise(samples(*words), [1], seed), "avg@k", 1) for seed in (0, 3)]
+    assert at[0] == at[1] and at[0].kind == "effective"
+    assert (at[0].low, at[0].high) == pytest.approx(effective([word.count("A") / 7 for word in words]), rel=1e-12)
     result = summarise(samples("A", "A", "b", "A", "b"))
     for metric in METRICS:
         only = number(result, metric, 1)
@@ -66,19 +75,8 @@ def test_one_sample_a_prompt_has_wilsons_interval() -> None:
         assert (only.low, only.high) == pytest.approx(wilson(3, 5), rel=1e-12)
 
 
-def test_shares_are_not_resampled() -> None:
-    """So that they do not depend on the seed; rewards are."""
-    words = ["A" * right + "b" * (7 - right) for right in (0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 7, 2, 1)]
-    at = [number(summarise(samples(*words), [1], seed), "avg@k", 1) for seed in (0, 3)]
-    assert at[0] == at[1] and at[0].kind == "effective"
-    assert (at[0].low, at[0].high) == pytest.approx(effective([word.count("A") / 7 for word in words]), rel=1e-12)
-
-
-def test_the_default_ks_are_one_and_what_every_prompt_has() -> None:
-    assert [n.k for n in summarise(samples("Ab", "Abc")).numbers if n.metric == "avg@k"] == [1, 2]
-
-
-def test_more_than_there_are_is_nan_and_a_sentence() -> None:
+def test_ks_that_some_or_all_prompts_lack_are_nan_and_a_sentence():
+    assert [n.k for n in summarise(samples("Ab", "Abc")).numbers if n.metric == "avg@k"] == [1, 2]  # the default
     result = summarise(samples("Ab", "AA"), [1, 4])
     for metric in METRICS:
         missing = number(result, metric, 4)
@@ -88,17 +86,11 @@ def test_more_than_there_are_is_nan_and_a_sentence() -> None:
     assert result.sentences == ("k = 4 is NaN: no prompt has more than 2 samples, draw at least 4 per prompt.",)
     assert json.loads(json.dumps(finite(result.as_json())))["numbers"][1]["value"] is None
     assert "k = 2 is NaN: no prompt has more than 1 sample, draw" in summarise(samples("A", "b"), [2]).sentences[0]
-
-
-def test_prompts_with_other_numbers_of_samples_count_alike() -> None:
-    """Ab and Acd and B: avg over three prompts (1/2 + 1/3 + 1)/3; at k = 2 over two, at k = 3 over one."""
+    # Ab and Acd and B: avg over three prompts (1/2 + 1/3 + 1)/3; at k = 2 over two, at k = 3 over one.
     result = summarise(samples("Ab", "Acd", "B"), [1, 2, 3])
     assert number(result, "avg@k", 1).value == pytest.approx((1 / 2 + 1 / 3 + 1) / 3)
-    assert (number(result, "pass@k", 2).value, number(result, "pass@k", 2).prompts) == (
-        pytest.approx((1 + 2 / 3) / 2),
-        2,
-    )
-    assert (number(result, "pass@k", 3).value, number(result, "pass@k", 3).prompts) == (1.0, 1)
+    assert [number(result, "pass@k", k).value for k in (2, 3)] == pytest.approx([(1 + 2 / 3) / 2, 1.0])
+    assert [number(result, "pass@k", k).prompts for k in (2, 3)] == [2, 1]
     assert result.sentences == (
         "The prompts have 1 to 3 samples; every prompt counts alike, estimated from its own.",
         "k = 2 is over the 2 of 3 prompts that have as many samples.",
@@ -106,7 +98,7 @@ def test_prompts_with_other_numbers_of_samples_count_alike() -> None:
     )
 
 
-def test_votes_need_answers() -> None:
+def test_votes_need_answers():
     """Without them only prompts that are never solved have a value, 0: their mean would say that nothing is solved."""
     result = summarise(samples("Ab", "bb", answer=False), [1, 2])
     for k in (1, 2):
@@ -118,64 +110,49 @@ def test_votes_need_answers() -> None:
     assert result.sentences == ("maj@k is NaN: no sample has an answer to vote with.",)
 
 
-def test_one_right_sample_without_an_answer_leaves_no_majority() -> None:
+def test_one_right_sample_without_an_answer_leaves_no_majority():
     """AAA is solved but for a lost answer; over the other prompts alone maj@1 would be 1/4."""
-    lost = [Sample("p9", 9, Vote(answer, True)) for answer in ("a", "a", None)]
-    result = summarise([*samples("Abb", "bbb", "Abb", "bcd"), *lost], [1, 3])
-    assert [math.isnan(number(result, "maj@k", k).value) for k in (1, 3)] == [True, True]
+    others = samples("Abb", "bbb", "Abb", "bcd")
+    result = summarise([*others, *(Sample("p9", 9, Vote(answer, True)) for answer in ("a", "a", None))], [1, 3])
+    assert all(math.isnan(number(result, "maj@k", k).value) for k in (1, 3))
     assert result.sentences == ("maj@k is NaN: 1 of the 5 right samples have no answer to vote with.",)
     assert [p["maj@1"] for p in result.per_prompt[:2]] == pytest.approx([1 / 3, 0])
     # Wrong ones may be silent: they vote for nothing.
-    wrong = [Sample("p9", 9, Vote(answer, answer == "a")) for answer in ("a", "a", None)]
-    result = summarise([*samples("Abb", "bbb", "Abb", "bcd"), *wrong], [1, 3])
+    result = summarise([*others, *(Sample("p9", 9, Vote(a, a == "a")) for a in ("a", "a", None))], [1, 3])
     assert number(result, "maj@k", 1).value == pytest.approx((1 / 3 + 1 / 3 + 2 / 3) / 5)
     assert (number(result, "maj@k", 3).prompts, result.sentences) == (5, ())
 
 
-def rewarded(*rewards: tuple[float | None, ...]) -> list[Sample]:
+def rewarded(*rewards):
     """One prompt per tuple; right is what has reward 1."""
     return [
         Sample(f"p{i}", i, Vote(None, reward == 1), reward=reward) for i, some in enumerate(rewards) for reward in some
     ]
 
 
-def test_graded_rewards_have_a_mean_over_prompts() -> None:
+def test_graded_rewards_have_a_mean_over_prompts():
     """(0.3 + 0.5)/2 = 0.4, (-1 + 1)/2 = 0, 1 alone: every prompt counts alike, mean 1.4/3."""
     result = summarise(rewarded((0.3, 0.5), (-1.0, 1.0), (1.0,)), [1], seed=4)
     expected = bootstrap([0.4, 0.0, 1.0], 4)
     assert result.reward is not None
     assert result.reward == Estimate("reward", 1, pytest.approx(1.4 / 3), *map(pytest.approx, expected), "bootstrap", 3)
     assert f"Mean reward of a sample: 0.467, {expected[0]:.3f} to {expected[1]:.3f} b.\n" in shown(result)
-    alike = summarise(rewarded((0.3,), (0.3, 0.3)))
-    assert "Mean reward of a sample: 0.300.\n" in shown(alike)
+    assert "Mean reward of a sample: 0.300.\n" in shown(summarise(rewarded((0.3,), (0.3, 0.3))))
+    # Those that are the verdicts, or are not known, have none.
+    for none in (rewarded((0.0, 1.0), (1.0,)), rewarded((0.3, None), (1.0,)), samples("Ab")):
+        assert summarise(none).reward is None and "reward" not in shown(summarise(none))
 
 
-def test_rewards_that_are_the_verdicts_or_are_not_known_have_none() -> None:
-    for samples_ in (rewarded((0.0, 1.0), (1.0,)), rewarded((0.3, None), (1.0,)), samples("Ab")):
-        result = summarise(samples_)
-        assert result.reward is None and "reward" not in shown(result)
-
-
-def test_no_samples_is_an_error() -> None:
+def test_pass_grows_and_pass_hat_falls_with_k():
+    result = summarise(samples("AbbbAAbb", "Abbbbbbb", "AAAAAAAb"), range(1, 9))
+    for metric, sign in (("pass@k", 1), ("pass^k", -1)):
+        values = [number(result, metric, k).value for k in range(1, 9)]
+        assert all(sign * (b - a) > 0 for a, b in pairwise(values))
     with pytest.raises(TokenPOError, match="there are no samples"):
         summarise([])
 
 
-def test_pass_grows_and_pass_hat_falls_with_k() -> None:
-    result = summarise(samples("AbbbAAbb", "Abbbbbbb", "AAAAAAAb"), range(1, 9))
-    for (metric, k), (_, later) in pairwise([(m, k) for m in ("pass@k", "pass^k") for k in range(1, 9)]):
-        if later > k:
-            step = number(result, metric, later).value - number(result, metric, k).value
-            assert step > 0 if metric == "pass@k" else step < 0
-
-
-def shown(summary: Summary, title: str = "x") -> str:
-    stream = io.StringIO()
-    show(summary, title, stream)
-    return stream.getvalue()
-
-
-def test_the_table_shows_values_intervals_and_what_one_should_know() -> None:
+def test_the_table_shows_values_intervals_and_what_one_should_know():
     notes = [Sample("p9", 9, Vote(None, False), "no answer", tokens, tokens < 9) for tokens in (3, 9)]
     text = shown(summarise([*samples("Ab", "AA"), *notes], [1, 4]), "[bold]m[/bold] on <b>")
     assert "[bold]m[/bold] on <b>: 3 prompts, 6 samples, 3 right" in text
@@ -185,7 +162,7 @@ def test_the_table_shows_values_intervals_and_what_one_should_know() -> None:
     assert "k = 4 is NaN" in text
 
 
-def test_notes_of_a_file_can_not_steer_the_terminal() -> None:
+def test_notes_of_a_file_can_not_steer_the_terminal():
     message = [f"{'x' * 50}\x1b[2J\n{i}" for i in range(9)]
     text = shown(summarise([Sample("p", 0, Vote(None, False), note) for note in message for _ in range(2)]))
     line = text[text.index("Samples: ") :].replace("\n", " ")
