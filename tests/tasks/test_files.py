@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from tokenpo.base.errors import MissingInput, TokenPOError
-from tokenpo.evidence.evaluate.benchmarks import Changes, benchmark, load
+from tokenpo.evidence.evaluate.benchmarks import benchmark, load
 from tokenpo.tasks import make_task
 from tokenpo.tasks.types import Score, Task
 
@@ -163,7 +163,7 @@ def test_what_a_verifier_cannot_judge_is_found_at_once(
     with pytest.raises(TokenPOError, match=r"d.jsonl line 3"):
         made(other, verifier=verifier, test_path=path)
     with pytest.raises(TokenPOError, match=r"d.jsonl line 3"):
-        load(benchmark(path, Changes(verifier=verifier)), Path(path))
+        load(benchmark(path, verifier=verifier), Path(path))
 
 
 def test_missing_files_and_contradictory_options(tmp_path: Path) -> None:

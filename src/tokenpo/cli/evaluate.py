@@ -227,11 +227,10 @@ def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[st
 def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """An entry of the registry, or a file."""
     from ..base.files import expanded
-    from ..evidence.evaluate.benchmarks import Changes, benchmark, load
+    from ..evidence.evaluate.benchmarks import benchmark, load
 
-    entry: Benchmark = benchmark(
-        options.benchmark, Changes(**{name: getattr(options, name) for name in CHANGES}), options.data
-    )
+    changes = {name: getattr(options, name) for name in CHANGES}
+    entry: Benchmark = benchmark(options.benchmark, options.data, **changes)
     file = None if entry.hub else expanded(options.data or options.benchmark)
     task: Any = load(entry, file, options.problems)
     return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}

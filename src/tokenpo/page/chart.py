@@ -289,8 +289,8 @@ class Axis:
     @staticmethod
     def over(spots: Iterable[Spot], width: int) -> Axis:
         """Round numbers around all that the spots hold, and 0."""
-        held = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
-        return Axis(tuple(ticks(min([0.0, *held]), max([0.0, *held]), 4)), width, zero=True)
+        values = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
+        return Axis(tuple(ticks(min([0.0, *values]), max([0.0, *values]), 4)), width, zero=True)
 
     @property
     def x(self) -> Place:

@@ -48,7 +48,7 @@ def test_inconclusive_and_why():
     assert one([1, 2, 3], [1, 2, 3]).reason == "Equal in every seed."
     balanced = one([1, -1] * 4, [0] * 8)
     assert (balanced.needed, balanced.p) == (None, 1.0)
-    assert balanced.reason == "p = 1. The seen difference is so near 0 that no number of seeds can be named."
+    assert balanced.reason == "p = 1. The difference is so near 0 that no number of seeds can be named."
     assert "Two seeds say too little" in one([1, 2], [0, 0]).reason
     assert too_few(5, 6) == (
         "5 seeds cannot tell anything apart: their smallest possible p is 2 / 2^5 = 0.0625, 6 comparisons make it "

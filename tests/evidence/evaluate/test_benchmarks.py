@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tokenpo.base.errors import MissingInput, TokenPOError, UnknownName
-from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS, Benchmark, Changes, benchmark, load
+from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS, Benchmark, benchmark, load
 from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier
 
 # name -> (a row as the data set has it, the reference, a right completion, words of the prompt)
@@ -81,24 +81,24 @@ def test_names_are_found_however_they_are_written_and_the_nearest_is_named():
     with pytest.raises(UnknownName, match=r"'math50': did you mean 'math500'\?, or give a file"):
         benchmark("math50")
     with pytest.raises(UnknownName, match="did you mean 'boxed'"):
-        benchmark("math500", Changes(reference="boxd"))
+        benchmark("math500", reference="boxd")
     with pytest.raises(UnknownName, match="did you mean 'exact'"):
-        load(benchmark("math500", Changes(verifier="exakt")), Path("x.jsonl"))
+        load(benchmark("math500", verifier="exakt"), Path("x.jsonl"))
 
 
 def test_a_file_of_ones_own_needs_no_entry(tmp_path):
     """The question is found under its usual names, and {braces} in the data are not columns."""
     file = written(tmp_path / "mine.jsonl", [{"question": "what is {x}?", "hint": "y", "answer": "y"}])
-    entry = benchmark(str(file), Changes(verifier="exact", prompt="Q: {question} ({hint})"))
+    entry = benchmark(str(file), verifier="exact", prompt="Q: {question} ({hint})")
     task = load(entry, file)
     assert task.name == "mine.jsonl"
     assert [p.prompt for p in task.test] == ["Q: what is {x}? (y)"]
-    plain = load(benchmark(str(file), Changes(verifier="exact")), file)
+    plain = load(benchmark(str(file), verifier="exact"), file)
     assert [p.prompt for p in plain.test] == ["what is {x}?"]
     # Columns can be named.
     file = written(tmp_path / "data.jsonl", [{"q": "1+1?", "a": "so #### 2"}] * 3)
-    changes = Changes(question="q", answer="a", reference="hash", verifier="exact", extract="last_line")
-    task = load(benchmark("math500", changes, file), file, most=2)
+    changes = {"question": "q", "answer": "a", "reference": "hash", "verifier": "exact", "extract": "last_line"}
+    task = load(benchmark("math500", file, **changes), file, most=2)
     assert [(p.answer, p.prompt[:4]) for p in task.test] == [("2", "1+1?")] * 2
     assert task.score(task.test, ["2", "3"], [[], []])[0].correct
 
@@ -181,9 +181,9 @@ def test_a_prompt_that_shows_the_reference_is_refused(tmp_path, column):
     """The braces of LaTeX are taken for a column's; with blanks they are not."""
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"problem": "1+1?", column: "2"}))
-    leaking = Changes(prompt=rf"{{question}} Write \boxed{{{column}}}", verifier="exact")
+    leaking = {"prompt": rf"{{question}} Write \boxed{{{column}}}", "verifier": "exact"}
     with pytest.raises(TokenPOError, match=rf"names {{{column}}}, the column with the ref.* write {{ {column} }} with"):
-        load(benchmark(str(file), leaking), file)
-    kept = Changes(prompt=rf"{{question}} Write \boxed{{ {column} }}", verifier="exact")
-    [problem] = load(benchmark(str(file), kept), file).problems("test", 0, 1)
+        load(benchmark(str(file), **leaking), file)
+    kept = {"prompt": rf"{{question}} Write \boxed{{ {column} }}", "verifier": "exact"}
+    [problem] = load(benchmark(str(file), **kept), file).problems("test", 0, 1)
     assert problem.prompt == rf"1+1? Write \boxed{{ {column} }}"

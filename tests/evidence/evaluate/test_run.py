@@ -82,10 +82,11 @@ def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(lm, tmp_path
     assert (record["prompt"], record["reference"]) == (problem.prompt, problem.answer)
     assert 1 <= record["tokens"] <= 6 and record["finished"] == (record["tokens"] < 6)
     results = [
-        write_results(out, CONFIG, summarise(read_samples(out / "samples.jsonl")[0], [1, 3], seed=0)).read_bytes()
+        write_results(out, CONFIG, summarise(read_samples(out / "samples.jsonl")[0], [1, 4], seed=0)).read_bytes()
         for out in (tmp_path / "a", tmp_path / "b")
     ]
     assert results[0] == results[1]
+    assert json.loads(results[0])["numbers"][1]["value"] is None  # no prompt has four samples
     greedy = drawn(lm, tmp_path / "d", samples=1, temperature=0.0)
     assert greedy == drawn(lm, tmp_path / "e", samples=1, temperature=0.0, seed=5)
 

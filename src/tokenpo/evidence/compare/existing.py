@@ -97,7 +97,7 @@ def _labels(runs: Sequence[Run]) -> Iterator[str]:
         written = ",".join(f"{key}={value}" for key, value in options.items())
         names.append((f"{name}:{written}" if written else name) + (f" ({_engine(run)})" if len(engines) > 1 else ""))
     for own, name in zip(settings, names, strict=True):
-        alike = [other for other, its in zip(settings, names, strict=True) if its == name]
+        alike = [other for other, its_name in zip(settings, names, strict=True) if its_name == name]
         varying = [key for key, value in own.items() if any(other.get(key) != value for other in alike)]
         yield ", ".join([name, *(f"{key}={own[key]}" for key in varying)])
 

@@ -75,18 +75,18 @@ def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
         UnknownName: a measure that is not among the chosen.
         TokenPOError: not of that form, or no number above 0.
     """
-    found, names = {}, [measure.name for measure in chosen]
+    least, names = {}, [measure.name for measure in chosen]
     for piece in filter(None, text.split(",")):
         name, _, number = (part.strip() for part in piece.rpartition("="))
         if name not in names:
             raise UnknownName(f"--margin {piece}: {name!r} is not compared: {nearest(name, names)}")
         try:
-            found[name] = float(number)
+            least[name] = float(number)
         except ValueError:
-            found[name] = 0.0
-        if not 0 < found[name] < math.inf:
+            least[name] = 0.0
+        if not 0 < least[name] < math.inf:
             raise TokenPOError(f"--margin {piece}: {number!r} is no least difference: give a number above 0")
-    return found
+    return least
 
 
 def _predefined(threshold: float) -> list[Measure]:

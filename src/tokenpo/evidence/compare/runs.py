@@ -174,10 +174,14 @@ class _Process:
         self._log = out / "logs" / f"{run.directory.name}.log"
         self._log.parent.mkdir(exist_ok=True)
         self._start = self._log.stat().st_size if self._log.exists() else 0
+        # As many threads as the config says, and the import path of this process, a user's verifiers included.
+        threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
+        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         with self._log.open("ab") as log:
             self.popen = subprocess.Popen(
                 command(run, status is State.BEGUN),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=_environment(run),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, 
+                env={**os.environ, **threads, "PYTHONPATH": path},
                 # A group of its own: Ctrl-C reaches it once, through us. It holds the lock as long as it lives.
                 start_new_session=True, pass_fds=(lock.fileno(),),
             )  # fmt: skip
@@ -211,10 +215,3 @@ def _locked(out: Path) -> Iterator[IO[str]]:
         raise TokenPOError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
     with locked(out / ".lock", busy) as file:
         yield file
-
-
-def _environment(run: PlannedRun) -> dict[str, str]:
-    """As many threads as the config says, and the import path of this process, a user's verifiers included."""
-    threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return {**os.environ, **threads, "PYTHONPATH": path}

@@ -110,7 +110,7 @@ class Pair:
             elif seeds < 3:
                 sentences.append("Two seeds say too little of their spread to estimate how many would.")
             else:
-                sentences.append("The seen difference is so near 0 that no number of seeds can be named.")
+                sentences.append("The difference is so near 0 that no number of seeds can be named.")
         return " ".join(sentences)
 
     def as_json(self) -> dict[str, Any]:

@@ -96,20 +96,12 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Changes:
-    """The fields of an entry that a user replaces, named as in `Benchmark`; None leaves a field as it is."""
-
-    question: str | None = None
-    answer: str | None = None
-    reference: str | None = None
-    prompt: str | None = None
-    verifier: str | None = None
-    extract: str | None = None
-
-
-def benchmark(name: str, changes: Changes | None = None, file: Path | None = None) -> Benchmark:
+def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Benchmark:
     """The entry called `name` (case, blanks and hyphens do not matter), or one for the file `name`.
+
+    Args:
+        file: a local copy of its problems.
+        changes: fields of the entry to replace; None leaves a field as it is.
 
     Raises:
         UnknownName: neither an entry nor a .jsonl or .parquet file; the message names the nearest.
@@ -123,8 +115,7 @@ def benchmark(name: str, changes: Changes | None = None, file: Path | None = Non
     else:
         hint = f"{nearest(name, BENCHMARKS)}, or give a file called *.jsonl or *.parquet"
         raise UnknownName(f"no benchmark is called {name!r}: {hint}")
-    changed = {key: value for key, value in vars(changes or Changes()).items() if value is not None}
-    entry = dataclasses.replace(entry, **changed)
+    entry = dataclasses.replace(entry, **{key: value for key, value in changes.items() if value is not None})
     if entry.reference not in (ALL, *EXTRACTORS):
         raise UnknownName(f"reference={entry.reference!r} is no choice; {nearest(entry.reference, [ALL, *EXTRACTORS])}")
     return entry

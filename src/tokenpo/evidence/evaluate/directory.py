@@ -8,6 +8,7 @@ results.json    the config again, and the numbers
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ def write_results(directory: Path, config: Config, summary: Summary) -> Path:
         TokenPOError: the file cannot be written; what was there stays.
     """
     with _writing(directory):
-        return write_whole(directory / RESULTS, _json(finite({"config": config, **summary.as_json()})))
+        return write_whole(directory / RESULTS, _json(finite({"config": config, **dataclasses.asdict(summary)})))
 
 
 def prepare(directory: Path, config: Config) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from ...base.errors import TokenPOError
@@ -61,10 +61,6 @@ class Summary:
     cut: float | None
     sentences: tuple[str, ...]
     reward: Estimate | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """For results.json; NaN is still a float."""
-        return asdict(self)
 
 
 def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: int = 0) -> Summary:

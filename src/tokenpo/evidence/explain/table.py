@@ -32,14 +32,14 @@ def tables(
     """Shares, of all tokens and of each method's push, and with several methods cosines."""
     names = [visible(label, limit=80) for label in labels]
     rows = [Row("(all tokens)", _cells(tokens), apart=True), *map(Row, names, map(_cells, shares))]
-    made = [Table(["method", "size", *COLUMNS.values()], rows, visible(title, limit=200))]
+    result = [Table(["method", "size", *COLUMNS.values()], rows, visible(title, limit=200))]
     if len(names) > 1:
         rows = [
             Row(f"{place} {name}", [Cell(angle(x), kind=shade(x)) for x in row])
             for place, (name, row) in enumerate(zip(names, cosines, strict=True), start=1)
         ]
-        made.append(Table(["method", *map(str, range(1, len(names) + 1))], rows, "cosine"))
-    return made
+        result.append(Table(["method", *map(str, range(1, len(names) + 1))], rows, "cosine"))
+    return result
 
 
 def angle(x: float) -> str:
