@@ -140,7 +140,9 @@ def test_an_evaluation_that_fails_early_removes_only_what_it_made(lm, tmp_path, 
     killed = Path("runs/eval-m-t-seed3")
     killed.mkdir(parents=True)
     (killed / ".lock").touch()
-    assert free_directory("m-t", CONFIG, 3) == killed
+    with pytest.raises(Interrupted):
+        drawn(lm, killed, Flaky(batches=0))
+    assert [path.name for path in killed.iterdir()] == [".lock"] and free_directory("m-t", CONFIG, 3) == killed
     assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
 
 
