@@ -22,15 +22,13 @@ from tokenpo.methods import METHODS
 
 need("trl", "trl is not installed: the adapter to it was not tested")
 
-from transformers.generation.logits_process import TemperatureLogitsWarper  # noqa: E402
-
 from refusal_cases.trl import dropped, recipe  # noqa: E402
 from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
 from tokenpo.engines.trl.cycle import Cycle  # noqa: E402
 from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
 from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings  # noqa: E402
 from tokenpo.engines.trl.replenish import stacked  # noqa: E402
-from tokenpo.engines.trl.temperature import Generated, RuleProcessor, Served, Temperature, of_draw  # noqa: E402
+from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw  # noqa: E402
 from tokenpo.engines.trl.updates import by_groups  # noqa: E402
 from tokenpo.tasks import make_task  # noqa: E402
 
@@ -77,22 +75,6 @@ def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "trl", None)
     with pytest.raises(Unsupported, match=r"needs trl>=1\.16,<2, and it cannot be imported .*: pip install 'tokenpo"):
         contract.check_import()
-
-
-def test_the_rule_comes_before_the_constant_temperature() -> None:
-    """Logits through the processor, then transformers' own division by the base: logits over the rule's temperature."""
-    base, logits = 1.3, torch.randn(5, 11, generator=torch.Generator().manual_seed(0))
-    entropies = []
-
-    def rule(entropy: torch.Tensor, at: float) -> torch.Tensor:
-        entropies.append(entropy)
-        return torch.linspace(0.5, 2.0, 5) * at
-
-    warped = TemperatureLogitsWarper(base)(None, RuleProcessor(rule, base)(None, logits))
-    temperature = torch.linspace(0.5, 2.0, 5) * base
-    torch.testing.assert_close(warped, logits / temperature[:, None], rtol=1e-5, atol=1e-6)
-    p = (logits / base).softmax(-1)
-    torch.testing.assert_close(entropies[0], -(p * p.log()).sum(-1), rtol=1e-5, atol=1e-6)
 
 
 def test_generate_gets_the_processor_and_is_itself_again_afterwards() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-import subprocess
 import sys
 
 import pytest
@@ -41,18 +40,7 @@ def test_one_class_serves_both_runners(engine):
     assert not torch.allclose(one, z / 0.8)
     torch.testing.assert_close(one, two / 0.8)
 
-    with pytest.raises(ValueError, match="min_p"):
-        engine.processor.validate_params(engine.SamplingParams(min_p=0.1, extra_args=flat(heat(1))))
     engine.processor.validate_params(engine.SamplingParams(min_p=0.5, extra_args={"kv_transfer_params": {}}))
-
-
-def test_importing_the_package_needs_no_vllm():
-    """The engines that fill extra_args run where vLLM may not be; and vLLM is slow to import."""
-    code = "import sys, tokenpo.engines.vllm; sys.exit('vllm' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
-
-
-# What happens when vLLM changes.
 
 
 @pytest.fixture
