@@ -12,6 +12,10 @@ from ...base.errors import TokenPOError, Unsupported
 from .settings import require
 
 
+def _setting(default: Any, words: str) -> Any:
+    return field(default=default, metadata={"help": words})
+
+
 @dataclass
 class TokenPOConfig(GRPOConfig):
     """TRL's settings and the method; `settings` has what becomes of TRL's own.
@@ -24,41 +28,28 @@ class TokenPOConfig(GRPOConfig):
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "method_options"]
 
-    method: str = field(default="grpo", metadata={"help": "Name of the method; `tokenpo methods` lists them."})
-    method_options: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "Keywords of the method, as a dict or a JSON string: '{\"low\": 0.1}'."}
+    method: str = _setting("grpo", "Name of the method; `tokenpo methods` lists them.")
+    method_options: dict[str, Any] | str | None = _setting(
+        None, "Keywords of the method, as a dict or a JSON string: '{\"low\": 0.1}'."
     )
-    dynamic_sampling: bool = field(
-        default=False, metadata={"help": "Drop groups whose rewards are all equal, and draw others."}
+    dynamic_sampling: bool = _setting(False, "Drop groups whose rewards are all equal, and draw others.")
+    max_extra_batches: int = _setting(3, "How often dynamic sampling may draw anew for one rollout batch.")
+    minibatch_by: str = _setting(
+        "rows", "What an optimiser step takes of a rollout batch: shuffled 'rows', or whole 'groups'."
     )
-    max_extra_batches: int = field(
-        default=3, metadata={"help": "How often dynamic sampling may draw anew for one rollout batch."}
+    fused_objective: bool | None = _setting(
+        None,
+        "Compute the loss together with the model's head, where its logits are nothing but the head's product; False "
+        "never does, None only on a CPU.",
     )
-    minibatch_by: str = field(
-        default="rows",
-        metadata={"help": "What an optimiser step takes of a rollout batch: shuffled 'rows', or whole 'groups'."},
+    ratio_tolerance: float | None = _setting(
+        None,
+        "How far the log-probabilities of two passes over the same tokens may lie apart before the first update, nats, "
+        "the mean over tokens; None is 0.05.",
     )
-    fused_objective: bool | None = field(
-        default=None,
-        metadata={
-            "help": "Compute the loss together with the model's head, where its logits are nothing but the head's "
-            "product; False never does, None only on a CPU."
-        },
-    )
-    ratio_tolerance: float | None = field(
-        default=None,
-        metadata={
-            "help": "How far the log-probabilities of two passes over the same tokens may lie apart before the first "
-            "update, nats, the mean over tokens; None is 0.05."
-        },
-    )
-    trace_every: int = field(
-        default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
-    )
-    trace_rollouts: int = field(default=4, metadata={"help": "Responses of one trace."})
-    rollouts_every: int = field(
-        default=0, metadata={"help": "Rollout batches between whole ones in tokenpo/rollouts, for `tokenpo explain`."}
-    )
+    trace_every: int = _setting(10, "Rollout batches between traces of single tokens for the report; 0: none.")
+    trace_rollouts: int = _setting(4, "Responses of one trace.")
+    rollouts_every: int = _setting(0, "Rollout batches between whole ones in tokenpo/rollouts, for `tokenpo explain`.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
