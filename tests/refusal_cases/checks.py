@@ -81,9 +81,8 @@ def _tables(node: ast.AST) -> dict[str, int]:
     """Name -> rows of the tables that are assigned in this node."""
     found: dict[str, int] = {}
     for one in ast.walk(node):
-        names = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
-        value = one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None
-        if (rows := _length(value, {})) is not None:
+        if isinstance(one, ast.Assign | ast.AnnAssign) and (rows := _length(one.value, {})) is not None:
+            names = one.targets if isinstance(one, ast.Assign) else [one.target]
             found |= {name.id: rows for name in names if isinstance(name, ast.Name)}
     return found
 

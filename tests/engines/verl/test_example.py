@@ -1,4 +1,4 @@
-"""The example of verl: its rows are read and scored by verl, its command is accepted by verl and by our trainer."""
+"""The example of verl: verl reads and scores its rows; verl and our trainer accept its command."""
 
 from __future__ import annotations
 

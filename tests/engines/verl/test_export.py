@@ -69,7 +69,7 @@ def same(found, sample):
     assert [response.group for response in found.responses] == uids(sample)
 
 
-def test_a_padded_batch_comes_back_whole(tmp_path):
+def test_a_padded_or_nested_batch_comes_back_whole(tmp_path):
     """Without the row that has no response token, with which verl fills up a batch."""
     sample = ragged(0)
     entropy = torch.tensor(sample.old_entropy)
@@ -78,11 +78,8 @@ def test_a_padded_batch_comes_back_whole(tmp_path):
     same(found, sample.alive())
     assert found.correct == [bool(r) for r in sample.alive().reward]
     assert found.step == 8
-
-
-def test_a_nested_batch_comes_back_whole(tmp_path):
     sample = ragged(1).alive()
-    same(exported(tmp_path, nested(sample)), sample)
+    same(exported(tmp_path / "nested", nested(sample)), sample)
 
 
 def test_the_version_is_that_of_the_weights_that_sampled(tmp_path):

@@ -90,24 +90,24 @@ def test_it_says_what_the_sources_say(composed: tuple[str, Any]) -> None:
 
 
 def test_its_data_is_verls_own(composed: tuple[str, Any]) -> None:
-    _, config = composed
-    assert pick(config, "data.train_files", "data.val_files", "data.shuffle", "data.prompt_key") == [
-        "data/dapo-math-17k.parquet", "data/aime-2024.parquet", True, "prompt",
-    ]  # fmt: skip
-    # Rows of the data source math_dapo are then scored by verl's math_dapo, without its overlong penalty.
-    assert pick(config, "reward.custom_reward_function.path", "reward.reward_manager.name") == [None, "naive"]
-    assert pick(config, "actor_rollout_ref.model.custom_chat_template") == [None]
+    """Rows of the data source math_dapo are scored by verl's math_dapo, without its overlong penalty."""
+    expected = {
+        "data.train_files": "data/dapo-math-17k.parquet", "data.val_files": "data/aime-2024.parquet",
+        "data.shuffle": True, "data.prompt_key": "prompt", "reward.custom_reward_function.path": None,
+        "reward.reward_manager.name": "naive", "actor_rollout_ref.model.custom_chat_template": None,
+    }  # fmt: skip
+    assert pick(composed[1], *expected) == list(expected.values())
 
 
 def test_batches_can_be_split_and_the_longest_response_fits(composed: tuple[str, Any]) -> None:
     _, config = composed
-    nodes, gpus, parallel = pick(
-        config, "trainer.nnodes", "trainer.n_gpus_per_node", f"{ACTOR}.ulysses_sequence_parallel_size"
-    )
+    nodes, gpus, parallel, tensor = pick(
+        config, "trainer.nnodes", "trainer.n_gpus_per_node", f"{ACTOR}.ulysses_sequence_parallel_size",
+        f"{ROLLOUT}.tensor_model_parallel_size",
+    )  # fmt: skip
     prompts, each = pick(config, f"{ACTOR}.ppo_mini_batch_size", f"{ROLLOUT}.n")
-    assert nodes * gpus % parallel == 0
+    assert nodes * gpus % parallel == nodes * gpus % tensor == 0
     assert prompts * each % (nodes * gpus // parallel) == 0, "an update is not divisible by the ranks"
-    assert nodes * gpus % pick(config, f"{ROLLOUT}.tensor_model_parallel_size")[0] == 0
     longest = sum(pick(config, "data.max_prompt_length", "data.max_response_length"))
     assert pick(config, f"{ACTOR}.ppo_max_token_len_per_gpu")[0] * parallel >= longest
     assert pick(config, f"{ROLLOUT}.max_num_batched_tokens")[0] >= longest

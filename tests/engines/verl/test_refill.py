@@ -22,11 +22,7 @@ from tokenpo.engines.verl.replenish import Refills  # noqa: E402
 
 
 class Sampler:
-    """A step of verl's sync sampling over a queue in memory: of each poll, a few groups end, in any order.
-
-    Args:
-        share: of the groups vary.
-    """
+    """A step of verl's sync sampling over a queue in memory; a few groups end at each poll, `share` of them vary."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int, refills: Refills, share: float) -> None:
         self.refills, self.share, self.random = refills, share, random.Random(seed)
@@ -67,7 +63,7 @@ class Sampler:
             self.store |= {f"{uid}_{session}_0": {"status": "success"} for session in range(2)}
         return 0.0
 
-    # What the buffer asks of TransferQueue.
+    # The buffer's TransferQueue.
     def kv_list(self) -> dict[str, Any]:
         return {"train": {key: dict(tag) for key, tag in self.store.items()}}
 

@@ -22,10 +22,8 @@ from tokenpo.core.parts import (  # noqa: E402
     Criterion,
     LogLikelihood,
     Mean,
-    ReferenceKl,
     Rejection,
     RolloutCorrection,
-    SoftOverlong,
 )
 from tokenpo.engines.verl.configure import Settings, configure  # noqa: E402
 from tokenpo.engines.verl.correction import KEYS  # noqa: E402
@@ -38,39 +36,22 @@ def _asked(*words: str) -> tuple[Settings, DictConfig]:
     return configure(config), config
 
 
-def test_the_objective_is_that_of_a_recipe() -> None:
-    got, config = _asked(
-        "+algorithm.tokenpo.method=hapo",
-        "+algorithm.tokenpo.options.tau=0",
-        "+algorithm.tokenpo.soft_overlong.cache=16",
-        "+algorithm.tokenpo.correction.level=sequence",
-        "+algorithm.tokenpo.reference_kl.beta=0.01",
-    )
-    plain = tokenpo.method("hapo", tau=0)
-    assert got.objective.credit == plain.credit and got.objective.surrogate == plain.surrogate
-    assert got.objective.shaping == (SoftOverlong(512, 16),)
-    assert got.objective.weights == (*plain.weights, RolloutCorrection(sequence=True))
-    assert [type(part) for part in got.objective.penalties] == [ReferenceKl]
-    assert config.trainer.v1.trainer_mode == "sync"
-    assert config.actor_rollout_ref.actor.use_kl_loss is True
-    assert config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu == 4
+GRPO, KEY, POLICY = "+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo", "actor_rollout_ref"
 
 
 @pytest.mark.parametrize(
     ("words", "key", "value"),
     [
-        (["tepo"], "actor_rollout_ref.actor.calculate_entropy", True),
-        (["grpo", "+algorithm.tokenpo.correction.cap=2"], "actor_rollout_ref.rollout.calculate_log_probs", True),
-        (
-            ["hapo", "algorithm.filter_groups.enable=True"],
-            "actor_rollout_ref.rollout.agent.default_agent_loop",
-            "tokenpo_single_turn",
-        ),
+        ([f"{KEY}.method=tepo"], f"{POLICY}.actor.calculate_entropy", True),
+        ([GRPO, f"{KEY}.correction.cap=2"], f"{POLICY}.rollout.calculate_log_probs", True),
+        ([f"{KEY}.method=hapo", "algorithm.filter_groups.enable=True"], f"{POLICY}.rollout.agent.default_agent_loop",
+         "tokenpo_single_turn"),
+        ([GRPO, f"{KEY}.reference_kl.beta=0.01"], f"{POLICY}.actor.use_kl_loss", True),
+        ([GRPO, f"{KEY}.reference_kl.beta=0.01"], f"{POLICY}.ref.log_prob_micro_batch_size_per_gpu", 4),
     ],
-)
+)  # fmt: skip
 def test_what_is_set(words: list[str], key: str, value: Any) -> None:
-    off = "actor_rollout_ref.rollout.calculate_log_probs=False"
-    got, config = _asked(off, f"+algorithm.tokenpo.method={words[0]}", *words[1:])
+    got, config = _asked(f"{POLICY}.rollout.calculate_log_probs=False", *words)
     assert OmegaConf.select(config, key) == value
     assert any(note.startswith(f"set {key}={value} (was ") for note in got.notes)
 
@@ -95,7 +76,6 @@ def test_grpo_changes_nothing_but_the_mode() -> None:
     assert got.objective == tokenpo.method("grpo") and not got.notes and got.report is None
 
 
-GRPO, KEY = "+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo"
 NO_METHOD = r"needs a method: add \+algorithm.tokenpo.method=grpo"
 
 
