@@ -105,7 +105,13 @@ def test_data_of_its_own_is_not_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_refuses_what_the_recipe_says_twice() -> None:
-    section = {"data": {"train_batch_size": 8}}
-    with pytest.raises(TokenPOError, match=r"data\.train_batch_size comes .*train_batch_size=32\): take it out"):
-        command(parse_config({"model": {"path": "m"}, "verl": section}, "test"))
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"verl": {"data": {"train_batch_size": 8}}}, r"data\.train_batch_size comes .*size=32\): take it out"),
+        ({"method": {"name": "nthr"}}, "nthr needs influence, which verl does not provide"),
+    ],
+)
+def test_the_command_refuses(sections: dict, message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        command(parse_config({"model": {"path": "m"}, **sections}, "test"))
