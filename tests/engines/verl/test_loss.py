@@ -130,10 +130,13 @@ def test_a_step_of_short_rows_of_a_longer_batch(name: str) -> None:
 
 
 def test_a_micro_batch_of_padding_rows_has_no_loss_but_a_graph() -> None:
+    """The other rows carry reward and group to the workers, where a part of the user's may read them."""
     sample, grpo = batches.both(seed=0, padding=(0, 1, 2, 3)), tokenpo.method("grpo")
     data = sample.data.copy()
     step, where = batches.begun(data, grpo)
     data.update(layout.credit_fields(grpo, step.rollouts, step.credit, where, [range(20)]))
+    assert data[layout.REWARD][4:].tolist() == sample.inputs.rollouts["reward"].tolist()
+    assert data[layout.GROUP][4:].tolist() == step.rollouts.group.tolist() == [i // 4 for i in range(16)]
     value, metrics = batches.engine(sample, data, [0, 1, 2, 3], WorkerLoss(grpo, batches.LENGTH), 1, 4)
     assert value == 0 and metrics == dict.fromkeys(metrics, 0.0)
     assert all(row.grad is not None and not row.grad.any() for row in sample.logprob[:4])
