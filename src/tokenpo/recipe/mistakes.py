@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ Flags = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set 
 Fields = Callable[[tuple[str, ...]], Mapping[str, Any]]
 _DEEPEST = 32  # sections, tables and lists inside each other
 _MOST = 5  # mistakes in one sentence: a file that is no recipe at all would fill the screen
+_HALF = re.compile("[\ud800-\udfff]")  # of a pair of surrogates
 _FREE = ("options", "method")  # tables with the options of a task or a method
 
 
@@ -37,7 +39,7 @@ def refuse_unwritable(value: Any, path: tuple[str, ...], where: str, flags: Flag
         )
     if isinstance(value, (datetime.date, datetime.time)):
         raise TokenPOError(f"{_setter(path, where, flags)}: {'.'.join(path)} = {value} is a date: put it in quotes")
-    half = next((x for x in (*path, value) if isinstance(x, str) and not _is_unicode(x)), None)
+    half = next((x for x in (*path, value) if isinstance(x, str) and _HALF.search(x)), None)
     if half is not None:
         raise TokenPOError(
             f"{_setter(path, where, flags)}: {half!r:.80} holds half a character (\\ud800 to \\udfff): mend it"
@@ -45,14 +47,6 @@ def refuse_unwritable(value: Any, path: tuple[str, ...], where: str, flags: Flag
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         refuse_unwritable(item, (*path, str(key)), where, flags)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _place(problem: ErrorDetails, fields_of: Fields) -> tuple[str, ...]:

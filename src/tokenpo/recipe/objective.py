@@ -25,7 +25,6 @@ from ..core.parts import (
     Reweighted,
     RolloutCorrection,
     RolloutMean,
-    Shaping,
     SoftOverlong,
     StraightThrough,
     Total,
@@ -51,13 +50,15 @@ def build_objective(config: Config) -> Objective:
         TokenPOError: an option of the wrong kind, two penalties on leaving the reference, or two corrections for the
             policy that sampled.
     """
-    objective = build_method(config.method)
-    objective = dataclasses.replace(
-        objective,
-        shaping=objective.shaping + _shaping(config),
-        penalties=objective.penalties + _penalty(config, objective),
-    )
-    return objective if config.rollout.correction is None else _corrected(objective, config.rollout.correction)
+    objective, rollout = build_method(config.method), config.rollout
+    shaping = list(objective.shaping)
+    if (soft := rollout.soft_overlong) is not None:
+        shaping.append(SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
+    if (group := rollout.group_overlong) is not None:
+        shaping.append(GroupOverlong(group.easy, group.scale, group.threshold))
+    penalties = objective.penalties + _penalty(config, objective)
+    objective = dataclasses.replace(objective, shaping=tuple(shaping), penalties=penalties)
+    return objective if rollout.correction is None else _corrected(objective, rollout.correction)
 
 
 def accepted_here(config: Config) -> Objective:
@@ -101,13 +102,6 @@ def build_entry(entry: Entry) -> Objective:
     if "name" in options:
         raise UnknownName(f"method {entry.method} has no option 'name': a method is named before its options")
     return build_method(Method(name=entry.method, **options))
-
-
-def _shaping(config: Config) -> tuple[Shaping, ...]:
-    soft, group = config.rollout.soft_overlong, config.rollout.group_overlong
-    length = config.rollout.max_new_tokens
-    chosen: tuple[Shaping, ...] = () if soft is None else (SoftOverlong(soft.length or length, soft.cache),)
-    return chosen if group is None else (*chosen, GroupOverlong(group.easy, group.scale, group.threshold))
 
 
 def _corrected(objective: Objective, asked: Correction) -> Objective:

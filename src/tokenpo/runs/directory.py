@@ -70,7 +70,7 @@ def evaluations(path: Path) -> list[dict[str, float]]:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """The run directory for this process alone, and trouble with its disk in one sentence.
+    """Holds the run directory for this process alone.
 
     Raises:
         TokenPOError: another process trains this run, or a file cannot be written; what was whole stays whole.
@@ -84,14 +84,11 @@ def held(path: Path) -> Iterator[None]:
         raise
     except (OSError, SafetensorError) as error:
         what = f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else str(error)
-        raise TokenPOError(f"the run directory {path} cannot be written: {what}. {_remedy(path)}") from error
-
-
-def _remedy(path: Path) -> str:
-    if not (path / "config.json").is_file():
-        return "Nothing was begun there: make room, then give the same command again"
-    made = "Its last checkpoint is whole" if checkpoint.exists(path) else "It has no checkpoint yet"
-    return f"{made}: make room, then go on with tokenpo train --resume {path}"
+        made = "Its last checkpoint is whole" if checkpoint.exists(path) else "It has no checkpoint yet"
+        remedy = f"{made}: make room, then go on with tokenpo train --resume {path}"
+        if not (path / "config.json").is_file():
+            remedy = "Nothing was begun there: make room, then give the same command again"
+        raise TokenPOError(f"the run directory {path} cannot be written: {what}. {remedy}") from error
 
 
 def new_directory(config: Config) -> Path:
@@ -239,7 +236,8 @@ def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
     """The newest good checkpoint, None before the first; where the run stands; notes for the user."""
     for name in ("model", "adapter"):
         sweep(path / name)
-    if not checkpoint.exists(path) and not _has_lines(path):
+    logged = any((path / name).is_file() and (path / name).stat().st_size for name in LOGS)
+    if not checkpoint.exists(path) and not logged:
         # It died before its first checkpoint: nothing is lost by beginning, with that checkpoint.
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
         checkpoint.begin(path, progress)
@@ -265,18 +263,12 @@ def cut_back(path: Path, progress: Progress) -> list[str]:
         pass  # what is damaged is said once, here; the report says it too
     if not (path / INPUTS).is_file():
         notes.append(f"{INPUTS} is gone, so whether model and data are those that began the run is not known")
-    return [*notes, *_other_software(path)]
-
-
-def _has_lines(path: Path) -> bool:
-    return any((path / name).is_file() and (path / name).stat().st_size for name in LOGS)
-
-
-def _other_software(path: Path) -> list[str]:
-    before = json_object(path / "versions.json")
-    if not before:
-        return ["versions.json is gone or damaged, so whether this is the software that began the run is not known"]
-    now = versions()
+    before, now = json_object(path / "versions.json"), versions()
     changed = [f"{key} {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
-    note = f"not the software that began this run, so it may go on differently: {', '.join(changed)}"
-    return [note] if changed else []
+    if not before:
+        notes.append(
+            "versions.json is gone or damaged, so whether this software began the run is not known"
+        )
+    elif changed:
+        notes.append(f"not the software that began this run, so it may go on differently: {', '.join(changed)}")
+    return notes

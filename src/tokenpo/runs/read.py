@@ -125,10 +125,13 @@ def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
         )
     notes: list[str] = []
     metrics = read_metrics(log, notes, exactly)
+    objective = path / "objective.txt"
+    config = _json_file(path / "config.json", notes)
+    notes += [] if objective.is_file() else ["objective.txt is missing."]
     return Run(
         path=path,
-        config=_json_file(path / "config.json", notes),
-        objective=_text_file(path / "objective.txt", notes),
+        config=config,
+        objective=objective.read_text(encoding="utf-8", errors="replace") if objective.is_file() else "",
         versions=_json_file(path / "versions.json", notes),
         metrics=metrics,
         notes=tuple(notes),
@@ -191,11 +194,3 @@ def _json_file(path: Path, notes: list[str]) -> Mapping[str, Any]:
             return value
         notes.append(f"{path.name} is not a JSON object; left out.")
     return {}
-
-
-def _text_file(path: Path, notes: list[str]) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        notes.append(f"{path.name} is missing.")
-        return ""

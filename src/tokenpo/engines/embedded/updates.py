@@ -24,6 +24,7 @@ from ...core.types import Batch, Loss
 from ...models import LanguageModel
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config, Train
+from ...recipe.hosts import EMBEDDED
 from ...runs.tracer import Tracer
 from ...runs.updates import learning_rate, make_updates
 from .forward import Forward
@@ -73,16 +74,14 @@ class Trainer:
 
 def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
     """Tighter in full precision than in half."""
-    half = options.autocast and lm.device.type != "cpu"
-    half = half or next(lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
     remedy = (
         "set rollout.rescore = true, which takes the old log-probs from the trainer's own forward pass, model.dtype = "
         "'float32', or a larger train.ratio_tolerance"
     )
-    check = RatioCheck("the embedded engine", remedy)
-    if half:
-        check = dataclasses.replace(check, tolerance=HALF_TOLERANCE, over="mean")
-    return dataclasses.replace(check, tolerance=options.ratio_tolerance or check.tolerance)
+    half = next(lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
+    if half or (options.autocast and lm.device.type != "cpu"):
+        return RatioCheck(EMBEDDED.words, remedy, options.ratio_tolerance or HALF_TOLERANCE, "mean")
+    return RatioCheck(EMBEDDED.words, remedy, options.ratio_tolerance or RatioCheck.tolerance)
 
 
 def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most: int | None = None) -> None:

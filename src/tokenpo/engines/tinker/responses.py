@@ -38,8 +38,14 @@ def samples(responses: Sequence[SampleResponse], ends: Collection[int] | None = 
     rows = [row for response in responses for row in response.sequences]
     for row in rows:
         _require_whole(row, ends)
-    token_ids = _table([torch.tensor(row.tokens, dtype=torch.int64) for row in rows])
-    logprob = _table([torch.tensor(row.logprobs, dtype=torch.float32) for row in rows])
+    # One column at least, also where no response has a token.
+    token_ids, logprob = (
+        pad_sequence([*table, table[0].new_zeros(1)], batch_first=True)[:-1]
+        for table in (
+            [torch.tensor(row.tokens, dtype=torch.int64) for row in rows],
+            [torch.tensor(row.logprobs, dtype=torch.float32) for row in rows],
+        )
+    )
     length = torch.tensor([len(row.tokens) for row in rows])
     return Samples(
         token_ids=token_ids,
@@ -91,8 +97,3 @@ def _require_whole(row: SampledSequence, ends: Collection[int] | None) -> None:
             f"{ENGINE} wants responses with the token that ends them, which the loss has inside, and this server "
             "returned one that stopped without it: take a server that keeps it"
         )
-
-
-def _table(rows: list[Tensor]) -> Tensor:
-    """[N, T], zeros beyond each row; T is at least 1."""
-    return pad_sequence([*rows, rows[0].new_zeros(1)], batch_first=True)[:-1]

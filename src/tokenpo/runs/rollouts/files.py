@@ -36,7 +36,14 @@ def read(path: Path | str, step: int | None = None) -> Recording:
     """
     path = Path(path)
     if path.is_dir():
-        path = _of_run(path, step)
+        steps = recorded_steps(path)
+        chosen = _choose_step(str(path), steps, step) if steps else None
+        if chosen is None:
+            raise TokenPOError(
+                f"{path} holds no recorded rollouts: train with --set output.rollouts_every=10, or give a file "
+                "(docs/rollouts.md)"
+            )
+        path = step_file(path, chosen)
     if not path.is_file():
         raise TokenPOError(
             f"{path}: there is no such file: give recorded rollouts (docs/rollouts.md) or a run directory"
@@ -66,17 +73,6 @@ def drop_after(run: Path, step: int) -> None:
             step_file(run, later).unlink()
 
 
-def _of_run(run: Path, step: int | None) -> Path:
-    steps = recorded_steps(run)
-    chosen_step = _choose_step(str(run), steps, step) if steps else None
-    if chosen_step is None:
-        raise TokenPOError(
-            f"{run} holds no recorded rollouts: train with --set output.rollouts_every=10, or give a file "
-            "(docs/rollouts.md)"
-        )
-    return step_file(run, chosen_step)
-
-
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
     """`files.whole` in a directory that is made where it is missing; a TokenPOError where it cannot be written."""
@@ -99,7 +95,11 @@ def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]
     with _whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         for number, response in enumerate(records, start=1):
             line = response.as_json() if isinstance(response, Response) else response
-            file.write(_text(line, f"{path} line {number}") + "\n")
+            try:
+                file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+            except ValueError as error:
+                message = f"{path} line {number} would hold a number that is not finite: mend what made it"
+                raise TokenPOError(message) from error
     return path
 
 
@@ -138,13 +138,6 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"a {type(value).__name__}, not an object")
     return value
-
-
-def _text(line: Mapping[str, Any], where: str) -> str:
-    try:
-        return json.dumps(line, ensure_ascii=False, allow_nan=False)
-    except ValueError as error:
-        raise TokenPOError(f"{where} would hold a number that is not finite: mend what made it") from error
 
 
 def write_tensors(path: Path | str, responses: Sequence[Response]) -> Path:

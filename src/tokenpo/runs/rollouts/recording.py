@@ -99,7 +99,6 @@ def record(
         raise TokenPOError(f"{source} holds no response with a token: write at least one")
     _require_alike(responses, where)
     moved = "logprob" in responses[0].numbers
-    _require_names(responses, where)
     facts, now = ({name: _padded(responses, name) for name in names} for names in ((*FACTS, *WHOLE), NOW))
     if not moved:
         # The policy is the one that sampled: the numbers of one are those of the other.
@@ -126,7 +125,7 @@ def record(
 
 
 def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -> None:
-    """An input that some responses lack can be used for none: nothing is made up for the others."""
+    """Refuses inputs, or names of rewards, that only some of the responses have: nothing is made up for the others."""
     inputs = frozenset().union(*(response.given for response in responses))
     for row, response in enumerate(responses):
         if missing := sorted(inputs - response.given):
@@ -134,6 +133,13 @@ def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -
             raise TokenPOError(
                 f"{where(row)}: no field {missing[0]!r}, which {where(other)} has: write it for every response, or for "
                 "none"
+            )
+        first, these = (set(x.rewards or ()) for x in (responses[0], response))
+        if first != these:
+            raise TokenPOError(
+                f"{where(row)}: 'rewards' has the names {', '.join(sorted(these))}, and {where(0)} has "
+                f"{', '.join(sorted(first))}: write {sorted(these ^ first)[0]!r} into both, null where it does not "
+                "apply, or into none"
             )
 
 
@@ -145,18 +151,6 @@ def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
     width = max(len(response.tokens) for response in responses)
     padded = [[*row, *[0] * (width - len(row))] for row in rows if row is not None]
     return torch.tensor(padded, dtype=torch.long if name in WHOLE else torch.float64)
-
-
-def _require_names(responses: Sequence[Response], where: Callable[[int], str]) -> None:
-    """The same reward functions gave every response its rewards."""
-    names = set(responses[0].rewards or ())
-    for row, response in enumerate(responses):
-        if (these := set(response.rewards or ())) != names:
-            odd = sorted(these ^ names)[0]
-            raise TokenPOError(
-                f"{where(row)}: 'rewards' has the names {', '.join(sorted(these))}, and {where(0)} has "
-                f"{', '.join(sorted(names))}: write {odd!r} into both, null where it does not apply, or into none"
-            )
 
 
 def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
