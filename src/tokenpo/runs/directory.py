@@ -266,9 +266,7 @@ def cut_back(path: Path, progress: Progress) -> list[str]:
     before, now = json_object(path / "versions.json"), versions()
     changed = [f"{key} {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
     if not before:
-        notes.append(
-            "versions.json is gone or damaged, so whether this software began the run is not known"
-        )
+        notes.append("versions.json is gone or damaged, so whether this software began the run is not known")
     elif changed:
         notes.append(f"not the software that began this run, so it may go on differently: {', '.join(changed)}")
     return notes
