@@ -79,11 +79,7 @@ METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals()
 
 
 def builder(name: str) -> Callable[..., Objective]:
-    """The builder of a method: keywords to `Objective`.
-
-    Args:
-        name: of the table; or a function of your own, "file.py:function" or "package.module:function", whose module is
-            executed.
+    """The builder of a method of the table; or a function of the user's own, "file.py:function", whose file is run.
 
     Raises:
         UnknownName: no such method, module or function; the message names the nearest.
@@ -97,14 +93,10 @@ def builder(name: str) -> Callable[..., Objective]:
 
 
 def method(name: str, **options: Any) -> Objective:
-    """The objective of a method.
+    """The objective of a method, named as in `builder`.
 
     >>> method("dapo", high=0.3).surrogate
     Clip(bounds=FixedBounds(low=0.2, high=0.3), ratio=TokenRatio(), dual=10.0)
-
-    Args:
-        name: as `builder` takes it.
-        options: keywords of the builder.
 
     Raises:
         UnknownName: no such method or keyword; the message names the nearest.
@@ -122,8 +114,7 @@ def paper(name: str) -> Paper:
         UnknownName: no such method.
         TokenPOError: its builder has no `@Paper(...)`.
     """
-    build = builder(name)
-    source = getattr(build, "paper", None)
+    source = getattr(builder(name), "paper", None)
     if source is None:
         raise TokenPOError(f"method {name} names no paper: put @Paper(...) above its builder")
     return source
