@@ -16,6 +16,7 @@ import pytest
 
 import oracle_support
 import tokenpo
+from oracles import ORACLES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -102,7 +103,7 @@ def test_a_page_holds_formula_options_table_and_score(name: str) -> None:
         assert re.search(rf"^\| `{option}` \| .+ \| `{re.escape(repr(parameter.default))}` \| \S", page, re.MULTILINE)
     assert str(tokenpo.method(name)) in excerpts
     assert re.search(rf"^def {name}\(", excerpts, re.MULTILINE)
-    assert (ROOT / "tests" / "methods" / name / "oracle.py").read_text(encoding="utf-8").strip() in excerpts
+    assert oracle_support.source(name) in excerpts
 
 
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=relative)
@@ -125,7 +126,7 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_example_of_contributing_is_a_method(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A method from outside: its file, its line of the table and its test folder are taken from the page and run."""
+    """A method from outside: file, line of the table, oracle and test are taken from the page and run."""
     pieces = {code.partition("\n")[0].lstrip("# "): code for code in blocks(ROOT / "CONTRIBUTING.md", "py")}
     name = next(Path(place).stem for place in pieces if place.startswith("src/tokenpo/methods/") and "__" not in place)
     assert name not in tokenpo.methods.METHODS, "the example has become a method: choose another"
@@ -140,16 +141,15 @@ def test_the_example_of_contributing_is_a_method(
     line = pieces["src/tokenpo/methods/__init__.py"].splitlines()[-1]
     assert line == f"from .{name} import {name} as {name}"
     monkeypatch.setitem(tokenpo.methods.METHODS, name, getattr(module, name))
-    monkeypatch.setattr(oracle_support.running, "METHODS", tmp_path / "tests" / "methods")
-    oracle_support.running.module.cache_clear()
+    oracle = getattr(load(f"oracles.{name}", tmp_path / "tests/oracles/weights.py"), name)
+    monkeypatch.setitem(ORACLES, name, oracle)
 
     tests = load(f"example_{name}", tmp_path / "tests/methods/test_weights.py")
     run = [run_test(value) for key, value in vars(tests).items() if key.startswith("test_")]
     assert run == [1]
-    for options in oracle_support.cases(name):
+    for options in oracle.cases:
         for sample in oracle_support.batches(name):
             oracle_support.agrees(name, sample, **options)
-    oracle_support.running.module.cache_clear()
     names = {"RAGGED": oracle_support.ragged(1)}
     (reduction,) = eval(f"[{pieces['tests/methods/test_reductions.py']}]", names)
     ours, options, other, its, sample = reduction

@@ -10,7 +10,6 @@ from oracle_support import (
     by_hand,
     close,
     facts,
-    module,
     moves,
     of,
     outcome,
@@ -18,6 +17,7 @@ from oracle_support import (
     run,
     score,
 )
+from oracles.entropy import aer_after, skywork_after, temperature
 from tokenpo.core.types import Rollouts
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
@@ -83,7 +83,7 @@ def test_hapo_temperature_is_its_oracle(sign: str, options: dict) -> None:
     sample = ragged(0)
     rule = tokenpo.method("hapo", sign=sign, **options).temperature
     entropy = np.concatenate([[0.0, 1e-12, 50.0], np.random.default_rng(1).gamma(0.7, size=40), sample.old_entropy[0]])
-    expected = module("hapo").temperature(sample.old_entropy[sample.mask], entropy, base=0.7, sign=sign, **options)
+    expected = temperature(sample.old_entropy[sample.mask], entropy, base=0.7, sign=sign, **options)
     got = rule(torch.tensor(entropy), 0.7, rule.after(rule.start(), facts(sample)))
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-10)
 
@@ -191,7 +191,7 @@ def test_the_controller_of_aer_is_its_oracle(rule: str) -> None:
     state, expected = objective.start(), 0.002
     for entropy in (2.0, 0.5, 0.8, 0.3, 0.3, 1.9):
         state = objective.after(state, _of_entropy(entropy))
-        expected = module("aer").after(expected, 2.0, entropy, rule=rule)
+        expected = aer_after(expected, 2.0, entropy, rule=rule)
         (numbers,) = state.values()
         assert numbers == pytest.approx({"coefficient": expected, "target": 0.8}, rel=1e-12)
 
@@ -202,7 +202,7 @@ def test_the_controller_of_skywork_is_its_oracle(entropy: float, alpha: float) -
     """Below, at and above the target of 0.2 nats; from 0, from the middle and from the bound."""
     objective = tokenpo.method("skywork_entropy", start=alpha)
     (numbers,) = objective.after(objective.start(), _of_entropy(entropy)).values()
-    assert numbers == {"coefficient": pytest.approx(module("skywork_entropy").after(alpha, entropy), rel=1e-12)}
+    assert numbers == {"coefficient": pytest.approx(skywork_after(alpha, entropy), rel=1e-12)}
 
 
 def test_the_released_controller() -> None:
@@ -224,6 +224,6 @@ def test_the_released_controller_is_its_oracle(was_below: bool, target: float) -
     sample, before, options = ragged(0), ragged(1), {"target": target, "delta": 0.1, "largest": 1.0}
     objective = tokenpo.method("skywork_entropy", controller="released", start=0.3, **options)
     got = run(objective, sample, state=objective.after(objective.start(), facts(before)))
-    alpha = module("skywork_entropy").after(0.3, -before.old_logprob[before.mask].mean(), **options)
+    alpha = skywork_after(0.3, -before.old_logprob[before.mask].mean(), **options)
     close(got, score("skywork_entropy", sample, start=alpha, controller="released", was_below=was_below))
     assert got.entropy_gradient.any() == was_below

@@ -1,7 +1,7 @@
 """Every method against its oracle on random batches, and the oracles against themselves.
 
-An oracle is `tests/methods/NAME/oracle.py`: the method from its paper on the NumPy prelude, with the gradient derived
-by hand; its `CASES` are the options that are compared here.
+An oracle in `tests/oracles` is the method from its paper on the NumPy prelude, with the gradient derived by hand; its
+`cases` are the options that are compared here.
 """
 
 import inspect
@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import agrees, batches, cases, ragged, score
+from oracle_support import agrees, batches, ragged, score
+from oracles import ORACLES
 
 METHODS = tokenpo.methods.METHODS
-CASES = [(name, options) for name in METHODS for options in cases(name)]
+CASES = [(name, options) for name in METHODS for options in ORACLES[name].cases]
 every_case = pytest.mark.parametrize(("name", "options"), CASES)
 # What they draw at random goes to their oracles in their own tests.
 DRAWN = {"clip_cov", "s_grpo"}
@@ -49,7 +50,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - DRAWN))
 def test_cases_hold_the_defaults_and_every_option(name: str) -> None:
-    varied = {option for options in cases(name) for option in options}
+    varied = {option for options in ORACLES[name].cases for option in options}
     assert varied == inspect.signature(METHODS[name]).parameters.keys() - BY_HAND.get(name, set())
 
 

@@ -13,7 +13,6 @@ from oracle_support import (
     assemble,
     by_hand,
     close,
-    module,
     moves,
     outcome,
     ragged,
@@ -21,6 +20,8 @@ from oracle_support import (
     score,
     tensors,
 )
+from oracles.weights import eligible
+from oracles.weights import kept as kept_by
 from tokenpo.core.parts import GroupAdvantage
 from tokenpo.methods.fipo import discounted
 from tokenpo.methods.nthr import SparedTokens
@@ -124,22 +125,22 @@ def test_clip_cov_is_its_oracle(seed: int, options: dict) -> None:
 @pytest.mark.parametrize("clip", [{}, {"low": 0.2, "high": 0.2}])
 def test_clip_cov_draws_everything_eligible_at_fraction_one(clip: dict) -> None:
     sample = ragged(0)
-    eligible = module("clip_cov").eligible(sample, **LOOSE, **clip)
-    assert eligible.sum() > 3
-    np.testing.assert_array_equal(_drawn(tokenpo.method("clip_cov", fraction=1.0, **LOOSE, **clip), sample), eligible)
+    chosen = eligible(sample, **LOOSE, **clip)
+    assert chosen.sum() > 3
+    np.testing.assert_array_equal(_drawn(tokenpo.method("clip_cov", fraction=1.0, **LOOSE, **clip), sample), chosen)
 
 
 def test_clip_cov_draws_uniformly_from_the_eligible() -> None:
     """max(int(0.04 · n), 1) tokens a draw; over 400 draws every eligible token comes up equally often (4 sigma)."""
     sample, draws, objective = ragged(1), 400, tokenpo.method("clip_cov", fraction=0.04, **LOOSE)
-    eligible = module("clip_cov").eligible(sample, **LOOSE)
+    chosen = eligible(sample, **LOOSE)
     k = max(int(0.04 * sample.mask.sum()), 1)
-    assert 1 < k < eligible.sum()
+    assert 1 < k < chosen.sum()
     each = [_drawn(objective, sample, seed) for seed in range(draws)]
     assert all(drawn.sum() == k for drawn in each)
-    counts, p = np.sum(each, 0), k / eligible.sum()
-    assert not counts[~eligible].any()
-    assert np.abs(counts[eligible] - draws * p).max() < 4 * np.sqrt(draws * p * (1 - p))
+    counts, p = np.sum(each, 0), k / chosen.sum()
+    assert not counts[~chosen].any()
+    assert np.abs(counts[chosen] - draws * p).max() < 4 * np.sqrt(draws * p * (1 - p))
 
 
 def test_clip_cov_draws_one_token_of_a_small_batch() -> None:
@@ -346,7 +347,7 @@ def test_s_grpo_is_its_oracle(seed: int, options: dict) -> None:
     got = run(tokenpo.method("s_grpo", **options), sample, seed=seed)
     uniform = torch.rand(int(sample.mask.sum()), generator=torch.Generator().manual_seed(seed)).numpy()
     clip = {k: v for k, v in options.items() if k in ("low", "high")}
-    kept = module("s_grpo").kept(sample.mask, uniform, **{k: v for k, v in options.items() if k not in clip})
+    kept = kept_by(sample.mask, uniform, **{k: v for k, v in options.items() if k not in clip})
     np.testing.assert_array_equal((got.terms["weight"] > 0) & sample.mask, kept)
     close(got, score("s_grpo", sample, selected=kept, **clip))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import inspect
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ import numpy as np
 import torch
 
 import tokenpo
+from oracles import ORACLES
 
 from .batches import INDEX_FIELDS, TOKEN_FIELDS, Sample, holed, ragged
 
-METHODS = Path(__file__).parents[1] / "methods"
 POLICY_FIELDS = ("logprob", "entropy", "entropy_drift")
 OPTIONAL = (
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift", "influence",
@@ -34,33 +33,26 @@ class Outcome:
     entropy_gradient: np.ndarray
 
 
-@cache
-def module(name: str) -> Any:
-    """The module `tests/methods/<name>/oracle.py`."""
-    spec = importlib.util.spec_from_file_location(f"oracle_{name}", METHODS / name / "oracle.py")
-    assert spec and spec.loader
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-def cases(name: str) -> list[dict[str, Any]]:
-    """The options that the oracle of `name` declares."""
-    return getattr(module(name), "CASES", [])
+def source(name: str) -> str:
+    """The oracle of `name` as it is written, with the functions that follow it."""
+    lines, first = inspect.getsourcelines(ORACLES[name])
+    rest = Path(inspect.getsourcefile(ORACLES[name]) or "").read_text(encoding="utf-8").splitlines()[first - 1 :]
+    end = next((i for i, line in enumerate(rest) if i >= len(lines) and line.startswith("@cases")), len(rest))
+    return "\n".join(rest[:end]).strip()
 
 
 def batches(name: str, *seeds: int) -> list[Sample]:
     """Of `seeds` (0, 1, 2 and 3): right and wrong answers, graded ones, and at 3 also tokens that a tool has written.
 
-    An oracle that is defined for some batches only makes such ones of them, with its function `batch`.
+    An oracle that is defined for some batches only makes such ones of them.
     """
-    suited = getattr(module(name), "batch", lambda sample: sample)
+    suited = ORACLES[name].suited
     return [suited(holed(seed) if seed == 3 else ragged(seed, binary=seed % 2 == 0)) for seed in seeds or range(4)]
 
 
 def score(name: str, sample: Sample, **options: Any) -> Outcome:
     """The oracle of `name` on `sample`."""
-    value, gradient, *of_entropy = getattr(module(name), name)(sample, **options)
+    value, gradient, *of_entropy = ORACLES[name](sample, **options)
     none = np.zeros(sample.mask.shape)
     return Outcome(float(value), none + gradient, {}, none + (of_entropy[0] if of_entropy else 0))
 

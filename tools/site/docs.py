@@ -38,6 +38,9 @@ from tokenpo.lab.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from oracle_support import source as oracle_source  # noqa: E402
+
 PAGES = ROOT / "docs" / "methods"
 PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.svg"
@@ -119,7 +122,7 @@ The method as a composition of named choices.
 {bed}
 ## Oracle
 
-The same method from the paper in plain NumPy, on [functions](../../tests/oracle_support/prelude.py) that import nothing
+The same method from the paper in plain NumPy, on [functions](../../tests/oracles/prelude.py) that import nothing
 of the library. It returns the loss and its hand-derived gradient. [Tests](../../tests/methods)
 compare the two on random batches with every option, and the library with numbers worked out by hand.
 
@@ -134,7 +137,6 @@ def page(name: str) -> str:
     build = METHODS[name]
     source = Path(inspect.getsourcefile(inspect.unwrap(build)) or "")
     title, _, text = described(build).partition("\n")
-    oracle = (ROOT / "tests" / "methods" / name / "oracle.py").read_text(encoding="utf-8")
     return PAGE.format(
         generated=GENERATED.format(source=f"src/tokenpo/methods/{source.name} and its oracle"),
         name=name,
@@ -149,7 +151,7 @@ def page(name: str) -> str:
         pushes=pushes(name),
         exact=exact(name),
         bed=on_the_bed(name),
-        score=oracle.strip(),
+        score=oracle_source(name),
     )
 
 

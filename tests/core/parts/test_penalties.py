@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import prelude, ragged, run
+from oracle_support import ragged, run
+from oracles import prelude
 from tokenpo.core.parts import (
     K1,
     K2,

@@ -20,7 +20,7 @@ PLAIN = [name for name in METHODS if name not in ("clip_cov", "s_grpo", "ha_dw",
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_push_is_the_oracles_gradient_times_minus_the_tokens(name, tmp_path):
-    """−M ∂L/∂lp, where ∂L/∂lp stands in tests/methods/NAME/oracle.py, derived by hand."""
+    """−M ∂L/∂lp, where ∂L/∂lp stands in tests/oracles, derived by hand."""
     sample = ragged(3)
     result = push_of(name, tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(sample))))
     expected = -sample.mask.sum() * score(name, sample).gradient

@@ -1,0 +1,212 @@
+"""Methods with several rewards, or with advantages that differ along a response: loss and hand-derived gradient."""
+
+from collections import defaultdict
+
+import numpy as np
+
+from .prelude import (
+    cases,
+    clipped,
+    crossed,
+    group_advantage,
+    groups,
+    k3,
+    loss,
+    ratio,
+    token_mean,
+    whitened,
+)
+
+
+@cases(
+    *crossed(
+        [{}, {"weights": (1.0, 0.5, -2.0)}, {"beta": 0.1, "low": 0.1, "high": 0.4}], form=("trl", "verl", "nemo_rl")
+    )
+)
+def gdpo(s, *, form="trl", weights=(), beta=0.0, low=0.2, high=0.2):
+    given = ~np.isnan(s.rewards)
+    alive = s.mask.any(1) & given.any(1)  # a rollout without response tokens or rewards counts nowhere
+    eps = 1e-4 if form == "trl" else 1e-6
+
+    # u_i = Σ_k w_k (R_ik - mean) / (std + eps), among the rollouts of the group that have the reward
+    u = np.zeros(len(s.group))
+    for k, w in enumerate(weights or [1.0] * s.rewards.shape[1]):
+        for g in np.unique(s.group[alive]):
+            rows = np.flatnonzero(alive & (s.group == g) & given[:, k])
+            R = s.rewards[rows, k]
+            for i in range(len(R) if len(R) > 1 and R.min() < R.max() else 0):
+                mean, std = R.mean(), R.std(ddof=1) + eps
+                if form == "nemo_rl":  # of the others, and not divided where they are all equal
+                    others = np.delete(R, i)
+                    mean, std = others.mean(), others.std(ddof=1) + eps if others.min() < others.max() else 1
+                u[rows[i]] += w * (R[i] - mean) / std
+
+    # over the batch: responses, or (verl) tokens
+    count = s.mask.sum(1)[alive] if form == "verl" else np.ones(alive.sum())
+    mean = np.average(u[alive], weights=count)
+    var = (count * (u[alive] - mean) ** 2).sum() / (count.sum() - 1)
+    A = np.zeros((len(s.group), 1))
+    A[alive, 0] = (u[alive] - mean) / {
+        "trl": np.sqrt(var) + 1e-4, "verl": np.sqrt(var + 1e-8), "nemo_rl": np.sqrt(var)
+    }[form]  # fmt: skip
+
+    J, dJ = clipped(*ratio(s), A, low, high)
+    k, dk = k3(s)
+    return token_mean(s, J - beta * k, dJ - beta * dk)
+
+
+@cases(
+    {},
+    {"omega": 0.3},
+    {"gamma": 0.9},
+    {"std": True},
+    {"std": True, "eps": 0.1},
+    {"by_turn": False},
+    {"low": 0.1, "high": 0.4},
+)
+def gigpo(s, *, omega=1.0, gamma=1.0, std=False, eps=1e-6, by_turn=True, low=0.2, high=0.2):
+    def compared(x, times=1):
+        """x less its mean, over its deviation (ddof 1); 0 where all are equal."""
+        every = np.repeat(x, times)
+        scale = every.std(ddof=1) + eps if std and len(every) > 1 else 1
+        return (x - every.mean()) / scale if x.min() < x.max() else np.zeros(len(x))
+
+    A = np.zeros(s.mask.shape)
+    for rows in groups(s):
+        # a step: (rollout, turn, state that it began in, return from it on)
+        steps, turns = [], []
+        for i in rows:
+            numbers, G = np.unique(s.turn[i, s.mask[i]]), 0.0
+            turns.append(len(numbers))
+            for k in numbers[::-1]:
+                tokens = s.mask[i] & (s.turn[i] == k)
+                G = s.token_reward[i, tokens].sum() + gamma * G
+                steps.append((i, k, s.anchor[i, tokens][0], G))
+
+        # the rewards of the group are compared, and the returns of the steps that began in the same state
+        A[rows] += compared(s.reward[rows], turns if by_turn else 1)[:, None]
+        for state in {state for _, _, state, _ in steps}:
+            alike = [step for step in steps if step[2] == state]
+            for (i, k, _, _), a in zip(alike, compared(np.array([G for *_, G in alike])), strict=True):
+                A[i] += omega * a * (s.mask[i] & (s.turn[i] == k))
+    return token_mean(s, *clipped(*ratio(s), A, low, high))
+
+
+@cases({}, {"coef": 0.3}, {"outcome_rewards": 2}, {"outcome_rewards": 3}, {"beta": 0.1}, {"low": 0.1, "high": 0.4})
+def mt_grpo(s, *, coef=1.0, outcome_rewards=1, beta=0.0, low=0.2, high=0.2):
+    of_turn, of_outcome = s.rewards[:, :-outcome_rewards].sum(1), s.rewards[:, -outcome_rewards:].sum(1)
+    A_turn, A_outcome, A_both = (group_advantage(s, R, eps=1e-4) for R in (of_turn, of_outcome, of_turn + of_outcome))
+
+    # the outcome judges every turn, the turn rewards the first; with a single turn the sum of both does
+    A = np.zeros(s.mask.shape)
+    for i, on in enumerate(s.mask):
+        turns = np.unique(s.turn[i, on])
+        if len(turns):
+            several = A_outcome[i] + coef * A_turn[i] * (s.turn[i] == turns[0])
+            A[i] = A_both[i] if len(turns) == 1 else several
+
+    J, dJ = clipped(*ratio(s), A, low, high)
+    k, dk = k3(s)
+    return token_mean(s, J - beta * k, dJ - beta * dk)
+
+
+@cases({}, {"zero_tail": False}, {"token_reward": True}, {"rollout_cap": 1.01}, {"low": 0.1, "high": 0.4})
+def otb(s, *, zero_tail=True, token_reward=False, rollout_cap=None, low=0.2, high=0.2):
+    A, rho = np.zeros(s.mask.shape), np.ones(s.mask.shape)
+    if rollout_cap is not None:
+        rho = np.minimum(np.exp(np.clip(s.old_logprob - s.rollout_logprob, -20, 20)), rollout_cap)
+    w = (1 - 2 * np.exp(s.old_logprob) + s.old_collision).clip(min=0) * rho**2
+    for rows in groups(s):
+        # of each rollout, at its response tokens: G, the reward still to come, and W, the norms up to the token
+        G, W = [], []
+        for i in rows:
+            on = s.mask[i]
+            W.append(np.cumsum(w[i, on]))
+            G.append(np.cumsum(s.token_reward[i, on][::-1])[::-1] if token_reward else np.full(on.sum(), s.reward[i]))
+        for t in range(max(map(len, G))):
+            there = [k for k in range(len(rows)) if len(G[k]) > t]
+            least = min(G[k][t] for k in there)
+            B = least + sum(W[k][t] * (G[k][t] - least) for k in there) / (sum(W[k][t] for k in there) + 1e-8)
+            if len(there) == 1 and (zero_tail or len(rows) == 1):
+                B = 0.0
+            for k in there:
+                A[rows[k], np.flatnonzero(s.mask[rows[k]])[t]] = G[k][t] - B
+    J, dJ = clipped(*ratio(s), A, low, high)
+    return token_mean(s, rho * J, rho * dJ)
+
+
+@cases({}, {"count": "rollouts"}, {"low": 0.1, "high": 0.4})
+def t_spmo(s, *, count="pairs", low=0.2, high=0.2):
+    # every token is a pair (u, v): the response so far (-1: what a tool wrote), in the group's tree, and the next token
+    pair = {}
+    for i, t in zip(*np.nonzero(s.mask), strict=True):
+        response_so_far = tuple(np.where(s.mask, s.token_ids, -1)[i, :t].tolist())
+        pair[i, t] = (s.group[i], response_so_far), s.token_ids[i, t]
+
+    followers = defaultdict(lambda: defaultdict(list))  # u -> v -> rewards of the rollouts that pass through (u, v)
+    for (i, _), (u, v) in pair.items():
+        followers[u][v].append(s.reward[i])
+
+    # A(u, v) = E[R | u, v] - E[R | u, another token]; without another token there is nothing to compare.
+    # "pairs": each distinct pair counts once, in a mean over the branching ones instead of the tokens
+    branching = sum(len(next_tokens) for next_tokens in followers.values() if len(next_tokens) > 1)
+    A = np.zeros(s.mask.shape)
+    for (i, t), (u, v) in pair.items():
+        without_v = [R for w, rewards in followers[u].items() if w != v for R in rewards]
+        if without_v:
+            A[i, t] = np.mean(followers[u][v]) - np.mean(without_v)
+            if count == "pairs":
+                A[i, t] *= s.mask.sum() / branching / len(followers[u][v])
+    return token_mean(s, *clipped(*ratio(s), A, low, high))
+
+
+@cases({}, {"low": 0.1, "high": 0.4})
+def vineppo(s, *, low=0.2, high=0.2):
+    return token_mean(s, *clipped(*ratio(s), whitened(s.gain, s.mask), low, high))
+
+
+@cases({}, {"below": 0.3}, {"low": 0.1, "high": 0.4})
+def spo(s, *, below=0.9, low=0.2, high=0.2):
+    # whitened over the improbable tokens, in the mean over them; the others get 0
+    kept = s.mask & (np.exp(s.old_logprob) < below)
+    return loss(kept / max(1, kept.sum()), *clipped(*ratio(s), whitened(s.gain, kept), low, high))
+
+
+@cases(
+    *crossed(
+        [{}, {"entropy_clamp": (0.2, 0.28)}, {"a1": 0.7, "a2": 0.5, "low": 0.1, "high": 0.4, "threshold": 0.3}],
+        normalise=("with_zeros", "own_set", "pooled"),
+        scope=("group", "batch"),
+    )
+)
+def gtpo(
+    s, *, a1=1.0, a2=0.1, normalise="with_zeros", scope="group", entropy_clamp=None, low=0.2, high=0.28, threshold=0.0
+):  # fmt: skip
+    H = np.clip(np.maximum(s.old_entropy, 1e-8), *(entropy_clamp or (0, np.inf)))
+
+    # only groups with both outcomes speak; with scope "batch" the entropies of all of them are compared together
+    right = s.reward > threshold
+    mixed = [rows for rows in groups(s) if 0 < right[rows].sum() < len(rows)]
+    units = mixed if scope == "group" or not mixed else [np.concatenate(mixed)]
+
+    # r~+ of the tokens of O+, r~- of those of O-:
+    # r~+ = a1 + a2 d_t H_it / Σ_k H_kt,  r~- = -a1 - a2 h_t (1/H_jt) / Σ_k (1/H_kt), sums over the set alive at t
+    rplus, rminus = np.zeros(s.mask.shape), np.zeros(s.mask.shape)
+    for rows in units:
+        for t in range(s.mask.shape[1]):
+            p, m = (rows[s.mask[rows, t] & (right[rows] == side)] for side in (True, False))
+            rplus[p, t] = a1 + a2 * len(p) * H[p, t] / H[p, t].sum()
+            rminus[m, t] = -a1 - a2 * len(m) * (1 / H[m, t]) / (1 / H[m, t]).sum()
+
+    # each set's shaped rewards less the mean, over the std (n - 1), of its collection in the group
+    A = np.zeros(s.mask.shape)
+    for rows in mixed:
+        all_tokens = s.mask & np.isin(np.arange(len(right)), rows)[:, None]
+        for side, shaped in ((right, rplus), (~right, rminus)):
+            own = all_tokens & side[:, None]
+            collection = {
+                "with_zeros": shaped[all_tokens], "own_set": shaped[own], "pooled": (rplus + rminus)[all_tokens]
+            }[normalise]  # fmt: skip
+            if np.ptp(collection) > 0:
+                A[own] = (shaped[own] - collection.mean()) / (collection.std(ddof=1) + 1e-6)
+    return token_mean(s, *clipped(*ratio(s), A, low, high))
