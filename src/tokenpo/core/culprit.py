@@ -53,21 +53,21 @@ def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
     fields = {name: x.detach() for name, x in vars(batch.policy).items() if x is not None}
     for gradients, padding in ((False, False), (True, False), (False, True)):
         leaves = {name: x.clone().requires_grad_() for name, x in fields.items()}
-        seen = objective.seen(batch.of(batch.rollouts, Policy(**leaves)))
+        restricted = objective.restricted(batch.of(batch.rollouts, Policy(**leaves)))
         where = ~batch.mask if padding else batch.mask
         probe = _Probe(objective.name, where, tuple(leaves.values()) if gradients else (), padding)
         try:
             # Nobody reads phase one's padding, or only a part of phase two that is probed itself.
             if not padding:
-                probe.phase_one(objective, seen)
+                probe.phase_one(objective, restricted)
             with torch.enable_grad():
-                objective.phase_two(probe).loss(seen, totals, ())
-        except _Found as found:
-            return found.broken
+                objective.phase_two(probe).loss(restricted, totals, ())
+        except _Stop as stop:
+            return stop.broken
     return None
 
 
-class _Found(Exception):
+class _Stop(Exception):
     def __init__(self, broken: Broken) -> None:
         super().__init__(str(broken))
         self.broken = broken
@@ -120,4 +120,4 @@ class _Probe(Answers):
         bad = ~torch.isfinite(x) & self.where
         if bad.any():
             row, token = bad.nonzero()[0].tolist()
-            raise _Found(Broken(what, float(x[row, token]), row, token, self.padding))
+            raise _Stop(Broken(what, float(x[row, token]), row, token, self.padding))

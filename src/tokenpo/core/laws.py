@@ -174,13 +174,13 @@ def degenerate_batches_are_finite(objective: Any) -> None:
         "a row without tokens": silent,
         "zero entropy": Inputs(inputs.replace(old_entropy=sure).rollouts, {**inputs.policy, "entropy": sure}),
     }
-    seen = {name: case.evaluate(objective) for name, case in cases.items()}
-    for name, one in seen.items():
+    outcomes = {name: case.evaluate(objective) for name, case in cases.items()}
+    for name, one in outcomes.items():
         assert torch.isfinite(one.loss.value), f"{name}: the loss is {float(one.loss.value)}"
         assert torch.isfinite(one.gradient).all(), f"{name}: the gradient is not finite"
         assert not one.gradient[~cases[name].rollouts["mask"]].any(), f"{name}: padding has a gradient"
     rest = torch.arange(n) != 2
-    whole, without = seen["a row without tokens"], silent.map(lambda x: x[rest]).evaluate(objective)
+    whole, without = outcomes["a row without tokens"], silent.map(lambda x: x[rest]).evaluate(objective)
     same(without, whole.at(rest))
     reward = silent.rollouts["reward"].clone()
     reward[2] += 7.0
@@ -226,8 +226,8 @@ def needs_are_true(objective: Any) -> None:
 @law
 def entropy_gradient_is_declared(objective: Any) -> None:
     """A gradient goes through the entropy only where the method says so: engines drop its graph otherwise."""
-    seen = example(12).evaluate(objective).entropy_gradient.any()
-    assert getattr(objective, "entropy_gradient", False) or not seen, "the entropy has a gradient nobody declared"
+    gradient = example(12).evaluate(objective).entropy_gradient.any()
+    assert getattr(objective, "entropy_gradient", False) or not gradient, "the entropy has a gradient nobody declared"
 
 
 @law
@@ -328,8 +328,8 @@ def check_method(objective: Any) -> tuple[str, ...]:
         try:
             law(objective)
         except Exception as error:  # a method may fail in any way; the report must list them all
-            seen = " ".join(str(error).split())
-            failed.append(f"{law.__name__}: {statement(law)}\n    {type(error).__name__}: {seen}")
+            reason = " ".join(str(error).split())
+            failed.append(f"{law.__name__}: {statement(law)}\n    {type(error).__name__}: {reason}")
     if failed:
         raise Nonconforming(f"{name} breaks {len(failed)} of {len(LAWS)} laws\n  " + "\n  ".join(failed))
     return tuple(law.__name__ for law in LAWS)
@@ -344,12 +344,12 @@ def _unsound(objective: Any) -> str:
     """The reason why an ordinary batch has no finite loss and gradient; "" if it has."""
     inputs = example()
     try:
-        seen = inputs.evaluate(objective)
+        step = inputs.evaluate(objective)
     except Exception as error:  # as with the laws
         return str(error) if isinstance(error, TokenPOError) else f"{type(error).__name__}: {error}"
-    if not isinstance(objective, Objective) or (seen.loss.value.isfinite() and seen.gradient.isfinite().all()):
+    if not isinstance(objective, Objective) or (step.loss.value.isfinite() and step.gradient.isfinite().all()):
         return ""
-    return str(broken(objective, seen.batch, seen.totals) or SOUND)
+    return str(broken(objective, step.batch, step.totals) or SOUND)
 
 
 def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:
@@ -357,19 +357,19 @@ def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:
 
     A ratio of whole responses spreads it over the response: then the sums over the rows must agree.
     """
-    seen = inputs.evaluate(dataclasses.replace(objective, penalties=()))
-    t, mask = seen.loss.terms, inputs.rollouts["mask"]
+    step = inputs.evaluate(dataclasses.replace(objective, penalties=()))
+    t, mask = step.loss.terms, inputs.rollouts["mask"]
     equal = (t["ratio"] == t["ratio"][:, :1]).where(mask, True).all()
     of_response = equal and not (t["ratio"] == 1).where(mask, True).all()
     expected = -(t["weight"] * t["ratio"] * t["advantage"] * ~t["clipped"]) * t["coefficient"]
     expected = expected.where(mask, 0.0)
-    per_row = seen.gradient.sum(1, keepdim=True)
+    per_row = step.gradient.sum(1, keepdim=True)
     even = torch.where(mask, per_row / mask.sum(1, keepdim=True), 0.0)
     prefix = f"the gradient of surrogate {objective.surrogate!r} is not that of weight · ratio · advantage"
-    if of_response or torch.allclose(seen.gradient, even, rtol=1e-11, atol=1e-14):
+    if of_response or torch.allclose(step.gradient, even, rtol=1e-11, atol=1e-14):
         close(per_row, expected.sum(1, keepdim=True), prefix)
     else:
-        close(seen.gradient, expected, prefix)
+        close(step.gradient, expected, prefix)
 
 
 def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
@@ -392,15 +392,15 @@ def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
 
 def _everything(objective: Any, inputs: Inputs) -> list[Tensor]:
     rollouts, state = Rollouts(**inputs.rollouts), None
-    found = list(objective.prepare(rollouts).signals.values())
+    tensors = list(objective.prepare(rollouts).signals.values())
     if isinstance(objective, Objective):
         # A coefficient that is learnt may begin at 0, and grow where the policy has become sure.
         state = objective.after(objective.start(), Rollouts(**example(1007).rollouts))
         for _ in range(2):
             state = objective.after(state, rollouts)
-        found += [torch.tensor(list(numbers.values()), dtype=torch.float64) for numbers in state.values()]
-    seen = inputs.evaluate(objective, state=state)
-    return [x.nan_to_num() for x in (*found, seen.loss.value, seen.gradient, seen.entropy_gradient)]
+        tensors += [torch.tensor(list(numbers.values()), dtype=torch.float64) for numbers in state.values()]
+    step = inputs.evaluate(objective, state=state)
+    return [x.nan_to_num() for x in (*tensors, step.loss.value, step.gradient, step.entropy_gradient)]
 
 
 def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:

@@ -27,7 +27,6 @@ from ..base.errors import NotFinite, TokenPOError, Unsupported, choose
 from .boundary import Boundary
 from .culprit import SOUND, broken
 from .objective import Objective, State
-from .ops import masked
 from .ops.known_gradient import known
 from .parts import GroupAdvantage
 from .ratio_check import STRICT, RatioCheck
@@ -85,7 +84,7 @@ class Learner:
         """Phase one without moving memories on; for batches that are not trained on. Raises as `begin`."""
         prepared = self.objective.prepare(rollouts, self.memory)
         if credit is not None:
-            prepared = Credit(self._given(rollouts, credit), prepared.signals)
+            prepared = Credit(self._checked(rollouts, credit), prepared.signals)
         self._require_versions(rollouts)
         rollouts = self.objective.counted(rollouts)
         return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
@@ -148,7 +147,7 @@ class Learner:
         self._ratio = None
 
     def metrics(self) -> dict[str, float]:
-        """Statistics of the step's updates, from the very tensors of the loss (docs/metrics.md)."""
+        """Statistics of the step's updates (docs/metrics.md)."""
         return self._begun().statistics.summary()
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,7 +197,7 @@ class Learner:
                 "such as dapo"
             )
 
-    def _given(self, rollouts: Rollouts, credit: Tensor) -> Tensor:
+    def _checked(self, rollouts: Rollouts, credit: Tensor) -> Tensor:
         """The host's credit, checked."""
         objective = self.objective
         for part in (objective.credit, *objective.shaping):
@@ -207,8 +206,7 @@ class Learner:
                     f"{objective.name} makes its own credit ({part!r}), which that of the host would replace: leave "
                     "credit= out, or take a method whose credit is GroupAdvantage and which shapes no reward"
                 )
-        check = Boundary("Learner.begin")
-        return masked.keep(check.tokens(credit, "credit", rollouts.mask).detach(), rollouts.mask)
+        return Boundary("Learner.begin").tokens(credit, "credit", rollouts.mask).detach()
 
 
 @dataclass(eq=False)
@@ -405,7 +403,7 @@ class Update:
             return self.rollouts, self.credit
         places = torch.searchsorted(self.rows, rows).clamp(max=len(self.rows) - 1)
         if not torch.equal(self.rows[places], rows):
-            raise TokenPOError("a loss was asked of rows that are not the update's: take them from update.rows")
+            raise TokenPOError("a loss of rows that are not the update's: take them from update.rows")
         return self.rollouts.rows(places), self.credit.rows(places)
 
     def culprit(self, policy: Policy, rows: Tensor | None = None) -> str:

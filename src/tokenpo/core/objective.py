@@ -214,12 +214,12 @@ class Objective:
         """
         if self.scope == "row":
             return batch
-        seen = self.seen(batch)
+        restricted = self.restricted(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                look = functools.partial(self.phase_two().trust, seen)
-                signal = self._answers.tensor("signal", part, batch.mask, seen, look, generator)
-                seen, batch = seen.with_signal(part, signal), batch.with_signal(part, signal)
+                look = functools.partial(self.phase_two().trust, restricted)
+                signal = self._answers.tensor("signal", part, batch.mask, restricted, look, generator)
+                restricted, batch = restricted.with_signal(part, signal), batch.with_signal(part, signal)
         return batch
 
     def has_observed(self, credit: Credit) -> bool:
@@ -253,8 +253,8 @@ class Objective:
             MissingInput: an input that this objective needs is absent.
             TokenPOError: a part of a step without the statistics of the whole, or an unknown term.
         """
-        seen = self.observed(self.seen(batch), totals)
-        return self.phase_two().loss(seen, totals, terms)
+        restricted = self.observed(self.restricted(batch), totals)
+        return self.phase_two().loss(restricted, totals, terms)
 
     def phase_two(self, answers: Answers | None = None) -> PhaseTwo:
         """The slots that make the loss, called through `answers` or as a loss calls them."""
@@ -275,7 +275,7 @@ class Objective:
         """The signals of `observe`."""
         return tuple(part for part in self._parts if isinstance(part, BatchSignal))
 
-    def seen(self, batch: Batch) -> Batch:
+    def restricted(self, batch: Batch) -> Batch:
         """The batch restricted to the fields in `needs`; parts see no others.
 
         Raises:

@@ -38,13 +38,13 @@ class Answers:
 
     def tensor(self, slot: str, part: Any, like: Tensor, *given: Any) -> Tensor:
         """A tensor of the shape of `like`: [N] or [N, T]."""
-        x = self.asked(slot, part, part, *given)
+        x = self.result(slot, part, part, *given)
         self._shaped(x, like, slot, part)
         return x
 
     def trust(self, part: Any, mask: Tensor, *given: Any) -> Trust:
         """The result of a surrogate."""
-        x = self.asked("surrogate", part, part, *given)
+        x = self.result("surrogate", part, part, *given)
         if not isinstance(x, Trust):
             raise self._wrong(x, "surrogate", part, "a Trust")
         for field in ("value", "ratio", "clipped"):
@@ -58,19 +58,19 @@ class Answers:
 
     def coefficient(self, part: Any, mask: Tensor, *given: Any) -> Tensor | float:
         """A number, [N, 1] or [N, T], from an aggregate."""
-        x, (n, t) = self.asked("aggregate", part, part, *given), mask.shape
+        x, (n, t) = self.result("aggregate", part, part, *given), mask.shape
         if isinstance(x, (float, int)) or (isinstance(x, Tensor) and x.shape in ((n, 1), (n, t), ())):
             return x
         raise self._wrong(x, "aggregate", part, f"a number or a tensor of shape [N, 1] or [N, T] = {[n, t]}")
 
     def numbers(self, part: Memory, call: str, *given: Any) -> Mapping[str, float]:
         """Finite numbers by name from a memory's "start" or "after": a checkpoint can hold them."""
-        x = self.asked("memory", part, getattr(part, call), *given)
+        x = self.result("memory", part, getattr(part, call), *given)
         if isinstance(x, Mapping) and all(isinstance(name, str) and _is_finite(value) for name, value in x.items()):
             return x
         raise self._wrong(x, "memory", part, "a dict of finite Python numbers by name", call)
 
-    def asked(self, slot: str, part: Any, call: Callable[..., Any], *given: Any) -> Any:
+    def result(self, slot: str, part: Any, call: Callable[..., Any], *given: Any) -> Any:
         """The result of `call`, a method of the part."""
         versions = [(name, x, x._version) for name, x in _tensors(given)]
         try:

@@ -166,8 +166,8 @@ def differentiate(
     batch = Batch(rollouts, credit, dataclasses.replace(policy, **leaves))
     losses = [objective.loss(batch.rows(rows), totals) for rows in splits]
     value = torch.stack([loss.value for loss in losses]).sum()
-    found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-    gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*found, None)]
+    pulled = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+    gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*pulled, None)]
     return Evaluation(Loss(value.detach(), losses[0].terms), batch, totals, gradients[0], gradients[1])
 
 

@@ -133,7 +133,7 @@ def applied(objective: Objective, preset: Preset, label: str) -> Objective:
 
 def rejected(objective: Objective, batch: Batch) -> Tensor | None:
     """[N, T] bool, the response tokens that its corrections drop; None where none can drop any."""
-    batch, dropped = objective.seen(batch), []
+    batch, dropped = objective.restricted(batch), []
     for part in walk(objective.weights):
         if isinstance(part, Rejection):
             dropped.append(~part.kept_of(batch))

@@ -160,8 +160,8 @@ class Work:
         """Statistics of any number of tokens; their logits are not kept."""
         parts = [slice(start, min(start + self.chunk, at.stop)) for start in range(at.start, at.stop, self.chunk)]
         buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))
-        found = [self._form(self.hidden[x], self.target[x], part(self.scale, x), buffer) for x in parts]
-        return joined(found)
+        stats = [self._form(self.hidden[x], self.target[x], part(self.scale, x), buffer) for x in parts]
+        return joined(stats)
 
     def _loss(self, rows: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
         """The loss of some rows, and its gradients [M'] at their log-probabilities and, if it has one, entropies."""
@@ -180,9 +180,9 @@ class Work:
                 leaf.requires_grad_()
             loss = objective.loss(batch, self.totals, self.terms)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
-        seen = Policy(policy.logprob.detach(), _detached(policy.entropy), policy.entropy_drift)
+        detached = Policy(policy.logprob.detach(), _detached(policy.entropy), policy.entropy_drift)
         entropy = self._table(rows, stats.entropy)
-        fused = Fused(Loss(loss.value.detach(), loss.terms), seen, entropy, grads[0])
+        fused = Fused(Loss(loss.value.detach(), loss.terms), detached, entropy, grads[0])
         pulled = [x.masked_select(piece.mask) for x in grads]
         return fused, pulled[0], pulled[1] if len(pulled) > 1 else None
 

@@ -56,7 +56,7 @@ def entropy_of(parts: Softmax) -> Tensor:
 
 
 class RowStats(NamedTuple):
-    """log p_y, H and drift, each [M] in nats; drift is empty unless asked for."""
+    """log p_y, H and drift, each [M] in nats; drift is empty if not computed."""
 
     logprob: Tensor
     entropy: Tensor
@@ -90,22 +90,22 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
     """
     m, v = logits.shape
     step = block_rows(v, logits.device)
-    found = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
+    result = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
     # The buffers serve all blocks: new ones would cost page faults. In half precision p has its own.
-    shifted = logits.new_empty(min(step, m), v, dtype=found.dtype)
-    apart = None if out.dtype == found.dtype else torch.empty_like(shifted)
+    shifted = logits.new_empty(min(step, m), v, dtype=result.dtype)
+    apart = None if out.dtype == result.dtype else torch.empty_like(shifted)
     scales = scale.split(step) if isinstance(scale, Tensor) else repeat(scale)
-    for z, here, a, block in zip(logits.split(step), out.split(step), scales, found.split(step, 1), strict=False):
+    for z, here, a, block in zip(logits.split(step), out.split(step), scales, result.split(step, 1), strict=False):
         d, p = shifted[: len(z)], here if apart is None else apart[: len(z)]
         _block(z if apart is None else d.copy_(z), a, d, p, block)
         if p is not here:
             here.copy_(p)
-    return found
+    return result
 
 
-def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor) -> None:
+def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, result: Tensor) -> None:
     """Writes the sums [3 or 5, k, 1] of k rows, and p; d is scratch."""
-    peak, s, mean, *moments = found
+    peak, s, mean, *moments = result
     torch.amax(z, -1, keepdim=True, out=peak)
     torch.exp2(torch.sub(z, peak, out=d).mul_(scale).clamp_(min=FLOOR), out=p)
     torch.sum(p, -1, keepdim=True, out=s)

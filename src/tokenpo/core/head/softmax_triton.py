@@ -26,18 +26,18 @@ _BLOCK, _WARPS = 8192, 16
 def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
     """As `softmax.sums`, for tensors whose rows are contiguous."""
     m, v = logits.shape
-    found = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
+    result = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
     # A number is filled in on the device: copying it there would wait for the work in progress.
-    scales = scale if isinstance(scale, Tensor) else found.new_full((1, 1), scale)
-    scales = scales.to(found.dtype).expand(m, 1).contiguous()
+    scales = scale if isinstance(scale, Tensor) else result.new_full((1, 1), scale)
+    scales = scales.to(result.dtype).expand(m, 1).contiguous()
     block = min(_BLOCK, triton.next_power_of_2(v))
     if m:
         strides = logits.stride(0), out.stride(0)
         kernel = _row[(m,)]  # pyright: ignore[reportIndexIssue]
         # Triton launches on the current device, whichever holds the tensors.
         with torch.cuda.device_of(logits):
-            kernel(logits, out, scales, found, m, v, *strides, BLOCK=block, MOMENTS=count > 3, num_warps=_WARPS)
-    return found
+            kernel(logits, out, scales, result, m, v, *strides, BLOCK=block, MOMENTS=count > 3, num_warps=_WARPS)
+    return result
 
 
 @triton.jit

@@ -40,8 +40,8 @@ class Tiled:
     ) -> tuple[RowStats, Tensor]:
         """Statistics of tokens [M] and log-partition [2, M] of their logits: the maximum m and log2 Σ exp(z - m)/T."""
         pieces = [self._block(hidden[at], target[at], part(scale, at)) for at in _slices(len(hidden), self.rows)]
-        found = torch.cat(pieces, 1)
-        return RowStats(found[2], found[3], found[4] if drift else found.new_empty(0)), found[:2]
+        columns = torch.cat(pieces, 1)
+        return RowStats(columns[2], columns[3], columns[4] if drift else columns.new_empty(0)), columns[:2]
 
     def add_gradient(
         self,

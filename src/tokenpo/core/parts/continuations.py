@@ -48,8 +48,8 @@ class BehindToken(Cuts):
     token: int
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        found = rollouts.need("token_ids") == self.token
-        return torch.cat([torch.ones_like(found[:, :1]), found[:, :-1]], 1)
+        matches = rollouts.need("token_ids") == self.token
+        return torch.cat([torch.ones_like(matches[:, :1]), matches[:, :-1]], 1)
 
 
 @dataclass(frozen=True)

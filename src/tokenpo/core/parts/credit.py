@@ -103,10 +103,10 @@ class RewardToGo(CreditStage):
         _, together = torch.unique(
             torch.stack([rollouts.group[:, None].expand(held.shape)[held], ids[held]]), dim=1, return_inverse=True
         )
-        found = torch.zeros_like(reward)
+        advantage = torch.zeros_like(reward)
         alike = Groups.of(together, torch.ones_like(together, dtype=torch.bool))
-        found[held] = GroupAdvantage(self.std, self.eps).of(alike, turns.to_go(reward, self.gamma)[held])
-        return turns.spread(found)
+        advantage[held] = GroupAdvantage(self.std, self.eps).of(alike, turns.to_go(reward, self.gamma)[held])
+        return turns.spread(advantage)
 
 
 def by_group(credit: Callable[[Rollouts, Tensor], Tensor], rollouts: Rollouts, bonus: Tensor) -> Tensor:

@@ -197,7 +197,7 @@ def _check_declarations(part: Part, owner: str) -> None:
 def _ranges(kind: type) -> Mapping[str, Range]:
     """The ranges of the fields whose annotation names a range or a kind of part."""
     fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else ()
-    found: dict[str, Range | None] = {}
+    ranges: dict[str, Range | None] = {}
     for base in reversed(kind.__mro__):
         names = getattr(sys.modules.get(base.__module__), "__dict__", {})
         for name, hint in inspect.get_annotations(base).items():
@@ -206,5 +206,5 @@ def _ranges(kind: type) -> Mapping[str, Range]:
             # Says nothing: a name that only type checkers know, or of a function's own scope.
             with contextlib.suppress(NameError, AttributeError):
                 one = SimpleNamespace(__annotations__={name: hint})
-                found[name] = range_of(typing.get_type_hints(one, names, include_extras=True)[name], Part)
-    return {name: allowed for name, allowed in found.items() if allowed is not None}
+                ranges[name] = range_of(typing.get_type_hints(one, names, include_extras=True)[name], Part)
+    return {name: allowed for name, allowed in ranges.items() if allowed is not None}
