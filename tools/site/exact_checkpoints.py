@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from layout import write
 
 from tokenpo.base.text import number
 from tokenpo.lab import gradients
@@ -82,7 +83,7 @@ def _agreement(
 
 def _table(step: int, about: Mapping, rows: Mapping[str, Judged]) -> Iterator[str]:
     yield f"## After step {step}\n"
-    yield f"Mean reward {about['reward']:.3g}. {gradients.told(about)}\n"
+    yield f"Mean reward {about['reward']:.3g}. {gradients.context(about)}\n"
     shown = [key for key in gradients.TITLES if any(key in row.numbers for row in rows.values())]
     yield "| method | " + " | ".join(gradients.TITLES[key] for key in shown) + " |"
     yield "| --- |" + " ---: |" * len(shown)
@@ -125,15 +126,5 @@ def _ranks(x: Sequence[float]) -> np.ndarray:
     return ((last - count + 1 + last) / 2)[place]
 
 
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-        print(f"{PAGE.name} is {'current' if current else 'out of date: python tools/site/exact_checkpoints.py'}")
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, page()))

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 WIDTH = 120
 LABEL = r"^(Paper|Defaults|Departures|Options|Reductions|Law): "
 GENERATED = "<!-- Written by tools/site/docs.py from {source}: change that, then run `make docs`. -->"
+
+
+def write(page: Path, text: str) -> int:
+    """Writes a page, or with --check on the command line says whether it is current; the exit code."""
+    if "--check" not in sys.argv[1:]:
+        page.write_text(text, encoding="utf-8")
+        return 0
+    current = page.is_file() and page.read_text(encoding="utf-8") == text
+    print(f"{page.name} is {'current' if current else f'out of date: python {sys.argv[0]}'}")
+    return int(not current)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
+from layout import write
+
 from tokenpo.base.text import number
 from tokenpo.lab import gradients
 from tokenpo.lab.exact import study
@@ -229,12 +231,7 @@ def main() -> int:
     except Stale as error:
         print(f"{SOURCE.name}: {error}", file=sys.stderr)
         return 1
-    if "--check" in sys.argv[1:]:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-        print(f"{PAGE.name} is {'current' if current else 'out of date: python tools/site/which_method.py'}")
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write(PAGE, text)
 
 
 if __name__ == "__main__":
