@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .options import METHODS, add_command, need
-from .options import add as argument
+from .options import METHODS, add_command, argument, need
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo check`."""
-    parser = add_command(commands, "check", "hold methods, also of your own, to the laws that every method obeys")
+    parser = add_command(commands, check, "hold methods, also of your own, to the laws that every method obeys")
     argument(parser, "methods", "LIST", METHODS)
-    parser.set_defaults(run=check)
 
 
 def check(options: argparse.Namespace) -> int:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import TokenPOError
 from ..recipe.hosts import HOSTS
-from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, make, need_engine
-from .options import add as argument
+from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, argument, make, need_engine
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -37,9 +36,8 @@ What the numbers mean: docs/comparison.md
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo compare`."""
     about = "train a recipe with several methods and seeds, and say what the seeds tell apart"
-    parser = add_command(commands, "compare", about, EXAMPLES)
+    parser = add_command(commands, compare, about, EXAMPLES)
     argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
     argument(parser, "--methods", "LIST", METHODS)
     argument(parser, "--runs", "DIR", "compare runs that exist, of any engine, and train nothing", nargs="+")
@@ -57,7 +55,6 @@ def add(commands: Any) -> None:
     margin = "least differences that matter, METRIC=M,METRIC=M: what is shown to be smaller is called equivalent"
     argument(parser, "--margin", "LIST", margin)
     add_flag(parser, "--dry-run", "print every run and its state, and train nothing")
-    parser.set_defaults(run=compare)
 
 
 def compare(options: argparse.Namespace) -> int:

@@ -20,10 +20,8 @@ FUNCTIONS = {
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo completion`."""
-    parser = add_command(commands, "completion", "print the completions of a shell", EXAMPLES)
+    parser = add_command(commands, completion, "print the completions of a shell", EXAMPLES)
     parser.add_argument("shell", choices=tuple(FUNCTIONS), help="which shell")
-    parser.set_defaults(run=completion)
 
 
 def completion(options: argparse.Namespace) -> int:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
-from .options import add as argument
-from .options import add_command, need_engine
+from .options import add_command, argument, need_engine
 
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
@@ -37,9 +36,8 @@ ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "a
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo eval`."""
     about = "avg@k, pass@k, pass^k and maj@k of a model or of samples, with intervals"
-    parser = add_command(commands, "eval", about, EXAMPLES)
+    parser = add_command(commands, evaluate, about, EXAMPLES, name="eval")
     argument(parser, "model", "MODEL", "run directory, model directory, hub id, or tiny", nargs="?")
     argument(parser, "--samples", "FILE", "samples made elsewhere (JSON Lines), in place of MODEL")
     argument(parser, "--k", "K,K,...", "values of k; default: 1 and the number of samples per prompt")
@@ -72,7 +70,6 @@ def add(commands: Any) -> None:
     argument(group, "--rows", "N", "responses sampled at once; default: 64")
     argument(group, "--dtype", "NAME", "float32, bfloat16, ...; default: float32")
     argument(group, "--device", "NAME", "cpu, cuda, ...; default: cuda where there is one")
-    parser.set_defaults(run=evaluate)
 
 
 def evaluate(options: argparse.Namespace) -> int:

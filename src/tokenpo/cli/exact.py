@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import choose
-from .options import ONE_METHOD, add_command, add_set, need, objectives
-from .options import add as argument
+from .options import ONE_METHOD, add_command, add_set, argument, need, objectives
 
 if TYPE_CHECKING:
     from ..lab.exact.study import Row
@@ -26,8 +25,7 @@ What is exact, the measures and the worlds: docs/exact.md
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo exact`."""
-    parser = add_command(commands, "exact", "methods in small worlds whose true gradient is known", EXAMPLES)
+    parser = add_command(commands, exact, "methods in small worlds whose true gradient is known", EXAMPLES)
     argument(parser, "methods", "METHOD", f"{ONE_METHOD}; default: all", nargs="*", default=[])
     argument(parser, "--world", "LIST", "worlds; 'large' is the six large ones; default: the twelve")
     argument(parser, "--measure", "LIST", "measures to print, as the page names them; default: three")
@@ -35,7 +33,6 @@ def add(commands: Any) -> None:
     argument(parser, "--json", "FILE", kept)
     add_set(parser, "another setting: group, batch, network, adam, sampler", "KEY=VALUE")
     argument(parser, "--page", "FILE", "a page of all numbers, drawn")
-    parser.set_defaults(run=exact)
 
 
 def exact(options: argparse.Namespace) -> int:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError
-from .options import METHODS, add_command, add_flag, make, need, path
-from .options import add as argument
+from .options import METHODS, add_command, add_flag, argument, make, need, path
 
 EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
@@ -23,9 +22,8 @@ The file: docs/rollouts.md. What the numbers mean: docs/explain.md
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo explain`."""
     about = "what each method would do to every token of recorded rollouts, without training"
-    parser = add_command(commands, "explain", about, EXAMPLES)
+    parser = add_command(commands, explain, about, EXAMPLES)
     argument(parser, "rollouts", "ROLLOUTS", "a .jsonl or .safetensors file, or a run directory", type=path)
     argument(parser, "--methods", "LIST", METHODS, required=True)
     argument(parser, "--step", "N", "training step, where there are several; default: the last")
@@ -38,7 +36,6 @@ def add(commands: Any) -> None:
     argument(parser, "--responses", "N", "responses drawn on the page; default: 8", default=8)
     add_flag(parser, "--tokens", "also write the numbers of every token, to tokens.jsonl")
     argument(parser, "--out", "DIR", "directory to write; default: runs/explain-NAME")
-    parser.set_defaults(run=explain)
 
 
 def explain(options: argparse.Namespace) -> int:

@@ -6,18 +6,15 @@ import argparse
 import json
 from typing import Any
 
-from .options import ONE_METHOD, add_command, need, one_entry
-from .options import add as argument
+from .options import ONE_METHOD, add_command, argument, need, one_entry
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo golden`."""
     about = "worked-out values of a method as JSON, for implementations in any language"
-    parser = add_command(commands, "golden", about)
+    parser = add_command(commands, golden, about)
     argument(parser, "method", "METHOD", ONE_METHOD)
     argument(parser, "--out", "FILE", "where to write them; without it they are printed")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
-    parser.set_defaults(run=golden)
 
 
 def golden(options: argparse.Namespace) -> int:

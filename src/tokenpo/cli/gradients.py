@@ -7,8 +7,7 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from .options import ONE_METHOD, add_command, need_engine, objectives
-from .options import add as argument
+from .options import ONE_METHOD, add_command, argument, need_engine, objectives
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,9 +25,8 @@ AFTER = 8  # minibatches
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo gradients`."""
     about = "methods at a checkpoint of a run, against the gradient of the reward from very many rollouts"
-    parser = add_command(commands, "gradients", about, EXAMPLES)
+    parser = add_command(commands, gradients, about, EXAMPLES)
     argument(parser, "directory", "RUN", "directory of a run of the embedded engine")
     argument(parser, "methods", "METHOD", f"{ONE_METHOD}; default: all", nargs="*", default=[])
     argument(parser, "--step", "N", "of the checkpoint; default: the newest")
@@ -38,7 +36,6 @@ def add(commands: Any) -> None:
     rollouts = "for the gradient of the reward; default: 8192"
     argument(parser, "--rollouts", "N", rollouts, type=_count, default=8192)
     argument(parser, "--json", "FILE", "all numbers; a method that stands in the file is not run again")
-    parser.set_defaults(run=gradients)
 
 
 def _count(text: str) -> int:

@@ -7,19 +7,16 @@ import shlex
 from typing import Any
 
 from ..recipe.hosts import HOSTS
-from .options import RECIPE, add_command, add_flag, add_run, need_engine
-from .options import add as argument
+from .options import RECIPE, add_command, add_flag, add_run, argument, need_engine
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo launch`."""
-    parser = add_command(commands, "launch", "train a recipe with TRL or verl, or print the command that does")
+    parser = add_command(commands, launch, "train a recipe with TRL or verl, or print the command that does")
     argument(parser, "recipe", "RECIPE", RECIPE)
     names = [host.name for host in HOSTS.values() if host.commanded]
     parser.add_argument("--engine", choices=names, required=True, help="engine that trains")
     add_flag(parser, "--print", "print the command instead of starting it, for the scripts of a cluster")
     add_run(parser)
-    parser.set_defaults(run=launch)
 
 
 def launch(options: argparse.Namespace) -> int:

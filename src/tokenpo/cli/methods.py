@@ -11,8 +11,7 @@ import textwrap
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
-from .options import add as argument
-from .options import add_command, add_flag
+from .options import add_command, add_flag, argument
 
 EXAMPLES = """examples:
   tokenpo methods                            all of them
@@ -25,12 +24,10 @@ WIDEST = 10_000  # characters of a line that no terminal limits
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo methods`."""
-    parser = add_command(commands, "methods", "table of the methods: what each changes, its paper, its needs", EXAMPLES)
+    parser = add_command(commands, methods, "table of the methods: what each changes, its paper, its needs", EXAMPLES)
     argument(parser, "word", "WORD", "only methods with this in their description", nargs="?")
     argument(parser, "--needs", "INPUT", "only methods that read this input, such as old_entropy")
     add_flag(parser, "--json", "as JSON, one object for each")
-    parser.set_defaults(run=methods)
 
 
 def methods(options: argparse.Namespace) -> int:

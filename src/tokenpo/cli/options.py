@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +36,15 @@ class Command(argparse.ArgumentParser):
             self._nested = False
 
 
-def add_command(commands: Any, name: str, help: str, examples: str = "") -> argparse.ArgumentParser:
-    """A command's parser; `examples` stand below its options as they are."""
-    return commands.add_parser(
-        name, help=help, epilog=examples or None, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_command(commands: Any, run: Callable, help: str, examples: str = "", name: str = "") -> argparse.ArgumentParser:
+    """The parser of a command, which is called as its function; `examples` stand below its options as they are."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = commands.add_parser(name or run.__name__, help=help, epilog=examples or None, formatter_class=form)
+    parser.set_defaults(run=run)
+    return parser
 
 
-def add(parser: Any, name: str, metavar: str, help: str, **more: Any) -> None:
+def argument(parser: Any, name: str, metavar: str, help: str, **more: Any) -> None:
     """Adds an argument with a value; metavar N means a whole number, and DIR, FILE and RUN mean a path."""
     kind = {"N": int, "DIR": path, "FILE": path, "RUN": path}.get(metavar)
     parser.add_argument(name, metavar=metavar, help=help, **{"type": kind, **more})
@@ -54,10 +56,10 @@ def add_flag(parser: Any, name: str, help: str) -> None:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """What `train` and `launch` change in a recipe, and where and in how many processes it is trained."""
-    add(parser, "--method", "NAME", f"another method, with its own defaults: {METHOD}")
+    argument(parser, "--method", "NAME", f"another method, with its own defaults: {METHOD}")
     add_set(parser, "change a setting")
-    add(parser, "--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
-    add(parser, "--processes", "N", "processes of the engine trl, one per GPU; default: 1", default=1)
+    argument(parser, "--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
+    argument(parser, "--processes", "N", "processes of the engine trl, one per GPU; default: 1", default=1)
 
 
 def add_engine(parser: argparse.ArgumentParser, meaning: str) -> None:
@@ -66,7 +68,7 @@ def add_engine(parser: argparse.ArgumentParser, meaning: str) -> None:
 
 
 def add_set(parser: argparse.ArgumentParser, meaning: str, form: str = "SECTION.KEY=VALUE") -> None:
-    add(parser, "--set", form, f"{meaning}; may be repeated", action="append", default=[])
+    argument(parser, "--set", form, f"{meaning}; may be repeated", action="append", default=[])
 
 
 def path(text: str) -> Path:

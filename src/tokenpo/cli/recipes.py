@@ -6,15 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .options import RECIPE, add_command, need_engine
-from .options import add as argument
+from .options import RECIPE, add_command, argument, need_engine
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo recipes`."""
-    parser = add_command(commands, "recipes", "list the recipes of the package, or print one with every setting")
+    parser = add_command(commands, recipes, "list the recipes of the package, or print one with every setting")
     argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
-    parser.set_defaults(run=recipes)
 
 
 def recipes(options: argparse.Namespace) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .options import add as argument
-from .options import add_command, need, path
+from .options import add_command, argument, need, path
 
 EXAMPLES = """examples:
   tokenpo report runs/quickstart-hapo-seed1
@@ -16,14 +15,12 @@ What the page shows: docs/report.md
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo report`."""
     about = "write report.html of a run: its curves, and every traced token coloured"
-    parser = add_command(commands, "report", about, EXAMPLES)
+    parser = add_command(commands, report, about, EXAMPLES)
     argument(parser, "directory", "RUN", "the run directory")
     argument(parser, "--beside", "OTHER", "another run, whose tokens are shown beside, on the same scales", type=path)
     out = "page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside"
     argument(parser, "--out", "FILE", out)
-    parser.set_defaults(run=report)
 
 
 def report(options: argparse.Namespace) -> int:

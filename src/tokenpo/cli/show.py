@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from .options import ONE_METHOD, add_command, add_flag, need, one_entry
-from .options import add as argument
+from .options import ONE_METHOD, add_command, add_flag, argument, need, one_entry
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo show`."""
-    parser = add_command(commands, "show", "the formula of a method, its options and its choices")
+    parser = add_command(commands, show, "the formula of a method, its options and its choices")
     argument(parser, "method", "METHOD", ONE_METHOD)
     add_flag(parser, "--fingerprint", "what its push on a token depends on, and its picture with --out")
     argument(parser, "--out", "FILE", "the picture, an .svg, or a directory for it")
-    parser.set_defaults(run=show)
 
 
 def show(options: argparse.Namespace) -> int:

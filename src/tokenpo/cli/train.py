@@ -10,20 +10,17 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..recipe.hosts import HOSTS, VERL, Host
-from .options import RECIPE, add_command, add_engine, add_flag, add_run, need_engine
-from .options import add as argument
+from .options import RECIPE, add_command, add_engine, add_flag, add_run, argument, need_engine
 
 
 def add(commands: Any) -> None:
-    """The parser of `tokenpo train`."""
-    parser = add_command(commands, "train", "train a model as a recipe says, and write a report")
+    parser = add_command(commands, train, "train a model as a recipe says, and write a report")
     argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
     add_run(parser)
     argument(parser, "--resume", "RUN", "continue the run in this directory")
     add_engine(parser, "engine that trains")
     add_flag(parser, "--accept-changes", "resume with other settings; they are noted in changes.jsonl")
     add_flag(parser, "--no-report", "write no report.html at the end")
-    parser.set_defaults(run=train)
 
 
 def train(options: argparse.Namespace) -> int:
