@@ -20,7 +20,6 @@ from tokenpo.page.frame import write as write_whole
 from tokenpo.recipe.config import Config
 
 HOSTILE = "</script></style><img src=x onerror=\"document.title='pwned'\">{{ 7*7 }}\u202e\x00\u2028&lt;b&gt;'"
-MILD = "quite plain"
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def spoilt(comparison, text):
     )
 
 
-def test_the_first_view_says_it_in_words(comparison):
+def test_the_first_view_says_it_in_words_and_a_row_holds_the_pair(comparison):
     tree = read_html(render(comparison()))
     assert tree.one("h1").text == "3 methods on small, 8 seeds"
     verdicts = tree.one("dl", "verdicts")
@@ -57,10 +56,6 @@ def test_the_first_view_says_it_in_words(comparison):
     assert verdicts.all("dd")[1].text == "grpo above dapo; grpo above x"
     assert "8 of 8 runs of grpo never got there" in tree.one("section", "notes").text
     assert not tree.all("script")
-
-
-def test_a_row_holds_the_pair(comparison):
-    tree = read_html(render(comparison()))
     means, (accuracy, steps) = tree.one("table", "means"), tree.all("table", "pairs")
     assert [cell.text for cell in means.all("tr")[1].all("td")] == ["8", "0.67", "≥ 25 (8 never)"]
     row = accuracy.one("tbody").all("tr")[0]
@@ -100,10 +95,7 @@ def test_a_strip_is_to_scale(comparison):
     assert dots == pytest.approx([14 + 332 * (0.4 - 0.02 * seed) / 0.4 for seed in range(8)], abs=0.06)
     assert strip.one("path", "zero")["d"].startswith("M14.0 ")
     assert float(strip.one("circle", "dot")["cx"]) == pytest.approx(14 + 332 * 0.33 / 0.4, abs=0.06)
-
-
-def test_inconclusive_is_open_and_few_seeds_are_enough_for_a_page(comparison):
-    tree = read_html(render(comparison("grpo,dapo", 2)))
+    tree = read_html(render(comparison("grpo,dapo", 2)))  # inconclusive is open
     assert not tree.all("td", "decided") and all("open" in node.classes for node in tree.all("path", "whisker"))
     assert tree.one("dl", "verdicts").all("dd")[0].text == "inconclusive"
 
@@ -124,7 +116,7 @@ def test_hostile_text_stays_text(comparison):
     html = render(spoilt(plain, HOSTILE))
     stands_alone(render(plain))
     stands_alone(html)
-    assert skeleton(read_html(html)) == skeleton(read_html(render(spoilt(plain, MILD))))
+    assert skeleton(read_html(html)) == skeleton(read_html(render(spoilt(plain, "quite plain"))))
     tree = read_html(html)
     assert "onerror" in tree.one("h1").text and "{{ 7*7 }}⟨202E⟩␀⟨2028⟩" in tree.one("section", "failed").text
 

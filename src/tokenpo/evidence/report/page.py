@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...page.chart import Axis, Spot, axis_labels, draw, strip
 from ...page.scale import Scale
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, percent, visible
-from ...runs.metrics import EXACT, Number
+from ...runs.metrics import EXACT
 from ...runs.read import Run, Trace, read_run, read_trace
 from .browser import browse, embed, in_common
 from .curves import charts
@@ -25,24 +25,6 @@ from .curves import charts
 HERE = Path(__file__).parent
 MOST_COLUMNS = 80
 WIDE, NARROW = 8, 3  # numbers in one row of the readout
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Accuracy at one step with its interval, where there is one; all fractions."""
-
-    when: str
-    value: float
-    low: Number
-    high: Number
-
-    @property
-    def text(self) -> str:
-        return percent(self.value)
-
-    @property
-    def interval(self) -> str:
-        return "" if self.low is None or self.high is None else f"{100 * self.low:.3g}–{percent(self.high)}"
 
 
 def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Path | str | None = None) -> Path:
@@ -84,7 +66,7 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
         rules=_rules(browser.scales) if browser else (),
         script=(HERE / "report.js").read_text(encoding="utf-8") if browser else "",
         facts=[(name, text) for name, text in facts if text],
-        outcomes=outcomes,
+        outcomes=[(when, percent(spot.mean), _interval(spot)) for when, spot in outcomes],
         held_out=held_out,
         picture=_picture(outcomes),
         notes=[*_unread(names, runs), *(browser.notes if browser else ()), *_undrawn(run, undrawn)],
@@ -193,8 +175,8 @@ def _undrawn(run: Run, names: Sequence[str]) -> Iterator[str]:
         yield f"Metrics that no chart shows: {', '.join(visible(name, limit=60) for name in names[:40])}{more}."
 
 
-def _outcomes(run: Run) -> tuple[list[Accuracy], bool]:
-    """First and last accuracy, and whether it is held-out: greedy, else sampled, else of the training rollouts."""
+def _outcomes(run: Run) -> tuple[list[tuple[str, Spot]], bool]:
+    """(step, accuracy) first and last, and whether it is held-out: greedy, else sampled, else of the training."""
     for name, below, above in (
         ("eval/accuracy", "eval/low", "eval/high"),
         ("eval/avg", "eval/avg_low", "eval/avg_high"),
@@ -202,17 +184,21 @@ def _outcomes(run: Run) -> tuple[list[Accuracy], bool]:
     ):
         if points := [(x, y) for x, y in run.series(name) if y is not None]:
             low, high = dict(run.series(below)), dict(run.series(above))
-            ends = dict.fromkeys([points[0], points[-1]])
-            return [Accuracy(f"step {number(x)}", y, low.get(x), high.get(x)) for x, y in ends], name != "accuracy"
+            spots = {x: Spot(y, low.get(x), high.get(x), "before") for x, y in (points[0], points[-1])}
+            spots[points[-1][0]] = replace(spots[points[-1][0]], colour="c0")
+            return [(f"step {number(x)}", spot) for x, spot in spots.items()], name != "accuracy"
     return [], False
 
 
-def _picture(outcomes: Sequence[Accuracy]) -> Markup:
+def _interval(spot: Spot) -> str:
+    return "" if spot.low is None or spot.high is None else f"{100 * spot.low:.3g}–{percent(spot.high)}"
+
+
+def _picture(outcomes: Sequence[tuple[str, Spot]]) -> Markup:
     """Dots with their intervals on a line from 0 to 100 %."""
     axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
-    name = "; ".join(f"{o.when}: {o.text} {o.interval}" for o in outcomes)
-    spots = [Spot(o.value, o.low, o.high, "c0" if o is outcomes[-1] else "before") for o in outcomes]
-    return strip(spots, axis, f"Accuracy, {name}") + axis_labels(axis)
+    name = "; ".join(f"{when}: {percent(spot.mean)} {_interval(spot)}" for when, spot in outcomes)
+    return strip([spot for _, spot in outcomes], axis, f"Accuracy, {name}") + axis_labels(axis)
 
 
 def _table(run: Run) -> tuple[Table, str]:
