@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.text import flat
 from .plan import Plan
 
 
@@ -42,15 +41,6 @@ class Subject:
     @property
     def title(self) -> str:
         return f"{len(self.labels)} methods on {self.name}, {len(self.seeds)} seeds"
-
-    def setting(self, path: str) -> Any:
-        """A setting that all runs share, None where there is none: `setting("train.steps")`."""
-        return flat(self.config).get(path)
-
-    def count(self, path: str) -> int:
-        """A setting that is a whole number; 0 where all runs share none."""
-        value = self.setting(path)
-        return value if isinstance(value, int) else 0
 
 
 def of_plan(plan: Plan) -> Subject:

@@ -104,7 +104,7 @@ def _predefined(threshold: float) -> list[Measure]:
                 held_out, lambda run: _reached(_curve(run, held_out), threshold)),
         Measure("train-area", "mean training accuracy", "fraction",
                 "Mean over the steps of the accuracy of what was sampled for training.",
-                "accuracy", lambda run: _mean(run, "accuracy")),
+                "accuracy", lambda run: Value(_mean(_trained(run, "accuracy")))),
         Measure("train-steps", f"steps to {accuracy} in training", "steps",
                 f"First step whose training accuracy is {accuracy}; fewer is faster.",
                 "accuracy", lambda run: _reached(_curve(run, "accuracy"), threshold)),
@@ -128,9 +128,11 @@ def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
     if metric not in LOGGED and not re.fullmatch(f"{NOTE}.+", metric):
         raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, LOGGED)}")
     words, reduce = _REDUCTIONS[how]
-    return Measure(
-        name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, lambda run: reduce(run, metric)
-    )
+
+    def of(run: Run) -> Value:
+        return _last(run, metric) if reduce is None else Value(reduce(_trained(run, metric)))
+
+    return Measure(name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, of)
 
 
 def _curve(run: Run, name: str) -> Points:
@@ -147,24 +149,22 @@ def _trained(run: Run, name: str) -> list[float]:
     return [value for step, value in _curve(run, name) if step > 0]
 
 
-def _mean(run: Run, name: str) -> Value:
-    values = _trained(run, name)
-    return Value(statistics.fmean(values) if values else None)
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
 
 
-def _sd(run: Run, name: str) -> Value:
-    values = _trained(run, name)
-    return Value(statistics.stdev(values) if len(values) > 1 else None)
+def _sd(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
 
 
-def _cv(run: Run, name: str) -> Value:
+def _cv(values: Sequence[float]) -> float | None:
     """Coefficient of variation, to compare the spreads of metrics of different size; None for a mean of 0."""
-    mean, sd = _mean(run, name).number, _sd(run, name).number
-    return Value(sd / abs(mean) if mean and sd is not None else None)
+    mean, sd = _mean(values), _sd(values)
+    return sd / abs(mean) if mean and sd is not None else None
 
 
-_REDUCTIONS: dict[str, tuple[str, Callable[[Run, str], Value]]] = {
-    "last": ("in the last step", _last),
+_REDUCTIONS: dict[str, tuple[str, Callable[[Sequence[float]], float | None] | None]] = {
+    "last": ("in the last step", None),
     "mean": ("averaged over the steps", _mean),
     "sd": ("as its standard deviation over the steps", _sd),
     "cv": ("as its standard deviation over the steps divided by its mean", _cv),

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ...base.text import number
+from ...base.text import flat, number
 from ...page import frame
 from ...page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip
 from ...page.table import Cell, Row, Table
@@ -46,15 +46,19 @@ def render(comparison: Comparison) -> str:
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     """(name, value) of the settings that all runs share."""
-    subject = comparison.subject
-    steps, prompts, group = map(subject.count, ("train.steps", "rollout.prompts", "rollout.group_size"))
-    epochs, minibatches, problems = map(subject.count, ("train.epochs", "train.minibatches", "evaluate.problems"))
+    subject, settings = comparison.subject, flat(comparison.subject.config)
+
+    def count(path: str) -> int:
+        return value if isinstance(value := settings.get(path), int) else 0
+
+    steps, prompts, group = count("train.steps"), count("rollout.prompts"), count("rollout.group_size")
+    problems = count("evaluate.problems")
     facts = [
-        ("recipe", subject.setting("recipe")),
-        ("model", subject.setting("model.path")),
-        ("task", subject.setting("task.name")),
+        ("recipe", settings.get("recipe")),
+        ("model", settings.get("model.path")),
+        ("task", settings.get("task.name")),
         ("steps", steps and f"{steps:,}" + (f" of {prompts} prompts x {group} responses" if prompts and group else "")),
-        ("updates per step", epochs * minibatches),
+        ("updates per step", count("train.epochs") * count("train.minibatches")),
         ("seeds", _range(subject.seeds)),
         ("runs", f"{sum(map(len, comparison.finished.values()))} of {subject.planned}"),
         ("held-out problems", problems and f"{problems:,}"),

@@ -35,15 +35,14 @@ class Benchmark:
 
     Args:
         title: as papers write it.
-        hub: data-set id on the Hugging Face hub; "" for a file of the user.
+        hub, config: data set and configuration on the Hugging Face hub; hub is "" for a file of the user.
         split: on the hub; several take turns, "2ppl+3ppl", so that the first problems are of every kind.
-        config: configuration on the hub; "" is the default one.
         question: column with the question; "" where the columns named in the prompt suffice.
         answer: column with the reference; "" is the first that exists of answer, solution and verl's
             reward_model.ground_truth.
         reference: where the reference stands in that column, a name of `EXTRACTORS`; "all" joins a list.
-        prompt: what the model is asked: {question} is the question, {NAME} any column but the reference's
-            (countdown's is part of the question). Questions that are chat messages are left as they are.
+        prompt: {question} is the question, {NAME} any column but the reference's (countdown's is part of the question).
+            Questions that are chat messages are left as they are.
         verifier: "math", "exact", "countdown", "knights_knaves", or a function of yours by its dotted path.
         extract: where the answer stands in a completion, a name of `EXTRACTORS`; "" is the verifier's own way.
         basis: what the entry rests on.
