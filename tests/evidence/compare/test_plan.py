@@ -62,8 +62,9 @@ def test_the_arguments_of_a_run_come_to_its_config(plan):
         from tokenpo.cli.main import parser
 
         options = parser().parse_args(["train", *run.arguments])
-        recipe, told = find_recipe(options.recipe), {"method": options.method, "overrides": options.set}
-        assert load_config(recipe, **told, out=options.out) == run.config
+        recipe = find_recipe(options.recipe)
+        config = load_config(recipe, method=options.method, overrides=options.set, out=options.out)
+        assert config == run.config
         assert options.no_report
 
 
@@ -79,7 +80,7 @@ def test_evaluations_and_threads_have_defaults_that_give_way(tmp_path):
     assert make_plan(str(path), "grpo,dapo", 2).config.evaluate.every == 3
 
 
-def test_options_of_the_recipe_are_told(tmp_path):
+def test_options_of_the_recipe_are_noted(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('[method]\nname = "tepo"\nbeta = 0.5\n[rollout]\ndynamic_sampling = true\n')
     made = make_plan(str(path), "tepo,tepo:beta=0,grpo", 2, overrides=["method.low=0.1"])
@@ -169,8 +170,8 @@ def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
             later = [problem.prompt for problem in engine.task.problems("train", 2, 20)]
             test = [problem.prompt for problem in engine.task.problems("test", 0, 20)]
         state = {name: x.clone() for name, x in engine.lm.model.state_dict().items()}
-        told = ([problem.prompt for problem in drawn.problems], later, test, drawn.completions)
-        assert first.setdefault(run.seed, told) == told
+        shared = ([problem.prompt for problem in drawn.problems], later, test, drawn.completions)
+        assert first.setdefault(run.seed, shared) == shared
         twin = weights.setdefault(run.seed, state)
         assert twin.keys() == state.keys() and all(torch.equal(x, state[name]) for name, x in twin.items())
     one, other = (first[seed] for seed in made.seeds)

@@ -140,7 +140,7 @@ def test_broken_lines_and_runs_that_did_not_begin_alike_are_noted(made):
     assert software == "The runs were not made with the same software on one machine: they differ in torch."
 
 
-def test_too_few_seeds_is_said_once(made):
+def test_too_few_seeds_are_noted_once(made):
     comparison = compared(made("grpo,dapo,tepo", 3))
     few = [note for note in comparison.notes if "cannot tell" in note]
     assert few == [

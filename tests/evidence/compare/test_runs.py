@@ -32,13 +32,13 @@ if order == "train":
     holds = any(map(same, map(int, os.listdir("/dev/fd"))))
     print(os.getpid(), os.getsid(0), holds, os.environ["OMP_NUM_THREADS"], os.environ["PYTHONPATH"])
 os.makedirs(directory, exist_ok=True)
-with open(os.path.join(directory, "seen"), "a") as seen: seen.write(resume + "\\n")
+with open(os.path.join(directory, "started"), "a") as file: file.write(resume + "\\n")
 if order == "fail":
     sys.exit("some warning\\ntokenpo: the \\x1b[31mmodel is gone\\nTraceback is not the last word? it is not ours")
 if order == "trace": raise RuntimeError("out of luck")
 if order == "die": os.kill(os.getpid(), signal.SIGKILL)
 if order == "quiet": sys.exit(3)
-if order == "meet":  # until two were seen side by side
+if order == "meet":  # until two ran side by side
     for _ in range(6000):
         if os.path.exists(os.path.join(os.path.dirname(directory), "met")): break
         time.sleep(0.01)
@@ -86,7 +86,7 @@ def pretend(**orders):
 
 
 def resumes(run):
-    return (run.directory / "seen").read_text().split()
+    return (run.directory / "started").read_text().split()
 
 
 def begin(run, step=5, checkpoint=True):
@@ -157,7 +157,7 @@ def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, watcher):
     watcher.met = done.directory.parent / "met"
     orders = dict.fromkeys({run.label for run in made.runs}, "meet")
     assert execute(made.runs, 2, made.out, watcher, pretend(**orders)) == Ended((), False)
-    assert not (done.directory / "seen").exists()
+    assert not (done.directory / "started").exists()
     assert (resumes(begun), resumes(lost), resumes(fresh)) == (["True"], ["False"], ["False"])
     assert not (lost.directory / "config.json").exists()  # it was emptied: the child writes it
     assert sorted(name for name, _ in watcher.over) == sorted(run.name for run in (begun, lost, fresh))
@@ -180,7 +180,7 @@ def test_a_failed_run_is_quoted_and_the_others_run(plan, watcher):
     assert [run.label for run in made.runs if steps_made(run) == 20] == ["grpo", "grpo"]
     assert sorted(watcher.over) == sorted((run.name, lines.get(run.label)) for run in made.runs)
     again = made.runs[1]  # the quoted line is this attempt's, and the log keeps both
-    (again.directory / "seen").unlink()
+    (again.directory / "started").unlink()
     (failure,) = execute([again], 1, made.out, watcher, pretend(dapo="trace")).failures
     assert failure.line == "RuntimeError: out of luck" and "model is gone" in failure.log.read_text()
 

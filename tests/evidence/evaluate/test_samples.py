@@ -116,8 +116,8 @@ def test_a_missing_column_names_the_nearest_and_no_samples_is_an_error(tmp_path,
 
 
 def test_a_verifier_judges_anew(tmp_path):
-    said = {"prompt": "1+1=", "reference": "2", "correct": True}
-    file = written(tmp_path / "s.jsonl", said | {"completion": "#### 3"}, said | {"completion": "#### 2"})
+    line = {"prompt": "1+1=", "reference": "2", "correct": True}
+    file = written(tmp_path / "s.jsonl", line | {"completion": "#### 3"}, line | {"completion": "#### 2"})
     exact = make_verifier("exact", VerifierOptions(), "eval")
     assert [sample.vote for sample in read_samples(file, exact)[0]] == [Vote("3", False), Vote("2", True)]
     with pytest.raises(TokenPOError, match=r"line 1: no column 'reference' .*compares"):
@@ -125,20 +125,20 @@ def test_a_verifier_judges_anew(tmp_path):
     with pytest.raises(TokenPOError, match=r"line 1: no column 'completion'"):
         read_samples(written(tmp_path / "s.jsonl", {"prompt": "?", "reference": "2"}), exact)
     with pytest.raises(TokenPOError, match=r"line 1: 'completion' is a NoneType"):
-        read_samples(written(tmp_path / "s.jsonl", said | {"completion": None}), exact)
+        read_samples(written(tmp_path / "s.jsonl", line | {"completion": None}), exact)
 
 
 def test_a_function_without_answers_leaves_those_of_the_file(tmp_path):
     """It says that a completion is right and not what it says; the majority is of what the file read."""
     own = tmp_path / "judge.py"
     own.write_text("def reward(completions, **_):\n    return [float(text == 'two') for text in completions]\n")
-    said = {"prompt": "1+1=", "correct": False}
-    answered = [said | {"completion": "two", "answer": 2}, said | {"completion": "three", "answer": None}]
+    line = {"prompt": "1+1=", "correct": False}
+    answered = [line | {"completion": "two", "answer": 2}, line | {"completion": "three", "answer": None}]
     verifier = make_verifier(f"{own}:reward", VerifierOptions(reward_seconds=0), "eval")
     samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), verifier)
     assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, False)]
     assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
-    samples, notes = read_samples(written(tmp_path / "s.jsonl", said | {"completion": "two"}), verifier)
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", line | {"completion": "two"}), verifier)
     assert ([sample.vote for sample in samples], notes) == ([Vote(None, True)], [])
     # So does any verifier that says so of itself, whatever it is made of.
     samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), Silent())
@@ -147,5 +147,5 @@ def test_a_function_without_answers_leaves_those_of_the_file(tmp_path):
     assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
     # A verifier that reads answers and finds none is believed.
     exact = make_verifier("exact", VerifierOptions(extract="hash"), "eval")
-    file = written(tmp_path / "s.jsonl", said | {"completion": "two", "answer": "2", "reference": "2"})
+    file = written(tmp_path / "s.jsonl", line | {"completion": "two", "answer": "2", "reference": "2"})
     assert read_samples(file, exact)[0][0].vote == Vote(None, False)

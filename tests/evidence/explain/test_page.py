@@ -59,7 +59,7 @@ def test_every_method_shows_every_token(result):
     assert int(second[0].classes[0][1:]) < 4 < int(cards[0].all("tbody")[0].all("tr")[0].classes[0][1:])
 
 
-def test_tokens_of_older_policies_are_told_and_drawn(result):
+def test_tokens_of_older_policies_are_noted_and_drawn(result):
     """Of six tokens the two of the third response are older, by three updates."""
     versions = (9, 9, 6, 9)
     made = result([line | {"version": version} for line, version in zip(FOUR, versions, strict=True)])
