@@ -99,7 +99,7 @@ def test_the_sampler_waits_once_a_token(tmp_path):
     lm = load(random_qwen(tmp_path / "model"), device=NAME)
     lm = dataclasses.replace(lm, eos_ids=())
     made = []
-    for length in (1, 8, 24):  # before the first it is seen what the model can do
+    for length in (1, 8, 24):  # the first also probes the model
         with waits() as counted:
             assert sample(lm, [[5, 6, 7], [8]], 4, Sampling(length)).mask.shape == (8, length)
         made.append(counted.total())
@@ -164,10 +164,10 @@ def test_a_run_goes_on_to_the_same_bytes(tmp_path):
 
 
 def test_held_out_problems(tmp_path):
-    asked = ["eval", "tiny", "--task", "dial_sum", "--problems", "4", "--samples-per-prompt", "2", "--device"]
+    words = ["eval", "tiny", "--task", "dial_sum", "--problems", "4", "--samples-per-prompt", "2", "--device"]
     found = []
     for where in ("cpu", NAME):
-        assert main([*asked, where, "--out", str(tmp_path / where)]) == 0
+        assert main([*words, where, "--out", str(tmp_path / where)]) == 0
         result = json.loads((tmp_path / where / "results.json").read_text())
         found.append([result["numbers"], result["per_prompt"], result["length"]])
     assert found[0] == found[1]

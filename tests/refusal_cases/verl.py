@@ -152,9 +152,9 @@ def _kept(setting: Setting) -> Case:
     """A row of the table that refuses values, for some objectives or for all."""
     method, other = WHERE.get(setting.key) or ("grpo", OTHER[repr(setting.only[0])])
     back = "null" if setting.only[:1] == (None,) else next(iter(setting.only), None)
-    asked = f"`{setting.key}={other}`" + (f" with `{method}`" if setting.key in WHERE else "")
+    request = f"`{setting.key}={other}`" + (f" with `{method}`" if setting.key in WHERE else "")
     words = [word for key, word in BESIDE.items() if key == setting.key]
-    return Case(asked, _settings(method, f"{setting.key}={other}", *words),
+    return Case(request, _settings(method, f"{setting.key}={other}", *words),
                 (f"{setting.key}={other}", method, setting.why or setting.words),
                 setting.remedy or f"set {setting.key}={back}")  # fmt: skip
 

@@ -1,9 +1,9 @@
 """Writes docs/refusals.md: what each engine cannot honour, with the sentence that says so.
 
     python tools/site/refusals.py            ask every case, and write the page
-    python tools/site/refusals.py --check    write nothing; exit 1 and name what is not what is said
+    python tools/site/refusals.py --check    write nothing; exit 1 and print the stale lines
 
-Run it in the environment of the engines, which `make test-engines` sets up: TRL and verl are asked themselves. The
+Run it in the environment of the engines, which `make test-engines` sets up: it imports TRL and verl. The
 cases are those of tests/refusal_cases.
 """
 
@@ -23,7 +23,7 @@ from refusal_cases.checks import check_case  # noqa: E402
 from refusal_cases.page import PAGE, TITLES, page, section  # noqa: E402
 
 
-def asked(engine: str) -> tuple[str, list[str]]:
+def section_of(engine: str) -> tuple[str, list[str]]:
     """The engine's section, and what is wrong with its cases."""
     found: list[tuple[Case, Refusal]] = []
     wrong = []
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     check = parser.parse_args(arguments).check
-    found = {engine: asked(engine) for engine in TITLES}
+    found = {engine: section_of(engine) for engine in TITLES}
     if wrong := [line for _, lines in found.values() for line in lines]:
         print("\n".join(wrong))
         return 1

@@ -1,13 +1,10 @@
-"""Says at the end of a run that verl's adapter was not tested: a skip is easily overlooked."""
+"""Prints at the end of a run that verl's adapter was not tested: a skip is easily overlooked."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from foreign_support import say_skips
-
-# Parts of whole runs, which verl's processes import; there is nothing to collect in them.
-collect_ignore_glob = ["support/*"]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -17,8 +17,8 @@ def test_it_measures_what_the_driver_holds(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
     script = importlib.import_module("verl_driver")
     script.main(["--responses", "16", "--tokens", "64", "--method", "grpo", "--alone"])
-    said = capsys.readouterr().out
-    assert said.startswith("grpo") and "0.0 M tokens" in said and "at most" in said
+    printed = capsys.readouterr().out
+    assert printed.startswith("grpo") and "0.0 M tokens" in printed and "at most" in printed
     fields = script.batch(["response_mask", "rm_scores", "old_log_probs"], script.torch.tensor([3, 1]), None)
     assert {name: x.values().nbytes for name, x in fields.items() if name != "uid"} == {
         "response_mask": 32, "rm_scores": 16, "old_log_probs": 16,

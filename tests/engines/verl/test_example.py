@@ -56,9 +56,9 @@ def test_verl_reads_its_rows_and_scores_them(example: dict[str, Any], files: lis
     rows = [data[place] for place in range(len(data))]
     assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
     assert rows[0]["raw_prompt"][0]["content"].startswith("Ann has 2 apples")
-    said = ["so 5\n#### 5", "#### 6", "five", "#### 1,008"]
+    answers = ["so 5\n#### 5", "#### 6", "five", "#### 1,008"]
     scores = [
         default_compute_score(row["data_source"], text, row["reward_model"]["ground_truth"])
-        for row, text in zip(rows, said, strict=True)
+        for row, text in zip(rows, answers, strict=True)
     ]
     assert scores == [1.0, 0.0, 0.0, 1.0]

@@ -105,8 +105,8 @@ def test_our_credit_is_verls_advantage(tmp_path):
         fields(sample)["token_level_scores"], torch.tensor(sample.mask), np.array(uids(sample)),
         norm_adv_by_std_in_grpo=False,
     )  # fmt: skip
-    seen = push_of("x", tokenpo.method("dr_grpo"), found).advantage
-    torch.testing.assert_close(seen, theirs, rtol=1e-6, atol=1e-6)
+    ours = push_of("x", tokenpo.method("dr_grpo"), found).advantage
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
     assert theirs.abs().max() > 0.1
 
 

@@ -115,8 +115,8 @@ def test_batches_can_be_split_and_the_longest_response_fits(composed: tuple[str,
 
 def test_the_rows_are_scored_by_the_last_answer() -> None:
     score = need("verl.utils.reward_score", REASON).default_compute_score
-    said = [score("math_dapo", text, "34")["score"] for text in ("so 34\nAnswer: 34", "Answer: 34\nAnswer: 35", "34")]
-    assert said == [1.0, -1.0, -1.0]
+    scores = [score("math_dapo", text, "34")["score"] for text in ("so 34\nAnswer: 34", "Answer: 34\nAnswer: 35", "34")]
+    assert scores == [1.0, -1.0, -1.0]
 
 
 def test_hydra_reads_our_spelling_of_every_value() -> None:

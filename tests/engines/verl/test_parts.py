@@ -37,14 +37,14 @@ from tokenpo.recipe.config import parse_config  # noqa: E402
 def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "late_module_of_ours.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    seen: list[int] = []
+    values: list[int] = []
     name = "late_module_of_ours"
-    after_import(name, lambda: seen.append(sys.modules[name].value))
-    assert seen == []
+    after_import(name, lambda: values.append(sys.modules[name].value))
+    assert values == []
     __import__(name)
-    assert seen == [1]
-    after_import(name, lambda: seen.append(2))
-    assert seen == [1, 2]
+    assert values == [1]
+    after_import(name, lambda: values.append(2))
+    assert values == [1, 2]
     del sys.modules[name]
 
 

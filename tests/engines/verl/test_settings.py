@@ -31,7 +31,7 @@ from tokenpo.engines.verl.settings import SETTINGS  # noqa: E402
 from tokenpo.models.request_temperature import PROCESSOR  # noqa: E402
 
 
-def _asked(*words: str) -> tuple[Settings, DictConfig]:
+def _configured(*words: str) -> tuple[Settings, DictConfig]:
     config = composed(*words)
     return configure(config), config
 
@@ -51,7 +51,7 @@ GRPO, KEY, POLICY = "+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo", "act
     ],
 )  # fmt: skip
 def test_what_is_set(words: list[str], key: str, value: Any) -> None:
-    got, config = _asked(f"{POLICY}.rollout.calculate_log_probs=False", *words)
+    got, config = _configured(f"{POLICY}.rollout.calculate_log_probs=False", *words)
     assert OmegaConf.select(config, key) == value
     assert any(note.startswith(f"set {key}={value} (was ") for note in got.notes)
 
@@ -59,11 +59,11 @@ def test_what_is_set(words: list[str], key: str, value: Any) -> None:
 def test_vllm_is_told_the_processor() -> None:
     place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
     words = ["+algorithm.tokenpo.method=hapo", "actor_rollout_ref.rollout.name=vllm"]
-    _, config = _asked(*words)
+    _, config = _configured(*words)
     assert list(OmegaConf.select(config, place)) == [PROCESSOR]
-    _, config = _asked(*words, f"+{place}=[mine]")
+    _, config = _configured(*words, f"+{place}=[mine]")
     assert list(OmegaConf.select(config, place)) == ["mine", PROCESSOR]
-    _, config = _asked(*words, "+algorithm.tokenpo.options.tau=0")
+    _, config = _configured(*words, "+algorithm.tokenpo.options.tau=0")
     assert OmegaConf.select(config, place) is None
 
 
@@ -171,8 +171,8 @@ def test_every_key_of_algorithm_and_actor_has_one_row() -> None:
 
 def test_what_is_unlikely_to_be_meant() -> None:
     words = ["+algorithm.tokenpo.method=kl_cov", "data.train_batch_size=64"]
-    once, _ = _asked(*words, "actor_rollout_ref.actor.ppo_mini_batch_size=64")
-    often, _ = _asked(*words, "actor_rollout_ref.actor.ppo_mini_batch_size=16")
+    once, _ = _configured(*words, "actor_rollout_ref.actor.ppo_mini_batch_size=64")
+    often, _ = _configured(*words, "actor_rollout_ref.actor.ppo_mini_batch_size=16")
     assert any("cannot act" in note for note in once.notes)
     assert not any("cannot act" in note for note in often.notes)
 
@@ -181,7 +181,7 @@ def test_every_method_is_taken_or_refused_by_name() -> None:
     refused = set()
     for name in METHODS:
         try:
-            got, _ = _asked(f"+algorithm.tokenpo.method={name}")
+            got, _ = _configured(f"+algorithm.tokenpo.method={name}")
             assert dataclasses.replace(got.objective, name=name) == tokenpo.method(name)
         except Unsupported as error:
             refused.add(name)

@@ -204,8 +204,8 @@ def _algorithm(config: Config) -> dict[str, Any]:
         value = getattr(getattr(config, section), key)
         if isinstance(value, Section):
             some = bool(value.model_fields_set)  # an empty section asks for its defaults
-            asked = value.model_dump(exclude_unset=some, exclude_none=not some).items()
-            out |= {f"{OURS}.{name}.{key}": "none" if x is None else x for key, x in asked}
+            dumped = value.model_dump(exclude_unset=some, exclude_none=not some).items()
+            out |= {f"{OURS}.{name}.{key}": "none" if x is None else x for key, x in dumped}
         elif value is not None:
             out[f"{OURS}.{name}"] = value
     out[f"{OURS}.report"] = str(config.directory().absolute())

@@ -32,18 +32,18 @@ class Settings:
 
     Args:
         objective: the method with its shaping, corrections and penalties.
-        asked: our keys as a recipe.
+        recipe: our keys as a recipe.
         notes: changes of verl's config, and warnings.
     """
 
     objective: Objective
-    asked: Config = Config()
+    recipe: Config = Config()
     notes: tuple[str, ...] = ()
 
     @property
     def report(self) -> Path | None:
         """The run directory for `tokenpo report`, absolute, because workers have working directories of their own."""
-        return Path(self.asked.output.dir).absolute() if self.asked.output.dir else None
+        return Path(self.recipe.output.dir).absolute() if self.recipe.output.dir else None
 
 
 def configure(config: DictConfig) -> Settings:
@@ -53,12 +53,11 @@ def configure(config: DictConfig) -> Settings:
         UnknownName: a key, method or option that does not exist.
         Unsupported: verl can't deliver an input, or a setting of verl's would be ignored.
     """
-    raw = _raw(config)
-    recipe, keys = _recipe(raw, config)
-    asked = parse_config(recipe, PLACE, keys)
-    objective, notes = _corrected(config, build_objective(asked))
+    sections, keys = _sections(_raw(config), config)
+    recipe = parse_config(sections, PLACE, keys)
+    objective, notes = _corrected(config, build_objective(recipe))
     _refuse(config, objective)
-    return Settings(objective, asked, (*notes, *_set(config, objective), *_warnings(config, objective)))
+    return Settings(objective, recipe, (*notes, *_set(config, objective), *_warnings(config, objective)))
 
 
 def _raw(config: DictConfig) -> dict[str, Any]:
@@ -78,9 +77,9 @@ def _raw(config: DictConfig) -> dict[str, Any]:
     return dict(raw)
 
 
-def _recipe(raw: Mapping[str, Any], config: DictConfig) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+def _sections(raw: Mapping[str, Any], config: DictConfig) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
     """Our keys as the sections of a recipe, and the key that an error in each section names."""
-    recipe: dict[str, Any] = {
+    sections: dict[str, Any] = {
         "name": "verl",
         "method": {"name": raw["method"], **raw.get("options", {})},
         "rollout": {"max_new_tokens": config.data.max_response_length},
@@ -88,18 +87,18 @@ def _recipe(raw: Mapping[str, Any], config: DictConfig) -> tuple[dict[str, Any],
     keys: dict[tuple[str, ...], str] = {("method",): f"+{PLACE}.options"}
     for key, (section, name) in PLACES.items():
         if raw.get(key) is not None:
-            recipe.setdefault(section, {})[name] = raw[key]
+            sections.setdefault(section, {})[name] = raw[key]
             keys[section, name] = f"+{PLACE}.{key}"
-    return recipe, keys
+    return sections, keys
 
 
 def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
     """The objective with verl's rollout correction as weights, which is switched off in verl; and a note of it."""
     section: Any = OmegaConf.select(config, correction.PLACE)
-    asked: dict[str, Any] = {} if section is None else dict(section)
-    if all(asked.get(key, usual) == usual for key, usual in correction.KEYS.items()):
+    given: dict[str, Any] = {} if section is None else dict(section)
+    if all(given.get(key, usual) == usual for key, usual in correction.KEYS.items()):
         return objective, []
-    preset = correction.preset_of(asked)
+    preset = correction.preset_of(given)
     for key, usual in correction.KEYS.items():
         _update(config, f"{correction.PLACE}.{key}", usual)
     weights = " · ".join(map(repr, preset.weights)) or "no weight"

@@ -52,9 +52,9 @@ def preset_of(section: Mapping[str, Any]) -> Preset:
         UnknownName: a level, rejection or loss that verl does not have.
         TokenPOError: a threshold that cannot be read, or too few of them.
     """
-    asked = {key: section.get(key, usual) for key, usual in KEYS.items()}
-    bypass = bool(asked["bypass_mode"])
-    plain = choose(f"{PLACE}.loss_type", asked["loss_type"], {"ppo_clip": False, "reinforce": True})
+    given = {key: section.get(key, usual) for key, usual in KEYS.items()}
+    bypass = bool(given["bypass_mode"])
+    plain = choose(f"{PLACE}.loss_type", given["loss_type"], {"ppo_clip": False, "reinforce": True})
     if plain and not bypass:
         raise TokenPOError(
             f"{PLACE}.loss_type=reinforce says something together with bypass_mode alone: set bypass_mode=True, or "
@@ -62,18 +62,18 @@ def preset_of(section: Mapping[str, Any]) -> Preset:
         )
     weights: tuple[Weight, ...] = ()
     # A clipped ratio to the sampler corrects already: there verl uses weights in its metrics alone.
-    if asked["rollout_is"] is not None and (plain or not bypass):
-        weights += (_weight(asked, current=bypass),)
-    if asked["rollout_rs"] is not None:
-        weights += (_rejection(str(asked["rollout_rs"]), asked["rollout_rs_threshold"], current=bypass),)
+    if given["rollout_is"] is not None and (plain or not bypass):
+        weights += (_weight(given, current=bypass),)
+    if given["rollout_rs"] is not None:
+        weights += (_rejection(str(given["rollout_rs"]), given["rollout_rs_threshold"], current=bypass),)
     return Preset(weights, bypass, plain)
 
 
-def _weight(asked: Mapping[str, Any], *, current: bool) -> Weight:
-    sequence = choose(f"{PLACE}.rollout_is", asked["rollout_is"], {"token": False, "sequence": True})
-    low, high = _bounds("rollout_is_threshold", asked["rollout_is_threshold"])
+def _weight(given: Mapping[str, Any], *, current: bool) -> Weight:
+    sequence = choose(f"{PLACE}.rollout_is", given["rollout_is"], {"token": False, "sequence": True})
+    low, high = _bounds("rollout_is_threshold", given["rollout_is_threshold"])
     weight = RolloutCorrection(sequence, low is not None, high, low or 0.0, current=current)
-    if not asked["rollout_is_batch_normalize"]:
+    if not given["rollout_is_batch_normalize"]:
         return weight
     if current:
         raise TokenPOError(
@@ -84,14 +84,14 @@ def _weight(asked: Mapping[str, Any], *, current: bool) -> Weight:
 
 
 def _rejection(names: str, thresholds: Any, *, current: bool) -> Rejection:
-    asked = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     given = [part.strip() for part in str(thresholds).split(",")]
-    if thresholds is None or len(given) not in (1, len(asked)):
+    if thresholds is None or len(given) not in (1, len(wanted)):
         raise TokenPOError(
-            f"{PLACE}.rollout_rs_threshold = {thresholds!r}: give one threshold, or one for each of {', '.join(asked)}"
+            f"{PLACE}.rollout_rs_threshold = {thresholds!r}: give one threshold, or one for each of {', '.join(wanted)}"
         )
-    given = given * len(asked) if len(given) == 1 else given
-    return Rejection(tuple(_criterion(*pair) for pair in zip(asked, given, strict=True)), current=current)
+    given = given * len(wanted) if len(given) == 1 else given
+    return Rejection(tuple(_criterion(*pair) for pair in zip(wanted, given, strict=True)), current=current)
 
 
 def _criterion(name: str, threshold: str) -> Criterion:

@@ -146,7 +146,7 @@ class TokenPOTrainer(PPOTrainerSync):
             )
         self.learner.compare(mean=drift)
         norm = metrics["actor/grad_norm"]  # the mean over updates: not finite if one of them is not
-        if self.tokenpo.asked.train.nonfinite == "stop" and not math.isfinite(norm):
+        if self.tokenpo.recipe.train.nonfinite == "stop" and not math.isfinite(norm):
             raise TokenPOError(
                 f"step {self.global_steps}: the gradient norm is {norm} in verl, which skipped the update; the run "
                 "can go on from its last checkpoint: find what made it, or set +algorithm.tokenpo.nonfinite=skip"
@@ -184,7 +184,7 @@ def learner_of(settings: Settings, config: DictConfig) -> Learner:
         settings.objective,
         length=config.data.max_response_length,
         seed=config.actor_rollout_ref.actor.data_loader_seed,
-        ratio=RatioCheck("verl", REMEDY, settings.asked.train.ratio_tolerance or TOLERANCE, over="mean"),
+        ratio=RatioCheck("verl", REMEDY, settings.recipe.train.ratio_tolerance or TOLERANCE, over="mean"),
     )
 
 
@@ -229,7 +229,7 @@ def resume(learner: Learner, file: Path) -> None:
 def _record(settings: Settings, config: DictConfig, step: int) -> Record | None:
     if settings.report is None:
         return None
-    greedy, out = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0, settings.asked.output
+    greedy, out = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0, settings.recipe.output
     begun = Record.begin(settings.report, step, out.trace_every, out.trace_rollouts, greedy=greedy)
     summary = {
         "method": {"name": settings.objective.name},
