@@ -14,37 +14,30 @@ from tokenpo.methods.tepo import MaskedKl, StepSign
 SCORE = OldEntropyScore()
 
 
-def _rollouts(lengths: list[int], reward: list[float], group: list[int], dtype=torch.float64) -> tokenpo.Rollouts:
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    old = torch.full(mask.shape, -1.0, dtype=dtype)
-    return tokenpo.Rollouts(mask, torch.tensor(reward, dtype=dtype), torch.tensor(group), old)
+def _advantage(stage: TokenGroupAdvantage, rollouts: tokenpo.Rollouts) -> list[float]:
+    return stage(rollouts, torch.zeros_like(rollouts.reward))[:, 0].tolist()
 
 
-def _advantage(stage: TokenGroupAdvantage, rollouts: tokenpo.Rollouts, bonus: list[float] | None = None) -> list[float]:
-    extra = torch.zeros_like(rollouts.reward) if bonus is None else torch.tensor(bonus, dtype=rollouts.reward.dtype)
-    return stage(rollouts, extra)[:, 0].tolist()
-
-
-def test_the_fallback_begins_at_its_limit() -> None:
+def test_the_fallback_begins_at_its_limit(rollouts) -> None:
     """Rewards 1 and 0 of equal length: ±1 exactly. A limit of 1 takes GRPO's ±sqrt(1/2), one above does not.
 
     The other group, 1 over one token and 0 over three with its ±sqrt(3) and its lesser, keeps to itself.
     """
-    rollouts = _rollouts([2, 2, 1, 3], [1, 0, 1, 0], [0, 0, 5, 5])
+    facts = rollouts([2, 2, 1, 3], [1, 0, 1, 0], [0, 0, 5, 5])
     root, third = 0.5**0.5, 3**-0.5
-    seen = _advantage(TokenGroupAdvantage(fallback=1.0, eps=0.0), rollouts)
+    seen = _advantage(TokenGroupAdvantage(fallback=1.0, eps=0.0), facts)
     assert seen == pytest.approx([root, -root, root, -root], rel=1e-14)
-    seen = _advantage(TokenGroupAdvantage(fallback=1.0001, eps=0.0), rollouts)
+    seen = _advantage(TokenGroupAdvantage(fallback=1.0001, eps=0.0), facts)
     assert seen == pytest.approx([1, -1, root, -root], rel=1e-14)
-    seen = _advantage(TokenGroupAdvantage(fallback=2.0, eps=0.0), rollouts)
+    seen = _advantage(TokenGroupAdvantage(fallback=2.0, eps=0.0), facts)
     assert seen == pytest.approx([1, -1, 3**0.5, -third], rel=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, -0.7])
-def test_equal_rewards_give_exactly_zero(reward: float, dtype: torch.dtype) -> None:
-    rollouts = _rollouts([1, 2, 4, 7, 3, 5, 6], [reward] * 7, [2] * 7, dtype)
-    assert _advantage(TokenGroupAdvantage(), rollouts) == [0] * 7
+def test_equal_rewards_give_exactly_zero(rollouts, reward: float, dtype: torch.dtype) -> None:
+    facts = rollouts([1, 2, 4, 7, 3, 5, 6], [reward] * 7, [2] * 7, dtype)
+    assert _advantage(TokenGroupAdvantage(), facts) == [0] * 7
 
 
 def _scored(scores: list[float]) -> tokenpo.Batch:

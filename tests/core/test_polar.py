@@ -17,14 +17,6 @@ BONUS = torch.tensor([-0.5, 0.0, 0.2], dtype=torch.float64)
 SHAPED = [0.6, 1.1, -0.9]
 
 
-def _rollouts(lengths: list[int], reward: list[float], group: list[int]) -> tokenpo.Rollouts:
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    ones = torch.ones(mask.shape, dtype=torch.float64)
-    return tokenpo.Rollouts(
-        mask, torch.tensor(reward, dtype=torch.float64), torch.tensor(group), -ones, old_entropy=0.3 * ones
-    )
-
-
 def _normalised(values: list[float], collection: list[float]) -> list[float]:
     return [(x - statistics.mean(collection)) / (statistics.stdev(collection) + EPS) for x in values]
 
@@ -37,25 +29,25 @@ def _normalised(values: list[float], collection: list[float]) -> list[float]:
         ("pooled", _normalised(SHAPED, SHAPED)),
     ],
 )
-def test_the_bonus_is_part_of_the_token_reward(collection: str, expected: list[float]) -> None:
-    seen = PolarTokens(1.0, 0.1, collection)(_rollouts([1, 1, 1], [1, 1, 0], [6, 6, 6]), BONUS)
+def test_the_bonus_is_part_of_the_token_reward(rollouts, collection: str, expected: list[float]) -> None:
+    seen = PolarTokens(1.0, 0.1, collection)(rollouts([1, 1, 1], [1, 1, 0], [6, 6, 6]), BONUS)
     assert seen[:, 0].tolist() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("geometric", [False, True])
-def test_the_bonus_is_part_of_the_sequence_reward(geometric: bool) -> None:
-    seen = PolarSequences(1.0, 0.1, geometric)(_rollouts([1, 1, 1], [1, 1, 0], [6, 6, 6]), BONUS)
+def test_the_bonus_is_part_of_the_sequence_reward(rollouts, geometric: bool) -> None:
+    seen = PolarSequences(1.0, 0.1, geometric)(rollouts([1, 1, 1], [1, 1, 0], [6, 6, 6]), BONUS)
     assert seen[:, 0].tolist() == pytest.approx(_normalised(SHAPED, SHAPED), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gtpo", "grpo_s"])
-def test_the_group_relative_penalty_reaches_the_advantage(name: str) -> None:
+def test_the_group_relative_penalty_reaches_the_advantage(rollouts, name: str) -> None:
     """Lengths 1 and 3 right, 2 wrong: L⁺ = 2, the long one pays a quarter. Bonuses 0, -1/4, 0."""
-    rollouts = _rollouts([1, 3, 2], [1, 1, 0], [6, 6, 6])
+    facts = rollouts([1, 3, 2], [1, 1, 0], [6, 6, 6])
     objective = tokenpo.method(name, group_overlong=True)
     bonus = torch.tensor([0, -0.25, 0], dtype=torch.float64)
-    expected = torch.where(rollouts.mask, objective.credit(rollouts, bonus), 0)
-    seen = objective.prepare(rollouts).advantage
+    expected = torch.where(facts.mask, objective.credit(facts, bonus), 0)
+    seen = objective.prepare(facts).advantage
     assert torch.equal(seen, expected)
     assert seen[1, 0] < seen[0, 0]
 

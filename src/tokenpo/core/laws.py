@@ -133,7 +133,7 @@ def gradient_at_ratio_one(objective: Objective) -> None:
 
 @law_of_parts
 def gradient_anywhere(objective: Objective) -> None:
-    """The same wherever the policy has moved to: between the bounds, weights are frozen and the slope is that of r."""
+    """The same wherever the policy has moved to: between the bounds weights are frozen and the slope is that of r."""
     if objective.surrogate.own_slope:
         return
     for moved_by in (0.01, 0.4, _FAR):

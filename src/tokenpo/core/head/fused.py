@@ -5,11 +5,9 @@ of hidden states and head at once: three matrix products, and never more logits 
 chunk takes a fourth product, which forms its logits again. The two backward products skip tokens whose gradient is
 exactly zero (no advantage, clipped).
 
-An objective of batch scope needs statistics of the whole optimiser step first: either `observe` has been called, or
-the rows given here are the whole step, and their statistics take a pass of their own.
+An objective of batch scope must have been observed, or the rows are the whole step and their statistics take a pass.
 
-Axes: N responses, T their tokens, M true entries of the mask in the order of `mask.nonzero()`, H hidden size,
-V vocabulary.
+Axes: M true entries of the mask [N, T] in the order of `mask.nonzero()`, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations

@@ -45,17 +45,14 @@ def batch() -> Callable[..., tokenpo.Batch]:
 
 @pytest.fixture
 def rollouts() -> Callable[..., tokenpo.Rollouts]:
-    """rollouts(lengths, reward, group): rows of these lengths; log-probabilities do not matter."""
+    """rollouts(lengths, reward, group): rows of these lengths, old log-probabilities -1, old entropies 0.3."""
 
     def make(
         lengths: Sequence[int], reward: Sequence[float], group: Sequence[int], dtype: torch.dtype = torch.float64
     ) -> tokenpo.Rollouts:
         mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-        return tokenpo.Rollouts(
-            mask=mask,
-            reward=torch.tensor(reward, dtype=dtype),
-            group=torch.tensor(group),
-            old_logprob=torch.full(mask.shape, -1.0, dtype=dtype),
-        )
+        ones = torch.ones(mask.shape, dtype=dtype)
+        rewards = torch.tensor(reward, dtype=dtype)
+        return tokenpo.Rollouts(mask, rewards, torch.tensor(group), -ones, old_entropy=0.3 * ones)
 
     return make
