@@ -28,58 +28,35 @@ HAPO = {
 }  # fmt: skip
 
 
-def colocated(model: str, out: Path, **more: Any) -> dict[str, Any]:
-    engines: list[Engine] = []
-
-    def make(**named: Any) -> Engine:
-        engines.append(Engine(**named))
-        return engines[-1]
-
-    home.LLM = make
-    ran = drawing(model, out, even, **HAPO, vllm_mode="colocate", **more)
-    return ran | {"told": engines[0].told, "same": home.LLM is make}
+def colocated(model: str, out: Path) -> dict[str, Any]:
+    home.LLM = Engine
+    ran = drawing(model, out, even, **HAPO, vllm_mode="colocate")
+    return ran | {"told": Engine.made[-1].extra_args, "same": home.LLM is Engine}
 
 
 def made(model: str, out: Path, **settings: Any) -> dict[str, Any]:
-    """What the engine of a trainer is made with that TRL does not say."""
-    named: list[dict[str, Any]] = []
-
-    def make(**given: Any) -> Engine:
-        named.append(given)
-        return Engine(**given)
-
-    home.LLM = make
+    """The arguments of a trainer's engine that TRL leaves out."""
+    home.LLM = Engine
     args = config(out, method="grpo", use_vllm=True, vllm_mode="colocate", **settings)
     TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
-    return {name: named[0].get(name) for name in ("dtype", "logits_processors")}
+    return {name: Engine.made[-1].named.get(name) for name in ("dtype", "logits_processors")}
 
 
-def server(model: str, out: Path, processors: list[str]) -> dict[str, Any]:
-    clients: list[Client] = []
-
-    class Here(Client):
-        path = model
-
-        def __init__(self, **rest: Any) -> None:
-            super().__init__(**rest)
-            clients.append(self)
-
-    Here.processors = processors
-    home.VLLMClient = Here
+def server(model: str, out: Path, *processors: str) -> dict[str, Any]:
+    home.VLLMClient, Client.path, Client.processors = Client, model, processors
     ran = drawing(model, out, even, **HAPO, vllm_mode="server")
-    return ran | {"told": clients[0].bodies}
+    return ran | {"told": Client.bodies}
 
 
 def main(model: str, out: Path) -> None:
-    real = importlib.util.find_spec("vllm") is not None
-    if not real:
+    if importlib.util.find_spec("vllm") is None:
         sys.modules.update(stand_in.modules())
     home.SamplingParams = importlib.import_module("vllm").SamplingParams
     home.is_vllm_available = lambda: True
-    found: dict[str, Any] = {"real": real, "colocate": colocated(model, out / "colocate")}
+    found: dict[str, Any] = {"colocate": colocated(model, out / "colocate")}
     found["made"] = {str(half): made(model, out / "made", bf16=half) for half in (False, True)}
-    found["server"] = server(model, out / "server", [PROCESSOR])
-    found["bare"] = refused(lambda: server(model, out / "bare", []))
+    found["server"] = server(model, out / "server", PROCESSOR)
+    found["bare"] = refused(lambda: server(model, out / "bare"))
     Engine.deaf = True
     found["deaf"] = refused(lambda: colocated(model, out / "deaf"))
     (out / "served.json").write_text(json.dumps(found))

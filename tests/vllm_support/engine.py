@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -21,22 +21,25 @@ class Engine:
     """In place of `vllm.LLM`.
 
     Attributes:
-        told: extra_args of every call.
+        made: every engine.
         deaf: samples without its processors, as a vLLM that lost them would.
+        named: the other arguments that it was made with.
+        extra_args: of every call.
     """
 
+    made: ClassVar[list[Engine]] = []
     deaf = False
 
-    def __init__(
-        self, *, model: str, seed: int, logprobs_mode: str, logits_processors: Sequence[str] = (), **rest: Any
-    ) -> None:
+    def __init__(self, *, model: str, seed: int, logprobs_mode: str, **named: Any) -> None:
         from transformers import AutoModelForCausalLM
 
+        self.made.append(self)
+        self.named, self.extra_args = named, []
         self.model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         self.processors = [
-            _named(name)(settings(logprobs_mode), torch.device("cpu"), False) for name in logits_processors
+            _named(name)(settings(logprobs_mode), torch.device("cpu"), False)
+            for name in named.get("logits_processors") or ()
         ]
-        self.told: list[Any] = []
         self._generator = torch.Generator().manual_seed(seed)
         runner = SimpleNamespace(model=self)
         worker = SimpleNamespace(driver_worker=SimpleNamespace(model_runner=runner))
@@ -53,7 +56,7 @@ class Engine:
     @torch.no_grad()
     def generate(self, prompts: list[dict[str, list[int]]], sampling_params: Any, use_tqdm: bool = True) -> list[Any]:
         """One response a prompt; every request keeps its row until all are done."""
-        self.told.append(sampling_params.extra_args)
+        self.extra_args.append(sampling_params.extra_args)
         ends = set(self.model.generation_config.eos_token_id)
         texts = [list(prompt["prompt_token_ids"]) for prompt in prompts]
         said: list[list[int]] = [[] for _ in texts]
@@ -89,11 +92,11 @@ class Client:
 
     path: str
     processors: Sequence[str] = ()
+    bodies: ClassVar[list[Mapping[str, Any]]] = []
 
     def __init__(self, **rest: Any) -> None:
         mode = "processed_logprobs"
         self.engine = Engine(model=self.path, seed=0, logprobs_mode=mode, logits_processors=self.processors)
-        self.bodies: list[Mapping[str, Any]] = []
 
     def init_communicator(self, device: Any) -> None: ...
 

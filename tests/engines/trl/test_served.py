@@ -17,25 +17,20 @@ pytestmark = pytest.mark.usefixtures("trl_here")
 
 
 @pytest.fixture(scope="module")
-def out(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("served")
-    run_script("served_run.py", model_dir, directory)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def ran(out: Path) -> dict[str, Any]:
-    return json.loads((out / "served.json").read_text())
+def ran(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("served")
+    run_script("served_run.py", model_dir, out)
+    return json.loads((out / "served.json").read_text()) | {"out": out}
 
 
 @pytest.mark.parametrize("mode", ["colocate", "server"])
 def test_the_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(
-    mode: str, out: Path, ran: dict[str, Any], model_dir: Path
+    mode: str, ran: dict[str, Any], model_dir: Path
 ) -> None:
-    """And what vLLM reports is at it: the processor heats each token by the entropy it sees, the trainer by that of its
-    own pass."""
-    assert "rollout_logprob" in load_file(out / mode / "batch1.safetensors")
-    heated(model_dir, out / mode, ran[mode])
+    """And vLLM reports log-probabilities at it: the processor heats each token by the entropy it sees, the trainer by
+    that of its own pass."""
+    assert "rollout_logprob" in load_file(ran["out"] / mode / "batch1.safetensors")
+    heated(model_dir, ran["out"] / mode, ran[mode])
 
 
 def test_every_request_carries_the_numbers_of_the_memory(ran: dict[str, Any]) -> None:
@@ -50,12 +45,10 @@ def test_every_request_carries_the_numbers_of_the_memory(ran: dict[str, Any]) ->
     assert set(ran["server"]["told"][1]["vllm_xargs"]) == set(KEYS)
 
 
-def test_trl_has_its_engine_back(ran: dict[str, Any]) -> None:
-    assert ran["colocate"]["same"]
-
-
 def test_vllm_computes_in_float32_where_the_trainer_does(ran: dict[str, Any]) -> None:
-    """TRL leaves the type to vLLM, which takes half of the bits; a trainer with autocast does the same."""
+    """TRL leaves the type to vLLM, which takes half of the bits, as a trainer with autocast does. Afterwards TRL has
+    its own engine back."""
+    assert ran["colocate"]["same"]
     assert ran["made"] == {
         "False": {"dtype": "float32", "logits_processors": None},
         "True": {"dtype": None, "logits_processors": None},
