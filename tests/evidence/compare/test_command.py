@@ -108,71 +108,54 @@ def test_all_four_runs_as_processes(tiny, tmp_path, capsys):
 
 
 def test_what_was_begun_goes_on_as_if_it_had_never_stopped(tiny, tmp_path):
-    """The arguments for a run that was stopped after its first step."""
+    """After a stop in the second step; after a kill between the last line of the metrics and the model; and not where
+    somebody removed model and checkpoints to save place."""
     run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[1]
+    weights, checkpoints, log = (run.directory / x for x in ("model/model.safetensors", "checkpoints", "metrics.jsonl"))
     assert main(train_command(run, False)[4:]) == 0
-    whole, log = without_times(run), run.directory / "metrics.jsonl"
-    shutil.rmtree(run.directory / "checkpoints" / "step-000002")
-    shutil.rmtree(run.directory / "model")
-    log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:-1]))
-    assert state(run) is State.BEGUN
-    assert main(train_command(run, True)[4:]) == 0
-    assert state(run) is State.DONE and without_times(run) == whole
-
-
-def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it_is(tiny, tmp_path):
-    """As after a kill between the last line of the metrics and the model; and as somebody leaves it to save place."""
-    run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[0]
-    assert main(train_command(run, False)[4:]) == 0
-    whole, weights = without_times(run), (run.directory / "model" / "model.safetensors").read_bytes()
-    shutil.rmtree(run.directory / "model")
-    assert state(run) is State.BEGUN
-    assert main(train_command(run, True)[4:]) == 0
-    assert state(run) is State.DONE and without_times(run) == whole
-    assert (run.directory / "model" / "model.safetensors").read_bytes() == weights
-    shutil.rmtree(run.directory / "model")
-    shutil.rmtree(run.directory / "checkpoints")
+    whole = without_times(run), weights.read_bytes()
+    for stopped in (True, False):
+        if stopped:
+            shutil.rmtree(checkpoints / "step-000002")
+            log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:-1]))
+        shutil.rmtree(weights.parent)
+        assert state(run) is State.BEGUN
+        assert main(train_command(run, True)[4:]) == 0
+        assert state(run) is State.DONE and (without_times(run), weights.read_bytes()) == whole
+    shutil.rmtree(weights.parent)
+    shutil.rmtree(checkpoints)
     assert state(run) is State.DONE
+
+
+TWO = "quickstart --methods grpo,dapo"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["quickstart", "--methods", "grpo,tepoo"], "did you mean 'tepo'"),
-        (["quickstart", "--methods", "grpo,dapo", "--metrics", "acuracy"], "did you mean 'accuracy'"),
-        (["quickstart", "--methods", "grpo,dapo", "--baseline", "tepo"], "--baseline tepo is not among the methods"),
-        (["quickstart", "--methods", "grpo,dapo", "--threshold", "2"], "--threshold 2 is an accuracy"),
+        ("quickstart --methods grpo,tepoo", "did you mean 'tepo'"),
+        (f"{TWO} --metrics acuracy", "did you mean 'accuracy'"),
+        (f"{TWO} --baseline tepo", "--baseline tepo is not among the methods"),
+        (f"{TWO} --threshold 2", "--threshold 2 is an accuracy"),
         (
-            ["quickstart", "--methods", "grpo,dapo", "--metrics", "accuracy,area", "--threshold", "0.5"],
-            "--threshold 0.5 has no effect on --metrics accuracy,area: add one of steps, train-steps, or leave it out",
+            f"{TWO} --metrics accuracy,area --threshold 0.5",
+            "--threshold 0.5 has no effect on --metrics accuracy,area: ",
         ),
-        (["quickstart", "--methods", "grpo,dapo", "--jobs", "0"], "--jobs 0 runs nothing"),
-        (
-            ["quickstart", "--methods", "grpo,dapo", "--margin", "acuracy=0.1"],
-            "'acuracy' is not compared: did you mean 'accuracy'",
-        ),
-        (
-            ["quickstart", "--methods", "grpo,dapo", "--margin", "area=0.01,accuracy=no"],
-            "--margin accuracy=no: 'no' is no least",
-        ),
-        (["quickstart", "--methods", "grpo,dapo", "--margin", "accuracy=-1"], "give a number above 0"),
-        (
-            ["quickstart", "--methods", "grpo,dapo", "--runs", "a"],
-            "and RECIPE, --methods says what to train: leave one out",
-        ),
-        (
-            ["quickstart", "--methods", "grpo,dapo", "--set", "evaluate.samples=0", "--metrics", "avg"],
-            "evaluate.samples is 0",
-        ),
-        ([], "compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)"),
-        (["quickstart"], "compare needs a recipe and --methods"),
-        (["--methods", "grpo,dapo"], "compare needs a recipe and --methods"),
+        (f"{TWO} --jobs 0", "--jobs 0 runs nothing"),
+        (f"{TWO} --margin acuracy=0.1", "'acuracy' is not compared: did you mean 'accuracy'"),
+        (f"{TWO} --margin area=0.01,accuracy=no", "--margin accuracy=no: 'no' is no least"),
+        (f"{TWO} --margin accuracy=-1", "give a number above 0"),
+        (f"{TWO} --runs a", "and RECIPE, --methods says what to train: leave one out"),
+        (f"{TWO} --set evaluate.samples=0 --metrics avg", "evaluate.samples is 0"),
+        ("", "compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)"),
+        ("quickstart", "compare needs a recipe and --methods"),
+        ("--methods grpo,dapo", "compare needs a recipe and --methods"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_two(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: pytest.fail("runs were started"))
-    assert main(["compare", *arguments]) == 2
+    assert main(["compare", *arguments.split()]) == 2
     error = capsys.readouterr().err
     assert message in error and error.startswith("tokenpo: ") and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
