@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from safetensors.torch import save as dump
 
 from run_views import Watch, numbers
@@ -142,49 +141,43 @@ def test_what_was_accepted_stays_accepted(small, coin, tmp_path):
     assert resume(run, SilentView()).steps == 6
 
 
-ALTERED = {
-    "step": 7, "cursor": -1, "sizes": [1], "settings": {"seed": "x"}, "learner": {"memory": [[1]]}, "more": 1,
-    "updates": 3,
-}  # fmt: skip
+def altered(**fields):
+    """state.json with other fields."""
+    return lambda last: json.dumps(json.loads((last / "state.json").read_text()) | fields).encode()
 
 
-@pytest.mark.parametrize("key", ALTERED)
-def test_an_altered_state_whose_checksum_fits_is_one_sentence(key, small, coin, tmp_path):
+def moments(**tensors: torch.Tensor):
+    """optimizer.safetensors with these tensors; NAME is a weight of the model."""
+    name = "model.layers.0.self_attn.q_proj.weight"
+    return lambda last: dump({key.replace("__", "/").replace("NAME", name): x for key, x in tensors.items()})
+
+
+NO_STATE = r"state\.json is not the state of a run"
+UNFIT = r"step-000004.* (does not fit|cannot be read)"
+FORGED = [
+    *(("state.json", altered(**fields), r"step-000004|step 4") for fields in (
+        {"step": 7}, {"cursor": -1}, {"sizes": [1]}, {"settings": {"seed": "x"}}, {"learner": {"memory": [[1]]}},
+        {"more": 1}, {"updates": 3},
+    )),
+    *(("state.json", content, NO_STATE) for content in (
+        b"", b"7", b"[" * 10**5, b"\xff", b'{"settings": ' + b'{"a":' * 500 + b"1" + b"}" * 501,
+    )),
+    *(("optimizer.safetensors", content, UNFIT) for content in (
+        moments(exp_avg__nowhere=torch.zeros(1)), moments(nameless=torch.zeros(1)),
+        moments(exp_avg__NAME=torch.zeros(3, 3, 3)), b"no tensors",
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "content", "said"), FORGED)
+def test_a_forged_file_whose_checksum_fits_is_one_sentence(file, content, said, small, coin, tmp_path):
     run = tmp_path / "run"
     train(small(run, evaluate={"problems": 0}), SilentView())
     last = max((run / "checkpoints").iterdir())
-    state = json.loads((last / "state.json").read_text()) | {key: ALTERED[key]}
-    forged(last, "state.json", json.dumps(state).encode())
-    with pytest.raises(TokenPOError, match=r"step-000004|step 4") as caught:
+    forged(last, file, content if isinstance(content, bytes) else content(last))
+    with pytest.raises(TokenPOError, match=said) as caught:
         resume(run, SilentView(), small(run, evaluate={"problems": 0}, train={"steps": 5}))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"7", b"[" * 10**5, b"\xff", b'{"settings": ' + b'{"a":' * 500 + b"1" + b"}" * 501]
-)
-def test_any_bytes_as_a_state_are_one_sentence(content, small, coin, tmp_path):
-    run = tmp_path / "run"
-    train(small(run, evaluate={"problems": 0}), SilentView())
-    forged(max((run / "checkpoints").iterdir()), "state.json", content)
-    with pytest.raises(TokenPOError, match=r"state\.json is not the state of a run") as caught:
-        resume(run, SilentView())
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "moments",
-    [{"exp_avg/nowhere": torch.zeros(1)}, {"nameless": torch.zeros(1)}, {"exp_avg/{}": torch.zeros(3, 3, 3)}, None],
-)
-def test_other_moments_are_one_sentence(moments, small, coin, tmp_path):
-    run = tmp_path / "run"
-    train(small(run, evaluate={"problems": 0}), SilentView())
-    last = max((run / "checkpoints").iterdir())
-    name = next(iter(load_file(last / "model.safetensors")))
-    content = b"no tensors" if moments is None else dump({key.format(name): x for key, x in moments.items()})
-    forged(last, "optimizer.safetensors", content)
-    with pytest.raises(TokenPOError, match=r"step-000004.* (does not fit|cannot be read)"):
-        resume(run, SilentView(), small(run, evaluate={"problems": 0}, train={"steps": 5}))
 
 
 def forged(place: Path, name: str, content: bytes) -> None:
