@@ -10,6 +10,7 @@ from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.recipe.plan import Plan
+from tokenpo.runs.rollouts.experience import gather, mixed_groups
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 
@@ -60,6 +61,16 @@ def test_dynamic_sampling_refills_until_the_batch_is_full(small, coin, tmp_path)
                 width = piece.mask.shape[1]
                 assert torch.equal(facts.token_ids[rows, :width], piece.token_ids[4 * i : 4 * i + 4])
                 assert torch.equal(facts.old_logprob[rows, :width], piece.logprob[4 * i : 4 * i + 4])
+
+
+def test_groups_beyond_a_batch_are_left_out(small, coin, tmp_path):
+    engine = build_engine(Plan(small(tmp_path)))
+    piece = collect(engine.config, engine.lm, engine.task, 0, None).drawn[0]
+    mixed = mixed_groups(piece)
+    assert len(mixed) > 2
+    batch = gather(lambda start, count: piece, 0, 2, 0, choose=True)
+    assert batch.kept.problems == [piece.problems[group] for group in mixed[:2]]
+    assert batch.rollouts.group.unique().tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("cap", [0, 2])

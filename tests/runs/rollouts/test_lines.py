@@ -151,6 +151,12 @@ def test_a_mistake_is_named_with_line_field_and_remedy(tmp_path, fields, kind, m
     assert str(caught.value).startswith(f"{path} line 3: ")
 
 
+def test_other_reward_functions_are_named(tmp_path):
+    lines = [line | {"rewards": {name: 1.0}} for line, name in zip(FOUR, "aaba", strict=True)]
+    with pytest.raises(TokenPOError, match=r"line 3: 'rewards' has the names b, and .*line 1 has a: write 'a' into"):
+        read(write(tmp_path / "r.jsonl", lines))
+
+
 def test_broken_lines_are_left_out_counted_and_told(tmp_path):
     path = write(tmp_path / "r.jsonl")
     whole = path.read_text()
