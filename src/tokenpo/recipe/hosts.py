@@ -1,4 +1,4 @@
-"""The engines that can train a recipe, as the rest of the package knows them; what they do is in `engines`.
+"""The engines that can train a recipe, as the rest of the package knows them; their code is in `engines`.
 
 A new engine is one value here and a folder `engines/NAME` with a module `launch` (see `engines.launch`).
 """
@@ -17,7 +17,7 @@ class Host:
         name: of its folder, of `--engine`, and of its section in a recipe.
         words: its name in messages.
         resume: how a run of it is resumed.
-        marker: the file or folder that tells its runs, below the run directory; "" has none.
+        marker: the file or folder that marks its runs, below the run directory; "" has none.
         records: where the records of its runs lie, below the run directory.
         package: what has to be installed; "" is no more than the package itself.
         commanded: trains in processes of its own, so that `tokenpo launch` can print their command.
@@ -25,8 +25,8 @@ class Host:
         compared: settings of the runs of a comparison, where the user gives no others.
         changeable: a run can be resumed with other settings.
         goes_on: the command that began a run also goes on with it.
-        whole_machine: a run takes the machine for its, so that runs come one after the other.
-        own_metrics: logs metrics of its own, so that a comparison leaves out those of ours that no run has.
+        whole_machine: a run takes the whole machine, so that runs come one after the other.
+        own_metrics: logs metrics of its own: a comparison leaves out those of ours that no run has.
     """
 
     name: str

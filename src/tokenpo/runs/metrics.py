@@ -1,7 +1,7 @@
-"""metrics.jsonl, however long: curves thinned while they are read, some whole lines for a table.
+"""metrics.jsonl of any length: curves thinned while they are read, some whole lines for a table.
 
-The log is read twice. First come the step and the place of every line (16 bytes each): a resumed run may have logged a
-step twice, and the later line counts. Then the lines that count, by step.
+The log is read twice: first the step and the place of every line (16 bytes each), as a resumed run may have logged a
+step twice and the later line counts; then the lines that count, by step.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..base.jsonl import parsed, whole_lines
 
 Number = float | None
 NOTE = "note/"  # begins the metrics that count the notes of the verifier
-# Held-out mean reward -> what it is equal to where every reward is 1 for a right and 0 for a wrong response: there the
-# metrics leave it out.
+# Held-out mean reward -> the accuracy that it equals where every reward is 1 for a right and 0 for a wrong response:
+# there the metrics leave it out.
 REWARDS: Mapping[str, str] = {
     "eval/reward": "eval/accuracy",
     "eval/reward_low": "eval/low",
@@ -32,7 +32,7 @@ REWARDS: Mapping[str, str] = {
     "eval/avg_reward_high": "eval/avg_high",
 }
 EXACT = 10_000  # points up to which a series is kept whole
-BUCKETS = 298  # that a longer one is thinned to at most: with its first point fewer than a chart is wide
+BUCKETS = 298  # most points of a longer one: with its first point fewer than a chart is wide
 SAMPLED = 120  # whole lines kept
 CHUNK = 4_096  # lines in memory at a time
 _LOGGED_TYPES = {float, int, bool, type(None)}
@@ -40,7 +40,7 @@ X = TypeVar("X")
 
 
 class Series:
-    """The points of one metric, ascending in steps; beyond `EXACT` of them, buckets of as many neighbours each.
+    """The points of one metric, ascending in steps; beyond `EXACT` of them, buckets of neighbours.
 
     Args:
         exact: keep every point, whatever their number.
@@ -101,7 +101,7 @@ def _merged(rows: np.ndarray, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What a run logged: `steps` lines that count, `trained` of them after a step of training, `lines` some of them."""
+    """A run's log: `steps` lines that count, `trained` of them after a step of training, `lines` some of them."""
 
     steps: int
     trained: int
@@ -110,7 +110,7 @@ class Metrics:
 
 
 def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> Metrics:
-    """Reads a log of metrics; `notes` is told what could not be taken, `exactly` names series to keep whole.
+    """Reads a log of metrics; `notes` gets the lines left out, `exactly` names series to keep whole.
 
     Raises:
         TokenPOError: no whole line with a step, or the file was cut while it was being read.
@@ -145,7 +145,7 @@ def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> 
 def collect(
     lines: Iterable[Mapping[str, Any]], steps: np.ndarray, names: Iterable[str], exactly: Collection[str] = ()
 ) -> Metrics:
-    """Takes one line a step, ascending; `names` are all that a line may hold, in the order in which they are told."""
+    """Collects one line a step, ascending; `names` are all that a line may hold, in order."""
     names = dict.fromkeys(names)
     noted = [name for name in names if name.startswith(NOTE)]
     graded = "eval/reward" in names
@@ -171,7 +171,7 @@ def collect(
 
 
 def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[Mapping[str, X]]:
-    """The lines of a run's metrics; if some tell a mean reward, it stands in all that evaluate.
+    """The lines of a run's metrics; if some have a mean reward, it stands in all that evaluate.
 
     >>> with_rewards([{"eval/accuracy": 0.0}, {"lr": 1.0}, {"eval/accuracy": 0.5, "eval/reward": 0.7}])[0]
     {'eval/accuracy': 0.0, 'eval/reward': 0.0}
