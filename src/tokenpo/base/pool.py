@@ -93,7 +93,7 @@ class Pool:
         self._finalizer()
 
     def _run(self, jobs: Sequence[Sequence[Any]]) -> list[Outcome]:
-        outcomes: list[Outcome | None] = [None] * len(jobs)
+        outcomes: dict[int, Outcome] = {}
         waiting = deque(range(len(jobs)))
         while waiting or any(worker.job is not None for worker in self._workers):
             self._hand_out(waiting, jobs)
@@ -102,7 +102,7 @@ class Pool:
                 if outcome is not None and job is not None:
                     outcomes[job] = outcome
             self._workers[:] = [worker for worker in self._workers if not worker.dead]
-        return [outcome for outcome in outcomes if outcome is not None]
+        return [outcomes[job] for job in range(len(jobs))]
 
     def _hand_out(self, waiting: deque[int], jobs: Sequence[Sequence[Any]]) -> None:
         for worker in [worker for worker in self._workers if worker.idle]:
@@ -225,6 +225,5 @@ def _readable(workers: list[_Worker], timeout: float) -> list[_Worker]:
 
 
 def _kill(workers: list[_Worker]) -> None:
-    for worker in workers:
-        worker.kill()
-    workers.clear()
+    while workers:
+        workers.pop().kill()

@@ -35,8 +35,7 @@ class Decoder(Protocol):
 
 def open_decoder(lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> Decoder:
     """Runs every prompt once and repeats it `group_size` times."""
-    kind = PackedDecoder if can_pack(lm) else CacheDecoder
-    return kind(lm, prompts, group_size, max_new)
+    return (PackedDecoder if can_pack(lm) else CacheDecoder)(lm, prompts, group_size, max_new)
 
 
 class PackedDecoder:

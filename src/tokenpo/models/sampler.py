@@ -110,9 +110,9 @@ def sample(
     Args:
         prompts: token ids of each prompt, none empty.
         streams: one id per prompt that addresses its random numbers; its position by default.
-        rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`; None for none.
-        tool: what it inserts counts towards `max_new_tokens`; None for none.
-        limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, which it is by default.
+        rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`.
+        tool: its inserted tokens count towards `max_new_tokens`.
+        limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, the default.
 
     Raises:
         TokenPOError: no prompts, an empty prompt, group_size < 1, streams of another length, more positions than
@@ -126,12 +126,12 @@ def sample(
     prompt = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
     stream = prompt if streams is None else torch.tensor(list(streams), device=device).repeat_interleave(group_size)
     keys = stream_keys(sampling.seed, stream, torch.arange(group_size, device=device).repeat(len(prompts)))
+    limit = None if limits is None else torch.tensor(list(limits), device=device).repeat_interleave(group_size)
+    inserted = None if tool is None else _Inserted(tool, n)
     with evaluating(lm.model):
         decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
-        limit = None if limits is None else torch.tensor(list(limits), device=device).repeat_interleave(group_size)
-        inserted = None if tool is None else _Inserted(tool, n)
-        record = _decode(lm, decoder, n, sampling, keys, rule, limit, inserted)
-    return _assemble(record, prompt, n, lm.pad_id)
+        record = _decode(lm, decoder, sampling, keys, rule, limit, inserted)
+    return _assemble(record, prompt, lm.pad_id)
 
 
 class _Step(NamedTuple):
@@ -171,14 +171,13 @@ class _Inserted:
 def _decode(
     lm: LanguageModel,
     decoder: Decoder,
-    n: int,
     sampling: Sampling,
     keys: Tensor,
     rule: Any,
     limit: Tensor | None,
     inserted: _Inserted | None,
 ) -> list[_Step]:
-    logits = decoder.logits
+    logits, n = decoder.logits, len(keys)
     is_eos = torch.isin(torch.arange(logits.shape[-1], device=lm.device), torch.tensor(lm.eos_ids, device=lm.device))
     rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
     record: list[_Step] = []
@@ -216,7 +215,7 @@ def _decode(
     return record
 
 
-def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Samples:
+def _assemble(record: list[_Step], prompt: Tensor, pad_id: int) -> Samples:
     alive = torch.cat([step.alive for step in record])
     sizes = torch.tensor([len(step.rows) for step in record], device=prompt.device)
     column = torch.arange(len(record), device=prompt.device).repeat_interleave(sizes)[alive]
@@ -224,9 +223,9 @@ def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Sampl
     mine = torch.cat([step.mine for step in record])[alive]
 
     def table(values: list[Tensor], fill: float, dtype: torch.dtype, *, sampled: bool = True) -> Tensor:
-        out = torch.full((n, len(record)), fill, dtype=dtype, device=prompt.device)
-        found = torch.cat(values)[alive].to(dtype)
-        out[row, column] = found.masked_fill(~mine, fill) if sampled else found
+        out = torch.full((len(prompt), len(record)), fill, dtype=dtype, device=prompt.device)
+        flat = torch.cat(values)[alive].to(dtype)
+        out[row, column] = flat.masked_fill(~mine, fill) if sampled else flat
         return out
 
     draws = [step.drawn for step in record]

@@ -13,7 +13,7 @@ _OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.
 
 
 def value_of(text: str) -> Fraction | None:
-    """The value of whole numbers joined by + - * / and brackets, or None if `text` is anything else.
+    """The value of whole numbers joined by + - * / and brackets; None for any other text.
 
     >>> value_of("94*4 - 61/2")
     Fraction(691, 2)

@@ -6,9 +6,9 @@ answer is inserted, and the response goes on; the answer is no token of the resp
     3-9+6=[0];0*6-1=[9];9*8=[2]#2       three calls, the last one just before the answer
     3-9+6=[0];0*6-1*8#4                 one call, and a leap in the head after it
 
-A call is right where it takes up at least one operation from where the last one ended. What counts is the value after
-the last `#`; a right call earns `call_reward` beside it. The shipped model, which was warmed up on dial_sum, writes
-`=` where it would take a small step, and is wrong mostly where it leaps at the end; it can learn to call instead.
+A call is right where it does at least one operation from where the last one ended; it earns `call_reward` beside the
+reward for the value after the last `#`. The shipped model writes `=` where it would take a small step, and is wrong
+mostly where it leaps at the end; it can learn to call instead.
 """
 
 from __future__ import annotations

@@ -7,11 +7,10 @@ expression and after every operand either writes the partial result and goes on 
     3-9+6*6=0;0-1*8*8=6;6-9#7                           five leaps: several operations done at once, in the head
 
 Only the value after the last `#` counts. A model warmed up on solutions that leap with probability `leap` knows the
-facts, is poor at leaping, and is uncertain exactly where it decides between the two; the reward alone can teach it to
-write more.
+facts, is poor at leaping, and is uncertain where it decides between the two; the reward can teach it to write more.
 
-Harder: more `operands`, a larger `modulus` (values above 9 are written a, b, ...; a larger table of facts), a larger
-`leap`. The last two change the warm-up, so they need a model that was warmed up on them.
+Harder: more `operands`, a larger `modulus` (values above 9 are written a, b, ...), a larger `leap`. The last two need a
+model that was warmed up on them.
 """
 
 from __future__ import annotations
@@ -84,9 +83,7 @@ class DialSum:
         """
         if split == "train":
             return [self._problem(split, position) for position in range(start, start + count)]
-        if self.test_size == 0:
-            raise self._nothing(split)
-        if self.test_size is not None:
+        if self.test_size:
             require_held_out(self._about, self.test_size, start + count)
         return self._tests.first(start + count)[start:]
 
@@ -98,7 +95,7 @@ class DialSum:
         """Nothing to end."""
 
     def solution(self, problem: Problem, draw: int = 0) -> str:
-        """A worked solution of `problem`; another `draw`, other leaps."""
+        """A worked solution; another `draw` leaps elsewhere."""
         assert isinstance(problem.prompt, str)
         first, *rest = _operations(problem.prompt)
         value, text = DIGITS.index(first[1]), first[1]
@@ -119,16 +116,12 @@ class DialSum:
     @cached_property
     def _tests(self) -> Different:
         # Where their number is known, all are found.
-        repeats = _TRIES if self.test_size is None else 1000 * self.test_size
+        repeats = 1000 * self.test_size if self.test_size else _TRIES
         return Different(lambda position: self._problem("test", position), repeats, self._about)
 
     @property
     def _about(self) -> str:
         return f"dial_sum with operands={self.operands!r} and modulus={self.modulus}"
-
-    def _nothing(self, split: Split) -> TokenPOError:
-        about = f"operands={self.operands!r} and modulus={self.modulus} leave no {split} problem"
-        return TokenPOError(f"dial_sum: {about}: give more operands, or a larger modulus")
 
     def _problem(self, split: Split, position: int) -> Problem:
         numbers = _stream(f"problem/{self.seed}/{split}/{position}")
@@ -140,7 +133,8 @@ class DialSum:
                 expression += OPERATORS[_below(numbers, 3)] + DIGITS[1 + _below(numbers, self.modulus - 1)]
             if _held_out(expression) == (split == "test"):
                 return Problem(prompt=f"{expression}=", answer=DIGITS[evaluate(expression, self.modulus)])
-        raise self._nothing(split)
+        about = f"operands={self.operands!r} and modulus={self.modulus} leave no {split} problem"
+        raise TokenPOError(f"dial_sum: {about}: give more operands, or a larger modulus")
 
 
 def evaluate(expression: str, modulus: int = 10) -> int:

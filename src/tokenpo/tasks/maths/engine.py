@@ -1,4 +1,4 @@
-r"""math-verify: what it may be given, so that it skips nothing, and its verdict on two formulas, made exact."""
+r"""math-verify: which formulas it may get, so that it skips nothing, and its verdict on two, made exact."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from sympy import Add, Basic, Float, I, MatrixBase, Rational, Set, Tuple, log, n
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
-# Its own time limits are off (0): they need signals of a main thread, and the pool kills from outside.
-
+# Its own time limits are off (0), as they need the main thread's signals; the pool kills from outside.
 logging.disable(logging.WARNING)  # it warns of that
 
 _LATEX = LatexExtractionConfig(
@@ -57,7 +56,7 @@ def number(text: str) -> Any:
 
 
 def is_known(text: str) -> bool:
-    """Whether every sign is one that math-verify reads: no word, no prime, no arrow, nothing that it would skip."""
+    """Whether math-verify reads every sign: no word, no prime, no arrow, nothing that it would skip."""
     if not _ALPHABET.fullmatch(text) or _NOT_READ.search(text):
         return False
     plain = re.sub(r"\\(?:begin|end|mathbb) *\{[^{}]*\}|\\[a-zA-Z]+", " ", text)
@@ -88,12 +87,12 @@ def is_variable(text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def formula(text: str) -> Any:
-    """What math-verify reads; None where it reads nothing."""
+    """The expression that math-verify reads, or None."""
     value = number(text)
     if value is not None:
         return value if value.is_Integer else Float(text.replace(" ", ""))
-    found = parse(rf"\boxed{{{text}}}", extraction_config=[_LATEX], fallback_mode="no_fallback", parsing_timeout=0)
-    expression = found[0] if found and isinstance(found[0], (Basic, MatrixBase)) else None
+    parsed = parse(rf"\boxed{{{text}}}", extraction_config=[_LATEX], fallback_mode="no_fallback", parsing_timeout=0)
+    expression = parsed[0] if parsed and isinstance(parsed[0], (Basic, MatrixBase)) else None
     if isinstance(expression, Basic):
         imaginary = {symbol: I for symbol in expression.free_symbols if str(symbol) == "i"}
         with contextlib.suppress(TypeError):  # i < 0
@@ -101,27 +100,25 @@ def formula(text: str) -> Any:
     return expression
 
 
-def same(gold: str, said: str) -> bool:
+def same(gold: str, answer: str) -> bool:
     """Whether two formulas have one value, or are one relation or matrix."""
-    exact = number(gold), number(said)
+    exact = number(gold), number(answer)
     if None not in exact:
         return exact[0] == exact[1]
-    one, other = formula(gold), formula(said)
-    if one is None or other is None or _kind(one) is not _kind(other):
-        return False
-    return _same(one, other)
+    one, other = formula(gold), formula(answer)
+    return one is not None and other is not None and _kind(one) is _kind(other) and _same(one, other)
 
 
 def _kind(item: Any) -> type:
-    """Only within a kind is there a question for math-verify, which takes sets of one number for the number."""
+    """math-verify is asked within a kind only: it takes a set of one number for the number."""
     return next((kind for kind in (MatrixBase, Boolean, Set, Tuple) if isinstance(item, kind)), Basic)
 
 
 def _same(gold: Any, answer: Any) -> bool:
-    """math-verify's verdict; where it says yes, it has to say so of the exact numbers too.
+    """math-verify's verdict; a yes must hold for the exact numbers too.
 
-    By itself it rounds decimals to six places and takes differences below 1e-14 for none, so that small numbers are all
-    equal to it. The second look only takes away: decimals are fractions there, and what is small gets more digits.
+    It rounds decimals to six places and ignores differences below 1e-14, so small numbers are all equal to it. The
+    second time decimals are fractions, and small numbers get more digits.
     """
     if gold in (nan, zoo) or answer in (nan, zoo) or not verify(gold, answer, timeout_seconds=0):
         return False
@@ -133,7 +130,7 @@ def _same(gold: Any, answer: Any) -> bool:
 
 
 def _close(gold: Any, answer: Any) -> bool:
-    """Whether two numbers with decimals agree in all digits there are: e^{0.5} is rounded when it is read."""
+    """Whether two numbers with decimals agree in all their digits: e^{0.5} is rounded when it is read."""
     numbers = [item for item in (gold, answer) if isinstance(item, Basic) and item.is_number]
     if len(numbers) < 2 or not any(item.has(Float) for item in numbers):
         return False
@@ -142,7 +139,7 @@ def _close(gold: Any, answer: Any) -> bool:
 
 
 def _exact(item: Any) -> Any:
-    """The expression with the fraction of its digits for every decimal; its order and what was left undone stay."""
+    """The expression with fractions for decimals, otherwise unevaluated."""
     if isinstance(item, MatrixBase):
         return item.applyfunc(_exact)
     if not isinstance(item, Basic) or not item.has(Float):
@@ -154,7 +151,7 @@ def _exact(item: Any) -> Any:
 
 
 def _sizes(item: Any) -> Iterator[float]:
-    """The power of ten of each number in the expression, sums taken apart; 0 is none."""
+    """The power of ten of each number in the expression, of each term of a sum; 0 for 0."""
     if not isinstance(item, (Basic, MatrixBase)):
         return
     expression: Any = item

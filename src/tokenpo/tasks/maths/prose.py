@@ -1,4 +1,4 @@
-"""The answer in a text that marks none: the formula of which the last sentence says that it is the answer."""
+"""Fallback extraction: the formula that a text calls the answer, when nothing is boxed or tagged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JOIN = re.compile(r"[\s,*]*(?:or|and|,|/|)[\s,*]*", re.IGNORECASE)
 
 
 def unmarked(text: str) -> Answer | None:
-    """The text as a formula; else what follows the last cue; else the last formula of the last line."""
+    """The answer of a text without box or tag: all of it, else what follows the last cue, else its last formula."""
     text = _NOISE.sub(" ", text[-_TAIL:]).strip()
     if len(text) <= _FORMULA:
         whole = read(text)

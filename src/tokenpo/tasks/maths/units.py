@@ -1,4 +1,4 @@
-r"""What may stand around a number: units, money, percent, and the words for what is counted."""
+r"""Units of a number: measures, money, percent, and words for counted things."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pm 1 pm
 _RATES = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "fps": "foot/second"}
 _MONEY = {"$": "dollar", r"\$": "dollar", "€": "euro", "£": "gbp"}
 _DEGREES = {"": "degree", "C": "celsiu", "F": "fahrenheit", "K": "kelvin"}  # nouns lose their s
-# A number before one of these is not what is said, or not all of it.
+# A number before one of these is not the whole answer.
 _NO_NOUN = """
 about almost and approximately are because but cubed divided even exactly factorial false fewer for from half
 incorrect instead least less maybe minus mod more most negative never none nor not off only out perhaps plus since
@@ -56,7 +56,7 @@ _PHRASE = 60  # characters at most
 
 
 class Unit(NamedTuple):
-    """Powers of what is measured, in alphabetical order, and how many of its unit this one is."""
+    """Powers of base measures, in alphabetical order, and the factor to them."""
 
     measures: tuple[tuple[str, int], ...]
     factor: Fraction
@@ -103,7 +103,7 @@ def is_unit(word: str) -> bool:
 
 
 def _phrase(phrase: str, *, apart: bool) -> Unit | None:
-    """The unit that a phrase names; None where it is none. The word for a thing is its last, without a plural's s."""
+    """The unit that a phrase names, or None; counted things are called by their last word, in the singular."""
     phrase = re.sub(r" *\bper\b *| */ *", "/", phrase.replace("-", " "))
     if not re.fullmatch(r"[a-zA-Z /^{}\d.]+", phrase) or phrase.count("/") > 1:
         return None
