@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokenpo.tasks.types import Problem
-from tokenpo.tasks.verify import VerifierOptions, make_verifier
+from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,15 +45,11 @@ def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed(hostile: Any) -
     assert max(took) < 2.0 + 5 * hostile.SLACK  # a machine may be busy; benchmarks/verifiers.py is strict
 
 
-def test_the_last_box_counts(hostile: Any) -> None:
-    math = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=1), "t")
+def test_the_last_box_counts(math: Verifier) -> None:
     texts = {r"\boxed{1} no: \boxed{2}": "2", r"\boxed{2}, \boxed{1}": "1", r"\boxed{1} and \boxed{2}": "2"}
-    try:
-        for text, last in texts.items():
-            problems = [Problem("?", reference) for reference in ("1", "2")]
-            assert [s.correct for s in math(problems, [text] * 2, [[]] * 2)] == [last == "1", last == "2"]
-    finally:
-        math.close()
+    for text, last in texts.items():
+        problems = [Problem("?", reference) for reference in ("1", "2")]
+        assert [s.correct for s in math(problems, [text] * 2, [[]] * 2)] == [last == "1", last == "2"]
 
 
 @pytest.mark.parametrize("name", ["exact", "countdown", "knights_knaves"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks.types import Problem
-from tokenpo.tasks.verify import Verifier, VerifierOptions, checked, make_verifier
+from tokenpo.tasks.verify import Verifier, checked
 
 pytest.importorskip("math_verify")
 
@@ -27,13 +27,6 @@ def pairs() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "benchmarks"))
         yield importlib.import_module("verifier_pairs")
-
-
-@pytest.fixture(scope="module")
-def math() -> Iterator[Verifier]:
-    verifier = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=1), "t")
-    yield verifier
-    verifier.close()
 
 
 @pytest.mark.parametrize(("name", "least"), [("pairs", 500), ("held_out", 150)])

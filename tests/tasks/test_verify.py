@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,13 +70,6 @@ def test_exact_notes_a_missing_answer_and_takes_an_extractor() -> None:
 def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, options: dict, sentence: str) -> None:
     with pytest.raises(TokenPOError, match=re.escape(sentence)):
         make_verifier(verifier, VerifierOptions(**options), "t")
-
-
-@pytest.fixture(scope="module")
-def math() -> Iterator[Verifier]:
-    verifier = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=1), "t")
-    yield verifier
-    verifier.close()
 
 
 def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None:

@@ -1,0 +1,16 @@
+"""The verifier `math`, started once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier
+
+
+@pytest.fixture(scope="session")
+def math() -> Iterator[Verifier]:
+    verifier = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=1), "t")
+    yield verifier
+    verifier.close()
