@@ -51,43 +51,29 @@ def _setting(**given: object) -> Callable[[Path], object]:
     return lambda directory: skyrl.require_settings(method("dapo"), SimpleNamespace(**(usual | given)))
 
 
-CASES = [
-    Case("SkyRL: `tepo`, which reads `entropy`", _skyrl("tepo"), ("tepo", "entropy"), REMEDY),
-    Case("SkyRL: `clip_cov`, which looks at a whole update", _skyrl("clip_cov"), ("clip_cov", "whole update"), REMEDY),
-    Case("SkyRL: `ha_dw`, which remembers", _skyrl("ha_dw"), ("ha_dw", "remembers"), REMEDY),
-    Case(
-        "SkyRL: an objective with a penalty of your own",
-        _skyrl("grpo", penalties=(_Likelihood(),)),
-        ("grpo", "not proportional"),
-        REMEDY,
-    ),
-    Case(
-        "SkyRL: an objective with a penalty on leaving the reference",
+SKYRL = (
+    ("`tepo`, which reads `entropy`", _skyrl("tepo"), ("tepo", "entropy")),
+    ("`clip_cov`, which looks at a whole update", _skyrl("clip_cov"), ("clip_cov", "whole update")),
+    ("`ha_dw`, which remembers", _skyrl("ha_dw"), ("ha_dw", "remembers")),
+    ("an objective with a penalty of your own", _skyrl("grpo", penalties=(_Likelihood(),)), ("grpo", "proportional")),
+    (
+        "an objective with a penalty on leaving the reference",
         _skyrl("grpo", penalties=(ReferenceKl(0.1),)),
         ("grpo", "ref_logprob"),
-        REMEDY,
     ),
-    Case(
-        "SkyRL: an objective whose credit reads old log-probabilities",
-        _skyrl("grpo", credit=_Surprise()),
-        ("grpo", "credit"),
-        REMEDY,
-    ),
-    Case("SkyRL: an objective with a denominator of your own", _skyrl("dapo", aggregate=_Own()), ("dapo",), REMEDY),
-    Case(
-        "SkyRL: `trainer.algorithm.use_kl_loss=true`", _setting(use_kl_loss=True), ("use_kl_loss",), "set it to False"
-    ),
-    Case(
-        "SkyRL: `trainer.algorithm.loss_reduction=prompt_mean` with `dapo`",
-        _setting(loss_reduction="prompt_mean"),
-        ("loss_reduction",),
-        "set it to 'token_mean'",
-    ),
-    Case(
-        "SkyRL: `trainer.algorithm.advantage_batch_normalize=true`",
-        _setting(advantage_batch_normalize=True),
-        ("advantage_batch_normalize",),
-        "set it to False",
+    ("an objective whose credit reads old log-probabilities", _skyrl("grpo", credit=_Surprise()), ("grpo", "credit")),
+    ("an objective with a denominator of your own", _skyrl("dapo", aggregate=_Own()), ("dapo",)),
+)
+SETTINGS = (
+    ("`trainer.algorithm.use_kl_loss=true`", "use_kl_loss", True, "False"),
+    ("`trainer.algorithm.loss_reduction=prompt_mean` with `dapo`", "loss_reduction", "prompt_mean", "'token_mean'"),
+    ("`trainer.algorithm.advantage_batch_normalize=true`", "advantage_batch_normalize", True, "False"),
+)
+CASES = [
+    *(Case(f"SkyRL: {request}", ask, thing, REMEDY) for request, ask, thing in SKYRL),
+    *(
+        Case(f"SkyRL: {request}", _setting(**{name: value}), (name,), f"set it to {back}")
+        for request, name, value, back in SETTINGS
     ),
     Case("prime-rl: `grpo`, the mean over responses", _prime("grpo"), ("grpo", "SequenceMean"), REMEDY),
     Case("prime-rl: `gtpo`, which reads `old_entropy`", _prime("gtpo"), ("gtpo", "old_entropy"), REMEDY),
