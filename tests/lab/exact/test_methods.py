@@ -51,13 +51,6 @@ def test_hapo_gives_the_surest_decision_nothing(worlds: dict[str, Table]) -> Non
     assert measures.useful(result).value == pytest.approx(0, abs=1e-12)
 
 
-def test_gtpo_is_dapo_where_decisions_stand_still(worlds: dict[str, Table]) -> None:
-    """It compares entropies at one position: all of them are equal where every response decides at the same one."""
-    for name, same in (("sure_fork_filler", True), ("free_length", False)):
-        gtpo, dapo = (measures.useful(measures.observe(contestant(m), worlds[name], "init")) for m in ("gtpo", "dapo"))
-        assert (abs(gtpo.value - dapo.value) < 1e-6) is same
-
-
 def test_clip_after_a_drift(worlds: dict[str, Table]) -> None:
     """A drift of 0.01 nats a token on one state is more than GRPO's clip allows there: nothing is left toward it."""
     world = worlds["fork_sure_filler"]

@@ -66,10 +66,7 @@ def test_a_fixed_point(batches: int, end: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "begins"),
     [
-        (
-            {"init_cosine": 0.8},
-            "Its expected update points elsewhere than the gradient of the reward: cosine 0.8",
-        ),
+        ({"init_cosine": 0.8}, "Its expected update points elsewhere than the gradient of the reward: cosine 0.8"),
         ({"init_cosine": 0.97}, "On policy"),  # within two standard errors of 0.98
         ({"drift_toward": 0.7}, "Its clip leaves more of an update once"),
         ({"drift_toward": 0.1}, "Its clip leaves less of an update once"),
@@ -80,22 +77,14 @@ def test_why(changes: dict[str, float], begins: str) -> None:
 
 
 def test_a_world() -> None:
-    rows = [
-        row(BASE),
-        row(PERFECT, init_useful=0.9),
-        row("a", init_captured=0.4),
-        row("b", init_useful=0.5, drift_toward=0.7),
-    ]
+    rows = [row(BASE), row(PERFECT, init_useful=0.9), row("a", init_captured=0.4)]
+    rows.append(row("b", init_useful=0.5, drift_toward=0.7))
     assert list(sentences.of_world(WORLD, rows)) == [
         "Perfect token credit would raise the useful progress of an update from DAPO's 0.6 to 0.9.",
         "Of that gain a gets most, 40 % (± 1). The least useful update is that of b, 0.5.",
         "After a drift toward the gradient the update of b is the most useful, 0.7, that of a the least, 0.2.",
         "With all of them training arrives.",
     ]
-
-
-def test_a_world_in_which_nothing_differs() -> None:
-    rows = [row(BASE), row(PERFECT, init_useful=0.9), row("a"), row("b")]
-    assert list(sentences.of_world(WORLD, rows))[2] == (
-        "After a drift toward the gradient the useful progress of an update is 0.2."
-    )
+    rows[2:] = [row("a"), row("b")]
+    same = "After a drift toward the gradient the useful progress of an update is 0.2."
+    assert list(sentences.of_world(WORLD, rows))[2] == same

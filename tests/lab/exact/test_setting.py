@@ -50,13 +50,6 @@ def test_states_interfere_in_a_network_alone() -> None:
         assert float(moved[world.index["on2"]]) == float(moved.max())
 
 
-def test_dr_grpo_climbs_in_a_network_too() -> None:
-    result = measures.observe(
-        Contestant("dr_grpo", tokenpo.method("dr_grpo")), Network(WORLDS["free_length"]()), "init"
-    )
-    assert measures.cosine(result).value > 0.999
-
-
 @pytest.mark.parametrize("name", ["hot", "rounded"])
 def test_a_sampler_that_differs_is_corrected_by_its_ratio(name: str) -> None:
     """DAPO without correction is bent, with token ratios to the sampler it climbs the mean reward again."""

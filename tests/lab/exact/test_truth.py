@@ -71,26 +71,22 @@ def test_drift(way: str) -> None:
     assert way == "random" or (gain > 0.01 if way == "toward" else gain < -0.01)
 
 
-def broken(**changes: State) -> World:
-    world = WORLDS["two_modes"]()
-    return replace(world, states=tuple(changes.get(state.name, state) for state in world.states))
+P, TO = (0.4, 0.3, 0.2, 0.1), ("wrong1", "right1", "wrong1", "right1")  # of the state `answer` of two_modes
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "broken", "message"),
     [
-        ({"answer": State("answer", (0.4, 0.3, 0.2, 0.2), ("wrong1", "right1", "wrong1", "right1"))}, "sum to 1"),
-        ({"answer": State("answer", (0.5, 0.3, 0.2, 0.0), ("wrong1", "right1", "wrong1", "right1"))}, "above 0"),
-        (
-            {"answer": State("answer", (0.4, 0.3, 0.2, 0.1), ("wrong1", "wrong1", "wrong1", "wrong1"))},
-            "leads to right1",
-        ),
-        ({"answer": State("answer", (0.4, 0.3, 0.2, 0.1), ("wrong", "right1", "wrong1", "right1"))}, "is no state"),
-        ({"answer": State("answer", (0.5, 0.3, 0.2), ("wrong1", "right1", "wrong1"))}, "all V"),
-        ({"right1": State("right1", (0.4, 0.3, 0.2, 0.1), ("answer",) * 4)}, "come back"),
-        ({"right1": State("wrong1", (0.4, 0.3, 0.2, 0.1), (1.0,) * 4)}, "one name"),
+        ("answer", State("answer", (0.4, 0.3, 0.2, 0.2), TO), "sum to 1"),
+        ("answer", State("answer", (0.5, 0.3, 0.2, 0.0), TO), "above 0"),
+        ("answer", State("answer", P, ("wrong1",) * 4), "leads to right1"),
+        ("answer", State("answer", P, ("wrong", *TO[1:])), "is no state"),
+        ("answer", State("answer", (0.5, 0.3, 0.2), TO[:3]), "all V"),
+        ("right1", State("right1", P, ("answer",) * 4), "come back"),
+        ("right1", State("wrong1", P, (1.0,) * 4), "one name"),
     ],
 )
-def test_a_wrong_world_is_refused(change: dict[str, State], message: str) -> None:
+def test_a_wrong_world_is_refused(name: str, broken: State, message: str) -> None:
+    world = WORLDS["two_modes"]()
     with pytest.raises(TokenPOError, match=message):
-        broken(**change)
+        replace(world, states=tuple(broken if state.name == name else state for state in world.states))
