@@ -36,6 +36,7 @@ def test_is_the_sum_over_all_responses(name: str) -> None:
         "entropy": (p * (entropies[every.states] * every.mask).sum(1)).sum() / length,
         "length": length,
     }
+    assert world.length == int(every.mask.sum(1).max())
     assert 8 <= len(p) <= 2000 and float(p.sum().detach()) == pytest.approx(1, abs=1e-13)
     exact = slopes(world, logits)
     for value, mean in ((at.J, means["J"]), (at.entropy, means["entropy"]), (at.length, means["length"])):
