@@ -9,7 +9,6 @@ from typing import Any
 import griffe
 
 import tokenpo
-from tokenpo.core.facts import DECLARED
 
 EXAMPLE = re.compile(r"^(>>> .*(?:\n.+)*)", re.MULTILINE)
 
@@ -18,7 +17,8 @@ class PlainText(griffe.Extension):
     """Doctests become blocks of code, and brackets side by side are no reference."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        if obj.is_class and obj.docstring and DECLARED in obj.docstring.value:  # filled in when the class is made
+        # `documented` fills this line in when the class is made.
+        if obj.is_class and obj.docstring and "...: as each field declares." in obj.docstring.value:
             obj.docstring.value = inspect.getdoc(getattr(tokenpo, obj.name)) or ""
         if obj.docstring:
             text = re.sub(r"\](?=\[)", r"]\\", obj.docstring.value)
