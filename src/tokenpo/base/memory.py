@@ -10,7 +10,7 @@ from .errors import TokenPOError
 
 # torch's messages on a CPU and on a GPU, those of the libraries that it calls, and the system's.
 _SHORTAGE = re.compile(r"can(no|')t allocate memory|CUDA out of memory|ALLOC_FAILED", re.IGNORECASE)
-_ASKED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]iB)", re.IGNORECASE)
+_SIZE = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]iB)", re.IGNORECASE)
 
 
 def is_shortage(error: BaseException) -> bool:
@@ -31,10 +31,10 @@ def enough_memory(doing: str, remedy: str) -> Iterator[None]:
     except Exception as error:
         if not is_shortage(error):
             raise
-        asked = _ASKED.search(str(error))
+        requested = _SIZE.search(str(error))
         size = ""
-        if asked:
-            number, unit = asked.groups()
+        if requested:
+            number, unit = requested.groups()
             known = f"{int(number) / 2**20:,.1f} MiB" if unit == "bytes" else f"{number} {unit}"
             size = f" ({known} could not be had)"
         raise TokenPOError(f"memory ran out{doing and ' '}{doing}{size}: {remedy}") from error

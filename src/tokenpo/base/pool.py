@@ -141,7 +141,7 @@ class _Worker:
         self.ready = self.dead = False
         self.began = time.monotonic()
         self.deadline = time.monotonic() + (_USERS_START_LIMIT if users else _START_LIMIT)
-        self._heard = b""
+        self._buffer = b""
 
     @property
     def idle(self) -> bool:
@@ -193,13 +193,13 @@ class _Worker:
 
     def _read(self) -> dict[str, Any] | None:
         if _readable([self], timeout=0):
-            heard = os.read(self.stdout.fileno(), 1 << 16)
-            self.dead = not heard
-            self._heard += heard
-        line, end, rest = self._heard.partition(b"\n")
+            chunk = os.read(self.stdout.fileno(), 1 << 16)
+            self.dead = not chunk
+            self._buffer += chunk
+        line, end, rest = self._buffer.partition(b"\n")
         if not end:
             return None
-        self._heard = rest
+        self._buffer = rest
         try:
             return dict(json.loads(line))
         except (ValueError, TypeError, RecursionError):  # the function wrote to the worker's own pipe

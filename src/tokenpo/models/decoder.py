@@ -47,18 +47,18 @@ class PackedDecoder:
 
     def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
         self.model, self.group_size = lm.model, group_size
-        ids, seen = left_padded(prompts, lm.pad_id, lm.device)
+        ids, attended = left_padded(prompts, lm.pad_id, lm.device)
         self.shape, self.filled = ids.shape, 0
         self.room = ids.shape[1] + max_new
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        position = (seen.cumsum(1) - 1).clamp(min=0)
+        position = (attended.cumsum(1) - 1).clamp(min=0)
         self.position = position[:, -1].repeat_interleave(group_size)
-        self.bias = self._prompt_bias(seen)
+        self.bias = self._prompt_bias(attended)
         last = torch.arange(1, len(ids) + 1, device=ids.device) * ids.shape[1] - 1
         logits = packed_logits(self.model, ids.flatten(), position.flatten(), self, last)
         self.filled = ids.shape[1]
-        padding = (seen == 0).repeat_interleave(group_size, 0)
+        padding = (attended == 0).repeat_interleave(group_size, 0)
         # Without padding a step sees every filled slot and needs no mask.
         self.padding = padding if bool(padding.any()) else None
         self.logits = logits.repeat_interleave(group_size, 0)
@@ -115,11 +115,11 @@ class PackedDecoder:
             buffers[layer][:, :, : self.filled] = old[:m]
         return buffers[layer]
 
-    def _prompt_bias(self, seen: Tensor) -> Tensor:
+    def _prompt_bias(self, attended: Tensor) -> Tensor:
         """[P, 1, L, L]: causal without the padding; a padded query sees itself, to stay finite."""
-        length = seen.shape[1]
-        causal = torch.ones(length, length, dtype=torch.bool, device=seen.device).tril()
-        allowed = (seen.bool().unsqueeze(1) & causal) | torch.eye(length, dtype=torch.bool, device=seen.device)
+        length = attended.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool, device=attended.device).tril()
+        allowed = (attended.bool().unsqueeze(1) & causal) | torch.eye(length, dtype=torch.bool, device=attended.device)
         return self._bias(~allowed)
 
     def _step_bias(self, m: int) -> Tensor | None:
@@ -139,27 +139,27 @@ class CacheDecoder:
 
     def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
         self.model = lm.model
-        ids, self.seen = left_padded(prompts, lm.pad_id, lm.device)
+        ids, self.attended = left_padded(prompts, lm.pad_id, lm.device)
         self.cache = DynamicCache(config=self.model.config)
         self.accepts = set(inspect.signature(self.model.forward).parameters)
-        position = (self.seen.cumsum(1) - 1).clamp(min=0)
+        position = (self.attended.cumsum(1) - 1).clamp(min=0)
         self.logits = self._forward(ids, position).repeat_interleave(group_size, 0)
         self.cache.batch_repeat_interleave(group_size)
-        self.seen = self.seen.repeat_interleave(group_size, 0)
+        self.attended = self.attended.repeat_interleave(group_size, 0)
         self.position = position[:, -1].repeat_interleave(group_size)
 
     def step(self, token: Tensor) -> Tensor:
         self.position = self.position + 1
-        self.seen = torch.cat([self.seen, self.seen.new_ones(len(token), 1)], 1)
+        self.attended = torch.cat([self.attended, self.attended.new_ones(len(token), 1)], 1)
         return self._forward(token.unsqueeze(1), self.position.unsqueeze(1))
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
         self.cache.batch_select_indices(going)
-        self.seen, self.position = self.seen[going], self.position[going]
+        self.attended, self.position = self.attended[going], self.position[going]
         return going
 
     def _forward(self, ids: Tensor, position: Tensor) -> Tensor:
-        options: dict[str, Any] = {"attention_mask": self.seen, "position_ids": position, "logits_to_keep": 1}
+        options: dict[str, Any] = {"attention_mask": self.attended, "position_ids": position, "logits_to_keep": 1}
         options = {name: value for name, value in options.items() if name in self.accepts}
         return self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **options).logits[:, -1]
 
@@ -168,5 +168,5 @@ def left_padded(prompts: Prompts, pad_id: int, device: torch.device) -> tuple[Te
     """Token ids [P, L] padded on the left, and the attention mask [P, L] int64."""
     longest = max(len(prompt) for prompt in prompts)
     ids = torch.tensor([[pad_id] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
-    seen = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
-    return ids, seen
+    attended = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+    return ids, attended

@@ -177,8 +177,8 @@ def probe_head(model: Any) -> bool:
         return hidden is not None and torch.equal(head(hidden), model(**inputs).logits)
 
 
-def _inputs(model: Any, ids: Tensor, seen: Tensor) -> dict[str, Any]:
-    inputs = {"input_ids": ids, "attention_mask": seen, "use_cache": False}
+def _inputs(model: Any, ids: Tensor, attended: Tensor) -> dict[str, Any]:
+    inputs = {"input_ids": ids, "attention_mask": attended, "use_cache": False}
     accepted = inspect.signature(model.forward).parameters
     return {name: value for name, value in inputs.items() if name in accepted}
 
