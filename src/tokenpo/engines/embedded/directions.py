@@ -44,15 +44,10 @@ FAR = 0.2  # distance of a ratio from 1, in `Moved`
 
 @dataclass(frozen=True)
 class Moved:
-    """How far the policy has come from the one that sampled, over the tokens of the shared rollouts.
+    """Distance of the policy from the one that sampled, over the tokens of the shared rollouts."""
 
-    Args:
-        kl: nats a token, of the old policy from the new one (k3).
-        far: share of the tokens whose ratio is further than `FAR` from 1.
-    """
-
-    kl: float
-    far: float
+    kl: float  # nats a token, of the old policy from the new one (k3)
+    far: float  # share of the tokens whose ratio is further than `FAR` from 1
 
 
 class AtCheckpoint:
