@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+PARENT = "TOKENPO_PARENT"  # to a command of ours: the pipe on which nothing is written, of the command that started it
+
 
 def main(pool: int, source: str, function: str, limit: float, memory: int, *setup: str) -> None:
     """Serves `function` of the Python file `source` until stdin ends.
@@ -31,7 +33,7 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
         memory: bytes of address space; 0 is no limit.
         setup: texts; with any, `function` is called with them and returns the function for the jobs.
     """
-    _end_with(pool)
+    end_with(pool)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the function prints must not pass for an answer
 
@@ -62,7 +64,7 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _end_with(pipe: int) -> None:
+def end_with(pipe: int) -> None:
     """Kills this process and its group when the other end of a pipe is closed, even by a SIGKILL."""
     try:
         # On Linux the kernel does it. Its signal for a parent's death follows the thread that started us: no use here.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
+from ..base.worker import PARENT, end_with
 from .options import Command
 from .streams import outliving
 
@@ -31,6 +33,8 @@ COMMANDS = "train evaluate methods show check recipes report compare explain exa
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 when all is well, 2 on a mistake of the user, 130 when interrupted."""
+    if pipe := os.environ.pop(PARENT, ""):
+        end_with(int(pipe))
     with outliving():
         return _answer(arguments)
 

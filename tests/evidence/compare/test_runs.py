@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import functools
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -224,6 +226,38 @@ def test_whatever_ends_the_parent_ends_the_children(plan):
     assert not list(made.out.glob("*/saved-*"))
     with (made.out / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no child is left to hold it
+
+
+def test_a_killed_comparison_takes_its_trainer_along(recipe, tmp_path):
+    """The trainer holds the lock of the comparison for as long as it lives; it would make 10⁸ steps."""
+    out = tmp_path / "out"
+    words = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--set", "train.steps=100000000"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    compare = subprocess.Popen([sys.executable, "-m", "tokenpo", *words, "--jobs", "1", "--out", str(out)], **quiet)
+    wait_for(lambda: [*out.glob("*/metrics.jsonl")])
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    (trainer,) = (int(pid) for pid, parent in map(str.split, listed.splitlines()) if int(parent) == compare.pid)
+    try:
+        compare.kill()
+        compare.wait()
+        with (out / ".lock").open("w") as lock:
+            wait_for(functools.partial(is_free, lock), seconds=20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(trainer, signal.SIGKILL)
+
+
+def wait_for(happened, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_free(lock):
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
 
 
 def test_one_comparison_at_a_time_in_a_place_that_can_be_written(plan, watcher, tmp_path):

@@ -24,6 +24,7 @@ from ...base.errors import TokenPOError
 from ...base.files import is_fresh, locked
 from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
+from ...base.worker import PARENT
 from ...page.text import visible
 from ...recipe.config import differences, parse_config
 from ...recipe.plan import Plan
@@ -158,8 +159,7 @@ def execute(
                 time.sleep(POLL if active else 0)
         finally:
             for process in active:
-                process.popen.kill()
-                process.popen.wait()
+                process.kill()
     return Ended(tuple(failures), stopping)
 
 
@@ -177,18 +177,27 @@ class _Process:
         # As many threads as the config says, and the import path of this process, a user's verifiers included.
         threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        theirs, self._ours = os.pipe()  # ours closes when this process ends, however it ends, and theirs end with it
         with self._log.open("ab") as log:
             self.popen = subprocess.Popen(
                 command(run, status is State.BEGUN),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, 
-                env={**os.environ, **threads, "PYTHONPATH": path},
+                env={**os.environ, **threads, "PYTHONPATH": path, PARENT: str(theirs)},
                 # A group of its own: Ctrl-C reaches it once, through us. It holds the lock as long as it lives.
-                start_new_session=True, pass_fds=(lock.fileno(),),
+                start_new_session=True, pass_fds=(lock.fileno(), theirs),
             )  # fmt: skip
+        os.close(theirs)
+
+    def kill(self) -> None:
+        """Ends the process and what it has started."""
+        os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+        os.close(self._ours)
 
     def failure(self, *, stopped: bool) -> Failure | None:
         """None for a whole run, and for one that was asked to stop, however it took that."""
         code = self.popen.wait()
+        os.close(self._ours)
         if stopped or (code == 0 and is_whole(self.run)):
             return None
         with self._log.open("rb") as log:
