@@ -78,6 +78,13 @@ def choose(option: str, value: str, table: Mapping[str, T]) -> T:
     return table[value]
 
 
+def present(value: T | None, what: str) -> T:
+    """The value of `what`, which is None only by a mistake in this package, not in its input."""
+    if value is None:
+        raise RuntimeError(f"{what} is missing, a defect of tokenpo: please report it")
+    return value
+
+
 def require_loaded(what: str, about: Mapping[str, Any]) -> None:
     """Raises for a user's function that could not be loaded, given its `user_code.Loaded.about`.
 

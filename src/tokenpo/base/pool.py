@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .errors import TokenPOError
+from .errors import TokenPOError, present
 
 _PROGRAM = Path(__file__).with_name("worker.py")
 _START_LIMIT = 60.0  # seconds for a worker's imports
@@ -135,8 +135,7 @@ class _Worker:
             raise
         finally:
             os.close(theirs)
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.stdin, self.stdout = present(self.process.stdin, "stdin"), present(self.process.stdout, "stdout")
         self.job: int | None = None
         self.ready = self.dead = False
         self.began = time.monotonic()

@@ -63,7 +63,8 @@ class Loaded:
 
     def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """{"value", "kind": its type}, or {"raised": the exception's type, "place": file:line, "text", "error"}."""
-        assert self.function is not None
+        if self.function is None:
+            raise TypeError(f"{self.path} was not loaded")
         try:
             value = self.function(**arguments)
             return {"value": _plain(value), "kind": type(value).__name__}
@@ -158,7 +159,8 @@ def _from_file(path: Path) -> Any:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and pickle look up the module of a class by its name.
     sys.modules[name] = module

@@ -94,7 +94,8 @@ def _load(source: str, function: str) -> Callable[..., Any]:
     # As a package of its own, so that the file may import its neighbours: from .spelling import spelled.
     folder = [str(Path(source).parent)]
     spec = importlib.util.spec_from_file_location("worked", source, submodule_search_locations=folder)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{source} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -19,7 +19,7 @@ from ..base.errors import MissingInput, TokenPOError
 from .culprit import SOUND, broken
 from .objective import Objective
 from .parts.part import walk
-from .trial import Inputs, close, example, same
+from .trial import Inputs, close, example, hold, same
 from .types import OPTIONAL, Batch, Rollouts, Totals
 
 # A spread of log-ratios with some ratios above 1,000 and some below 1/1,000.
@@ -74,7 +74,7 @@ def padding_is_inert(objective: Any) -> None:
     inputs, mask = example(2), example(2).rollouts["mask"]
     whole = inputs.evaluate(objective)
     for gradient in (whole.gradient, whole.entropy_gradient):
-        assert not gradient[~mask].any(), "padding has a gradient"
+        hold(not gradient[~mask].any(), "padding has a gradient")
     same(inputs.map_tokens(lambda x: x.masked_fill(~mask, 0)).evaluate(objective), whole)
 
     wide = inputs.map_tokens(lambda x: torch.cat([x, torch.zeros_like(x)], 1)).evaluate(objective)
@@ -117,7 +117,7 @@ def weights_are_not_negative(objective: Objective) -> None:
         for stage in objective.weights:
             alone = inputs.evaluate(dataclasses.replace(objective, weights=(stage,))).loss.terms["weight"]
             least = alone[inputs.rollouts["mask"]].min()
-            assert least >= 0, f"{stage!r} is {float(least):g}: a part that turns signs is a surrogate or the credit"
+            hold(least >= 0, f"{stage!r} is {float(least):g}: a part that turns signs is a surrogate or the credit")
 
 
 @law_of_parts
@@ -176,9 +176,9 @@ def degenerate_batches_are_finite(objective: Any) -> None:
     }
     outcomes = {name: case.evaluate(objective) for name, case in cases.items()}
     for name, one in outcomes.items():
-        assert torch.isfinite(one.loss.value), f"{name}: the loss is {float(one.loss.value)}"
-        assert torch.isfinite(one.gradient).all(), f"{name}: the gradient is not finite"
-        assert not one.gradient[~cases[name].rollouts["mask"]].any(), f"{name}: padding has a gradient"
+        hold(torch.isfinite(one.loss.value), f"{name}: the loss is {float(one.loss.value)}")
+        hold(torch.isfinite(one.gradient).all(), f"{name}: the gradient is not finite")
+        hold(not one.gradient[~cases[name].rollouts["mask"]].any(), f"{name}: padding has a gradient")
     rest = torch.arange(n) != 2
     whole, without = outcomes["a row without tokens"], silent.map(lambda x: x[rest]).evaluate(objective)
     same(without, whole.at(rest))
@@ -198,7 +198,7 @@ def rows_without_advantage_add_nothing(objective: Any) -> None:
     credit = objective.prepare(Rollouts(**inputs.rollouts))
     empty = ~credit.advantage.any(1)
     whole = inputs.evaluate(objective)
-    assert not whole.gradient[empty].any(), "a row without advantage has a gradient"
+    hold(not whole.gradient[empty].any(), "a row without advantage has a gradient")
     same(inputs.evaluate(objective, ((~empty).nonzero()[:, 0],)), whole)
 
 
@@ -207,7 +207,7 @@ def needs_are_true(objective: Any) -> None:
     """An undeclared input changes nothing; a declared one does, and its absence raises an error that names it."""
     inputs = example(6)
     whole = inputs.evaluate(objective)
-    assert objective.needs <= OPTIONAL, f"needs {sorted(objective.needs - OPTIONAL)} are no optional inputs"
+    hold(objective.needs <= OPTIONAL, f"needs {sorted(objective.needs - OPTIONAL)} are no optional inputs")
     for name in sorted(OPTIONAL):
         if name not in objective.needs:
             same(inputs.without(name).evaluate(objective), whole)
@@ -215,19 +215,18 @@ def needs_are_true(objective: Any) -> None:
         try:
             inputs.without(name).evaluate(objective)
         except MissingInput as error:
-            assert name in str(error), f"the error for a missing {name} does not name it: {error}"
+            hold(name in str(error), f"the error for a missing {name} does not name it: {error}")
         else:
             raise AssertionError(f"{name} is declared, but its absence goes unnoticed")
-        assert any(_reads(objective, name, example(seed, moved_by=far), sure) for seed, far, sure in _TRIALS), (
-            f"{name} is declared, but nothing depends on it: take it out of reads"
-        )
+        depends = any(_reads(objective, name, example(seed, moved_by=far), sure) for seed, far, sure in _TRIALS)
+        hold(depends, f"{name} is declared, but nothing depends on it: take it out of reads")
 
 
 @law
 def entropy_gradient_is_declared(objective: Any) -> None:
     """A gradient goes through the entropy only where the method says so: engines drop its graph otherwise."""
     gradient = example(12).evaluate(objective).entropy_gradient.any()
-    assert getattr(objective, "entropy_gradient", False) or not gradient, "the entropy has a gradient nobody declared"
+    hold(getattr(objective, "entropy_gradient", False) or not gradient, "the entropy has a gradient nobody declared")
 
 
 @law
@@ -237,9 +236,9 @@ def credit_carries_no_gradient(objective: Any) -> None:
     attached = inputs.map(lambda x: x.clone().requires_grad_() if x.is_floating_point() else x)
     credit = objective.prepare(Rollouts(**attached.rollouts))
     for x in (credit.advantage, *credit.signals.values()):
-        assert not x.requires_grad, "the credit has a gradient"
+        hold(not x.requires_grad, "the credit has a gradient")
     for name, x in inputs.evaluate(objective).loss.terms.items():
-        assert not x.requires_grad and x.shape == inputs.rollouts["mask"].shape, f"term {name} is attached or misshapen"
+        hold(not x.requires_grad and x.shape == inputs.rollouts["mask"].shape, f"term {name} is attached or misshapen")
 
 
 @law
@@ -248,7 +247,7 @@ def half_precision_gives_float32(objective: Any) -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         inputs = example(8).map(lambda x, to=dtype: x.to(to) if x.is_floating_point() else x)
         loss = inputs.evaluate(objective).loss.value
-        assert loss.dtype == torch.float32, f"{dtype} inputs give a {loss.dtype} loss"
+        hold(loss.dtype == torch.float32, f"{dtype} inputs give a {loss.dtype} loss")
 
 
 @law
@@ -259,12 +258,12 @@ def same_inputs_same_bytes(objective: Any) -> None:
     first, second = inputs.evaluate(objective), inputs.evaluate(objective)
     advantage = objective.prepare(Rollouts(**inputs.rollouts)).advantage
     kept_advantage = torch.equal(first.batch.credit.advantage, advantage)
-    assert kept_advantage, "the loss changed the advantage in place: let it work on a clone()"
+    hold(kept_advantage, "the loss changed the advantage in place: let it work on a clone()")
     equal = torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
-    assert equal, "the second evaluation is not the first"
+    hold(equal, "the second evaluation is not the first")
     for before, after in ((kept.rollouts, inputs.rollouts), (kept.policy, inputs.policy)):
         for name, x in before.items():
-            assert torch.equal(x.nan_to_num(), after[name].nan_to_num()), f"{name} was changed in place"
+            hold(torch.equal(x.nan_to_num(), after[name].nan_to_num()), f"{name} was changed in place")
 
 
 @law
@@ -302,10 +301,10 @@ def memory_survives_a_checkpoint(objective: Objective) -> None:
     for _ in range(3):
         state = objective.after(state, rollouts)
     read = {memory: json.loads(json.dumps(dict(numbers), allow_nan=False)) for memory, numbers in state.items()}
-    assert read == {memory: dict(numbers) for memory, numbers in state.items()}, f"{state} is not what was read: {read}"
+    hold(read == {memory: dict(numbers) for memory, numbers in state.items()}, f"{state} is not what was read: {read}")
     first, second = objective.prepare(rollouts, state), objective.prepare(rollouts, read)
     for one, other in zip(first.signals.values(), second.signals.values(), strict=True):
-        assert torch.equal(one, other), "the numbers read again lead elsewhere"
+        hold(torch.equal(one, other), "the numbers read again lead elsewhere")
 
 
 def check_method(objective: Any) -> tuple[str, ...]:

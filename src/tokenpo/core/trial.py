@@ -171,17 +171,22 @@ def differentiate(
     return Evaluation(Loss(value.detach(), losses[0].terms), batch, totals, gradients[0], gradients[1])
 
 
+def hold(condition: Any, sentence: str) -> None:
+    """Raises AssertionError where the condition is false, under `python -O` too, which drops `assert`."""
+    if not condition:
+        raise AssertionError(sentence)
+
+
 def same(actual: Evaluation, expected: Evaluation, prefix: str = "") -> None:
-    """Asserts equal losses and gradients, but for the rounding of float64; `prefix` starts the message."""
+    """Requires equal losses and gradients, but for the rounding of float64; `prefix` starts the message."""
     close(actual.loss.value, expected.loss.value, prefix or "the loss differs")
     close(actual.gradient, expected.gradient, prefix or "the gradient differs")
     close(actual.entropy_gradient, expected.entropy_gradient, prefix or "the gradient in the entropy differs")
 
 
 def close(actual: Tensor, expected: Tensor, prefix: str = "") -> None:
-    """Asserts equal tensors, but for the rounding of float64; `prefix` starts the message."""
-    assert actual.shape == expected.shape, f"{prefix}: shape {list(actual.shape)} in place of {list(expected.shape)}"
-    assert actual.dtype == expected.dtype, (
-        f"{prefix}: {actual.dtype} in place of {expected.dtype}: a part that rounds loses what float64 inputs carry"
-    )
+    """Requires equal tensors, but for the rounding of float64; `prefix` starts the message."""
+    hold(actual.shape == expected.shape, f"{prefix}: shape {list(actual.shape)} in place of {list(expected.shape)}")
+    rounds = "a part that rounds loses what float64 inputs carry"
+    hold(actual.dtype == expected.dtype, f"{prefix}: {actual.dtype} in place of {expected.dtype}: {rounds}")
     torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-14, msg=lambda text: f"{prefix}: {text}")

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..base.errors import TokenPOError, require_loaded
+from ..base.errors import TokenPOError, present, require_loaded
 from ..base.user_code import Loaded, told
 from ..core.objective import Objective
 from .signature import documented
@@ -25,8 +25,7 @@ def own(name: str) -> Callable[..., Objective]:
     """
     loaded = Loaded(name)
     require_loaded(f"method {name}", loaded.about)
-    assert loaded.function is not None
-    build: Callable[..., Any] = loaded.function
+    build: Callable[..., Any] = present(loaded.function, name)
     signature = inspect.signature(build)
     if "name" in signature.parameters:
         raise TokenPOError(f"method {name} has an option called name, which recipes need for the method: rename it")

@@ -68,8 +68,8 @@ class DialCalculator(DialSum):
 
     def _turns(self, problem: Problem, completion: str) -> Iterator[Turn]:
         """A turn for every call of the completion, and one for what follows the last call."""
-        assert isinstance(problem.prompt, str)
-        left, carry, state, at = problem.prompt.rstrip("=")[1:], problem.prompt[0], problem.prompt, 0
+        state, at = str(problem.prompt), 0
+        left, carry = state.rstrip("=")[1:], state[0]
         while (at := completion.find(self.calls, at) + 1) > 0:
             value = self.reply(problem, completion[:at])
             if value is None:

@@ -96,8 +96,7 @@ class DialSum:
 
     def solution(self, problem: Problem, draw: int = 0) -> str:
         """A worked solution; another `draw` leaps elsewhere."""
-        assert isinstance(problem.prompt, str)
-        first, *rest = _operations(problem.prompt)
+        first, *rest = _operations(str(problem.prompt))
         value, text = DIGITS.index(first[1]), first[1]
         leaps = _stream(f"leap/{self.seed}/{draw}/{problem.prompt}")
         for position, (operator, digit) in enumerate(rest, start=1):

@@ -18,7 +18,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, present
 from ..objective import Objective
 from ..ops.known_gradient import known
 from ..types import Credit, Loss, Rollouts, Totals
@@ -119,8 +119,7 @@ def fused_gradient(
     for x, added in ((head, total.head), (bias, total.bias)):
         if x is not None and added is not None and added is not x.grad:
             _add(x, added)
-    assert total.hidden is not None
-    return fused, total.hidden.to(hidden.dtype)
+    return fused, present(total.hidden, "the gradient of hidden").to(hidden.dtype)
 
 
 def _once(work: Work, head: Tensor) -> bool:

@@ -8,7 +8,7 @@ import httpx
 import tinker
 from tinker.lib.base_url import resolve_base_url
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, present
 from ...base.text import first_line
 from ...core.seeds import keyed_seed
 from ...recipe.config import Config
@@ -47,8 +47,7 @@ def connect(config: Config) -> tinker.ServiceClient:
 
 def training_client(service: tinker.ServiceClient, config: Config, saved: str = "") -> tinker.TrainingClient:
     """The model of the recipe with fresh adapters, or with saved weights and optimiser; raises as `result`."""
-    lora, name = config.model.lora, config.model.path
-    assert lora is not None
+    lora, name = present(config.model.lora, "model.lora"), config.model.path
     if saved:
         return result(service.create_training_client_from_state_with_optimizer(saved), f"when asked for {saved}")
     seed = keyed_seed(config.seed, "model") % 2**31

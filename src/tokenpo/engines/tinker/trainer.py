@@ -15,7 +15,7 @@ from tinker import AdamParams, APIFuture, Datum, ModelInput, TrainingClient
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...base.errors import NotFinite
+from ...base.errors import NotFinite, present
 from ...core.learner import Learner, Step, Update
 from ...core.objective import Objective
 from ...core.ratio_check import RatioCheck
@@ -115,8 +115,7 @@ class Trainer:
         result(self.client.forward_backward_custom(data, loss), "in an update")
         if loss.error is not None:
             raise loss.error
-        assert loss.stepped is not None
-        result(loss.stepped, "in a step of the optimiser")
+        result(present(loss.stepped, "the step of the optimiser"), "in a step of the optimiser")
 
 
 class _CustomLoss:
@@ -162,10 +161,10 @@ class _CustomLoss:
         self.tracer.watch(live, batch)
         loss.value.backward()
         self.tracer.add(live, batch, loss)
-        assert leaf.grad is not None
-        if not (torch.isfinite(loss.value) and torch.isfinite(leaf.grad).all()):
+        slope = present(leaf.grad, "the gradient")
+        if not (torch.isfinite(loss.value) and torch.isfinite(slope).all()):
             raise NotFinite(f"loss or gradient is not finite: {update.culprit(Policy(leaf), live)}")
-        gradient[places] = leaf.grad
+        gradient[places] = slope
         return loss.value.item(), gradient
 
 
@@ -180,9 +179,8 @@ def _sent(update: Update) -> Tensor:
 
 def sequence(rollouts: Rollouts, row: int, prompts: Prompts) -> tuple[list[int], int]:
     """Prompt and response of a row that has a token, with a tool's answers; and where the response begins."""
-    assert rollouts.token_ids is not None
     prompt, end = prompts[int(rollouts.group[row])], int(rollouts.mask[row].nonzero().max()) + 1
-    return [*prompt, *rollouts.token_ids[row, :end].tolist()], len(prompt)
+    return [*prompt, *rollouts.need("token_ids")[row, :end].tolist()], len(prompt)
 
 
 def _data(rollouts: Rollouts, rows: Tensor, prompts: Prompts) -> list[Datum]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...base.errors import NotFinite
+from ...base.errors import NotFinite, present
 from ...core.head.fused import Fused
 from ...core.learner import Update
 from ...core.ops import kl
@@ -85,10 +85,9 @@ def require_finite(update: Update, rows: Tensor, scored: MicroLoss) -> None:
     Raises:
         NotFinite: the loss is not; the message names the part of the objective that it comes from.
     """
-    assert scored.batch is not None
     value = float(scored.value.detach())
     if not math.isfinite(value):
-        cause = update.culprit(scored.batch.policy, rows)
+        cause = update.culprit(present(scored.batch, "the batch of a loss").policy, rows)
         raise NotFinite(f"the loss of {update.objective.name} is {value} in a micro-batch of TRL's: {cause}")
 
 

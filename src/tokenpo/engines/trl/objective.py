@@ -117,7 +117,6 @@ def with_reference(args: Any, objective: Objective) -> Any:
 
 def _resolved(args: Any, requested: str | Objective | None) -> Objective:
     options = args.method_options or {}
-    assert isinstance(options, dict)  # the settings refuse any other text
     if requested is None or isinstance(requested, str):
         if requested is not None and args.method not in (requested, "grpo"):
             raise TokenPOError(

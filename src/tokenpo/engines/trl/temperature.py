@@ -18,7 +18,7 @@ from accelerate.utils import broadcast_object_list  # pyright: ignore[reportMiss
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from ...base.errors import Unsupported
+from ...base.errors import Unsupported, present
 from ...core.head.softmax import entropy_of, softmax_parts
 from ...core.objective import Objective
 from ...core.ratio_check import FULL_TOLERANCE, HALF_TOLERANCE
@@ -117,8 +117,7 @@ class Generated(Temperature):
 
     @functools.cached_property
     def processor(self) -> RuleProcessor:
-        assert self.rule is not None
-        return RuleProcessor(self.rule, self.base)
+        return RuleProcessor(present(self.rule, "the rule of the temperature"), self.base)
 
     def sampling(self) -> AbstractContextManager[None]:
         """TRL calls `generate` without a logits processor of its own."""

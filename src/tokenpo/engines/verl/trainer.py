@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 
-from ...base.errors import TokenPOError, Unsupported
+from ...base.errors import TokenPOError, Unsupported, present
 from ...base.files import write_whole
 from ...base.user_code import FROM_FILE
 from ...core.learner import Learner
@@ -121,8 +121,7 @@ class TokenPOTrainer(PPOTrainerSync):
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
         plan, passes = self._plan(len(batch)), len(self.objective.split())
         if steps_alone(self.objective):
-            step, where = self.learner.step, self.tokenpo_rows
-            assert step is not None and where is not None  # phase one ran before
+            step, where = present(self.learner.step, "the step"), present(self.tokenpo_rows, "the rows of the step")
             steps.one_by_one(self, step, where, batch, metrics, plan)
         else:
             batch = super()._update_actor(batch, metrics)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, present
 from ...models.request_temperature import PREFIX, Heat, factors, read
 
 
@@ -124,8 +124,7 @@ class V2Slots:
         if not used:
             return logits
         self.apply_staged_writes()
-        assert self._on_device is not None
-        which, base = (x[ctx.expanded_idx_mapping] for x in self._on_device)
+        which, base = (x[ctx.expanded_idx_mapping] for x in present(self._on_device, "a table of the slots"))
         return divide(logits, factors(logits, which, self._numbers.named(used), base))
 
 

@@ -166,8 +166,7 @@ def _notes(
 def _distance(recording: Recording) -> str:
     """The distance of the policy that sampled from the old one, on which a correction acts."""
     facts = recording.rollouts
-    assert facts.rollout_logprob is not None  # the methods would be refused
-    apart = (facts.old_logprob - facts.rollout_logprob)[facts.mask].abs()
+    apart = (facts.old_logprob - facts.need("rollout_logprob"))[facts.mask].abs()
     if not apart.any():
         return "The policy that sampled is the old one on every token: a correction has nothing to act on."
     mean, most = number(float(apart.mean())), number(float(apart.max()))
