@@ -51,6 +51,7 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
         ("[train]\nbetas = [2, 3]", ["train.betas"]),
         ("[train]\nsteps = 0", ["train.steps", "0"]),
         ("[rollout]\ntemperature = 1e-40", ["rollout.temperature = 1e-40: ", "float32", "give at least 1.2e-38"]),
+        ("[rollout]\ntemperature = 1e39", ["rollout.temperature = 1e+39: ", "float32", "give at most 3.4e38"]),
         ("[train]\nminibatch_by = 'tokens'", ["train.minibatch_by", "'tokens'", "groups"]),
         ("name = '../../elsewhere'", ["name"]),
         ("method = 'hapo'", ['method is a section: write [method] and in it name = "hapo"']),

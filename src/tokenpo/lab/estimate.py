@@ -87,7 +87,7 @@ def load_json(path: Path, command: str, parse: Callable[[Any], T]) -> T:
     """
     try:
         return parse(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TokenPOError(f"{path} is no file of `tokenpo {command} --json` ({error!r}): give another name") from error
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import NotFinite, TokenPOError
-from ..base.text import too_cold
+from ..base.text import beyond_float32
 from .decoder import Decoder, open_decoder
 from .model import LanguageModel, Prompts, evaluating
 from .streams import stream_keys, uniforms
@@ -48,8 +48,8 @@ class Sampling:
             raise TokenPOError(f"Sampling.max_new_tokens is {self.max_new_tokens}, expected at least 1")
         if not 0 <= self.temperature < float("inf"):
             raise TokenPOError(f"Sampling.temperature is {self.temperature}, expected 0 (greedy) or a positive number")
-        if self.temperature and (cold := too_cold(self.temperature)):
-            raise TokenPOError(f"Sampling.temperature is {self.temperature}: {cold}, or 0 for greedy sampling")
+        if self.temperature and (reason := beyond_float32(self.temperature)):
+            raise TokenPOError(f"Sampling.temperature is {self.temperature}: {reason}, or 0 for greedy sampling")
 
 
 @dataclass(frozen=True, eq=False)

@@ -175,9 +175,9 @@ class Rollout(Section):
 
     @field_validator("temperature")
     @classmethod
-    def _warm(cls, value: float) -> float:
-        if cold := text.too_cold(value):
-            raise ValueError(cold)
+    def _in_float32(cls, value: float) -> float:
+        if reason := text.beyond_float32(value):
+            raise ValueError(reason)
         return value
 
 
