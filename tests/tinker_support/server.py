@@ -22,7 +22,6 @@ from torch.nn.utils.rnn import pad_sequence
 from tokenpo.models import LanguageModel, Sampling, load, sample
 
 MODEL = "test/tiny"  # what the server calls its one model
-WAIT = 0.03  # seconds without another request for samples, after which those that came are answered
 
 
 def done(value: Any) -> AwaitableConcurrentFuture:
@@ -160,14 +159,41 @@ class TrainingClient(RealTrainingClient):
         return done(Sampler(self.cloud, self.holder, copy.deepcopy(self.weights.lm)))
 
 
+class Waited(AwaitableConcurrentFuture):
+    """Samples that are drawn once a client waits for some of them."""
+
+    def __init__(self, future: Future, draw: Callable[[], None]) -> None:
+        super().__init__(future)
+        self._draw = draw
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._draw()
+        return super().result(timeout)
+
+    async def result_async(self, timeout: float | None = None) -> Any:
+        self._draw()
+        return await super().result_async(timeout)
+
+
 class Sampler(SamplingClient):
-    """Of a snapshot. Requests that come at the same time are answered together."""
+    """Of a snapshot. All that was asked for before a client waits is drawn together.
+
+    Rounding depends on what is drawn together, so that no clock may decide it: a busy machine would change digits.
+    """
 
     def __init__(self, cloud: Cloud, holder: Any, lm: LanguageModel) -> None:
         self.cloud, self.holder, self.lm = cloud, holder, lm
         self._asked: list[tuple[ModelInput, int, Any, asyncio.Future]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._sent = self._answered = 0
         self.retry_handler = SimpleNamespace(execute=lambda ask: ask())  # pyright: ignore[reportAttributeAccessIssue]
+
+    def sample(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, prompt: ModelInput, num_samples: int, sampling_params: Any
+    ) -> Any:
+        assert (sampling_params.top_k, sampling_params.top_p) == (-1, 1.0)
+        future = super().sample(prompt, num_samples, sampling_params).future()
+        self._sent += 1
+        return Waited(future, lambda: self.holder.run_coroutine_threadsafe(self._answer(self._sent)))
 
     async def _sample_async_impl(
         self,
@@ -184,17 +210,14 @@ class Sampler(SamplingClient):
             with torch.no_grad():
                 (found,) = Weights(self.lm).logprobs(data) if len(ids) > 1 else (torch.zeros(0),)
             return SampleResponse([], _prompt_logprobs_list=[None, *found.tolist()])
-        assert (sampling_params.top_k, sampling_params.top_p) == (-1, 1.0)
         answer = self.holder.loop.create_future()
         self._asked.append((prompt, num_samples, sampling_params, answer))
-        # From the last request on: which ones are sampled together must not depend on how busy the machine is.
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.holder.loop.call_later(WAIT, self._answer)
         return await answer
 
-    def _answer(self) -> None:
-        asked, self._asked = self._asked, []
+    async def _answer(self, sent: int) -> None:
+        while len(self._asked) < sent:  # some are on their way
+            await asyncio.sleep(0)
+        asked, self._answered = self._asked[self._answered : sent], max(self._answered, sent)
         try:
             for response, (*_, answer) in zip(self._drawn([one[:3] for one in asked]), asked, strict=True):
                 answer.set_result(response)
@@ -203,6 +226,8 @@ class Sampler(SamplingClient):
                 answer.set_exception(error)
 
     def _drawn(self, asked: Sequence[tuple[ModelInput, int, Any]]) -> list[SampleResponse]:
+        if not asked:
+            return []
         _, each, params = asked[0]
         alike = {(number, one.max_tokens, one.temperature) for _, number, one in asked}
         assert len(alike) == 1, alike
