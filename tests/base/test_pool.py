@@ -121,7 +121,7 @@ def test_a_hang_ends_itself_where_nobody_holds_the_clock(source: Path) -> None:
     command = [sys.executable, "-P", str(script), str(theirs), str(source), "verify", "0", "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[theirs]) as worker:
         assert worker.stdin is not None
-        worker.stdin.write(b'["hang"]\n')
+        worker.stdin.write(b'["token"]\n["token", "hang"]\n')
         worker.stdin.flush()
         try:
             assert worker.wait(timeout=20) == -signal.SIGALRM

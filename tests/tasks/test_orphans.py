@@ -98,7 +98,7 @@ def test_a_thread_watches_where_the_kernel_does_not(source: Path, kind: str) -> 
     command = [sys.executable, "-c", WORKER, str(script), str(theirs), str(source), kind]
     # Its stdin stays open: it is not for want of jobs that it ends.
     jobs = os.pipe()
-    os.write(jobs[1], f'["{kind}"]\n'.encode())
+    os.write(jobs[1], f'["token"]\n["token", "{kind}"]\n'.encode())
     worker, number = began(command, stdin=jobs[0], stdout=subprocess.DEVNULL, pass_fds=[theirs])
     os.close(ours)
     all_gone(worker, number)

@@ -63,6 +63,18 @@ def verl_slow(solution_str, ground_truth):
     print("a reward function may print", solution_str)
     time.sleep(60 * (len(solution_str) == 3))
     return 1.0
+def forging(completions):
+    import os
+    for fd in range(256):
+        try:
+            os.write(fd, b'{"value": {"value": [1.0, 1.0], "kind": "list"}}\\n{"value": {}}\\n' if fd != 2 else b"")
+        except OSError:
+            pass
+    return [0.0, 0.0]
+def reading(completions):
+    import sys
+    return [0.5 if sys.stdin.read() == "" else 0.0, float("nan")]
+def wordy(completions): raise ValueError("x" * 10 ** 7)
 def big(completions): return [10 ** 400, 1.0]
 def handle(completions): return object()
 def where(completions):
@@ -135,6 +147,9 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("raising", ["error: ZeroDivisionError"] * 2, "raised ZeroDivisionError at my_rewards.py"),
         ("hanging", ["timeout"] * 2, r"took more than reward_seconds = 0\.5"),
         ("dying", ["crash"] * 2, r"ended its process \(crash\)"),
+        ("forging", ["not an answer"] * 2, "wrote where its answers go: write only to files that it opens, or print"),
+        ("reading", ["", "not finite"], "gave nan on row 1"),
+        ("wordy", ["error: ValueError"] * 2, r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 characters\)$"),
         ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),
         ("handle", ["wrong length"] * 2, "gave an object for 2 completions"),
         ("nan", ["", "not finite"], "gave nan on row 1"),
@@ -158,6 +173,31 @@ def test_what_goes_wrong_stops_or_is_counted(name: str, notes: list[str], words:
         with pytest.raises(TokenPOError, match=words.replace("my_rewards", "quick")) as caught:
             scored(path, seconds=0.5)
         assert "\n" not in str(caught.value)
+
+
+WRITES = """
+import os, threading
+def write():
+    while True:
+        for fd in range(3, 32):
+            try: os.write(fd, b'{"value": {}}')
+            except OSError: pass
+BEGINS
+def f(completions): return [1.0, 1.0]
+"""
+
+
+@pytest.mark.parametrize("begins", ["threading.Thread(target=write, daemon=True).start()", "write()"])
+def test_a_file_that_writes_to_every_descriptor_as_it_is_loaded(here: Path, begins: str) -> None:
+    (here / "loud.py").write_text(WRITES.replace("BEGINS", begins))
+    with pytest.raises(TokenPOError, match=r"did not start \(not an answer\)"):
+        scored("loud.py:f", seconds=5)
+
+
+def test_a_function_that_cannot_be_loaded_is_quoted_in_short(here: Path) -> None:
+    (here / "wordy.py").write_text("raise ValueError('x' * 10 ** 7)")
+    with pytest.raises(TokenPOError, match=r"\(ValueError: x{500}… \(10,000,000 characters\)\)$"):
+        scored("wordy.py:f", seconds=5)
 
 
 def test_it_keeps_its_process_until_that_hangs(here: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -31,7 +32,7 @@ LONGEST = 1_000_000  # seconds, of a limit: eleven days; the system's own waits 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The `value` of a job, or None and a note ("timeout", "crash", "error: <exception>"); wall-clock seconds."""
+    """The `value` of a job, or None and a note: "timeout", "crash", "not an answer", "error: <exception>"; wall-clock seconds."""
 
     value: Any
     note: str = ""
@@ -41,7 +42,7 @@ class Outcome:
 class Pool:
     """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
 
-    A worker that exceeds the limit or dies is killed and replaced; its job is not tried again. Workers start at the
+    A worker that exceeds the limit, dies or writes into the pipe of its answers is killed and replaced; its job is not tried again. Workers start at the
     first use. Arguments and results must be JSON; hashes are seeded, so set order is the same.
 
     Args:
@@ -140,7 +141,9 @@ class _Worker:
         self.ready = self.dead = False
         self.began = time.monotonic()
         self.deadline = time.monotonic() + (_USERS_START_LIMIT if users else _START_LIMIT)
-        self._buffer = b""
+        self._buffer, self._note = b"", "timeout"
+        with contextlib.suppress(BrokenPipeError):
+            self._send([])
 
     @property
     def idle(self) -> bool:
@@ -149,8 +152,7 @@ class _Worker:
     def give(self, number: int, job: Sequence[Any], limit: float) -> bool:
         """Sends a job; False where the process has died."""
         try:
-            self.stdin.write(json.dumps(list(job)).encode() + b"\n")
-            self.stdin.flush()
+            self._send(job)
         except BrokenPipeError:
             self.kill()
             return False
@@ -163,13 +165,12 @@ class _Worker:
         if message is None:
             if not self.dead and time.monotonic() < self.deadline:
                 return None
-            note = "crash" if self.dead else "timeout"
             self.kill()
             if not self.ready:
-                raise TokenPOError(f"a worker process did not start ({note}): {' '.join(self.process.args)}")  # type: ignore[arg-type]
-            return Outcome(None, note, time.monotonic() - self.began)
+                raise TokenPOError(f"a worker process did not start ({self._note}): {' '.join(self.process.args)}")  # type: ignore[arg-type]
+            return Outcome(None, self._note, time.monotonic() - self.began)
         if "failed" in message:
-            raise TokenPOError(f"a worker process could not start: {message['failed']}")
+            raise TokenPOError(f"a worker process could not start: {message['failed']:.500}")
         if "ready" in message:
             self.ready = True
             return None
@@ -190,20 +191,28 @@ class _Worker:
         self.stdout.close()
         os.close(self.ours)
 
+    def _send(self, job: Sequence[Any]) -> None:
+        self._token = secrets.token_hex(16)
+        self.stdin.write(json.dumps([self._token, *job]).encode() + b"\n")
+        self.stdin.flush()
+
     def _read(self) -> dict[str, Any] | None:
+        """The answer to the last line sent, None where it is not there or where something else was written."""
         if _readable([self], timeout=0):
             chunk = os.read(self.stdout.fileno(), 1 << 16)
-            self.dead = not chunk
+            if not chunk:
+                self.dead, self._note = True, "crash"
             self._buffer += chunk
-        line, end, rest = self._buffer.partition(b"\n")
-        if not end:
-            return None
-        self._buffer = rest
-        try:
-            return dict(json.loads(line))
-        except (ValueError, TypeError, RecursionError):  # the function wrote to the worker's own pipe
-            self.kill()
-            return None
+        token = self._token.encode()
+        if token.startswith(self._buffer[: len(token)]):
+            line, end, self._buffer = self._buffer.partition(b"\n")
+            if not end:
+                self._buffer = line
+                return None
+            with contextlib.suppress(ValueError, RecursionError):  # a value that JSON writes and does not read
+                return dict(json.loads(line.removeprefix(token)))
+        self.dead, self._note = True, "not an answer"
+        return None
 
 
 def _until_one_speaks(workers: list[_Worker]) -> list[_Worker]:

@@ -21,6 +21,7 @@ from typing import Any
 FROM_FILE = "tokenpo user "
 # Code that a user calls and does not write: this package, Python's own modules, and what is installed.
 _NOT_OWN = (Path(__file__).parent, Path(os.__file__).parent)
+_LONGEST = 500  # characters of an exception's message
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
@@ -38,7 +39,7 @@ class Loaded:
         try:
             module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place, search)
         except (Exception, SystemExit) as error:
-            text = f"can't import {place!r} ({type(error).__name__}: {error})"
+            text = f"can't import {place!r} ({_name(error)}: {_message(error)})"
             self.about: dict[str, Any] = {"missing" if _is_missing(place, error) else "broken": text}
             self.error: BaseException | None = error
             return
@@ -67,9 +68,9 @@ class Loaded:
             raise TypeError(f"{self.path} was not loaded")
         try:
             value = self.function(**arguments)
-            return {"value": _plain(value), "kind": type(value).__name__}
+            return {"value": _plain(value), "kind": type(value).__name__[:80]}
         except Exception as error:
-            return {"raised": type(error).__name__, "place": place_of(error), "text": str(error), "error": error}
+            return {"raised": _name(error), "place": place_of(error), "text": _message(error), "error": error}
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:
@@ -108,8 +109,18 @@ def place_of(error: BaseException) -> str:
 
 def told(error: BaseException) -> str:
     """Type, place and message of an exception from the user's code; without a message, the function."""
-    inside = "" if str(error) else f" in {_frame_of(error).name}"
-    return f"{type(error).__name__}{inside} at {place_of(error)}{': ' if str(error) else ''}{error}"
+    text = _message(error)
+    inside = "" if text else f" in {_frame_of(error).name}"
+    return f"{_name(error)}{inside} at {place_of(error)}{': ' if text else ''}{text}"
+
+
+def _name(error: BaseException) -> str:
+    return type(error).__name__[:80]
+
+
+def _message(error: BaseException) -> str:
+    text = str(error)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 
 def _frame_of(error: BaseException) -> traceback.FrameSummary:

@@ -1,5 +1,8 @@
 """One worker process: a JSON line in, a JSON line out.
 
+A line that comes in begins with a random token, and so does the answer to it. Both pipes are moved away from the
+standard streams: the function, which may write wherever it can, is handed neither of them, nor the token.
+
 Started by its path, so it imports nothing of this package (and no torch). The pool holds the clock and the other end of
 a pipe on which nothing is written: when that closes, this process ends at once with its children, whatever the function
 is doing. The alarm is for a function that lets no other thread run, where the kernel cannot watch the pipe.
@@ -24,7 +27,7 @@ PARENT = "TOKENPO_PARENT"  # to a command of ours: the pipe on which nothing is 
 
 
 def main(pool: int, source: str, function: str, limit: float, memory: int, *setup: str) -> None:
-    """Serves `function` of the Python file `source` until stdin ends.
+    """Serves `function` of the Python file `source` until stdin ends, whose first line is a token alone.
 
     Args:
         pool: file descriptor of the pipe.
@@ -34,13 +37,16 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
         setup: texts; with any, `function` is called with them and returns the function for the jobs.
     """
     end_with(pool)
-    answers = os.fdopen(os.dup(1), "wb")
+    jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # what the function prints must not pass for an answer
 
     def send(message: dict[str, Any]) -> None:
-        answers.write(json.dumps(message).encode() + b"\n")
+        answers.write(f"{token}{json.dumps(message)}\n".encode())
         answers.flush()
 
+    (token,) = json.loads(jobs.readline())
     try:
         if memory:
             import resource
@@ -55,12 +61,13 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
         send({"failed": f"{type(error).__name__}: {error}"})
         return
     send({"ready": True})
-    for line in sys.stdin.buffer:
+    for line in jobs:
         signal.setitimer(signal.ITIMER_REAL, 2 * limit + 1)
+        token, *job = json.loads(line)
         try:
-            send({"value": work(*json.loads(line))})
+            send({"value": work(*job)})
         except Exception as error:
-            send({"error": type(error).__name__})
+            send({"error": type(error).__name__[:80]})
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -14,6 +14,7 @@ from ..base.user_code import Loaded
 from .types import Problem, Score
 
 _VERL = {"solution_str", "ground_truth"}
+_ELSEWHERE = "write only to files that it opens, or print"
 ON_ERROR = {"stop": False, "zero": True}
 
 
@@ -36,8 +37,8 @@ class UserReward:
         correct_at: least reward that counts as correct.
         seconds: wall-clock limit of a call; 0 calls it in this process, without a limit.
         on_error: for a call that raises, hangs, dies or gives no finite number for each answer: "stop" raises; "zero"
-            is reward 0 for its answers and a note: "timeout", "crash", "error: <exception>", "wrong length",
-            "not finite", "not a number".
+            is reward 0 for its answers and a note: "timeout", "crash", "not an answer", "error: <exception>",
+            "wrong length", "not finite", "not a number".
 
     Raises:
         UnknownName: there is no such module, function or `on_error`.
@@ -64,7 +65,7 @@ class UserReward:
         else:
             self._loaded = Loaded(path, search)
         try:
-            about = self._pool.map([()])[0].value if self._pool else self._loaded.about
+            about = self._about()
             require_loaded(f"reward function {path}", about)
             if about["async"]:
                 raise Unsupported(f"reward function {path} is async: give a plain function")
@@ -75,6 +76,14 @@ class UserReward:
         self._parameters = {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
         self.source: str = about["source"]
         self._is_verl = set(self._parameters) >= _VERL
+
+    def _about(self) -> Any:
+        if self._pool is None:
+            return self._loaded.about
+        (outcome,) = self._pool.map([()])
+        if outcome.note:
+            raise self._error(f" did not start ({outcome.note})")
+        return outcome.value
 
     def check(self, problems: list[Problem]) -> None:
         """Only the function knows what it needs."""
@@ -145,6 +154,8 @@ class UserReward:
         """What a call returned, or the Score of one that failed."""
         if outcome.note == "timeout":
             return self._fault("timeout", f"took more than reward_seconds = {self._seconds:g}{where}")
+        if outcome.note == "not an answer":
+            return self._fault(outcome.note, f"wrote where its answers go{where}: {_ELSEWHERE}")
         if outcome.note:
             return self._fault(outcome.note, f"ended its process{where} ({outcome.note})")
         answer = outcome.value
