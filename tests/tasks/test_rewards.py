@@ -149,7 +149,11 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("dying", ["crash"] * 2, r"ended its process \(crash\)"),
         ("forging", ["not an answer"] * 2, "wrote where its answers go: write only to files that it opens, or print"),
         ("reading", ["", "not finite"], "gave nan on row 1"),
-        ("wordy", ["error: ValueError"] * 2, r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 characters\)$"),
+        (
+            "wordy",
+            ["error: ValueError"] * 2,
+            r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 characters\)$",
+        ),
         ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),
         ("handle", ["wrong length"] * 2, "gave an object for 2 completions"),
         ("nan", ["", "not finite"], "gave nan on row 1"),
