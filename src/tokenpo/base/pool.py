@@ -32,7 +32,10 @@ LONGEST = 1_000_000  # seconds, of a limit: eleven days; the system's own waits 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The `value` of a job, or None and a note: "timeout", "crash", "not an answer", "error: <exception>"; wall-clock seconds."""
+    """The `value` of a job and its wall-clock seconds.
+
+    Or None and a note: "timeout", "crash", "not an answer" (the function wrote into the pipe), "error: <exception>".
+    """
 
     value: Any
     note: str = ""
@@ -42,8 +45,9 @@ class Outcome:
 class Pool:
     """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
 
-    A worker that exceeds the limit, dies or writes into the pipe of its answers is killed and replaced; its job is not tried again. Workers start at the
-    first use. Arguments and results must be JSON; hashes are seeded, so set order is the same.
+    A worker that exceeds the limit, dies or writes what is not an answer is killed and replaced; its job is not tried
+    again. Workers start at the first use. Arguments and results must be JSON; hashes are seeded, so set order is the
+    same.
 
     Args:
         source: a Python file that imports no more than it needs.

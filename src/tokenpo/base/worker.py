@@ -38,7 +38,7 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
     """
     end_with(pool)
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "rb") as nothing:
+    with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # what the function prints must not pass for an answer
 
