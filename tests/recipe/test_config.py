@@ -68,6 +68,22 @@ def test_a_mistake_names_the_file_the_setting_and_what_to_write(tmp_path, text, 
     assert all(word in str(error.value) for word in ["mine.toml", *words])
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (".".join(["a"] * 2000) + " = 1", "the key a.a.* has more than 32 parts"),
+        (" . ".join(['"\\""'] * 40) + " = 1", "has more than 32 parts"),
+        ("\n".join(f"a{i}=1" for i in range(10_001)), "at most 262,144 characters and 10,000 keys"),
+        ("#" * 262_145, "it has 262,145 bytes, of which 262,144 are the most"),
+    ],
+)
+def test_the_size_the_depth_and_the_keys_of_a_recipe_are_bounded_before_it_is_parsed(tmp_path, text, words):
+    """The memory of the parser of TOML grows with the square of a key's parts: 15 GB for a hundred thousand."""
+    with pytest.raises(TokenPOError, match=words) as caught:
+        load_config(recipe(tmp_path, text))
+    assert "mine.toml" in str(caught.value)
+
+
 def test_overrides_are_toml_values_or_else_strings(tmp_path):
     overrides = ["train.lr=3e-4", "method.low=0.1", "task.options.operands=[4, 8]", "model.path=my/model", "seed=7"]
     config = load_config(recipe(tmp_path, ""), overrides=overrides)

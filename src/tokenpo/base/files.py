@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from .errors import TokenPOError
+
+
+LARGEST = 2**26  # bytes of a JSON file; the largest tokenizers in use have half of that
 
 
 def expanded(path: str | Path) -> Path:
@@ -117,10 +122,29 @@ def _stands(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
+def opened(path: Path, largest: int | None = None) -> IO[bytes]:
+    """A file to read; raises OSError where it cannot be, is a pipe or a device, or has more than `largest` bytes."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
+    state = os.fstat(handle)
+    plain = stat.S_ISREG(state.st_mode)
+    if plain and (largest is None or state.st_size <= largest):
+        return open(handle, "rb")
+    os.close(handle)
+    if plain:
+        raise OSError(errno.EFBIG, f"it has {state.st_size:,} bytes, of which {largest:,} are the most", str(path))
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def read_text(path: Path, largest: int = LARGEST) -> str:
+    """The text of a file; raises OSError as `opened`, and ValueError where it is not in UTF-8."""
+    with opened(path, largest) as file:
+        return file.read(largest + 1).decode()
+
+
 def json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty where there is none, or none that can be read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -153,7 +177,7 @@ def fingerprint(files: Iterable[Path]) -> str:
     """A hash of the files' names and bytes; raises OSError where one cannot be read."""
     total = hashlib.sha256()
     for file in files:
-        with file.open("rb") as stream:
+        with opened(file) as stream:
             total.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()[:16]
 

@@ -7,7 +7,6 @@ task options by the task.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -26,8 +25,8 @@ from pydantic.fields import FieldInfo
 
 from ..base import text
 from ..base.errors import TokenPOError, UnknownName
-from ..base.files import expanded
-from .command_line import apply, put, short
+from ..base.files import expanded, read_text
+from .command_line import LONGEST, apply, put, short, tables
 from .mistakes import explain, refuse_unwritable
 
 _PATH = r"^[^\x00-\x1f]+$"
@@ -276,8 +275,8 @@ def load_config(
 def read_raw(recipe: Path) -> dict[str, Any]:
     """The tables of a recipe or a config.json; a TokenPOError where it cannot be read or parsed."""
     try:
-        text = recipe.read_text(encoding="utf-8")
-        raw = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)
+        text = read_text(recipe, LONGEST)
+        raw = json.loads(text) if recipe.suffix == ".json" else tables(text)
     except OSError as error:
         raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -24,11 +24,11 @@ def explain(problems: Sequence[ErrorDetails], where: str, flags: Flags, fields_o
     # A value that fits none of several kinds is one mistake, although it comes as several problems.
     found = {_place(problem, fields_of): problem for problem in reversed(problems)}
     sentences = []
-    for path, x in reversed(found.items()):
+    for path, x in list(reversed(found.items()))[:_MOST]:
         setter = _setter(path[:-1] if x["type"] == "missing" else path, where, flags)  # a missing key is set by nobody
         sentences.append(_explain(x, path, setter, fields_of))
-    more = f"; and {len(sentences) - _MOST} more mistakes" if len(sentences) > _MOST else ""
-    return "; ".join(sentences[:_MOST]) + more
+    more = f"; and {len(found) - _MOST} more mistakes" if len(found) > _MOST else ""
+    return "; ".join(sentences) + more
 
 
 def refuse_unwritable(value: Any, path: tuple[str, ...], where: str, flags: Flags) -> None:
