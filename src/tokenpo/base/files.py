@@ -17,7 +17,6 @@ from typing import IO, Any
 
 from .errors import TokenPOError
 
-
 LARGEST = 2**26  # bytes of a JSON file; the largest tokenizers in use have half of that
 
 
@@ -128,7 +127,7 @@ def opened(path: Path, largest: int | None = None) -> IO[bytes]:
     state = os.fstat(handle)
     plain = stat.S_ISREG(state.st_mode)
     if plain and (largest is None or state.st_size <= largest):
-        return open(handle, "rb")
+        return os.fdopen(handle, "rb")
     os.close(handle)
     if plain:
         raise OSError(errno.EFBIG, f"it has {state.st_size:,} bytes, of which {largest:,} are the most", str(path))
