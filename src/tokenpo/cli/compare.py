@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import TokenPOError
 from ..recipe.hosts import HOSTS
-from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, argument, make, need_engine
+from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, argument, make, need_engine, place
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
     add_engine(parser, "engine that trains all runs")
     add_set(parser, "change a setting of all runs")
     out = "directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE"
-    argument(parser, "--out", "DIR", out)
+    place(parser, "--out", "DIR", out)
     argument(parser, "--jobs", "N", "runs at a time; default: one per core, or one on a GPU and of verl's")
     baseline = "method that the others are compared with, or all: every pair; default: the first"
     argument(parser, "--baseline", "LABEL", baseline)

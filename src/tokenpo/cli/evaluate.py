@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
-from .options import add_command, argument, need_engine
+from .options import add_command, argument, need_engine, place
 
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
     argument(parser, "--samples", "FILE", "samples made elsewhere (JSON Lines), in place of MODEL")
     argument(parser, "--k", "K,K,...", "values of k; default: 1 and the number of samples per prompt")
     argument(parser, "--seed", "N", "seed of problems, samples and bootstrap; default: the run's, or 0")
-    argument(parser, "--out", "DIR", "directory to write; default: runs/eval-MODEL-NAME-seedN")
+    place(parser, "--out", "DIR", "directory to write; default: runs/eval-MODEL-NAME-seedN")
 
     group = parser.add_argument_group("problems")
     argument(group, "--benchmark", "NAME|FILE", "a benchmark by name, or a .jsonl or .parquet file")

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import choose
-from .options import ONE_METHOD, add_command, add_set, argument, need, objectives
+from ..base.errors import TokenPOError, choose
+from .options import ONE_METHOD, add_command, add_set, argument, need, objectives, place
 
 if TYPE_CHECKING:
     from ..lab.exact.study import Row
@@ -30,9 +30,9 @@ def add(commands: Any) -> None:
     argument(parser, "--world", "LIST", "worlds; 'large' is the six large ones; default: the twelve")
     argument(parser, "--measure", "LIST", "measures to print, as the page names them; default: three")
     kept = "all numbers; a method that stands in the file is not run again, and others are shown beside"
-    argument(parser, "--json", "FILE", kept)
+    place(parser, "--json", "FILE", kept)
     add_set(parser, "another setting: group, batch, network, adam, sampler", "KEY=VALUE")
-    argument(parser, "--page", "FILE", "a page of all numbers, drawn")
+    place(parser, "--page", "FILE", "a page of all numbers, drawn")
 
 
 def exact(options: argparse.Namespace) -> int:
@@ -68,7 +68,10 @@ def exact(options: argparse.Namespace) -> int:
             end = "\n" if last else "\r"
             print(f"{label}: {count} of {len(worlds)} worlds", end=end, file=sys.stderr, flush=True)
         if options.json and last:
-            study.save(rows.values(), options.json)
+            try:
+                study.save(rows.values(), options.json)
+            except TokenPOError as error:  # the table is still printed, and room may be made until the end
+                print(f"tokenpo: {error}", file=sys.stderr)
 
     rows = study.all_rows(contestants, worlds, known, fresh, setting, done)
     shown = [row for row in rows if set(names) <= set(row.cells)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError
-from .options import METHODS, add_command, add_flag, argument, make, need, path
+from .options import METHODS, add_command, add_flag, argument, make, need, path, place
 
 EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     argument(parser, "--correction", "NAME", correction)
     argument(parser, "--responses", "N", "responses drawn on the page; default: 8", default=8)
     add_flag(parser, "--tokens", "also write the numbers of every token, to tokens.jsonl")
-    argument(parser, "--out", "DIR", "directory to write; default: runs/explain-NAME")
+    place(parser, "--out", "DIR", "directory to write; default: runs/explain-NAME")
 
 
 def explain(options: argparse.Namespace) -> int:

@@ -6,14 +6,14 @@ import argparse
 import json
 from typing import Any
 
-from .options import ONE_METHOD, add_command, argument, need, one_entry
+from .options import ONE_METHOD, add_command, argument, need, one_entry, place
 
 
 def add(commands: Any) -> None:
     about = "worked-out values of a method as JSON, for implementations in any language"
     parser = add_command(commands, golden, about)
     argument(parser, "method", "METHOD", ONE_METHOD)
-    argument(parser, "--out", "FILE", "where to write them; without it they are printed")
+    place(parser, "--out", "FILE", "where to write them; without it they are printed")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
 
 

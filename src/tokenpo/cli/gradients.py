@@ -7,7 +7,7 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from .options import ONE_METHOD, add_command, argument, need_engine, objectives
+from .options import ONE_METHOD, add_command, argument, need_engine, objectives, place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     argument(parser, "--batches", "N", "minibatches of each method; default: 32", type=_count, default=32)
     rollouts = "for the gradient of the reward; default: 8192"
     argument(parser, "--rollouts", "N", rollouts, type=_count, default=8192)
-    argument(parser, "--json", "FILE", "all numbers; a method that stands in the file is not run again")
+    place(parser, "--json", "FILE", "all numbers; a method that stands in the file is not run again")
 
 
 def _count(text: str) -> int:

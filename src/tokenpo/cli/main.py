@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
 from ..base.worker import PARENT, end_with
-from .options import Command
+from .options import Command, try_places
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _answer(arguments: Sequence[str] | None) -> int:
     try:
         options = _parsed(sys.argv[1:] if arguments is None else arguments)
+        try_places(options)
         with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
             status = options.run(options)
         sys.stdout.flush()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +51,35 @@ def argument(parser: Any, name: str, metavar: str, help: str, **more: Any) -> No
     """Adds an argument with a value; metavar N means a whole number, and DIR, FILE and RUN mean a path."""
     kind = {"N": int, "DIR": path, "FILE": path, "RUN": path}.get(metavar)
     parser.add_argument(name, metavar=metavar, help=help, **{"type": kind, **more})
+
+
+def place(parser: Any, name: str, metavar: str, help: str, *, folder: bool = False) -> None:
+    """Adds an argument for a FILE or DIR to write; `folder`: a directory that exists will do for the file."""
+    argument(parser, name, metavar, help)
+    makes = "DIR" if metavar == "DIR" else "either" if folder else "FILE"
+    parser.set_defaults(places={**(parser.get_default("places") or {}), name.lstrip("-"): makes})
+
+
+def try_places(options: argparse.Namespace) -> None:
+    """Tries every place that the options name for writing, so that no work is done in vain.
+
+    Raises:
+        TokenPOError: no file can be made there.
+    """
+    for name, makes in getattr(options, "places", {}).items():
+        if (there := getattr(options, name)) is None:
+            continue
+        try:
+            inside = there.is_dir()
+            if inside and makes == "FILE":
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            home = there if inside else there.parent
+            if makes == "DIR":  # is made with its parents
+                home = next((one for one in (home, *home.parents) if one.exists()), home)
+            with tempfile.TemporaryFile(dir=home):
+                pass
+        except OSError as error:
+            raise TokenPOError(f"cannot write {there}: {error.strerror}; give another place with --{name}") from error
 
 
 def add_flag(parser: Any, name: str, help: str) -> None:

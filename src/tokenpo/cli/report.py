@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .options import add_command, argument, need, path
+from .options import add_command, argument, need, path, place
 
 EXAMPLES = """examples:
   tokenpo report runs/quickstart-hapo-seed1
@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
     argument(parser, "directory", "RUN", "the run directory")
     argument(parser, "--beside", "OTHER", "another run, whose tokens are shown beside, on the same scales", type=path)
     out = "page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside"
-    argument(parser, "--out", "FILE", out)
+    place(parser, "--out", "FILE", out, folder=True)
 
 
 def report(options: argparse.Namespace) -> int:

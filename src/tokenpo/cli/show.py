@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from .options import ONE_METHOD, add_command, add_flag, argument, need, one_entry
+from .options import ONE_METHOD, add_command, add_flag, argument, need, one_entry, place
 
 
 def add(commands: Any) -> None:
     parser = add_command(commands, show, "the formula of a method, its options and its choices")
     argument(parser, "method", "METHOD", ONE_METHOD)
     add_flag(parser, "--fingerprint", "what its push on a token depends on, and its picture with --out")
-    argument(parser, "--out", "FILE", "the picture, an .svg, or a directory for it")
+    place(parser, "--out", "FILE", "the picture, an .svg, or a directory for it", folder=True)
 
 
 def show(options: argparse.Namespace) -> int:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from ..base.errors import TokenPOError
-from ..base.files import write_whole
 from ..base.text import number
+from ..page.frame import write
 from ..page.table import Cell, Row, Table
 from ..page.text import percent, visible
 from .estimate import Estimate, Number, combined, jackknife, load_json
@@ -151,13 +151,13 @@ def table(rows: Mapping[str, Judged], title: str) -> Table:
 
 
 def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
-    """Writes the checkpoint's description and all numbers of the methods as JSON."""
+    """Writes the checkpoint's description and all numbers of the methods as JSON; raises as `frame.write`."""
     lines = []
     for label, row in rows.items():
         numbers = {key: x.pair() for key, x in row.numbers.items()}
         kept = {"objective": row.objective, "numbers": numbers, "paired": {k: x.row() for k, x in row.paired.items()}}
         lines.append(json.dumps(label) + ": " + json.dumps(kept, separators=(",", ":")))
-    return write_whole(path, f'{{"about": {json.dumps(about)},\n"methods": {{\n' + ",\n".join(lines) + "\n}}\n")
+    return write(f'{{"about": {json.dumps(about)},\n"methods": {{\n' + ",\n".join(lines) + "\n}}\n", path)
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:

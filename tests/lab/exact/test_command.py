@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import math
@@ -13,6 +14,7 @@ import pytest
 from counted_studies import EXACT, counted
 from page_laws import stands_alone
 from page_tree import read_html
+from tokenpo.base import files
 from tokenpo.cli.main import main
 from tokenpo.lab.exact import drawing, page, study
 from tokenpo.lab.exact.contestant import Contestant
@@ -52,6 +54,22 @@ def test_goes_on_and_keeps_what_is_known(
     assert study.load(file)["dapo"].cells["two_modes"].numbers["init/useful"] == before.numbers["init/useful"]
     out = capsys.readouterr().out
     assert "captured" in out and "still" in out and "gspo" in out
+
+
+def test_on_a_full_disk_the_table_is_printed(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(made)
+    monkeypatch.setattr(files, "sync", full)
+    file = tmp_path / "all.json"
+    assert main(["exact", "mine.py:still", "--world", "two_modes", "--json", str(file)]) == 2
+    said = capsys.readouterr()
+    assert "captured" in said.out and "still" in said.out and not list(tmp_path.iterdir())
+    last = said.err.splitlines()[-1]
+    assert last == f"tokenpo: cannot write {file}: No space left on device; give another place"
 
 
 def test_another_program_or_objective_is_another_study(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 from ... import core
 from ...base.errors import TokenPOError
-from ...base.files import fingerprint, write_whole
+from ...base.files import fingerprint
 from ...core.objective import Objective
 from ...core.parts import walk
 from ...methods import method
+from ...page.frame import write
 from ..estimate import Estimate, Number, load_json, mean_of, rounded
 from . import measures, training
 from .contestant import Contestant
@@ -179,7 +180,7 @@ def shipped(setting: Setting) -> dict[str, Row]:
 
 
 def save(rows: Iterable[Row], path: Path) -> Path:
-    """All numbers as JSON, of four digits; null stands for what is not finite."""
+    """All numbers as JSON, of four digits; null stands for what is not finite; raises as `frame.write`."""
 
     def kept(cell: Cell) -> dict[str, Any]:
         numbers = {key: x.pair() for key, x in cell.numbers.items()}
@@ -193,7 +194,7 @@ def save(rows: Iterable[Row], path: Path) -> Path:
         worlds = {world: kept(cell) for world, cell in row.cells.items()}
         text = json.dumps({"objective": row.objective, "worlds": worlds}, separators=(",", ":"))
         lines.append(f"{json.dumps(row.label)}: {text}")
-    return write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    return write("{\n" + ",\n".join(lines) + "\n}\n", path)
 
 
 def load(path: Path) -> dict[str, Row]:
