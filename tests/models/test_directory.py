@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -61,6 +62,19 @@ def cut(name: str, size: int) -> Change:
 
 def without(pattern: str) -> Change:
     return lambda d: [file.unlink() for file in d.glob(pattern)]
+
+
+def pipe(name: str) -> Change:
+    return lambda d: ((d / name).unlink(missing_ok=True), os.mkfifo(d / name))
+
+
+def device(name: str) -> Change:
+    return lambda d: ((d / name).unlink(missing_ok=True), (d / name).symlink_to("/dev/zero"))
+
+
+def endless(name: str) -> Change:
+    """The size of ten machines' memory, and hardly a block on the disk."""
+    return lambda d: os.truncate(d / name, 2**40)
 
 
 def weights(change: Callable[[dict[str, torch.Tensor]], Any]) -> Change:
@@ -129,6 +143,11 @@ def evil_pickle(name: str) -> Change:
     return lambda d: ((d / WEIGHTS).unlink(), (d / name).write_bytes(pickle.dumps(Evil())))
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    files = [file for file in directory.glob("*") if file.is_file() and file.stat().st_size < 2**30]
+    return {file.name: file.read_bytes() for file in files}
+
+
 DAMAGE: dict[str, tuple[Change, str]] = {
     "missing": (shutil.rmtree, "there is no directory"),
     "no config": (without(CONFIG), r"has no config\.json"),
@@ -138,6 +157,11 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "config is cut": (cut(CONFIG, 40), "is not valid JSON"),
     "config is no text": (text(CONFIG, b"\xff\x00"), "is not valid JSON"),
     "endless nesting": (text(SETTINGS, "[" * 10**5), "is not valid JSON"),
+    "a pipe": (pipe(GENERATION), r"generation_config\.json cannot be read: it is not a regular file"),
+    "a pipe that no loader needs": (pipe("merges.txt"), "it is not a regular file"),
+    "a device behind the config": (device(CONFIG), r"has no config\.json|not a regular file"),
+    "a device behind the template": (device("chat_template.jinja"), "it is not a regular file"),
+    "a tokenizer without end": (endless(TOKENIZER), "bytes, of which 67,108,864 are the most"),
     "own code": (edit(CONFIG, auto_map={"AutoModelForCausalLM": "evil.Model"}), "brings its own Python code"),
     "no such architecture": (edit(CONFIG, model_type="nonesuch", architectures=["X"]), "cannot load .*`nonesuch`"),
     "no model type": (edit(CONFIG, model_type=...), "cannot load"),
@@ -194,12 +218,12 @@ def test_a_damaged_directory_is_one_sentence_and_nothing_in_it_is_run_or_changed
     spoil, message = DAMAGE[fault]
     (model / "evil.py").write_text(f"open({MARK!r}, 'w')")
     spoil(model)
-    before = {file.name: file.read_bytes() for file in model.glob("*") if file.is_file()}
+    before = contents(model)
     with pytest.raises(TokenPOError, match=message) as caught:
         load(model)
     assert str(model) in str(caught.value) and "\n" not in str(caught.value)
     assert not Path(MARK).exists()
-    assert {file.name: file.read_bytes() for file in model.glob("*") if file.is_file()} == before
+    assert contents(model) == before
 
 
 def test_the_loaders_themselves_run_no_code_and_take_no_pickle(model: Path) -> None:

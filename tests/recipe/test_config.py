@@ -84,6 +84,25 @@ def test_the_size_the_depth_and_the_keys_of_a_recipe_are_bounded_before_it_is_pa
     assert "mine.toml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        *((f"{name}={10**9 + 1}", f"{name} = 1000000001: input should be less") for name in (
+            "model.lora.rank", "rollout.prompts", "rollout.group_size", "rollout.max_new_tokens",
+            "rollout.max_extra_batches", "train.steps", "train.epochs", "train.minibatches", "evaluate.problems",
+            "evaluate.samples",
+        )),
+        ("rollout={prompts=100000, group_size=11}", "prompts x group_size is above 1,000,000: lower one of them"),
+        ("rollout={prompts=10000, group_size=10, max_new_tokens=1000000}", "prompts x group_size x max_new_tokens is"),
+        ("train={epochs=1000, minibatches=1001}", "epochs x minibatches is above 1,000,000"),
+        ("evaluate={problems=1000000, samples=11}", "problems x samples is above 10,000,000"),
+    ],
+)  # fmt: skip
+def test_counts_that_no_machine_can_make_are_refused_in_the_recipe(tmp_path, override, words):
+    with pytest.raises(TokenPOError, match=words):
+        load_config(recipe(tmp_path, ""), overrides=[override])
+
+
 def test_overrides_are_toml_values_or_else_strings(tmp_path):
     overrides = ["train.lr=3e-4", "method.low=0.1", "task.options.operands=[4, 8]", "model.path=my/model", "seed=7"]
     config = load_config(recipe(tmp_path, ""), overrides=overrides)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..base.errors import TokenPOError, nearest
-from ..base.files import expanded, fingerprint, json_object
+from ..base.files import LARGEST, expanded, fingerprint, json_object, opened, read_text
 from ..base.text import first_line
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
@@ -162,7 +162,20 @@ def is_run(path: Path) -> bool:
 
 def identity(path: Path) -> str:
     """A hash of every file of a model directory that a loader may read."""
-    return fingerprint(sorted(file for pattern in _READ for file in path.glob(pattern)))
+    return fingerprint(_files(path))
+
+
+def _files(path: Path) -> list[Path]:
+    """Every file that a loader may read; raises TokenPOError for a pipe, a device, or a JSON file that is too large."""
+    files = sorted(file for pattern in _READ for file in path.glob(pattern) if not file.is_dir())
+    for file in files:
+        try:
+            opened(file, None if file.suffix == ".safetensors" else LARGEST).close()
+        except OSError as error:
+            raise TokenPOError(
+                f"{file} cannot be read: {error.strerror}; put the model's own file there, or remove it"
+            ) from error
+    return files
 
 
 def trained(path: Path) -> Mapping[str, object]:
@@ -192,6 +205,7 @@ def check_directory(path: Path) -> None:
             f"the model in {path} brings its own Python code (auto_map in config.json), which is never run here: "
             "use a model of an architecture that transformers knows"
         )
+    _files(path)
     check_names(path)
     _check_weights(path)
     if not any((path / name).is_file() for name in _TOKENIZERS):
@@ -310,7 +324,7 @@ def _require_there(path: Path) -> None:
 def _object(file: Path) -> dict[str, Any]:
     """The object in a JSON file, empty where there is no file; raises TokenPOError for anything else."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_text(file))
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -7,6 +7,7 @@ task options by the task.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -66,7 +67,7 @@ class Section(BaseModel):
 
 
 class Lora(Section):
-    rank: int = Field(default=16, ge=1)
+    rank: int = Field(default=16, ge=1, le=10**5)
     alpha: float = Field(default=32.0, gt=0)
     targets: str | list[str] = Field(default="all-linear", description="module names, or all-linear")
 
@@ -99,6 +100,12 @@ class Method(BaseModel):
     def options(self) -> dict[str, Any]:
         """The builder's keywords; lists become tuples, so that the objective stays hashable."""
         return {key: _tuples(value) for key, value in (self.model_extra or {}).items()}
+
+
+def _within(most: int, **counts: int) -> None:
+    """Refuses counts whose product is above `most`."""
+    if math.prod(counts.values()) > most:
+        raise ValueError(f"{' x '.join(counts)} is above {most:,}: lower one of them")
 
 
 class SoftOverlong(Section):
@@ -154,12 +161,12 @@ class ReferenceKl(Section):
 
 
 class Rollout(Section):
-    prompts: int = Field(default=32, ge=1, description="problems of one rollout batch")
-    group_size: int = Field(default=8, ge=1, description="responses to each problem")
-    max_new_tokens: int = Field(default=64, ge=1, description="longest response, end of sequence included")
+    prompts: int = Field(default=32, ge=1, le=10**5, description="problems of one rollout batch")
+    group_size: int = Field(default=8, ge=1, le=10**5, description="responses to each problem")
+    max_new_tokens: int = Field(default=64, ge=1, le=10**7, description="longest response, end of sequence included")
     temperature: float = Field(default=1.0, gt=0, description="of the sampler")
     dynamic_sampling: bool = Field(default=False, description="drop groups whose rewards are all equal, and refill")
-    max_extra_batches: int = Field(default=3, ge=0, description="how often one batch may be refilled")
+    max_extra_batches: int = Field(default=3, ge=0, le=10**4, description="how often one batch may be refilled")
     soft_overlong: SoftOverlong | None = Field(default=None, description="DAPO's penalty on long responses")
     group_overlong: GroupOverlong | None = Field(
         default=None, description="GTPO's penalty on long answers to easy prompts"
@@ -179,11 +186,19 @@ class Rollout(Section):
             raise ValueError(reason)
         return value
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _within(10**6, prompts=self.prompts, group_size=self.group_size)
+        _within(10**10, prompts=self.prompts, group_size=self.group_size, max_new_tokens=self.max_new_tokens)
+        return self
+
 
 class Train(Section):
-    steps: int = Field(default=60, ge=1, description="rollout batches, each followed by epochs x minibatches updates")
-    epochs: int = Field(default=1, ge=1, description="passes over one rollout batch")
-    minibatches: int = Field(default=4, ge=1, description="optimiser updates of one epoch")
+    steps: int = Field(
+        default=60, ge=1, le=10**9, description="rollout batches, each followed by epochs x minibatches updates"
+    )
+    epochs: int = Field(default=1, ge=1, le=10**4, description="passes over one rollout batch")
+    minibatches: int = Field(default=4, ge=1, le=10**5, description="optimiser updates of one epoch")
     minibatch_by: Literal["groups", "rows"] = Field(default="groups", description="what a minibatch takes whole")
     micro_rows: int = Field(default=256, ge=1, description="most rows of one forward and backward pass")
     micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
@@ -200,12 +215,24 @@ class Train(Section):
     reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
     ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: 1e-3, in half precision 0.05")
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _within(10**6, epochs=self.epochs, minibatches=self.minibatches)
+        return self
+
 
 class Evaluate(Section):
     every: int = Field(default=0, ge=0, description="steps between evaluations; 0: only before and after")
-    problems: int = Field(default=200, ge=0, description="held-out problems; 0: no evaluation")
-    samples: int = Field(default=8, ge=0, description="k of avg@k, at the rollout temperature; 0: greedy only")
+    problems: int = Field(default=200, ge=0, le=10**6, description="held-out problems; 0: no evaluation")
+    samples: int = Field(
+        default=8, ge=0, le=10**5, description="k of avg@k, at the rollout temperature; 0: greedy only"
+    )
     rows: int = Field(default=256, ge=1, description="responses sampled at once")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _within(10**7, problems=self.problems, samples=self.samples)
+        return self
 
 
 class Output(Section):
