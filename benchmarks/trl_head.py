@@ -23,7 +23,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import tokenpo
 from timing import Run, keep_memory, milliseconds, peak_bytes
-from tokenpo.core.learner import Update
+from tokenpo.core.update import Update
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.loss import by_policy, in_head
 from tokenpo.engines.trl.updates import ROW

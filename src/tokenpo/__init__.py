@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import methods
     from .base.errors import MissingInput, TokenPOError, UnknownName, Unsupported
+    from .core.kl_hold import KLHold
     from .core.laws import check_method
     from .core.learner import Learner
     from .core.objective import Objective
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Batch": "core.types",
     "Credit": "core.types",
+    "KLHold": "core.kl_hold",
     "Learner": "core.learner",
     "Loss": "core.types",
     "MissingInput": "base.errors",
@@ -54,6 +56,7 @@ _MODULES = {
 __all__ = [
     "Batch",
     "Credit",
+    "KLHold",
     "Learner",
     "Loss",
     "MissingInput",

@@ -339,6 +339,7 @@ CASES = [
          ("train.minibatch_by = 'groups'",), "--set train.minibatch_by=rows"),
     _recipe('`train.nonfinite = "skip"`', {"train": {"nonfinite": "skip"}}, "train.nonfinite",
             "--set train.nonfinite=stop"),
+    _recipe("`train.kl_target`", {"train": {"kl_target": 0.004}}, "train.kl_target", "set both to none"),
     _recipe("`rollout.correction`", {"rollout": {"correction": {}}}, "rollout.correction",
             "--set rollout.correction=none"),
     _recipe("evaluation between the first step and the last", {"evaluate": {"every": 5}}, "evaluate.every",

@@ -194,6 +194,7 @@ CASES = [
         ("three minibatches of eight prompts", {"train": {"minibatches": 3}}, "train.minibatches = 3",
          "choose a divisor of rollout.prompts = 8"),
         ("a warm-up over updates", {"train": {"warmup": 5}}, "train.warmup = 5", "set it to 0"),
+        ("a KL to hold", {"train": {"kl_target": 0.004}}, "train.kl_target", "set both to 'none'"),
         ("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every = 5", "set it to 0"),
     )),
     Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "--set verl.trainer.resume_mode=auto", TokenPOError,

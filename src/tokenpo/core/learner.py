@@ -16,26 +16,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ..base.errors import NotFinite, TokenPOError, Unsupported, choose
 from .boundary import Boundary
-from .culprit import SOUND, broken
+from .kl_hold import KLHold
 from .objective import Objective, State
-from .ops.known_gradient import known
 from .parts import GroupAdvantage
 from .ratio_check import STRICT, RatioCheck
 from .seeds import keyed_generator
 from .statistics import Statistics
-from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
-
-if TYPE_CHECKING:
-    from .head.fused import Fused
+from .types import Credit, Rollouts, Totals
+from .update import Update
 
 
 class Learner:
@@ -46,20 +43,30 @@ class Learner:
         length: the longest response allowed, tokens; some objectives divide by it.
         seed: of the order of rows and of an objective's random draws, both keyed by the number of the update.
         ratio: the check before the first update; None leaves it out.
+        kl: holds the KL of each rollout batch; the host then multiplies its learning rate by `rate`.
 
     Attributes:
+        rate: multiplier of the host's learning rate in the step that was begun; 1 without `kl`.
         memory: the numbers of the objective's memories.
         updates: optimiser updates so far, made or skipped.
         step: the last that was begun.
     """
 
     def __init__(
-        self, objective: Objective, *, length: float, seed: int = 0, ratio: RatioCheck | None = STRICT
+        self,
+        objective: Objective,
+        *,
+        length: float,
+        seed: int = 0,
+        ratio: RatioCheck | None = STRICT,
+        kl: KLHold | None = None,
     ) -> None:
         self.objective, self.length, self.seed = objective, length, seed
         self.memory: State = objective.start()
         self.updates = 0
         self.step: Step | None = None
+        self.kl = kl
+        self.rate = 1.0 if kl is None else kl.start
         self._ratio = ratio
 
     def begin(self, rollouts: Rollouts, drawn: Rollouts | None = None, credit: Tensor | None = None) -> Step:
@@ -76,7 +83,9 @@ class Learner:
             Unsupported: `credit` would replace the objective's own, or tokens are too old for an objective without a
                 ratio.
         """
-        self.step = self.look(rollouts, credit)
+        step = self.look(rollouts, credit)
+        self.rate = self._next_rate()
+        self.step = dataclasses.replace(step, kl=self.kl, rate=self.rate)
         self.remember(rollouts if drawn is None else drawn)
         return self.step
 
@@ -103,8 +112,11 @@ class Learner:
         """Moves the memories on by all that was drawn, once a batch; `begin` does this."""
         self.memory = self.objective.after(self.memory, drawn)
 
-    def check(self, update: Update, grad_norm: Tensor | None = None, lr: float = math.nan) -> None:
+    def check(self, update: Update, grad_norm: Tensor | None = None, lr: float = math.nan) -> bool:
         """Checks and counts an update, after its losses and before the optimiser moves the weights.
+
+        Returns:
+            Whether to make the update: False once the KL of an update of this step was above the limit of `kl`.
 
         Args:
             grad_norm: of all parameters, if the host knows it.
@@ -121,10 +133,16 @@ class Learner:
             raise NotFinite(f"the loss of {update.objective.name} is {update.statistics.loss}")
         if grad_norm is not None and not math.isfinite(float(grad_norm)):
             raise NotFinite(f"the norm of the gradient of {update.objective.name} is {float(grad_norm)}")
-        step.statistics.include(update.statistics)
+        self.updates = update.number + 1
+        if not step.stopped:
+            step.statistics.include(update.statistics)
+            step.stopped = self.kl is not None and update.statistics.kl > self.kl.limit
+        if step.stopped:
+            step.left_out += 1
+            return False
         step.statistics.add_update(torch.tensor(math.nan) if grad_norm is None else grad_norm.detach(), lr)
         step.made += 1
-        self.updates = update.number + 1
+        return True
 
     def skip(self, update: Update, why: str) -> None:
         """Counts an update that the host leaves out because a number is not finite."""
@@ -148,12 +166,13 @@ class Learner:
 
     def metrics(self) -> dict[str, float]:
         """Statistics of the step's updates (docs/metrics.md)."""
-        return self._begun().statistics.summary()
+        return self._begun().metrics()
 
     def state_dict(self) -> dict[str, Any]:
         """Objective, memories and updates as plain data for JSON."""
         memory = [dict(self.memory[part]) for part in self.objective.memories]
-        return {"objective": str(self.objective), "memory": memory, "updates": self.updates}
+        held = {} if self.kl is None else {"rate": self._next_rate()}
+        return {"objective": str(self.objective), "memory": memory, "updates": self.updates, **held}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a `state_dict`.
@@ -163,6 +182,7 @@ class Learner:
         """
         try:
             objective, memory, updates = state["objective"], state["memory"], int(state["updates"])
+            rate = float(state.get("rate", self.rate))
             numbers = [{str(name): float(x) for name, x in held.items()} for held in memory]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise TokenPOError(f"what is to be resumed is no state of a learner ({error!r})") from error
@@ -172,6 +192,13 @@ class Learner:
                 f"same method and options, or begin anew from its weights. It was:\n{objective}"
             )
         self.memory, self.updates = dict(zip(self.objective.memories, numbers, strict=True)), updates
+        self.rate, self.step = (1.0 if self.kl is None else rate), None
+
+    def _next_rate(self) -> float:
+        """Of the step after this one; a step of fewer than two updates has moved no policy whose KL it could see."""
+        if self.kl is None or self.step is None or self.step.made + self.step.left_out < 2:
+            return self.rate
+        return self.kl.next(self.rate, self.step.statistics.kl)
 
     def _begun(self) -> Step:
         if self.step is None:
@@ -217,6 +244,9 @@ class Step:
         length: the longest response allowed, tokens.
         first: number of its first update.
         made: number of updates made on it.
+        kl, rate: of the learner.
+        stopped: the KL of an update was above the limit of `kl`; none is made from there on.
+        left_out: number of updates not made since.
     """
 
     objective: Objective
@@ -227,7 +257,16 @@ class Step:
     seed: int
     first: int = 0
     made: int = 0
+    kl: KLHold | None = None
+    rate: float = 1.0
+    stopped: bool = False
+    left_out: int = 0
     statistics: Statistics = field(default_factory=Statistics)
+
+    def metrics(self) -> dict[str, float]:
+        """Statistics of the updates so far; with a KL to hold also `kl_rate` and `kl_left_out`."""
+        held = {} if self.kl is None else {"kl_rate": self.rate, "kl_left_out": self.left_out}
+        return self.statistics.summary() | held
 
     def sampled_at(self) -> Tensor | None:
         """[N, T] temperature that sampled each token, by the objective's rule; None where inputs are missing."""
@@ -239,12 +278,25 @@ class Step:
     def updates(
         self, *, epochs: int = 1, minibatches: int = 1, by: Literal["groups", "rows"] = "groups"
     ) -> Iterator[Update]:
-        """Every pass of the objective goes through all minibatches `epochs` times."""
-        for number, (part, rows) in enumerate(self.plan(epochs, minibatches, by)):
+        """Every pass of the objective goes through all minibatches `epochs` times, or until the KL stops the step."""
+        plan = self.plan(epochs, minibatches, by)
+        for number, (part, rows) in enumerate(plan):
+            if self.stopped:
+                self.left_out += len(plan) - number
+                return
             yield self.update(rows, part, self.first + number)
 
     def plan(self, epochs: int, minibatches: int, by: Literal["groups", "rows"]) -> list[tuple[int, Tensor]]:
-        """(pass, rows) of each update; seed and first update key the order, so no generator needs saving."""
+        """(pass, rows) of each update; seed and first update key the order, so no generator needs saving.
+
+        Raises:
+            Unsupported: one update, and a KL to hold: before it the policy is the one that sampled.
+        """
+        if self.kl is not None and epochs * minibatches * len(self.objective.split()) == 1:
+            raise Unsupported(
+                "the KL of a batch is measured between its updates, and this batch makes one: take two epochs or "
+                "minibatches, or hold no KL"
+            )
         draws = keyed_generator(self.seed, "minibatches", self.first)
         dealt = deal(self.rollouts.group, epochs, minibatches, by, draws)
         return [(part, rows) for part in range(len(self.objective.split())) for rows in dealt]
@@ -267,159 +319,6 @@ class Step:
             rollouts=rollouts,
             credit=self.credit.rows(rows),
         )
-
-
-@dataclass(eq=False)
-class Update:
-    """One optimiser step; it can be pickled and sent to another process.
-
-    Args:
-        objective: of its pass.
-        totals: denominators over all micro-batches and ranks.
-        number: of the update in the run; with the seed it keys the objective's random draws.
-        rows: [M] places in the rollout batch, ascending; a row may stand there twice.
-        rollouts, credit: of these rows.
-        statistics: of the losses so far.
-    """
-
-    objective: Objective
-    totals: Totals
-    number: int
-    seed: int
-    rows: Tensor
-    rollouts: Rollouts
-    credit: Credit
-    statistics: Statistics = field(default_factory=Statistics)
-
-    def __post_init__(self) -> None:
-        self.statistics.add_minibatch(self.totals)
-
-    @property
-    def observes(self) -> bool:
-        """Whether the objective needs `observe` before its losses."""
-        return self.objective.scope == "batch"
-
-    def observe(self, policy: Policy) -> None:
-        """Takes the objective's statistics of the whole update; does nothing for an objective of row scope.
-
-        Args:
-            policy: of all its rows, in their order.
-        """
-        # A row that comes twice is observed once, so that both of its losses are the same.
-        if self.observes:
-            draws = keyed_generator(self.seed, "observe", self.number)
-            rows, again = self.rows.unique(return_inverse=True)
-            batch = self.batch(policy.rows(torch.searchsorted(self.rows, rows)), rows)
-            self.credit = self.objective.observe(batch, draws).credit.rows(again)
-
-    def live(self) -> Tensor:
-        """Places in the rollout batch of the rows that can have a gradient; losses may skip the others."""
-        live = self.rollouts.mask.any(1)
-        if self.objective.follows_advantage:
-            live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
-        return self.rows[live]
-
-    def pieces(self, size: int) -> Iterator[Tensor]:
-        """The live rows in micro-batches of at most `size`."""
-        live = self.live()
-        return (piece for piece in live.split(size) if len(piece))
-
-    def evaluate(self, policy: Policy, rows: Tensor | None = None) -> tuple[Batch, Loss]:
-        """The batch and the loss of any rows of the update, counted in its statistics.
-
-        Losses of disjoint rows add up to that of the whole.
-
-        Args:
-            policy: of these rows, in their order.
-            rows: places in the rollout batch; None is every row of the update.
-
-        Raises:
-            NotFinite: naming the row of the rollout batch.
-            TokenPOError: a row of another update, or `observe` was not called and the objective needs it.
-        """
-        batch = self.batch(policy, rows)
-        loss = self.objective.loss(batch, self.totals)
-        self.statistics.add(batch, loss, self.number)
-        return batch, loss
-
-    def evaluate_head(
-        self,
-        hidden: Tensor,
-        head: Tensor,
-        rows: Tensor | None = None,
-        *,
-        bias: Tensor | None = None,
-        in_place: bool = False,
-    ) -> tuple[Batch, Fused]:
-        """`evaluate` from hidden states, fused with the head so that no logits are kept (`core.head.fused`).
-
-        Args:
-            hidden: [M, H], the final hidden state that predicts each response token of these rows.
-            head: [V, H] output embedding.
-            bias: [V], if the head has one.
-            in_place: add the gradients of head and bias to their `.grad` at once, without a second buffer of the head's
-                size; the graph of the loss then leads to `hidden` alone.
-
-        Raises:
-            NotFinite, TokenPOError: as `evaluate`.
-            MissingInput: the rollouts have no token_ids.
-        """
-        # Imported here because most programs never fuse.
-        from .head.fused import fused_gradient, fused_loss
-
-        work = self.objective, hidden, head, *self.of(rows), self.totals
-        try:
-            if in_place:
-                fused, pulled = fused_gradient(*work, bias=bias)
-                value = known(fused.loss.value, [hidden], [pulled])
-                fused = dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
-            else:
-                fused = fused_loss(*work, bias=bias)
-        except NotFinite as error:
-            raise self.located(error, self.rows if rows is None else rows) from error
-        batch = fused.batch(*self.of(rows))
-        self.statistics.add(batch, fused.loss, self.number)
-        return batch, fused
-
-    def batch(self, policy: Policy, rows: Tensor | None = None) -> Batch:
-        """Rows of the update with the fields of the policy that the objective needs.
-
-        Raises:
-            NotFinite: naming the row of the rollout batch.
-        """
-        rollouts, credit = self.of(rows)
-        try:
-            return Batch(rollouts, credit, policy.only(self.objective.needs))
-        except NotFinite as error:
-            raise self.located(error, self.rows if rows is None else rows) from error
-
-    def of(self, rows: Tensor | None) -> tuple[Rollouts, Credit]:
-        """Rollouts and credit of some rows of the update; None is all.
-
-        Raises:
-            TokenPOError: a row of another update.
-        """
-        if rows is None:
-            return self.rollouts, self.credit
-        places = torch.searchsorted(self.rows, rows).clamp(max=len(self.rows) - 1)
-        if not torch.equal(self.rows[places], rows):
-            raise TokenPOError("a loss of rows that are not the update's: take them from update.rows")
-        return self.rollouts.rows(places), self.credit.rows(places)
-
-    def culprit(self, policy: Policy, rows: Tensor | None = None) -> str:
-        """The part and token that a loss or gradient of these rows which is not finite comes from."""
-        number = broken(self.objective, self.batch(policy, rows), self.totals)
-        if number is None:
-            return SOUND
-        return str(dataclasses.replace(number, row=int((self.rows if rows is None else rows)[number.row])))
-
-    @staticmethod
-    def located(error: NotFinite, rows: Tensor | Sequence[int]) -> NotFinite:
-        """The error with the row of the rollout batch."""
-        if error.row is None:
-            return error
-        row = int(rows[error.row])
-        return NotFinite(f"row {row} of the rollout batch: {error}", row)
 
 
 def deal(

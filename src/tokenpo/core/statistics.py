@@ -80,6 +80,11 @@ class Statistics:
         """The sum of the losses."""
         return float(self._sums.get("loss", 0.0))
 
+    @property
+    def kl(self) -> float:
+        """k3 estimate of KL(old || new) so far, nats, mean over the tokens that were evaluated; NaN without any."""
+        return _over(float(self._sums.get("kl", 0.0)), float(self._sums.get("count", 0.0)))
+
     def across(
         self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
     ) -> Statistics:
@@ -119,7 +124,7 @@ class Statistics:
             "clip_fraction": low + high,
             "clip_low_fraction": low,
             "clip_high_fraction": high,
-            "kl": _over(sums.get("kl", 0.0), scored),
+            "kl": self.kl,
             "effective_tokens": _over(sums.get("effective", 0.0), every),
             "loss": sums.get("loss", 0.0) / updates,
             "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,

@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 from ..base import text
 from ..base.errors import TokenPOError, UnknownName
 from ..base.files import expanded, read_text
+from ..core.kl_hold import KLHold
 from .command_line import LONGEST, apply, put, short, tables
 from .mistakes import explain, refuse_unwritable
 
@@ -214,6 +215,18 @@ class Train(Section):
     autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
     reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
     ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: 1e-3, in half precision 0.05")
+    kl_target: float | None = Field(
+        default=None, gt=0, description="nats per token by which a rollout batch may move the policy; lr follows it"
+    )
+    kl_stop: float | None = Field(
+        default=None, gt=0, description="nats per token of an update that ends its batch; none: four times kl_target"
+    )
+
+    def kl_hold(self) -> KLHold | None:
+        """What holds the KL of a rollout batch; None where nothing does."""
+        if self.kl_target is None and self.kl_stop is None:
+            return None
+        return KLHold(self.kl_target, self.kl_stop)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

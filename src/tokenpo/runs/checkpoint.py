@@ -41,6 +41,7 @@ class LearnerState(TypedDict, total=False):
     objective: str
     memory: list[dict[str, float]]
     updates: Count
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def step_metrics(step: Step | None) -> dict[str, float]:
     """Statistics of a step's credit and updates; None is a step without a group to learn from."""
     if step is None:
         return {"groups": 0, "zero_advantage_groups": 1.0, **Statistics().summary()}
-    return {**credit_metrics(step.rollouts, step.credit), **step.statistics.summary()}
+    return {**credit_metrics(step.rollouts, step.credit), **step.metrics()}
 
 
 def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 
 from ..base.errors import NotFinite
-from ..core.learner import Learner, Step, Update
+from ..core.learner import Learner, Step
+from ..core.update import Update
 from ..recipe.config import Train
 from .tracer import Tracer
 
@@ -34,6 +35,9 @@ def make_updates(
     plan = step.plan(options.epochs, options.minibatches, options.minibatch_by)[:most]
     tracer.choose(torch.cat([rows for _, rows in reversed(plan)]), step)
     for number, (part, rows) in enumerate(plan):
+        if step.stopped:
+            step.left_out += len(plan) - number
+            return
         update = step.update(rows, part, step.first + number)
         try:
             make(update)

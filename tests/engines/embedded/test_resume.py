@@ -38,7 +38,9 @@ def logged(directory: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("method", ["grpo", "hapo", "clip_cov", "tepo", "ha_dw", "aer", "skywork_entropy", "lopti"])
+@pytest.mark.parametrize(
+    "method", ["grpo", "hapo", "clip_cov", "tepo", "ha_dw", "aer", "skywork_entropy", "lopti", "dapo"]
+)
 def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     sections = {"method": {"name": method}, "evaluate": {"every": 2}, "train": {"epochs": 2, "warmup": 5}}
     if method == "clip_cov":
@@ -47,6 +49,8 @@ def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     if method in ("aer", "skywork_entropy"):
         # Coefficients that act from the first step on and move in every one.
         sections["method"] |= {"start": 0.1, "largest": 1.0, "delta": 0.01}
+    if method == "dapo":
+        sections["train"] |= {"kl_target": 1e-5}
     once = train(small(tmp_path / "once", **sections), SilentView())
     output = {"checkpoint_every": 2, "keep": 1}
     with pytest.raises(RuntimeError, match="power cut"):
@@ -56,6 +60,8 @@ def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     twice = resume(tmp_path / "twice", SilentView())
     assert once.finished
     assert twice.finished
+    if method == "dapo":  # the rate moves in every batch
+        assert len({line["kl_rate"] for line in logged(once.directory)["metrics"][1:]}) > 2
     assert logged(once.directory) == logged(twice.directory)
 
 

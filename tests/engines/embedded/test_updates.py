@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tokenpo.base.errors import Unsupported
-from tokenpo.core.learner import Step, Update
+from tokenpo.core.learner import Step
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Totals
+from tokenpo.core.update import Update
 from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.rollout import collect

@@ -112,6 +112,25 @@ def test_updates_are_the_embedded_engines(method: str, batch: Experience) -> Non
         assert told[name] == pytest.approx(known[name], rel=1e-6, abs=1e-6, nan_ok=True), name
 
 
+@pytest.mark.parametrize("stop", [1.0, 1e-9])
+def test_a_held_kl_is_the_embedded_engines(stop: float, batch: Experience) -> None:
+    config, prompts = recipe("grpo"), batch.kept.prompts
+    held = config.train.model_copy(update={"kl_target": 1e-10, "kl_stop": stop})
+    config = config.model_copy(update={"train": held})
+    embedded = Embedded.of(config, build_engine(Plan(config)).lm, tokenpo.method("grpo"))
+    trainer = service_trainer("grpo", cloud := Cloud(ASSETS, dtype="float64"), kl=held.kl_hold())
+    for number in range(2):
+        improve(embedded, embedded.learner.begin(batch.rollouts), prompts, Tracer(0))
+        trainer.train(batch.rollouts, prompts, minibatches=2)
+        told, known = trainer.learner.metrics(), embedded.learner.metrics()
+        for name in ("kl", "kl_rate", "kl_left_out", "lr"):
+            assert told[name] == pytest.approx(known[name], rel=1e-5, nan_ok=True), (number, name)
+    assert known["kl_rate"] < 0.125 and known["kl_left_out"] == (2 if stop < 1 else 0)
+    assert cloud.requests.count("step") == (1 if stop < 1 else 4)
+    for found, wanted in zip(trainer.client.weights.parameters, embedded.parameters, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
 def test_the_split_into_requests_changes_rounding_alone(batch: Experience) -> None:
     made = []
     for chunk in (1, 64):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...core.learner import Update
 from ...core.types import Batch, Loss, Policy, Rollouts
+from ...core.update import Update
 from ...models import LanguageModel, score
 from ...models.device import precision
 from ...models.score import Predictions, has_plain_head, predictions

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from ...base.errors import NotFinite
 from ...core.culprit import broken
-from ...core.learner import Learner, Step, Update
+from ...core.learner import Learner, Step
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
 from ...core.types import Batch, Loss
+from ...core.update import Update
 from ...models import LanguageModel
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config, Train
@@ -58,7 +59,11 @@ class Trainer:
             entropy_grad=objective.entropy_gradient,
         )
         learner = Learner(
-            objective, length=config.rollout.max_new_tokens, seed=config.seed, ratio=ratio_check(options, lm)
+            objective,
+            length=config.rollout.max_new_tokens,
+            seed=config.seed,
+            ratio=ratio_check(options, lm),
+            kl=options.kl_hold(),
         )
         return Trainer(lm, learner, forward, optimizer, options)
 
@@ -121,11 +126,12 @@ def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tu
 
 def _descend(trainer: Trainer, update: Update) -> None:
     """Makes the optimiser's step after the learner's check: one NaN would make every weight NaN."""
-    rate = learning_rate(trainer.options, update.number)
+    rate = learning_rate(trainer.options, update.number) * trainer.learner.rate
     for group in trainer.optimizer.param_groups:
         group["lr"] = rate
     norm = torch.nn.utils.get_total_norm([x.grad for x in trainer.parameters if x.grad is not None])
-    trainer.learner.check(update, norm, rate)
+    if not trainer.learner.check(update, norm, rate):
+        return
     if trainer.options.grad_clip is not None:
         torch.nn.utils.clip_grads_with_norm_(trainer.parameters, trainer.options.grad_clip, norm)
     trainer.optimizer.step()

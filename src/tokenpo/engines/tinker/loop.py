@@ -89,7 +89,13 @@ class Server:
         ratio = dataclasses.replace(RATIO, tolerance=config.train.ratio_tolerance or RATIO.tolerance)
         length = config.rollout.max_new_tokens
         self.trainer = Trainer(
-            self.client, self.objective, length=length, seed=config.seed, adam=self.adam, ratio=ratio
+            self.client,
+            self.objective,
+            length=length,
+            seed=config.seed,
+            adam=self.adam,
+            ratio=ratio,
+            kl=config.train.kl_hold(),
         )
         tokenizer: Any = self.client.get_tokenizer()
         self.words = Vocabulary(tokenizer, (tokenizer.eos_token_id,))

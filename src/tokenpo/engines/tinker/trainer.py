@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ...base.errors import NotFinite, present
-from ...core.learner import Learner, Step, Update
+from ...core.kl_hold import KLHold
+from ...core.learner import Learner, Step
 from ...core.objective import Objective
 from ...core.ratio_check import RatioCheck
 from ...core.types import Policy, Rollouts
+from ...core.update import Update
 from ...recipe.config import Train
 from ...runs.tracer import Tracer
 from ...runs.updates import make_updates
@@ -39,6 +41,7 @@ class Trainer:
         seed: of the order of rows and of what an objective draws.
         adam: the optimiser's settings, or a function from the number of the update to them.
         ratio: the check before the first update.
+        kl: holds the KL of each rollout batch; `adam`'s learning rate is multiplied by the learner's.
 
     Raises:
         Unsupported: the objective reads what no server gives.
@@ -53,10 +56,11 @@ class Trainer:
         seed: int = 0,
         adam: AdamParams | Callable[[int], AdamParams] | None = None,
         ratio: RatioCheck | None = RATIO,
+        kl: KLHold | None = None,
     ) -> None:
         require(objective)
         self.client = client
-        self.learner = Learner(objective, length=length, seed=seed, ratio=ratio)
+        self.learner = Learner(objective, length=length, seed=seed, ratio=ratio, kl=kl)
         self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
 
     def score(self, rollouts: Rollouts, prompts: Prompts) -> Tensor:
@@ -115,7 +119,8 @@ class Trainer:
         result(self.client.forward_backward_custom(data, loss), "in an update")
         if loss.error is not None:
             raise loss.error
-        result(present(loss.stepped, "the step of the optimiser"), "in a step of the optimiser")
+        if loss.stepped is not None:  # the KL of the batch did not end it
+            result(loss.stepped, "in a step of the optimiser")
 
 
 class _CustomLoss:
@@ -137,9 +142,12 @@ class _CustomLoss:
         try:
             with torch.enable_grad():
                 value, gradient = self._differentiated(table.detach())
-            adam = self.trainer.adam(self.update.number)
-            self.trainer.learner.check(self.update, lr=adam.learning_rate)
-            self.stepped = self.trainer.client.optim_step(adam)
+            learner, adam = self.trainer.learner, self.trainer.adam(self.update.number)
+            adam = adam.model_copy(update={"learning_rate": adam.learning_rate * learner.rate})
+            if learner.check(self.update, lr=adam.learning_rate):
+                self.stepped = self.trainer.client.optim_step(adam)
+            else:
+                value, gradient = 0.0, torch.zeros_like(table)
         except Exception as error:
             self.error = error
             value, gradient = 0.0, torch.zeros_like(table)

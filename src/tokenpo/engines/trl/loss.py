@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from ...base.errors import NotFinite, present
 from ...core.head.fused import Fused
-from ...core.learner import Update
 from ...core.ops import kl
 from ...core.ops.known_gradient import known
 from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss
+from ...core.update import Update
 from .forward import Forward, head_work
 from .updates import ROW, padded
 

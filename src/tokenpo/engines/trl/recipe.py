@@ -105,6 +105,10 @@ def require(plan: Plan) -> None:
             "rollout.correction: without vLLM the sampler is the trainer's own model; --set rollout.correction=none",
         ),
         (config.train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
+        (
+            config.train.kl_hold() is not None,
+            "train.kl_target or train.kl_stop: its trainer owns the learning rate; set both to none",
+        ),
         (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),
         (
             device not in ("auto", "cpu", "cuda"),

@@ -19,10 +19,11 @@ from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
-from ...core.learner import Learner, Step, Update
+from ...core.learner import Learner, Step
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
+from ...core.update import Update
 from ...methods import METHODS, paper
 from ...runs.tracer import Tracer
 from . import contract

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...base.errors import Unsupported
-from ...core.learner import Step, Update
+from ...core.learner import Step
 from ...core.seeds import keyed_generator
 from ...core.types import Batch, Loss, Policy, Rollouts
+from ...core.update import Update
 from ...runs.tracer import Tracer
 from .contract import moved
 from .rollout_batch import RolloutBatch

@@ -166,6 +166,11 @@ def _refuse(config: Config) -> None:
         (config.threads is not None, f"threads = {config.threads}", "set it to 'none', and OMP_NUM_THREADS outside"),
         (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", divisor),
         (train.warmup > 0 and train.epochs * train.minibatches > 1, f"train.warmup = {train.warmup}", schedule),
+        (
+            config.train.kl_hold() is not None,
+            "train.kl_target or kl_stop",
+            "set both to 'none': its optimiser is verl's",
+        ),
         (out.rollouts_every > 0, f"output.rollouts_every = {out.rollouts_every}", export),
     )
     for bad, what, remedy in refusals:

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from ...core.facts import entropy
-from ...core.learner import Learner, Step, Update
+from ...core.learner import Learner, Step
 from ...core.objective import Objective
 from ...core.parts import Continuations
 from ...core.ratio_check import RatioCheck
 from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
+from ...core.update import Update
 from .sampling import Walk, onward, rollouts, view
 from .truth import truth
 from .world import World

@@ -1,0 +1,66 @@
+"""Hold how far one rollout batch moves the policy: a learning rate that follows the KL, and a stop inside the batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..base.errors import Unsupported
+
+
+@dataclass(frozen=True)
+class KLHold:
+    """A target for the KL of a rollout batch, and a limit above which the rest of its updates is left out.
+
+    The KL is that of the metric `kl`: the k3 estimate of KL(old || new), nats, mean over the tokens that went through
+    the losses of the batch's updates, each taken before its own step. The old policy is the one that sampled.
+
+    Args:
+        target: nats per token; None leaves the learning rate alone.
+        stop: nats per token of one update; None is four times the target, infinity never stops.
+        first: what the host's learning rate is multiplied by in the first batch.
+        fall, rise: least and largest factor from one batch to the next.
+    """
+
+    target: float | None = None
+    stop: float | None = None
+    first: float = 0.125
+    fall: float = 0.2
+    rise: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("target", "stop", "first"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise Unsupported(f"KLHold: {name} = {value} is not above 0: give nats per token, such as target=0.004")
+        if self.target is None and self.stop is None:
+            raise Unsupported("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
+        if self.target is not None and self.limit <= self.target:
+            raise Unsupported(
+                f"KLHold: stop = {self.stop} would end a batch that is on target = {self.target}: raise it, to four "
+                "times the target for instance"
+            )
+        if not 0 < self.fall <= 1 <= self.rise:
+            raise Unsupported(f"KLHold: 0 < fall <= 1 <= rise does not hold of {self.fall} and {self.rise}")
+
+    @property
+    def start(self) -> float:
+        """Multiplier of the first batch; 1 where there is no target."""
+        return 1.0 if self.target is None else self.first
+
+    @property
+    def limit(self) -> float:
+        """KL of one update above which it and the rest of its batch are left out."""
+        if self.stop is not None:
+            return self.stop
+        return math.inf if self.target is None else 4 * self.target
+
+    def next(self, rate: float, kl: float) -> float:
+        """The multiplier of the next batch, after one with this KL at this multiplier.
+
+        KL grows with the square of a small step, hence the root. A batch that moved nothing (0, or NaN without a token)
+        had nothing to learn from, and says nothing of the rate.
+        """
+        if self.target is None or not kl > 0:
+            return rate
+        return rate * min(max(math.sqrt(self.target / kl), self.fall), self.rise)

@@ -1,0 +1,175 @@
+"""One optimiser step of a rollout batch: the look at the whole, and the losses of any of its rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..base.errors import NotFinite, TokenPOError
+from .culprit import SOUND, broken
+from .objective import Objective
+from .ops.known_gradient import known
+from .seeds import keyed_generator
+from .statistics import Statistics
+from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
+
+if TYPE_CHECKING:
+    from .head.fused import Fused
+
+
+@dataclass(eq=False)
+class Update:
+    """One optimiser step; it can be pickled and sent to another process.
+
+    Args:
+        objective: of its pass.
+        totals: denominators over all micro-batches and ranks.
+        number: of the update in the run; with the seed it keys the objective's random draws.
+        rows: [M] places in the rollout batch, ascending; a row may stand there twice.
+        rollouts, credit: of these rows.
+        statistics: of the losses so far.
+    """
+
+    objective: Objective
+    totals: Totals
+    number: int
+    seed: int
+    rows: Tensor
+    rollouts: Rollouts
+    credit: Credit
+    statistics: Statistics = field(default_factory=Statistics)
+
+    def __post_init__(self) -> None:
+        self.statistics.add_minibatch(self.totals)
+
+    @property
+    def observes(self) -> bool:
+        """Whether the objective needs `observe` before its losses."""
+        return self.objective.scope == "batch"
+
+    def observe(self, policy: Policy) -> None:
+        """Takes the objective's statistics of the whole update; does nothing for an objective of row scope.
+
+        Args:
+            policy: of all its rows, in their order.
+        """
+        # A row that comes twice is observed once, so that both of its losses are the same.
+        if self.observes:
+            draws = keyed_generator(self.seed, "observe", self.number)
+            rows, again = self.rows.unique(return_inverse=True)
+            batch = self.batch(policy.rows(torch.searchsorted(self.rows, rows)), rows)
+            self.credit = self.objective.observe(batch, draws).credit.rows(again)
+
+    def live(self) -> Tensor:
+        """Places in the rollout batch of the rows that can have a gradient; losses may skip the others."""
+        live = self.rollouts.mask.any(1)
+        if self.objective.follows_advantage:
+            live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
+        return self.rows[live]
+
+    def pieces(self, size: int) -> Iterator[Tensor]:
+        """The live rows in micro-batches of at most `size`."""
+        live = self.live()
+        return (piece for piece in live.split(size) if len(piece))
+
+    def evaluate(self, policy: Policy, rows: Tensor | None = None) -> tuple[Batch, Loss]:
+        """The batch and the loss of any rows of the update, counted in its statistics.
+
+        Losses of disjoint rows add up to that of the whole.
+
+        Args:
+            policy: of these rows, in their order.
+            rows: places in the rollout batch; None is every row of the update.
+
+        Raises:
+            NotFinite: naming the row of the rollout batch.
+            TokenPOError: a row of another update, or `observe` was not called and the objective needs it.
+        """
+        batch = self.batch(policy, rows)
+        loss = self.objective.loss(batch, self.totals)
+        self.statistics.add(batch, loss, self.number)
+        return batch, loss
+
+    def evaluate_head(
+        self,
+        hidden: Tensor,
+        head: Tensor,
+        rows: Tensor | None = None,
+        *,
+        bias: Tensor | None = None,
+        in_place: bool = False,
+    ) -> tuple[Batch, Fused]:
+        """`evaluate` from hidden states, fused with the head so that no logits are kept (`core.head.fused`).
+
+        Args:
+            hidden: [M, H], the final hidden state that predicts each response token of these rows.
+            head: [V, H] output embedding.
+            bias: [V], if the head has one.
+            in_place: add the gradients of head and bias to their `.grad` at once, without a second buffer of the head's
+                size; the graph of the loss then leads to `hidden` alone.
+
+        Raises:
+            NotFinite, TokenPOError: as `evaluate`.
+            MissingInput: the rollouts have no token_ids.
+        """
+        # Imported here because most programs never fuse.
+        from .head.fused import fused_gradient, fused_loss
+
+        work = self.objective, hidden, head, *self.of(rows), self.totals
+        try:
+            if in_place:
+                fused, pulled = fused_gradient(*work, bias=bias)
+                value = known(fused.loss.value, [hidden], [pulled])
+                fused = dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
+            else:
+                fused = fused_loss(*work, bias=bias)
+        except NotFinite as error:
+            raise self.located(error, self.rows if rows is None else rows) from error
+        batch = fused.batch(*self.of(rows))
+        self.statistics.add(batch, fused.loss, self.number)
+        return batch, fused
+
+    def batch(self, policy: Policy, rows: Tensor | None = None) -> Batch:
+        """Rows of the update with the fields of the policy that the objective needs.
+
+        Raises:
+            NotFinite: naming the row of the rollout batch.
+        """
+        rollouts, credit = self.of(rows)
+        try:
+            return Batch(rollouts, credit, policy.only(self.objective.needs))
+        except NotFinite as error:
+            raise self.located(error, self.rows if rows is None else rows) from error
+
+    def of(self, rows: Tensor | None) -> tuple[Rollouts, Credit]:
+        """Rollouts and credit of some rows of the update; None is all.
+
+        Raises:
+            TokenPOError: a row of another update.
+        """
+        if rows is None:
+            return self.rollouts, self.credit
+        places = torch.searchsorted(self.rows, rows).clamp(max=len(self.rows) - 1)
+        if not torch.equal(self.rows[places], rows):
+            raise TokenPOError("a loss of rows that are not the update's: take them from update.rows")
+        return self.rollouts.rows(places), self.credit.rows(places)
+
+    def culprit(self, policy: Policy, rows: Tensor | None = None) -> str:
+        """The part and token that a loss or gradient of these rows which is not finite comes from."""
+        number = broken(self.objective, self.batch(policy, rows), self.totals)
+        if number is None:
+            return SOUND
+        return str(dataclasses.replace(number, row=int((self.rows if rows is None else rows)[number.row])))
+
+    @staticmethod
+    def located(error: NotFinite, rows: Tensor | Sequence[int]) -> NotFinite:
+        """The error with the row of the rollout batch."""
+        if error.row is None:
+            return error
+        row = int(rows[error.row])
+        return NotFinite(f"row {row} of the rollout batch: {error}", row)
