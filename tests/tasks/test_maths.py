@@ -83,6 +83,33 @@ def test_any_text_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reference", "also"),
+    [
+        ("USD 45", ["$45", "45 USD", "45 dollars", "US$45", r"\text{USD } 45.00", "usd45", "USD $45"]),
+        ("EUR 45", ["€45", "45 €", "45€", "45 euros", "EUR 45.00"]),
+        ("£45", ["GBP 45", "45 GBP", "45£"]),
+        ("CHF 45", ["45 CHF"]),
+        ("Rs. 45", ["INR 45", "₹45", "45 rupees", "Rs 45"]),
+        ("¥45", ["JPY 45", "45 yen", "45¥"]),
+    ],
+)
+def test_money_is_read_with_its_sign_or_code_on_either_side(reference: str, also: list[str]) -> None:
+    from tokenpo.tasks.maths.equal import equal
+
+    sums = {"USD 45", "EUR 45", "£45", "CHF 45", "Rs. 45", "¥45", "45€"}
+    other = [text for text in sums if text not in (reference, *also)]
+    for right in (reference, "45", *also):
+        assert equal([reference], right, True)[:2] == [True, ""], right
+        assert equal([right], reference, True)[:2] == [True, ""], right
+    for wrong in (*other, "46", "4.5", "4500", "USD 54", "USD 45.01", "45 cents", "-45", "USD x", "45 kg"):
+        assert equal([reference], wrong, True)[0] is False, wrong
+
+    for letters in (r"rs\sqrt{45}", r"CAD \cdot 45", "usd-45", r"Rs\pi"):
+        for wrong in (r"\sqrt{45}", "45", "-45", r"\pi"):
+            assert equal([letters], wrong, True)[0] is False, (letters, wrong)
+
+
+@pytest.mark.parametrize(
     "reference", [r"\$36", r"\$18.90", r"\$32,\!348", "$36", r"32,\!348", "42%", "Monday", r"\text{(B)}"]
 )
 def test_references_of_data_sets_are_read(math: Verifier, reference: str) -> None:

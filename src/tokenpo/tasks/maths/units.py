@@ -31,6 +31,9 @@ l 1 l L liter litre
 $ 1 dollar usd USD buck
 $ 0.01 cent
 € 1 euro eur EUR
+jpy 1 yen jpy
+cny 1 yuan cny
+inr 1 rupee inr
 deg 1 deg degree
 rad 1 rad radian
 % 1 percent percentage pct
@@ -44,7 +47,8 @@ am 1 am
 pm 1 pm
 """
 _RATES = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "fps": "foot/second"}
-_MONEY = {"$": "dollar", r"\$": "dollar", "€": "euro", "£": "gbp"}
+_MONEY = {"$": "usd", "€": "eur", "£": "gbp", "¥": "jpy", "₹": "inr", "rs": "inr", "rs.": "inr"}
+_SIGN = r"(?:US *)?\\?\$|[€£¥₹]|(?:(?i:USD|EUR|GBP|JPY|CNY|INR|CHF|CAD|AUD)|Rs\.?)(?= *\\?\$?\.?\d)"
 _DEGREES = {"": "degree", "C": "celsiu", "F": "fahrenheit", "K": "kelvin"}  # nouns lose their s
 # A number before one of these is not the whole answer.
 _NO_NOUN = """
@@ -80,18 +84,19 @@ def measured(text: str) -> tuple[str, Unit | None]:
     >>> measured(r"5 cm")[0], measured(r"\$36"), measured("3x")
     ('5', ('36', Unit(measures=(('$', 1),), factor=Fraction(1, 1))), ('3x', None))
     """
-    if money := re.match(r"(-?) *(\\\$|[$€£]) *(?=[-\d.\\])", text):
+    if money := re.match(rf"(-?) *({_SIGN}) *(?=[-\d.\\$])", text):
         value, unit = measured(money[1] + text[money.end() :].removesuffix("$").removesuffix("\\").rstrip())
-        return value, _times(_unit(_MONEY[money[2]]), unit)
+        currency = _currency(money[2])
+        return value, currency if unit == currency else _times(currency, unit)
     if sign := re.search(r" *\\?%$", text):
         return text[: sign.start()], _unit("percent")
     if degrees := re.search(r" *\^ *(?:\{ *\\circ *\}|\\circ) *([CFK]?)$", text):
         return text[: degrees.start()], _unit(_DEGREES[degrees[1]])
     text = re.sub(r"\\frac\{ ([a-zA-Z]+) \}\{ ([a-zA-Z]+) \}$", r" \1/\2", text)  # blanks are left where \text was
-    for end in re.finditer(r"(?<=[\d})\]!]) *(?=[a-zA-Z])|(?<=[a-z]) +(?=[a-zA-Z])|\\?[$€]$", text[-_PHRASE:]):
+    for end in re.finditer(r"(?<=[\d})\]!]) *(?=[a-zA-Z])|(?<=[a-z]) +(?=[a-zA-Z])|\\?[$€£¥₹]$", text[-_PHRASE:]):
         place = max(0, len(text) - _PHRASE)
-        phrase = text[place + end.end() :] or _MONEY["$"]
-        unit = _phrase(phrase, apart=bool(end[0]))
+        phrase = text[place + end.end() :]
+        unit = _phrase(phrase, apart=bool(end[0])) if phrase else _currency(end[0])
         if unit is not None:
             return text[: place + end.start()], unit if unit.measures else None
     return text, None
@@ -100,6 +105,12 @@ def measured(text: str) -> tuple[str, Unit | None]:
 def is_unit(word: str) -> bool:
     """Whether a word behind a number can only be its unit."""
     return word != "in" and len(word) > 1 and any(name in _UNITS for name in (*_spellings(word), word.split("/")[0]))
+
+
+def _currency(sign: str) -> Unit:
+    """The unit of a sign or a code, as US$ or CHF."""
+    name = sign.casefold() if sign[-1] != "$" else "$"
+    return _unit(_MONEY.get(name.removeprefix("\\"), name))
 
 
 def _phrase(phrase: str, *, apart: bool) -> Unit | None:
