@@ -359,13 +359,14 @@ def test_the_declared_vocabulary_is_bounded_by_the_weights(model: Path, size: in
     assert declared_rows(model) == (rows or (model / WEIGHTS).stat().st_size)
 
 
-def test_a_tokenizer_that_panics_on_a_text_is_one_sentence(tmp_path: Path) -> None:
-    """A panic of the tokenizers' library is no Exception."""
+def test_a_tokenizer_that_panics_on_a_text_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """A panic of the tokenizers' library is no Exception, and prints where in Rust it arose."""
     pattern = {"type": "Split", "pattern": {"Regex": "(1+)+(1+)+(1+)+b"}, "behavior": "Isolated", "invert": False}
     model = Path(shutil.copytree(ASSETS, tmp_path / "model"))
     edit(TOKENIZER, pre_tokenizer=pattern)(model)
     with pytest.raises(TokenPOError, match=r"the tokenizer of .*model fails on the text '1111.*Regex search error"):
         load(model).encode("1" * 40)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_token_without_an_embedding_is_refused_in_a_prompt(model: Path) -> None:

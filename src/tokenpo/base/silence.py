@@ -1,11 +1,15 @@
-"""Silences what native libraries print."""
+"""Silences what native libraries print: all of it, or what a failure comes with."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
+
+_ONE = threading.RLock()  # a thread at a time takes a descriptor's place, else it might not come back
 
 
 @contextlib.contextmanager
@@ -16,6 +20,7 @@ def muted() -> Iterator[None]:
             stream.flush()
     kept: list[tuple[int, int]] = []
     nowhere = os.open(os.devnull, os.O_WRONLY)
+    _ONE.acquire()
     try:
         for place in (1, 2):
             with contextlib.suppress(OSError):  # closed
@@ -27,3 +32,27 @@ def muted() -> Iterator[None]:
             os.dup2(before, place)
             os.close(before)
         os.close(nowhere)
+        _ONE.release()
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Holds back what is written to file descriptor 2, and drops it where the block raises, as a panic's own lines."""
+    with _ONE, contextlib.ExitStack() as stack:
+        try:
+            held, before = stack.enter_context(tempfile.TemporaryFile()), os.dup(2)
+        except OSError:  # it is closed, or there is no room to hold anything
+            yield
+            return
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.truncate(0)
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            held.seek(0)
+            with contextlib.suppress(OSError):  # its reader has gone
+                os.write(2, held.read())

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..base.pool import Pool
+from ..base.silence import held_back
 from ..base.text import first_line
 
 CHAT_SECONDS = 10.0  # a prompt may take
@@ -60,7 +61,8 @@ class Vocabulary(Tokenized):
 def token_ids(tokenizer: Any, text: str, **settings: Any) -> list[int]:
     """Token ids of a text, with settings of the tokenizer's call; raises TokenPOError where the tokenizer fails."""
     try:
-        return list(tokenizer(text, **settings)["input_ids"])
+        with held_back():
+            return list(tokenizer(text, **settings)["input_ids"])
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the tokenizers' library is no Exception
