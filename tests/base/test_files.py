@@ -6,7 +6,9 @@ import errno
 import fcntl
 import multiprocessing
 import os
+import time
 from collections.abc import Iterator
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -113,15 +115,25 @@ def test_where_a_name_cannot_be_given_the_old_directory_stays(
     assert _content(tmp_path / "model") == {"parts/one": "new"}
 
 
-def _rounds(path: Path, text: str) -> None:
-    for _ in range(30):
+def _rounds(path: Path, text: str, begin: Barrier) -> None:
+    """Ten times; each rename lets the other process in, unless a lock keeps it out."""
+    rename = Path.rename
+
+    def slow(self: Path, target: Path) -> Path:
+        time.sleep(0.005)
+        return rename(self, target)
+
+    Path.rename = slow  # pyright: ignore[reportAttributeAccessIssue]  # in a process of its own
+    begin.wait(60)
+    for _ in range(10):
         _filled(path, text)
 
 
 def test_of_processes_that_write_one_place_the_last_has_it(tmp_path: Path) -> None:
     """As in a script that saves on every rank."""
     fork = multiprocessing.get_context("fork")
-    writers = [fork.Process(target=_rounds, args=(tmp_path / "model", text)) for text in ("one", "two")]
+    begin = fork.Barrier(2)
+    writers = [fork.Process(target=_rounds, args=(tmp_path / "model", text, begin)) for text in ("one", "two")]
     for writer in writers:
         writer.start()
     for writer in writers:
