@@ -72,6 +72,12 @@ def device(name: str) -> Change:
     return lambda d: ((d / name).unlink(missing_ok=True), (d / name).symlink_to("/dev/zero"))
 
 
+def grown(part: str, inner: str) -> Change:
+    """Five replacements of a letter by ten."""
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+    return edit(TOKENIZER, **{part: {"type": "Sequence", inner: [step] * 5}})
+
+
 def endless(name: str) -> Change:
     """The size of ten machines' memory, and hardly a block on the disk."""
     return lambda d: os.truncate(d / name, 2**40)
@@ -162,6 +168,8 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "a device behind the config": (device(CONFIG), r"has no config\.json|not a regular file"),
     "a device behind the template": (device("chat_template.jinja"), "it is not a regular file"),
     "a tokenizer without end": (endless(TOKENIZER), "bytes, of which 67,108,864 are the most"),
+    "a decoder that grows": (grown("decoder", "decoders"), "its decoder can make a text 100,000 times as long"),
+    "a normalizer that grows": (grown("normalizer", "normalizers"), "its normalizer can make a text 100,000 times"),
     "own code": (edit(CONFIG, auto_map={"AutoModelForCausalLM": "evil.Model"}), "brings its own Python code"),
     "no such architecture": (edit(CONFIG, model_type="nonesuch", architectures=["X"]), "cannot load .*`nonesuch`"),
     "no model type": (edit(CONFIG, model_type=...), "cannot load"),

@@ -23,6 +23,7 @@ _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _TEMPLATES = "additional_chat_templates/*.jinja"
 _READ = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.bpe", "*.codes", "*.spm", _TEMPLATES)
 _INDEX = ".safetensors.index.json"
+_GROWTH = 256  # times; the tokenizers in use stay below ten
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _SETTINGS = "tokenizer_config.json"
@@ -240,6 +241,30 @@ def check_names(path: Path) -> None:
                 "in .safetensors are read; convert it, and put it there"
             )
     _check_tokenizer_settings(path / _SETTINGS)
+    for part in ("normalizer", "decoder"):
+        if (growth := _growth(_object(path / "tokenizer.json").get(part))) > _GROWTH:
+            raise TokenPOError(
+                f"{path / 'tokenizer.json'}: its {part} can make a text {growth:,.0f} times as long, of which "
+                f"{_GROWTH} is the most: take out the replacements that grow it"
+            )
+
+
+def _growth(step: Any) -> float:
+    """How many times as long a normalizer or decoder can make a text, by its replacements one after the other."""
+    total, left = 1.0, [step]
+    while left:
+        match left.pop():
+            case list() as steps:
+                left += steps
+            case {"type": "Sequence", "normalizers": steps} | {"type": "Sequence", "decoders": steps}:
+                left.append(steps)
+            case {"type": "Prepend", "prepend": str(text)}:
+                total *= 1 + len(text)
+            case {"type": "Replace", "pattern": {"String": str(text)}, "content": str(new)} if text:
+                total *= max(1.0, len(new) / len(text))
+            case {"type": "Replace", "content": str(new)}:  # it may match between any two characters
+                total *= 1 + len(new)
+    return total
 
 
 class _TokenizerSettings(BaseModel):

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers.utils.chat_template_utils import render_jinja_template
 
-LONGEST = 16_000_000  # characters of a prompt
+LONGEST = 1_000_000  # characters of a prompt
 
 
 def render(template: str, messages: list[dict[str, Any]], tokens: Mapping[str, Any]) -> dict[str, str]:
