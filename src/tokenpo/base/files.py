@@ -1,13 +1,18 @@
-"""Files written whole or not at all, though the disk may fill up and the process may be killed at any moment."""
+"""The door through which everything is written: whole or not at all, and never through a link.
+
+The disk may fill up and the process may be killed at any moment; a run directory may be a stranger's.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import itertools
 import json
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -30,17 +35,25 @@ def expanded(path: str | Path) -> Path:
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A path to write to: synced and renamed to `path` at the end, removed after an error.
+    """A new file to write to: synced and renamed to `path` at the end, removed after an error.
+
+    A link at `path` is replaced, and what it points to stays. What died processes left of writing `path` is removed.
 
     Raises:
         OSError: the path cannot be written, or the disk is full; the old file is untouched.
     """
-    part = part_of(path)
+    for left in _left_of(path):
+        with contextlib.suppress(OSError):  # a directory, or another user's
+            left.unlink()
+    part = _fresh(path)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
+        _lock(handle)
         yield part
         sync(part)
         part.replace(path)
     finally:
+        os.close(handle)
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 
@@ -100,10 +113,11 @@ def _publish(work: Path, path: Path) -> None:
 
 def sweep(path: Path) -> None:
     """Removes what died processes left of writing the directory `path`; its old version only if the new one exists."""
-    left = list(path.parent.glob(f"{part_of(path).name}.*"))
-    for place in (*left, *([old_of(path)] if _stands(path) else [])):
+    for place in (*_left_of(path), *_left_of(old_of(path))):
+        shutil.rmtree(place, ignore_errors=True)
+    if _stands(path):
         with contextlib.suppress(OSError):
-            remove_directory(place)
+            remove_directory(old_of(path))
 
 
 def remove_directory(path: Path) -> None:
@@ -111,8 +125,7 @@ def remove_directory(path: Path) -> None:
     if path.is_symlink():
         path.unlink()
     elif path.exists():
-        gone = part_of(path.with_name(f"gone-{path.name}"))
-        shutil.rmtree(gone, ignore_errors=True)
+        gone = _fresh(path)
         path.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
@@ -159,7 +172,7 @@ def write_whole(path: Path, text: str) -> Path:
 
 def is_fresh(path: Path) -> bool:
     """Whether a directory is empty, but for what a process leaves that died before it had written the config."""
-    return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
+    return {file.name for file in path.iterdir()} <= {".lock", *(left.name for left in _left_of(path / "config.json"))}
 
 
 def numbered(path: Path, mark: str = "-", first: int = 2) -> Iterator[Path]:
@@ -182,8 +195,30 @@ def fingerprint(files: Iterable[Path]) -> str:
 
 
 def part_of(path: Path) -> Path:
-    """The path that is written before it gets its name; a killed process may leave it."""
+    """The path that is written before it gets its name, in a directory of this process alone."""
     return path.with_name(f".writing-{path.name}")
+
+
+def _fresh(path: Path) -> Path:
+    """A name beside `path` that nobody can have put a link under; a killed process may leave it."""
+    return path.with_name(f"{part_of(path).name}.{secrets.token_hex(4)}")
+
+
+def _left_of(path: Path) -> list[Path]:
+    """What stands under such names and no living process writes."""
+    named = path.parent.glob(f"{glob.escape(part_of(path).name)}.{'?' * 8}")
+    return [left for left in named if not _is_written(left)]
+
+
+def _is_written(part: Path) -> bool:
+    try:
+        handle = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # a link, which is nobody's work
+        return False
+    try:
+        return not _lock(handle)
+    finally:
+        os.close(handle)
 
 
 def old_of(path: Path) -> Path:
@@ -203,13 +238,52 @@ def sync(path: Path) -> None:
 @contextlib.contextmanager
 def locked(path: Path, busy: str) -> Iterator[IO[str]]:
     """Locks a file for this process until it ends; raises TokenPOError(busy) where another one holds it."""
+    with os.fdopen(opened_in_place(path, os.O_RDWR), "w") as file:
+        if not _lock(file.fileno()):
+            raise TokenPOError(busy)
+        yield file
+
+
+def _lock(handle: int) -> bool:
+    """False where another process holds the lock; some network file systems have none."""
     # Not on Windows, where the package is not supported but its core may be imported.
     import fcntl
 
-    with path.open("w") as file:
-        with contextlib.suppress(OSError):  # some network file systems have no locks
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError) as error:
-                raise TokenPOError(busy) from error
-        yield file
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def opened_in_place(path: Path, flags: int) -> int:
+    """A handle on a file that is written where it stands, and made where it is missing.
+
+    Raises:
+        TokenPOError: the name is that of something else, or of a file with another name, perhaps elsewhere.
+        OSError: it cannot be opened.
+    """
+    refusal = TokenPOError(f"{path} is a link or no regular file, and is not written through: remove it, or copy it")
+    if path.is_symlink():
+        raise refusal
+    handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(handle)
+        raise refusal
+    return handle
+
+
+def refuse_links(directory: Path) -> None:
+    """Raises TokenPOError where a link below a directory leads out of it: what is written would land elsewhere."""
+    root = os.path.realpath(directory)
+    for place, folders, names in os.walk(directory):
+        for entry in (Path(place, name) for name in (*folders, *names)):
+            if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
+                raise TokenPOError(
+                    f"{entry} is a link that leads out of {directory}, where nothing may be written: remove the link, "
+                    "or put a copy of what it points to in its place"
+                )
+        folders[:] = [name for name in folders if name != "wandb"]  # whose own logs are such links

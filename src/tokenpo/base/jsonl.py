@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 from .errors import TokenPOError
+from .files import opened_in_place
 
 
 class Lines:
@@ -20,7 +21,7 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("ab", buffering=0)
+        self._file = os.fdopen(opened_in_place(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Appends a line; raises OSError where the disk is full, and the file is as it was before."""
@@ -51,7 +52,8 @@ def cut(path: Path, size: int) -> None:
     if now < size:
         raise TokenPOError(f"{path} has {now} bytes, {size} at the checkpoint: the run directory was changed since")
     if now > size:
-        os.truncate(path, size)
+        with os.fdopen(opened_in_place(path, os.O_WRONLY), "wb") as file:
+            file.truncate(size)
 
 
 class Line(NamedTuple):

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..base import text
 from ..base.errors import TokenPOError
-from ..base.files import expanded, is_fresh, json_object, locked, numbered, sweep, write_whole
+from ..base.files import expanded, is_fresh, json_object, locked, numbered, refuse_links, sweep, write_whole
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
@@ -73,11 +73,13 @@ def held(path: Path) -> Iterator[None]:
     """Holds the run directory for this process alone.
 
     Raises:
-        TokenPOError: another process trains this run, or a file cannot be written; what was whole stays whole.
+        TokenPOError: another process trains this run, a link leads out of it, or a file cannot be written; what was
+            whole stays whole.
     """
     from safetensors import SafetensorError
 
     try:
+        refuse_links(path)
         with locked(path / ".lock", f"{path} is being trained by another process: wait for it, or stop it"):
             yield
     except BrokenPipeError:  # not the disk: who read our output has gone

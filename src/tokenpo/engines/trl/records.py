@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from ...base.errors import TokenPOError
-from ...base.files import aside
+from ...base.files import aside, refuse_links
 from ...base.jsonl import Lines, cut
 from ...core.learner import Step
 from ...core.statistics import Statistics
@@ -159,6 +159,7 @@ class Records:
         for name, size in sizes.items() if directory.exists() else ():
             cut(directory / name, size)
         directory.mkdir(parents=True, exist_ok=True)
+        refuse_links(directory)
         describe_foreign(directory, config, objective, PACKAGES)
         self._open_line: dict[str, Any] = {}
         self._metrics = Lines(directory / "metrics.jsonl")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError, Unsupported
-from ...base.files import expanded
+from ...base.files import expanded, refuse_links
 from ...recipe.config import Config, Section
 from ...recipe.objective import build_objective
 from ...tasks import held_out, make_task
@@ -60,6 +60,7 @@ def resumes(config: Config) -> bool:
 
 def prepare(config: Config) -> None:
     """Writes the files that `command` names, problems to train on and held-out ones; none if [verl.data] has files."""
+    refuse_links(config.directory())
     if brings_data(config.verl):
         return
     train, test = _files(config)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
+from ...base.files import whole
 from ...tasks import Problem, Split, Task, make_task, refuse_tool
 
 
@@ -56,7 +57,8 @@ def write_parquet(
         "reward_model": pyarrow.struct({"style": text, "ground_truth": text}),
         "extra_info": pyarrow.struct({"index": pyarrow.int64(), "tokenpo": text}),
     }
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(columns)), path)
+    with whole(path) as part:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(columns)), part)
     return path
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from ...base.files import aside
+from ...base.files import aside, refuse_links, write_whole
 from ...base.jsonl import Lines, cut, finite, with_step
 from ...core.learner import Step
 from ...core.types import Batch, Loss
@@ -62,6 +62,7 @@ class Record:
     @staticmethod
     def begin(path: Path, step: int, every: int, most: int, *, greedy: bool = False) -> Record:
         """A new run, which moves another run's files aside; or one that goes on after `step`, where they are cut."""
+        refuse_links(path)
         shutil.rmtree(path / PARTS, ignore_errors=True)  # of a step that was never finished
         logs = [path / name for name in LOGS if (path / name).exists()]
         if step:
@@ -182,4 +183,4 @@ def write(directory: str, data: TensorDict, live: Sequence[int], batch: Batch, l
     for place, terms in tracer.found.items():
         facts = json.loads(marked[live[place]])
         file = Path(directory) / PARTS / f"{facts['step']:06d}-{facts['row']:06d}.json"
-        file.write_text(json.dumps(finite({**facts, "terms": {**terms, **facts["terms"]}})), encoding="utf-8")
+        write_whole(file, json.dumps(finite({**facts, "terms": {**terms, **facts["terms"]}})))

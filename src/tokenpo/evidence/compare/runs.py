@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked
+from ...base.files import is_fresh, locked, opened_in_place, refuse_links
 from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
 from ...base.worker import PARENT
@@ -178,7 +178,7 @@ class _Process:
         threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         theirs, self._ours = os.pipe()  # ours closes when this process ends, however it ends, and theirs end with it
-        with self._log.open("ab") as log:
+        with os.fdopen(opened_in_place(self._log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             self.popen = subprocess.Popen(
                 command(run, status is State.BEGUN),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, 
@@ -219,7 +219,8 @@ def _locked(out: Path) -> Iterator[IO[str]]:
     busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / ".lock").touch()
+        refuse_links(out)
+        os.close(opened_in_place(out / ".lock", os.O_RDWR))
     except OSError as error:
         raise TokenPOError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
     with locked(out / ".lock", busy) as file:

@@ -11,12 +11,13 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked, numbered, write_whole
+from ...base.files import is_fresh, locked, numbered, opened_in_place, refuse_links, write_whole
 from ...base.jsonl import finite
 from ...base.text import differences
 from .summary import Summary
@@ -84,7 +85,8 @@ def reserved(directory: Path) -> Iterator[None]:
     creates_lock = not lock.exists()
     with _making(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        lock.touch()
+        refuse_links(directory)
+        os.close(opened_in_place(lock, os.O_RDWR))
     busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
     with _writing(directory), locked(lock, busy):
         try:

@@ -1,0 +1,115 @@
+"""A directory that a stranger made: whatever name in it is a link, no command changes a file outside of it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tokenpo.cli.main import main
+
+SHORT = (
+    "train.steps=1", "train.minibatches=1", "rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=4",
+    "evaluate.problems=2", "evaluate.samples=0", "output.rollouts_every=1", "output.checkpoint_every=1",
+)  # fmt: skip
+TRAIN = ["train", "quickstart", *(word for x in SHORT for word in ("--set", x)), "--out"]
+EVAL = ["eval", "tiny", "--task", "dial_sum", "--problems", "2", "--max-new-tokens", "4", "--device", "cpu"]
+# The command, the directory that it writes into, and whether it refuses one that any link leads out of.
+COMMANDS = {
+    "resume": (["train", "--resume", "run", "--set", "train.steps=2"], "run", True),
+    "report": (["report", "run"], "run", False),
+    "explain": (["explain", "run", "--methods", "grpo,tepo", "--out", "explained"], "explained", False),
+    "compare": (["compare", "--runs", "run", "b", "c", "d", "--out", "compared"], "compared", False),
+    "eval": ([*EVAL, "--out", "evaluated"], "evaluated", True),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One directory of each command, in one place."""
+    place = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        for out, method, seed in (("run", "tepo", 0), ("b", "tepo", 1), ("c", "grpo", 0), ("d", "grpo", 1)):
+            assert main([*TRAIN, out, "--method", method, "--set", f"seed={seed}"]) == 0
+        for command, _, _ in list(COMMANDS.values())[1:]:
+            assert main(command) == 0
+    yield place
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(made, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def _names(directory: Path) -> list[list[str]]:
+    """Each name that stands there, the lock, and at once all those under which something is written first."""
+    there = {path.relative_to(directory) for path in directory.rglob("*") if path.parent.name not in ("model", "logs")}
+    hidden = {x.with_name(f"{before}{x.name}") for x in there for before in (".writing-", ".old-", ".writing-gone-")}
+    return [*([str(name)] for name in sorted({*there, Path(".lock")})), sorted(map(str, hidden))]
+
+
+def _plant(directory: Path, name: str, outside: Path) -> None:
+    """Puts a link in the place of a file or directory, to what was there or to a file of a user's."""
+    place, victim = directory / name, outside / name.replace("/", "-")
+    outside.mkdir(exist_ok=True)
+    if place.exists():
+        shutil.move(place, victim)
+    else:
+        victim.write_text("precious\n")
+    place.symlink_to(victim)
+
+
+def _bytes(outside: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(outside)): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+        for file in outside.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_writes_through_a_link(here: Path, name: str, capsys: pytest.CaptureFixture) -> None:
+    command, written, refuses = COMMANDS[name]
+    whole = here / written
+    spare = shutil.copytree(whole, here / "spare")
+    for number, planted in enumerate(_names(spare)):
+        outside = here.parent / f"outside-{number}"
+        for each in planted:
+            _plant(whole, each, outside)
+        before = _bytes(outside)
+        code, shown = main(command), capsys.readouterr().err
+        assert _bytes(outside) == before, f"{' '.join(command)} wrote through {planted} in {written}"
+        if refuses:
+            assert code == 2
+            assert any(f"{each} is a link that leads out of " in shown for each in planted), (planted, shown)
+        shutil.rmtree(whole)
+        shutil.copytree(spare, whole)
+
+
+@pytest.mark.parametrize("planted", [".lock", ".writing-config.json.0123abcd", ".writing-config.json", "checkpoints"])
+def test_no_training_begins_where_a_link_leads_out(here: Path, planted: str, capsys: pytest.CaptureFixture) -> None:
+    shutil.rmtree("run")
+    Path("run").mkdir()
+    outside = here.parent / "outside"
+    _plant(here / "run", planted, outside)
+    before = _bytes(outside)
+    assert main([*TRAIN, "run"]) == 2
+    assert _bytes(outside) == before
+    assert re.search("is a link that leads out of|is not empty", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("planted", [".lock", "logs", "logs/quickstart-grpo-seed0.log", "quickstart-grpo-seed0"])
+def test_no_comparison_trains_where_a_link_leads_out(here: Path, planted: str, capsys: pytest.CaptureFixture) -> None:
+    (here / "trained" / planted).parent.mkdir(parents=True)
+    outside = here.parent / "outside"
+    _plant(here / "trained", planted, outside)
+    before = _bytes(outside)
+    assert main(["compare", "quickstart", "--methods", "grpo,tepo", "--set", "train.steps=1", "--out", "trained"]) == 2
+    assert _bytes(outside) == before
+    assert f"{planted} is a link that leads out of trained" in capsys.readouterr().err
