@@ -13,7 +13,7 @@ _SHORTAGE = re.compile(r"can(no|')t allocate memory|CUDA out of memory|ALLOC_FAI
 _SIZE = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]iB)", re.IGNORECASE)
 
 
-def is_shortage(error: BaseException) -> bool:
+def is_shortage(error: BaseException | None) -> bool:
     """Whether an error means that memory could not be allocated.
 
     >>> is_shortage(MemoryError()), is_shortage(RuntimeError("CUDA out of memory.")), is_shortage(RuntimeError("no"))

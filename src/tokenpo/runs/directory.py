@@ -220,6 +220,20 @@ def resumed(path: Path, wanted: Config | None, *, accept: bool | None = False) -
     return plan, changed
 
 
+def edited_recipe(path: Path) -> list[str]:
+    """A note where recipe.toml is no longer what config.json says: only that is read when a run is resumed."""
+    file, config = path / "recipe.toml", path / "config.json"
+    if not file.is_file():
+        return []
+    try:
+        known = parse_config(read_raw(config), str(config))
+        changed = "; ".join(differences(known, parse_config(read_raw(file), str(file))))
+    except TokenPOError as error:
+        changed = str(error)
+    remedy = "it is not read when a run is resumed, and is written anew; give other settings with --set"
+    return [f"recipe.toml is not what config.json says ({changed}): {remedy}"] if changed else []
+
+
 def _accepted(path: Path, step: int) -> set[str]:
     """The changes accepted for the steps after this one, by a resumed run that died before its checkpoint."""
     log = path / "changes.jsonl"

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, Self, cast
 
 from ..base.errors import NotFinite, TokenPOError
 from ..base.interrupt import Interrupt
-from ..base.memory import enough_memory
+from ..base.memory import enough_memory, is_shortage
 from ..core.learner import Learner, Step
 from ..core.types import Policy, Rollouts
 from ..models.vocabulary import Tokenized
@@ -29,6 +29,7 @@ from .directory import (
     OpenRun,
     cut_back,
     describe,
+    edited_recipe,
     evaluations,
     held,
     new_directory,
@@ -151,15 +152,18 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
         model.start(None, progress)
         directory = new_directory(config)
         with held(directory):
-            describe(directory, plan)
-            model.save(directory, progress)
+            loop = None
             try:
+                describe(directory, plan)
+                model.save(directory, progress)
                 trackers = Trackers.open(directory, config, 0, view.say)
-            except TokenPOError:
-                # It was empty and nothing was trained: the next attempt can have it.
-                shutil.rmtree(directory)
+                loop = Loop(model, plan, OpenRun(directory, trackers), view, progress)
+                return loop.run([])
+            except TokenPOError as error:
+                # It was empty and nothing was trained: the next attempt can have it. Those that a resume mends say so.
+                if not (loop and loop.number) and not isinstance(error, NotFinite) and not is_shortage(error.__cause__):
+                    shutil.rmtree(directory)
                 raise
-            return Loop(model, plan, OpenRun(directory, trackers), view, progress).run([])
 
 
 def resume(
@@ -187,7 +191,7 @@ def resume(
                 )
             notes.append("all steps are made, but no model/ is there that says it is theirs, so it is written anew")
         model.start(saved, progress)
-        notes += cut_back(directory, progress)
+        notes += [*cut_back(directory, progress), *edited_recipe(directory)]
         if changed:
             notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
             note_changes(directory, progress.step, changed)

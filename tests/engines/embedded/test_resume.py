@@ -16,11 +16,12 @@ from run_views import Watch, numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
+from tokenpo.models import LanguageModel
 from tokenpo.recipe.config import Output, differences, parse_config
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs import checkpoint
 from tokenpo.runs.checkpoint import Progress
-from tokenpo.runs.directory import LOGS, describe, new_directory, resumed
+from tokenpo.runs.directory import LOGS, describe, edited_recipe, new_directory, resumed
 
 
 def logged(directory: Path) -> dict[str, object]:
@@ -271,6 +272,35 @@ def test_a_directory_with_something_in_it_is_not_overwritten(small, coin, tmp_pa
     (tmp_path / "run" / "thesis.tex").write_text("years of work")
     with pytest.raises(TokenPOError, match="not empty"):
         train(small(tmp_path / "run"), SilentView())
+
+
+def test_a_run_that_breaks_before_its_first_step_leaves_nothing(small, coin, tmp_path, monkeypatch):
+    """A chat template, say, that fails on the first prompt: the same command is to work once it is corrected."""
+
+    def broken(self, prompt):
+        raise TokenPOError("the chat template fails")
+
+    config = small(tmp_path / "run")
+    for problems in (0, 6):  # while sampling for step 1, in the first evaluation
+        monkeypatch.setattr(LanguageModel, "encode", broken)
+        with pytest.raises(TokenPOError, match="the chat template fails"):
+            train(small(tmp_path / "run", evaluate={"problems": problems}), SilentView())
+        assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr("tokenpo.recipe.plan.make_task", lambda name, options, seed: coin)
+    assert train(config, SilentView()).finished
+
+
+def test_an_edited_recipe_in_a_run_directory_is_not_passed_over_in_silence(small, coin, tmp_path):
+    train(small(tmp_path / "run", train={"steps": 1}), SilentView())
+    recipe = tmp_path / "run" / "recipe.toml"
+    assert edited_recipe(tmp_path / "run") == []
+    recipe.write_text(recipe.read_text().replace("lr = 0.01", "lr = 0.02"))
+    view = Watch()
+    resume(tmp_path / "run", view, small(tmp_path / "run", train={"steps": 2}))
+    said = [note for note in view.notes if note.startswith("recipe.toml is not what config.json says")]
+    assert len(said) == 1 and "(train.lr: 0.01 -> 0.02): it is not read when a run is resumed" in said[0]
+    assert "lr = 0.01" in recipe.read_text()
 
 
 @pytest.mark.parametrize("sizes", [{"../victim.txt": 0}, dict.fromkeys(LOGS, 0) | {"/dev/null": 0}, {}])
