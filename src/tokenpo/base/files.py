@@ -17,6 +17,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -134,7 +135,7 @@ def _stands(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def opened(path: Path, largest: int | None = None) -> IO[bytes]:
+def opened(path: Path, largest: int | None = None) -> BufferedReader:
     """A file to read; raises OSError where it cannot be, is a pipe or a device, or has more than `largest` bytes."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
     state = os.fstat(handle)
