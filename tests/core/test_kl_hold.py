@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tokenpo import KLHold, Learner, Policy, Rollouts, method
-from tokenpo.base.errors import Unsupported
+from tokenpo.base.errors import TokenPOError
 
 
 def test_the_rule_by_hand() -> None:
@@ -42,7 +42,7 @@ def test_a_stop_alone_leaves_the_rate() -> None:
     ],
 )
 def test_what_it_refuses(options: dict[str, float], text: str) -> None:
-    with pytest.raises(Unsupported, match=text):
+    with pytest.raises(TokenPOError, match=text):
         KLHold(**options)
 
 
@@ -135,5 +135,5 @@ def test_a_resumed_learner_goes_on_as_if_it_had_never_stopped() -> None:
 def test_one_update_a_batch_has_no_kl_to_hold() -> None:
     table = Table(KLHold(target=0.001), 1.0)
     rows = Rollouts(torch.ones(4, 1, dtype=torch.bool), torch.arange(4.0), torch.zeros(4).long(), torch.zeros(4, 1))
-    with pytest.raises(Unsupported, match="this batch makes one"):
+    with pytest.raises(TokenPOError, match="this batch makes one"):
         next(table.learner.begin(rows).updates())

@@ -192,3 +192,13 @@ def test_a_run_directory_below_the_home_of_its_user(monkeypatch, tmp_path):
     assert parse_config({"output": {"dir": "~/run"}}, "test").directory() == tmp_path / "run"
     with pytest.raises(TokenPOError, match="~nouser/run begins with the home of an unknown user"):
         parse_config({"output": {"dir": "~nouser/run"}}, "test").directory()
+
+
+def test_a_kl_that_nothing_can_hold():
+    for train, text in (
+        ({"kl_target": 0.004, "minibatches": 1}, "held between the updates of a batch, which has one"),
+        ({"kl_target": 0.004, "kl_stop": 0.004}, "would end a batch that is on target"),
+    ):
+        with pytest.raises(TokenPOError, match=text):
+            parse_config({"train": train}, "test")
+    assert parse_config({"train": {"kl_stop": 0.01}}, "test").train.kl_hold().limit == 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..base.errors import Unsupported
+from ..base.errors import TokenPOError
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,9 @@ class KLHold:
         stop: nats per token of one update; None is four times the target, infinity never stops.
         first: what the host's learning rate is multiplied by in the first batch.
         fall, rise: least and largest factor from one batch to the next.
+
+    Raises:
+        TokenPOError: a number outside its range, or neither target nor stop.
     """
 
     target: float | None = None
@@ -32,16 +35,18 @@ class KLHold:
         for name in ("target", "stop", "first"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise Unsupported(f"KLHold: {name} = {value} is not above 0: give nats per token, such as target=0.004")
+                raise TokenPOError(
+                    f"KLHold: {name} = {value} is not above 0: give nats per token, such as target=0.004"
+                )
         if self.target is None and self.stop is None:
-            raise Unsupported("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
+            raise TokenPOError("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
         if self.target is not None and self.limit <= self.target:
-            raise Unsupported(
+            raise TokenPOError(
                 f"KLHold: stop = {self.stop} would end a batch that is on target = {self.target}: raise it, to four "
                 "times the target for instance"
             )
         if not 0 < self.fall <= 1 <= self.rise:
-            raise Unsupported(f"KLHold: 0 < fall <= 1 <= rise does not hold of {self.fall} and {self.rise}")
+            raise TokenPOError(f"KLHold: 0 < fall <= 1 <= rise does not hold of {self.fall} and {self.rise}")
 
     @property
     def start(self) -> float:

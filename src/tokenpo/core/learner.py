@@ -290,10 +290,10 @@ class Step:
         """(pass, rows) of each update; seed and first update key the order, so no generator needs saving.
 
         Raises:
-            Unsupported: one update, and a KL to hold: before it the policy is the one that sampled.
+            TokenPOError: one update, and a KL to hold: before it the policy is the one that sampled.
         """
         if self.kl is not None and epochs * minibatches * len(self.objective.split()) == 1:
-            raise Unsupported(
+            raise TokenPOError(
                 "the KL of a batch is measured between its updates, and this batch makes one: take two epochs or "
                 "minibatches, or hold no KL"
             )

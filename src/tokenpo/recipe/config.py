@@ -231,6 +231,14 @@ class Train(Section):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         _within(10**6, epochs=self.epochs, minibatches=self.minibatches)
+        try:
+            held = self.kl_hold()
+        except TokenPOError as error:
+            raise ValueError(str(error)) from error
+        if held is not None and self.epochs * self.minibatches == 1:
+            raise ValueError(
+                "the KL is held between the updates of a batch, which has one: set minibatches to 2 or more"
+            )
         return self
 
 
