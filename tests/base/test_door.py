@@ -52,7 +52,6 @@ ALLOWED = {
     ("base/jsonl.py", "truncate"): "a handle that the door opened",
     ("base/silence.py", "os.open"): "os.devnull",
     ("base/silence.py", "truncate"): "a nameless temporary file",
-    ("cli/options.py", "mkdir"): USERS,
     ("cli/streams.py", "os.open"): "os.devnull",
     ("engines/launch.py", "mkdir"): USERS,
     ("engines/trl/records.py", "mkdir"): USERS,

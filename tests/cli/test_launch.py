@@ -21,6 +21,7 @@ from tokenpo.engines.verl import command as verl
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import find_recipe
 from tokenpo.recipe.hosts import HOSTS, VERL
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs.directory import held
 
 MAIN = "tokenpo.engines.trl.main"
@@ -82,7 +83,7 @@ def test_a_method_that_reads_the_sampler_is_told_a_setting_of_a_recipe(capsys: p
 
 def test_verl_gives_its_own_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = []
-    monkeypatch.setattr(verl, "command", lambda config: ["python3", config.method.name, str(config.train.steps)])
+    monkeypatch.setattr(verl, "command", lambda plan: ["python3", plan.objective.name, str(plan.config.train.steps)])
     monkeypatch.setattr(verl, "prepare", prepared.append)
     options = ["quickstart", "--engine", "verl", "--method", "tepo", "--set", "train.steps=7"]
     assert printed(capsys, *options) == ["python3", "tepo", "7"]
@@ -92,7 +93,7 @@ def test_verl_gives_its_own_command(capsys: pytest.CaptureFixture, monkeypatch: 
 def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Left in one directory, the second run would go on from the first one's checkpoint; `auto` asks for that."""
     prepared, started = [], []
-    monkeypatch.setattr(verl, "command", lambda config: ["python3", config.output.dir or ""])
+    monkeypatch.setattr(verl, "command", lambda plan: ["python3", plan.config.output.dir or ""])
     monkeypatch.setattr(verl, "prepare", lambda config: prepared.append(config.output.dir))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launch, "require_installed", lambda engine: None)
@@ -101,7 +102,7 @@ def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.Monkey
     )
     again = ["launch", "quickstart", "--engine", "verl"]
     assert main(again) == 0
-    assert str(launch.train(load_config(find_recipe("quickstart")), VERL, None, 1)) == started[-1]
+    assert str(launch.train(Plan(load_config(find_recipe("quickstart"))), VERL, None, 1)) == started[-1]
     assert main(again) == 0
     assert len(set(started)) == 3 and started == prepared
     again += ["--out", started[0]]

@@ -258,8 +258,3 @@ def test_totals_by_hand() -> None:
     assert Totals.of(rollouts) == Totals(tokens=3, sequences=2, length=2)
     assert Totals.of(rollouts, length=99) == Totals(tokens=3, sequences=2, length=99)
     assert Totals.of(rollouts, length=0.5).length == 0.5
-
-
-def test_totals_add_up() -> None:
-    """Counts add, the longest length wins from either side."""
-    assert Totals(3, 2, 7) + Totals(10, 4, 5) == Totals(13, 6, 7) == Totals(10, 4, 5) + Totals(3, 2, 7)

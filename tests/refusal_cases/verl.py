@@ -31,6 +31,7 @@ from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import Config, parse_config
 from tokenpo.recipe.hosts import VERL
+from tokenpo.recipe.plan import Plan
 
 from .case import Case
 from .embedded import typed
@@ -122,13 +123,13 @@ def _arriving_at_a_tool(directory: Path) -> None:
 
 def _recipe(**sections: Any) -> Callable[[Path], None]:
     def ask(directory: Path) -> None:
-        command(small_recipe(directory, **sections))
+        command(Plan(small_recipe(directory, **sections)))
 
     return ask
 
 
 def _resumed(directory: Path) -> None:
-    launch.train(parse_config({}, "recipe.toml"), VERL, directory, 1)
+    launch.train(Plan(parse_config({}, "recipe.toml")), VERL, directory, 1)
 
 
 def _named_loop(directory: Path) -> None:

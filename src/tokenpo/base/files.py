@@ -237,6 +237,23 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
+def making(directory: Path) -> Iterator[None]:
+    """Raises TokenPOError in place of the OSError that keeps an output directory from being made."""
+    try:
+        yield
+    except OSError as error:
+        what = f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+        raise TokenPOError(f"{directory} cannot be made: {what}; give another with --out") from error
+
+
+def make_directory(directory: Path) -> Path:
+    """Makes the directory of --out; raises TokenPOError where it cannot be made."""
+    with making(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@contextlib.contextmanager
 def locked(path: Path, busy: str) -> Iterator[IO[str]]:
     """Locks a file for this process until it ends; raises TokenPOError(busy) where another one holds it."""
     with os.fdopen(opened_in_place(path, os.O_RDWR), "w") as file:

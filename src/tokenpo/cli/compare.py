@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import TokenPOError
+from ..base.files import make_directory
 from ..recipe.hosts import HOSTS
-from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, argument, make, need_engine, place
+from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, argument, need_engine, place
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _existing(options: argparse.Namespace) -> int:
     chosen, margins = _chosen(options, None)
     where_logged = options.metrics is None and options.margin is None
     comparison = gather_existing(options.runs, chosen, options.baseline, margins, where_logged=where_logged)
-    _show(comparison, make(options.out or Path("runs", "compare")))
+    _show(comparison, make_directory(options.out or Path("runs", "compare")))
     return 0
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError
-from .options import METHODS, add_command, add_flag, argument, make, need, path, place
+from ..base.files import make_directory
+from .options import METHODS, add_command, add_flag, argument, need, path, place
 
 EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
@@ -67,7 +68,7 @@ def explain(options: argparse.Namespace) -> int:
     recording = recording.at_first_update() if options.first_update else recording
     result = explain_all(recording, entries, options.entropy_quantile, options.correction)
     show(result.tables, [*result.legend, *(f"note: {note}" for note in result.notes)], sys.stdout)
-    out = make(options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}"))
+    out = make_directory(options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}"))
     print(f"page: {write(render(result, options.responses), out / 'explain.html')}")
     print(f"numbers: {write(to_json(result), out / 'explain.json')}")
     if options.tokens:

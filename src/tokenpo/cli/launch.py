@@ -25,16 +25,17 @@ def launch(options: argparse.Namespace) -> int:
     from ..engines.launch import command, require_processes, train
     from ..recipe.config import load_config
     from ..recipe.files import find_recipe
+    from ..recipe.plan import Plan
 
     host = HOSTS[options.engine]
     require_processes(host, options.processes)
-    config = load_config(find_recipe(options.recipe), method=options.method, overrides=options.set, out=options.out)
+    plan = Plan(load_config(find_recipe(options.recipe), method=options.method, overrides=options.set, out=options.out))
     if not options.print:
-        train(config, host, None, options.processes)
+        train(plan, host, None, options.processes)
         return 0
     given = [options.recipe]
     given += ["--method", options.method] if options.method else []
     given += [part for text in options.set for part in ("--set", text)]
     given += ["--out", options.out] if options.out else []
-    print(shlex.join(command(config, host, given, options.processes)))
+    print(shlex.join(command(plan, host, given, options.processes)))
     return 0

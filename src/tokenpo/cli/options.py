@@ -115,19 +115,6 @@ def path(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def make(directory: Path) -> Path:
-    """Makes the directory of --out.
-
-    Raises:
-        TokenPOError: it cannot be made.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
-    return directory
-
-
 def one_entry(text: str, command: str) -> Entry:
     """The method of a command that takes a single one.
 

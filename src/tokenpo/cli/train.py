@@ -96,10 +96,11 @@ def _here(options: argparse.Namespace, host: Host, config: Any) -> Path | None:
 def _elsewhere(options: argparse.Namespace, host: Host, config: Any) -> Path:
     """By a foreign engine, in processes of its own; the directory of the run's records."""
     from ..engines.launch import train
+    from ..recipe.plan import Plan
     from ..runs.checkpoint import final_model
     from ..runs.directory import evaluations
 
-    directory = train(config, host, options.resume, options.processes)
+    directory = train(Plan(config), host, options.resume, options.processes)
     if not host.records:
         return directory
     records = directory / host.records

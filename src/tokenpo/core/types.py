@@ -339,9 +339,6 @@ class Totals:
         tokens, sequences, longest = torch.stack([per_row.sum(), (per_row > 0).sum(), per_row.max()]).tolist()
         return Totals(tokens, sequences, longest if length is None else length)
 
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(self.tokens + other.tokens, self.sequences + other.sequences, max(self.length, other.length))
-
 
 @dataclass(frozen=True, eq=False)
 class Loss:

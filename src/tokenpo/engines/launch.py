@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
 from ..core.objective import Objective
-from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local, locate
+from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local
 from ..recipe.config import Config
 from ..recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
-from ..recipe.objective import accepted_here, build_objective, other_sections
+from ..recipe.objective import accepted_here, other_sections
 from ..recipe.plan import Plan
 from ..runs.directory import STARTED, held, never_began, new_directory, resumed, write_inputs
 
@@ -34,20 +34,15 @@ def accepted(config: Config, host: Host) -> Objective:
     """
     if host is EMBEDDED:
         return accepted_here(config)
+    plan = Plan(config)
     if host is TINKER:
-        from .tinker import needs
-
-        return needs.accepted(Plan(config))
-    if host is TRL:
-        from .trl import recipe
-
-        plan = Plan(config)
-        recipe.require(plan)
-        return plan.objective
-    from .verl import command as verl
-
-    verl.command(config)
-    return build_objective(config)
+        from .tinker.needs import accepted as require
+    elif host is TRL:
+        from .trl.recipe import require
+    else:
+        from .verl.command import command as require
+    require(plan)
+    return plan.objective
 
 
 def backend(host: Host) -> type[Backend]:
@@ -66,49 +61,48 @@ def backend(host: Host) -> type[Backend]:
     return Local
 
 
-def train(config: Config, host: Host, resume: Path | None, processes: int) -> Path:
+def train(plan: Plan, host: Host, resume: Path | None, processes: int) -> Path:
     """Trains in processes of the engine's own; returns the run directory.
 
     Raises:
         TokenPOError: the engine is missing, or the run failed; it has printed why.
     """
     require_installed(host)
-    _warn(config, host)
-    model = locate(config.model.path)
-    if is_local(model):  # these engines have loaders of their own
-        path = Path(model).expanduser()
+    _warn(plan.config, host)
+    if is_local(plan.model):  # these engines have loaders of their own
+        path = Path(plan.model).expanduser()
         check_directory(path)
         check_tokens(path, declared_rows(path))
     else:
-        ask_hub(str(model))
+        ask_hub(str(plan.model))
     if host is VERL:
         if resume:
             raise TokenPOError(
                 "--resume goes on with a run of this package's own engine or TRL's: for one of verl's give its recipe "
                 f"with --set verl.trainer.resume_mode=auto --out {resume}"
             )
-        return _run(host, *_verl_run(config))
-    _check_trl(config, processes)
-    with _trl_directory(config, resume) as directory:
+        return _run(host, *_verl_run(plan))
+    _check_trl(plan, processes)
+    with _trl_directory(plan, resume) as directory:
         given = [str(directory / "config.json"), *(["--resume"] if resume else [])]
-        return _run(host, directory, _trl_command(given, processes, config))
+        return _run(host, directory, _trl_command(given, processes, plan.config))
 
 
-def command(config: Config, host: Host, arguments: Sequence[str], processes: int) -> list[str]:
+def command(plan: Plan, host: Host, arguments: Sequence[str], processes: int) -> list[str]:
     """The command that trains a recipe, for a script of the user's; for verl, the data files it names are written.
 
     Args:
         arguments: the recipe and its changes as the user gave them, which TRL's program takes too.
     """
-    _warn(config, host)
+    _warn(plan.config, host)
     if host is VERL:
         from .verl import command as verl
 
-        words = verl.command(config)
-        verl.prepare(config)
+        words = verl.command(plan)
+        verl.prepare(plan.config)
         return words
-    _check_trl(config, processes)
-    return _trl_command(arguments, processes, config)
+    _check_trl(plan, processes)
+    return _trl_command(arguments, processes, plan.config)
 
 
 def require_processes(host: Host, processes: int) -> None:
@@ -149,50 +143,47 @@ def _trl_command(arguments: Sequence[str], processes: int, config: Config) -> li
     return [sys.executable, "-m", *start, "-m", "tokenpo.engines.trl.main", *arguments]
 
 
-def _check_trl(config: Config, processes: int) -> None:
+def _check_trl(plan: Plan, processes: int) -> None:
     """Refuses what each process of TRL would refuse, before a directory is made."""
     from .trl.recipe import require, schedule
 
-    plan = Plan(config)
     require(plan)
     schedule(plan, processes, longest_prompt=0)
 
 
 @contextlib.contextmanager
-def _trl_directory(config: Config, resume: Path | None) -> Iterator[Path]:
+def _trl_directory(plan: Plan, resume: Path | None) -> Iterator[Path]:
     """The locked run directory with the config.json that every process reads."""
     if resume is None:
-        directory = new_directory(config)
+        directory = new_directory(plan.config)
     else:
         directory = resume
         if directory.is_dir() and never_began(directory):
             raise TokenPOError(
                 f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
             )
-        config = resumed(directory, config, accept=None)[0].config
-    settings = config.model_dump()
-    settings["output"]["dir"] = str(directory)
+        plan = resumed(directory, plan.config, accept=None)[0]
     with held(directory):
-        write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
+        write_whole(directory / "config.json", json.dumps(plan.at(directory).config.model_dump(), indent=2) + "\n")
         if resume is None:
-            write_inputs(directory, Plan(config))
+            write_inputs(directory, plan)
         yield directory
 
 
-def _verl_run(config: Config) -> tuple[Path, list[str]]:
+def _verl_run(plan: Plan) -> tuple[Path, list[str]]:
     """The run directory with its data files, and verl's command."""
     from .verl import command as verl
 
-    verl.command(config)  # refuses before a directory is made
-    goes_on = verl.resumes(config)
-    directory = config.directory() if goes_on else new_directory(config)
-    config = config.model_copy(update={"output": config.output.model_copy(update={"dir": str(directory)})})
+    verl.command(plan)  # refuses before a directory is made
+    goes_on = verl.resumes(plan.config)
+    directory = plan.config.directory() if goes_on else new_directory(plan.config)
+    plan = plan.at(directory)
     if goes_on:  # `compare` reads it before it starts the run again
         directory.mkdir(parents=True, exist_ok=True)
-        write_whole(directory / STARTED, json.dumps(config.model_dump(), indent=2) + "\n")
-        write_inputs(directory, Plan(config))
-    verl.prepare(config)
-    return directory, verl.command(config)
+        write_whole(directory / STARTED, json.dumps(plan.config.model_dump(), indent=2) + "\n")
+        write_inputs(directory, plan)
+    verl.prepare(plan.config)
+    return directory, verl.command(plan)
 
 
 def require_installed(host: Host) -> None:

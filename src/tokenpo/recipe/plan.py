@@ -34,6 +34,13 @@ class Plan:
         """As `build_objective` makes it; whether an engine can honour it is for that engine to say."""
         return build_objective(self.config)
 
+    def at(self, directory: Path) -> Plan:
+        """The same plan with this run directory; what does not depend on it is not found again."""
+        output = self.config.output.model_copy(update={"dir": str(directory)})
+        moved = Plan(self.config.model_copy(update={"output": output}))
+        vars(moved).update({name: known for name, known in vars(self).items() if name in ("objective", "model")})
+        return moved
+
     @cached_property
     def model(self) -> str | Path:
         """The directory of the model, or its name on the hub."""

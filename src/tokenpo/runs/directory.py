@@ -21,7 +21,7 @@ from typing import Any
 
 from ..base import text
 from ..base.errors import TokenPOError
-from ..base.files import expanded, is_fresh, json_object, locked, numbered, refuse_links, sweep, write_whole
+from ..base.files import expanded, is_fresh, json_object, locked, making, numbered, refuse_links, sweep, write_whole
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
@@ -100,7 +100,7 @@ def new_directory(config: Config) -> Path:
         TokenPOError: the directory asked for holds something.
     """
     path = config.directory()
-    try:
+    with making(path):
         if config.output.dir is None:
             return _next_free(path)
         if path.is_file():
@@ -110,10 +110,6 @@ def new_directory(config: Config) -> Path:
             raise TokenPOError(
                 f"{path} is not empty: resume it with --resume {path}, or give another directory with --out"
             )
-    except OSError as error:
-        raise TokenPOError(
-            f"the run directory {path} cannot be made: {error.strerror} ({error.filename}); give another with --out"
-        ) from error
     return path
 
 

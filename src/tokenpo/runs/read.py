@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,17 +77,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One drawn response: `tokens` are T strings, every list in `terms` has T numbers."""
+    """One drawn response, a line of trace.jsonl: `tokens` are T strings, every list in `terms` has T numbers."""
 
     step: int
     row: int
     group: int | None
-    prompt: str
-    tokens: tuple[str, ...]
+    prompt: Any  # as read, one text
+    tokens: Sequence[str]
     reward: Number
     correct: bool | None
-    answer: str
-    terms: Mapping[str, tuple[Number, ...]]
+    answer: str | None
+    terms: Mapping[str, Sequence[Number]]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ..core.ops import ranked
 from ..core.statistics import Statistics
 from ..core.types import Credit, Policy, Rollouts
 from ..models.vocabulary import Tokenized
+from .read import Rollout
 from .rollouts import Response, responses
 from .rollouts.draw import Draw
 from .rollouts.experience import Experience, mixed_groups, reward_names
@@ -114,22 +115,13 @@ def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> list[Mapping[str, Any]]:
+def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> Iterator[Mapping[str, Any]]:
     """One record for each traced response, with one number per token in every list of `terms`."""
-    return [
-        {
-            "step": step,
-            "row": row,
-            "group": row // kept.group_size,
-            "prompt": kept.problems[row // kept.group_size].prompt,
-            "tokens": lm.pieces(kept.token_ids[row][kept.mask[row]].tolist()),
-            "reward": kept.scores[row].reward,
-            "correct": kept.scores[row].correct,
-            "answer": kept.problems[row // kept.group_size].reference,
-            "terms": terms,
-        }
-        for row, terms in sorted(tracer.found.items())
-    ]
+    for row, terms in sorted(tracer.found.items()):
+        score, group = kept.scores[row], row // kept.group_size
+        tokens, problem = lm.pieces(kept.token_ids[row][kept.mask[row]].tolist()), kept.problems[group]
+        of = Rollout(step, row, group, problem.prompt, tokens, score.reward, score.correct, problem.reference, terms)
+        yield vars(of)
 
 
 def rollout_records(step: int, lm: Tokenized, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:

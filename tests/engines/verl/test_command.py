@@ -24,11 +24,12 @@ from tokenpo.engines.verl.configure import configure  # noqa: E402
 from tokenpo.engines.verl.data import compute_score, write_parquet  # noqa: E402
 from tokenpo.recipe.config import Config  # noqa: E402
 from tokenpo.recipe.objective import build_objective  # noqa: E402
+from tokenpo.recipe.plan import Plan  # noqa: E402
 from tokenpo.tasks.dial_sum import DialSum  # noqa: E402
 
 
 def _read(config: Config) -> Any:
-    words = command(config)
+    words = command(Plan(config))
     assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
     with initialize_config_module("verl.trainer.config", version_base=None):
         return compose("ppo_trainer", overrides=[*words[3:], "actor_rollout_ref.rollout.name=cpu"])
@@ -121,7 +122,9 @@ def test_no_setting_of_a_recipe_is_lost(tmp_path: Path) -> None:
         given: dict[str, Any] = {} if key == "dynamic_sampling" else {"rollout": {"dynamic_sampling": True}}
         changed = {section: {**given.get(section, {}), key: value} if key else value}
         with contextlib.suppress(Unsupported):
-            if command(small_recipe(tmp_path, **(given | changed))) == command(small_recipe(tmp_path, **given)):
+            if command(Plan(small_recipe(tmp_path, **(given | changed)))) == command(
+                Plan(small_recipe(tmp_path, **given))
+            ):
                 lost.append(name)
     assert lost == []
 

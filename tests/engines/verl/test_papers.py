@@ -15,6 +15,7 @@ from foreign_support import need
 from tokenpo.engines.verl.command import command
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import PAPERS, shipped_recipes
+from tokenpo.recipe.plan import Plan
 
 REASON = "verl is not installed: whether it accepts the recipes of papers was not checked (make test-engines)"
 hydra = need("hydra", REASON)
@@ -42,7 +43,7 @@ SAID = {
 @pytest.fixture(scope="module", params=RECIPES)
 def composed(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
     """(name, verl's configuration) of one recipe."""
-    words = command(load_config(shipped_recipes()[request.param]))
+    words = command(Plan(load_config(shipped_recipes()[request.param])))
     assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         yield request.param.removeprefix(PAPERS), hydra.compose("ppo_trainer", overrides=words[3:])

@@ -10,6 +10,7 @@ import pytest
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.verl.command import brings_data, command, literal, prepare, with_passthrough
 from tokenpo.recipe.config import parse_config
+from tokenpo.recipe.plan import Plan
 
 SECTION = tomllib.loads("""
 [trainer]
@@ -85,7 +86,7 @@ def test_the_command_takes_the_section_over() -> None:
         "trainer": {"n_gpus_per_node": 8, "nnodes": 2},
     }
     config = parse_config({"model": {"path": "m"}, "train": {"steps": 7, "micro_tokens": 10}, "verl": section}, "test")
-    words = command(config)
+    words = command(Plan(config))
     assert {
         "data.train_files=a.parquet", "data.val_files=b.parquet", "data.max_prompt_length=4096",
         "trainer.n_gpus_per_node=8", "trainer.nnodes=2",
@@ -114,4 +115,4 @@ def test_data_of_its_own_is_not_written(tmp_path: Path, monkeypatch: pytest.Monk
 )
 def test_the_command_refuses(sections: dict, message: str) -> None:
     with pytest.raises(TokenPOError, match=message):
-        command(parse_config({"model": {"path": "m"}, **sections}, "test"))
+        command(Plan(parse_config({"model": {"path": "m"}, **sections}, "test")))

@@ -268,7 +268,7 @@ def test_one_comparison_at_a_time_in_a_place_that_can_be_written(plan, watcher, 
         with pytest.raises(TokenPOError, match="another comparison"):
             execute(made.runs, 1, made.out, watcher, pretend())
     (tmp_path / "file").touch()
-    with pytest.raises(TokenPOError, match="choose another --out"):
+    with pytest.raises(TokenPOError, match="give another with --out"):
         execute(made.runs, 1, tmp_path / "file" / "out", watcher, pretend())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ...core.statistics import Statistics
 from ...core.types import Rollouts
 from ...models.vocabulary import pieces
 from ...runs.directory import describe_foreign
+from ...runs.read import Rollout
 from ...runs.records import credit_metrics, entropy_metrics, in_words
 from ...runs.rollouts import Response, drop_after, responses, step_file, write_lines
 from .rollout_batch import RolloutBatch, plain
@@ -237,24 +238,15 @@ def recorded(trainer: Any, batch: RolloutBatch, step: Step, number: int) -> list
     return [*made]
 
 
-def traces(trainer: Any, step: int, batch: RolloutBatch, terms_by_row: Mapping[int, Any]) -> list[dict]:
+def traces(trainer: Any, step: int, batch: RolloutBatch, terms_by_row: Mapping[int, Any]) -> Iterator[dict[str, Any]]:
     """One record for each traced response of this rank, as the embedded engine writes them."""
     rollouts, correct = batch.rollouts, verdicts(trainer, batch)
     if rollouts is None:
-        return []
-    return [
-        {
-            "step": step,
-            "row": row,
-            "group": int(rollouts.group[row]),
-            "prompt": plain(batch.prompts[row - batch.mine.start]),
-            "tokens": _pieces(trainer, rollouts, row),
-            "reward": float(rollouts.reward[row]),
-            "correct": correct[row],
-            "terms": terms,
-        }
-        for row, terms in sorted(terms_by_row.items())
-    ]
+        return
+    for row, terms in sorted(terms_by_row.items()):
+        prompt, tokens = plain(batch.prompts[row - batch.mine.start]), _pieces(trainer, rollouts, row)
+        group, reward = int(rollouts.group[row]), float(rollouts.reward[row])
+        yield vars(Rollout(step, row, group, prompt, tokens, reward, correct[row], "", terms))
 
 
 def verdicts(trainer: Any, batch: RolloutBatch) -> list[bool | None]:

@@ -17,6 +17,7 @@ TOKEN_FIELDS = {
     "ref_logprob": ("ref_log_prob", "actor_rollout_ref.actor.use_kl_loss=True"),
     "token_ids": ("responses", "verl's own agent loop"),
 }
+# Beside these: numbers that no field of verl's holds, because our adapter derives them.
 PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy", "token_reward", "turn"})
 
 

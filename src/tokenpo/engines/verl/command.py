@@ -22,7 +22,7 @@ from typing import Any
 from ...base.errors import TokenPOError, Unsupported
 from ...base.files import expanded, refuse_links
 from ...recipe.config import Config, Section
-from ...recipe.objective import build_objective
+from ...recipe.plan import Plan
 from ...tasks import held_out, make_task
 from . import require_inputs
 from .data import write_parquet
@@ -38,15 +38,16 @@ _KEY = re.compile(r"\+{0,2}[A-Za-z_][\w.-]*")
 _BARE = re.compile(r"(?!(true|false|null|nan|inf)$)[A-Za-z_/][\w./-]*", re.IGNORECASE)
 
 
-def command(config: Config) -> list[str]:
+def command(plan: Plan) -> list[str]:
     """`python -m verl.trainer.main_ppo` with the overrides of a recipe; `prepare` writes the files it names.
 
     Raises:
         Unsupported: a setting or an input of the method that verl can't honour; the message names the remedy.
         TokenPOError: a key of [verl] that Hydra could not read, or that another section sets too.
     """
+    config = plan.config
     _refuse(config)
-    require_inputs(build_objective(config))  # here, not on a cluster
+    require_inputs(plan.objective)  # here, not on a cluster
     ours = {**_algorithm(config), **_data_and_model(config), **_sampling_and_updates(config), **_trainer(config)}
     settings = with_passthrough(_defaults(config), ours, config.verl)
     words = [f"{key}={literal(value)}" for key, value in settings.items()]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked, opened_in_place, refuse_links
+from ...base.files import is_fresh, locked, making, opened_in_place, refuse_links
 from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
 from ...base.worker import PARENT
@@ -217,11 +217,9 @@ class _Process:
 def _locked(out: Path) -> Iterator[IO[str]]:
     """One comparison at a time."""
     busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
-    try:
+    with making(out):
         out.mkdir(parents=True, exist_ok=True)
         refuse_links(out)
         os.close(opened_in_place(out / ".lock", os.O_RDWR))
-    except OSError as error:
-        raise TokenPOError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
     with locked(out / ".lock", busy) as file:
         yield file

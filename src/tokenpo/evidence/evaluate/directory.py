@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked, numbered, opened_in_place, refuse_links, write_whole
+from ...base.files import is_fresh, locked, making, numbered, opened_in_place, refuse_links, write_whole
 from ...base.jsonl import finite
 from ...base.text import differences
 from .summary import Summary
@@ -43,7 +43,7 @@ def prepare(directory: Path, config: Config) -> None:
         TokenPOError: it holds anything else.
     """
     if not check(directory, config):
-        with _making(directory):
+        with making(directory):
             directory.mkdir(parents=True, exist_ok=True)
             write_whole(directory / CONFIG, _json(config))
 
@@ -83,7 +83,7 @@ def reserved(directory: Path) -> Iterator[None]:
     created = [path for path in (directory, *directory.parents) if not path.exists()]
     lock = directory / ".lock"
     creates_lock = not lock.exists()
-    with _making(directory):
+    with making(directory):
         directory.mkdir(parents=True, exist_ok=True)
         refuse_links(directory)
         os.close(opened_in_place(lock, os.O_RDWR))
@@ -98,14 +98,6 @@ def reserved(directory: Path) -> Iterator[None]:
                         lock.unlink()
                     for path in created:
                         path.rmdir()
-
-
-@contextlib.contextmanager
-def _making(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
 
 
 @contextlib.contextmanager

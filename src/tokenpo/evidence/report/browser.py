@@ -201,7 +201,7 @@ def _card(rollout: Rollout, scales: Sequence[Scale]) -> DrawnResponse:
         reward=rollout.reward,
         correct=rollout.correct,
         prompt="",  # stands above all of its responses
-        answer=visible(rollout.answer, limit=200),
+        answer=visible(rollout.answer or "", limit=200),
         views=(draw_tokens(rollout.tokens, [(s, _values(rollout, s.quantity.name)) for s in scales]),),
     )
 
