@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from random_models import random_gpt2, random_qwen
+from small_models import lm, make_model, prompts
 from tokenpo.recipe.config import Config, parse_config
 from tokenpo.tasks import Problem, Score
+
+__all__ = ["lm", "make_model", "prompts"]
 
 
 class Coin:
@@ -59,14 +61,6 @@ def coin(monkeypatch: pytest.MonkeyPatch) -> Coin:
     task = Coin()
     monkeypatch.setattr("tokenpo.recipe.plan.make_task", lambda name, options, seed: task)
     return task
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The Tinker engine's clients in front of a server in this process."""
+"""A small recipe for a server in this process."""
 
 from __future__ import annotations
 
@@ -7,27 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
-from tinker_support import MODEL, Cloud, Service
-from tokenpo.models.directory import ASSETS
+from tinker_support import MODEL
 from tokenpo.recipe.config import Config, parse_config
-
-
-@pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    """What the test's sessions meet: the model that ships with the package, elsewhere."""
-    cloud = Cloud(ASSETS)
-    monkeypatch.setattr("tokenpo.engines.tinker.service.connect", lambda config: Service(cloud))
-    return cloud
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import socket
 import time
 from pathlib import Path
@@ -19,9 +18,8 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import service
-from tokenpo.engines.tinker.loop import Server, final_sampler, resume, train
+from tokenpo.engines.tinker.loop import final_sampler, resume, train
 from tokenpo.recipe.config import parse_config
-from tokenpo.tasks import Score, make_task
 
 TEN = ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "tr_grpo", "rloo", "clip_cov", "maxrl", "ha_dw"]
 
@@ -98,29 +96,6 @@ def test_the_old_policy_can_be_scored_by_the_trainer(small, cloud: Cloud, tmp_pa
     directory = train(rescored, SilentView()).directory
     first = lines(directory, "rollouts/step-000001.jsonl")[0]
     assert first["rollout_logprob"][0] == pytest.approx(first["old_logprob"][0] - 0.1, abs=1e-4)
-
-
-def test_a_batch_without_numbers_is_skipped(small, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the embedded engine: the second of three batches is rewarded with an infinity."""
-    kind, drawn = type(make_task("dial_sum", {}, 0)), iter(range(9))
-    judge = kind.score
-
-    def score(*given: Any) -> list[Score]:
-        scores = judge(*given)
-        return [Score(math.inf, False)] * len(scores) if next(drawn) == 1 else scores
-
-    monkeypatch.setattr(kind, "score", score)
-    made = lines(train(small(train={"nonfinite": "skip"}), SilentView()).directory)
-    assert [line["skipped_updates"] for line in made] == [0, 2, 0]
-
-
-def test_memory_that_runs_out_is_one_sentence(small, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    def collect(self: Server, cursor: int) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(Server, "collect", collect)
-    with pytest.raises(TokenPOError, match=r"while sampling for step 1: lower rollout.prompts.*, and start a new run$"):
-        train(small(), SilentView())
 
 
 def test_the_command_line(small, cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -1,0 +1,71 @@
+"""The loop of `runs/loop.py`, which the embedded engine and Tinker share."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_views import lines
+from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.view import SilentView
+from tokenpo.engines.launch import backend
+from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.hosts import EMBEDDED, TINKER, Host
+from tokenpo.runs.loop import train
+from tokenpo.tasks import Score, make_task
+
+pytest.importorskip("tinker", reason="the loop was not run on a server")
+
+
+@pytest.fixture(params=[EMBEDDED, TINKER], ids=lambda host: host.name)
+def host(request: pytest.FixtureRequest) -> Host:
+    if request.param is TINKER:
+        request.getfixturevalue("cloud")
+    return request.param
+
+
+def recipe(host: Host, out: Path, **settings: Any) -> Config:
+    """Three steps on four problems x four responses of at most forty tokens."""
+    from tinker_support import MODEL
+
+    model = {"path": MODEL, "lora": {"rank": 8}} if host is TINKER else {"path": "tiny", "device": "cpu"}
+    return parse_config(
+        {
+            "model": model,
+            "method": {"name": "grpo"},
+            "task": {"name": "dial_sum", "options": {"operands": 3}},
+            "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 40},
+            "train": {"steps": 3, "minibatches": 2, "lr": 1e-4, **settings},
+            "evaluate": {"problems": 0},
+            "output": {"dir": str(out)},
+        },
+        "test",
+    )
+
+
+def test_a_batch_without_numbers_is_skipped(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of three batches is rewarded with an infinity."""
+    kind, drawn = type(make_task("dial_sum", {}, 0)), iter(range(9))
+    judge = kind.score
+
+    def score(*given: Any) -> list[Score]:
+        scores = judge(*given)
+        return [Score(math.inf, False)] * len(scores) if next(drawn) == 1 else scores
+
+    monkeypatch.setattr(kind, "score", score)
+    made = lines(train(backend(host), recipe(host, tmp_path / "run", nonfinite="skip"), SilentView()).directory)
+    assert [line["skipped_updates"] for line in made] == [0, 2, 0]
+
+
+def test_memory_that_runs_out_is_one_sentence(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def collect(self: Any, cursor: int) -> None:
+        raise MemoryError
+
+    model = backend(host)
+    monkeypatch.setattr(model, "collect", collect)
+    remedy = "and go on from the last checkpoint with .*" if host.changeable else "and start a new run"
+    with pytest.raises(TokenPOError, match=rf"while sampling for step 1: lower rollout.prompts.*, {remedy}$"):
+        train(model, recipe(host, tmp_path / "run"), SilentView())

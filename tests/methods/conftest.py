@@ -1,0 +1,3 @@
+from small_batches import batch, rollouts
+
+__all__ = ["batch", "rollouts"]
