@@ -103,12 +103,12 @@ def _forking(seed: int, fraction: float) -> tuple[Sample, tokenpo.Objective]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("rank", "fewer"), [(0.7, 0), (0.3, 1)])
+@pytest.mark.parametrize(("rank", "fewer"), [(0.7, 0), (0.1, 1)])
 def test_forking_tokens_is_top_entropy_quantile_but_for_a_token_at_the_threshold(
     rank: float, fewer: int, seed: int
 ) -> None:
-    """At position k + rank of the sorted entropies ours takes the nearest one; TRL interpolates, and so loses the
-    token at k where ours rounds down to it."""
+    """TRL interpolates at position k + rank of the sorted entropies and keeps the n - 1 - k behind it; ours keeps
+    ⌈fraction · n⌉, which is one more where rank < fraction."""
     n = int(ragged(seed).mask.sum())
     fraction = 1 - (int(0.8 * (n - 1)) + rank) / (n - 1)
     sample, objective = _forking(seed, fraction)

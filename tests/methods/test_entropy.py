@@ -36,6 +36,14 @@ def test_hapo_falls_back_to_grpo_in_a_lopsided_group(right: int, wrong: int, fal
     assert np.allclose(token_mean, plain, rtol=1e-12) == falls_back
 
 
+def test_hapo_released_fallback_looks_at_padding() -> None:
+    """Mean -1.0875, over the tokens' deviation 0.07395: 14.7 for a reward of 0. GRPO's deviation is 0.08539 (ddof 1)."""
+    sample = by_hand([[1.0]] * 4, [-1, -1.1, -1.2, -1.05], old_entropy=[[1.0]] * 4)
+    for fallback, deviation in (("tokens", 0.0218750 / 4), ("released", 0.0218750 / 3)):
+        advantage = outcome("hapo", sample, fallback=fallback).terms["advantage"]
+        assert advantage[0, 0] == pytest.approx(0.0875 / (np.sqrt(deviation) + 1e-6), rel=1e-6)
+
+
 # log H = 1, -4 | -3, -2, -1, 0: the 0.8 quantile of six is the fifth smallest, round(0.8 · 5) = 4, which is 0. So h is
 # log H over s, and h^ = 1, -1 | -3/4, -1/2, -1/4, 0: s drops out of the normalisation. Token mean 2/6, variance
 # (2 (2/3)² + 4 (1/3)²) / 6 = 2/9: A = 2/3, -1/3 over SD.

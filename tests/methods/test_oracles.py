@@ -55,7 +55,6 @@ def test_cases_hold_the_defaults_and_every_option(name: str) -> None:
 
 
 @every_case
-@pytest.mark.filterwarnings("ignore:tr_grpo")
 def test_is_its_oracle(name: str, options: dict) -> None:
     for sample in batches(name):
         agrees(name, sample, **options)

@@ -99,7 +99,6 @@ def test_every_number_names_its_range(name: str) -> None:
         assert bool(numeric) == (option.allowed is not None), key
 
 
-@pytest.mark.filterwarnings("ignore:tr_grpo. inside the ratio")
 @pytest.mark.parametrize("name", METHODS)
 def test_an_option_without_meaning_is_refused_by_name(name: str) -> None:
     for settings in _settings(name):

@@ -303,11 +303,12 @@ def test_m2po() -> None:
 
 
 def test_m2po_rollout() -> None:
-    """Squares 0.01, 0.09, 0.36 and 0.04: all have mean 0.125, without the largest 0.0467, without 0.09 too 0.025."""
+    """Squares 0.01, 0.09, 0.36 and 0.04: all have mean 0.125, without the largest 0.0467, without 0.09 too 0.025. One
+    stays, whatever the threshold."""
     old = np.log(0.25)
     rollout = [[old + 0.1, old - 0.3, old + 0.6], [old - 0.2]]
     sample = by_hand([[1.0, 1.0, 1.0], [1.0]], [1, 0], rollout_logprob=rollout)
-    for threshold, kept in ((0.2, [1, 1, 1, 1]), (0.1, [1, 1, 0, 1]), (0.04, [1, 0, 0, 1])):
+    for threshold, kept in ((0.2, [1, 1, 1, 1]), (0.1, [1, 1, 0, 1]), (0.04, [1, 0, 0, 1]), (0.005, [1, 0, 0, 0])):
         assert outcome("m2po_rollout", sample, threshold=threshold).terms["weight"][sample.mask].tolist() == kept
 
 

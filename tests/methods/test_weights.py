@@ -221,6 +221,15 @@ def test_forking_tokens(options: dict, value: float, last: float, tokens: int) -
     moves("forking_tokens", sample, value, [[-1.1, 0], [0], [0, last]], unit=THREE / tokens, **options)
 
 
+def test_forking_tokens_keeps_as_many_as_the_authors_code() -> None:
+    """⌈0.2 · 7⌉ = 2 of seven, ⌈0.2 · 15⌉ = 3, though 0.2 · 15 is a little above 3 in floating point; one of two."""
+    for n, kept in ((7, 2), (15, 3), (2, 1)):
+        sample = by_hand([[1.0] * n], [0], old_entropy=[list(np.linspace(0.1, 1, n))])
+        for entropy in ("old", "current"):
+            terms = outcome("forking_tokens", sample.but(entropy=sample.old_entropy), entropy=entropy).terms
+            assert terms["weight"][0].tolist() == [0] * (n - kept) + [1] * kept
+
+
 def test_forking_tokens_reference_reaches_every_token() -> None:
     """Without reward, β k3 at u = π_ref/π = 0.5 moves each of the two tokens by β (1 - 0.5) / 2, forking or not."""
     sample = by_hand([[1.0], [1.0]], [1, 1], old_entropy=[[1.0], [2.0]])
@@ -368,8 +377,11 @@ OUTSIDE = np.array([[np.log(3), np.log(17 / 3)], [np.log(19), 4.0]]) / 9
 @pytest.mark.parametrize(
     ("options", "p", "ratio", "value", "gradient"),
     [
-        ({}, INSIDE, 1.1, -(1 + 1.32 - 1.4 - 1), [[-1, -1.32], [1.4, 1]]),
-        ({"shape": "outside"}, OUTSIDE, 1.0, -(1 + 1.2 - 1.4 - 1.4), [[-1, -1.2], [1.4, 1.4]]),
+        # w r = 1, 1.32 clipped at 1.2 for the right answer; 1.4 and 1 for the wrong one
+        ({}, INSIDE, 1.1, -(1 + 1.2 - 1.4 - 1), [[-1, 0], [1.4, 1]]),
+        ({"weight_placement": "advantage"}, INSIDE, 1.1, -(1 + 1.32 - 1.4 - 1), [[-1, -1.32], [1.4, 1]]),
+        ({"weight_placement": "advantage", "shape": "outside"}, OUTSIDE, 1.0, -(1 + 1.2 - 1.4 - 1.4),
+         [[-1, -1.2], [1.4, 1.4]]),
     ],
 )
 def test_tr_grpo(options: dict, p: np.ndarray, ratio: float, value: float, gradient: list) -> None:
@@ -380,17 +392,16 @@ def test_tr_grpo(options: dict, p: np.ndarray, ratio: float, value: float, gradi
     assert got.value == pytest.approx(value * PAIR / 4, rel=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore:tr_grpo")
 def test_tr_grpo_weight_inside_the_clip_stops_confident_correct_tokens() -> None:
     """At p = 1/2 and ratio 1 the weighted ratio 1.4 is beyond 1.2: a right token stops, a wrong one does not."""
     sample = by_hand([[1], [1]], [1, 0], p_old=0.5)
-    moves("tr_grpo", sample, -(1.2 - 1.4), [[0], [1.4]], unit=PAIR / 2, weight_placement="ratio")
+    moves("tr_grpo", sample, -(1.2 - 1.4), [[0], [1.4]], unit=PAIR / 2)
 
 
 def test_tr_grpo_kl_inside() -> None:
     """Equal rewards, p = 1/2, π_ref = π: u = w = 1.4, so k3 = 0.4 - log 1.4 and ∂k3/∂lp = 1 - 1.4."""
     value = 0.4 - np.log(1.4)
-    moves("tr_grpo", by_hand([[1]], [1], p_old=0.5), value, [[-0.4]], unit=0.1, beta=0.1, kl_weighting="inside")
+    moves("tr_grpo", by_hand([[1]], [1], p_old=0.5), value, [[-0.4]], unit=0.1, beta=0.1)
 
 
 def test_tw_grpo() -> None:

@@ -25,6 +25,7 @@ from .prelude import (
             {"alpha": 0.0},
             {"beta": 0.0},
             {"token_mean_advantage": False, "low": 0.1, "high": 0.3},
+            {"fallback": "released"},
         ],
         entropy=("old", "current"),
         sign=("paper", "released"),
@@ -32,7 +33,7 @@ from .prelude import (
 )
 def hapo(
     s, *, entropy="old", quantile=0.8, alpha=1.0, beta=1.0, token_mean_advantage=True, low=0.2, high=0.2, dual=10.0,
-    sign="paper",
+    sign="paper", fallback="tokens",
 ):  # fmt: skip
     # h = (log max(H, 1e-8) - q) / rms, q the nearest-rank quantile of log H; the root mean square about q drops out of
     # h^ in [-1, 1]: the positive over their maximum, the negative over |minimum| (the released code: over the minimum)
@@ -48,7 +49,8 @@ def hapo(
         mean = np.average(R, weights=n)
         std = np.sqrt(np.average((R - mean) ** 2, weights=n))
         by_tokens = (R - mean) / (std + 1e-6)
-        if token_mean_advantage and R.min() < R.max() and np.abs(by_tokens).max() < 5:
+        seen = np.append(by_tokens, -mean / (std + 1e-6)) if fallback == "released" else by_tokens
+        if token_mean_advantage and R.min() < R.max() and np.abs(seen).max() < 5:
             A[rows, 0] = by_tokens
 
     # (4) the lower bound widens where the policy is certain, the upper where it hesitates

@@ -215,10 +215,10 @@ def m2po(s, *, budget=0.04, low=0.3, high=0.5):
 
 @cases({}, {"threshold": 5e-5}, {"threshold": 0.0}, {"threshold": 1e-5, "low": 0.1, "high": 0.4})
 def m2po_rollout(s, *, threshold=0.04, low=0.2, high=0.2):
-    # the largest squares are dropped until the mean of the others is below the threshold
+    # the largest squares are dropped until the mean of the others is below the threshold, or one is left
     keep = s.mask.copy()
     squares = (s.rollout_logprob - s.old_logprob) ** 2
-    while keep.any() and squares[keep].mean() >= threshold:
+    while keep.sum() > 1 and squares[keep].mean() >= threshold:
         keep[np.unravel_index(np.argmax(np.where(keep, squares, -1)), keep.shape)] = False
     J, dJ = clipped(*ratio(s), group_advantage(s), low, high)
     return token_mean(s, keep * J, keep * dJ)

@@ -178,10 +178,10 @@ def egspo(s, *, quantile=0.8, attenuation=0.5, curve="constant", low=0.2, high=0
     )
 )
 def forking_tokens(s, *, entropy="old", fraction=0.2, low=0.2, high=0.28, dual=None, beta=0.0, denominator="all"):
-    # policy gradient only on the tokens whose entropy reaches the batch's quantile; the authors' code divides by their
-    # number, not by that of all tokens
+    # policy gradient only on the ⌈fraction n⌉ tokens of highest entropy; the authors' code divides by their number, not
+    # by that of all tokens
     H = s.old_entropy if entropy == "old" else s.entropy
-    forking = s.mask & (nearest_rank(H[s.mask], 1 - fraction) <= H)
+    forking = s.mask & (np.sort(H[s.mask])[-max(1, int(fraction * s.mask.sum() + 0.9999))] <= H)
     w = forking * (s.mask.sum() / forking.sum() if denominator == "kept" else 1)
 
     # - β k3 on every token
@@ -307,12 +307,12 @@ def kept(mask, uniform, *, fraction=0.5, always=0):
             {"shape": "outside", "beta": 0.3},
             {"alpha": 1.5, "tau": -4.0, "mu": 0.4, "lower": 0.6, "upper": 1.2},
         ],
-        weight_placement=("advantage", "ratio"),
-        kl_weighting=("none", "scale", "inside"),
+        weight_placement=("ratio", "advantage"),
+        kl_weighting=("inside", "scale", "none"),
     )
 )
 def tr_grpo(
-    s, *, alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, weight_placement="advantage", kl_weighting="none",
+    s, *, alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, weight_placement="ratio", kl_weighting="inside",
     beta=0.0, weight_prob="current", shape="inside", low=0.2, high=0.2,
 ):  # fmt: skip
     # w = clip(α σ(τ (p - μ)), lower, upper), without gradient: grows with the token's probability where τ > 0; a third
@@ -321,7 +321,7 @@ def tr_grpo(
     w = alpha / (1 + np.exp(-tau * (p - mu))) if shape == "inside" else alpha * (1 / (1 + np.exp(-tau * p)) - mu)
     w = np.clip(w, lower, upper)
 
-    # w multiplies the advantage, or the ratio inside min and clip
+    # w multiplies the ratio inside min and clip, or the advantage
     A, (r, dr) = group_advantage(s), ratio(s)
     if weight_placement == "advantage":
         J, dJ = clipped(r, dr, w * A, low, high)

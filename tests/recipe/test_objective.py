@@ -42,8 +42,8 @@ def recipe(**sections) -> Config:
     ],
 )
 def test_a_correction_joins_the_weights(asked: dict, stage: RolloutCorrection) -> None:
-    objective = build_objective(recipe(method={"name": "tr_grpo"}, rollout={"correction": asked}))
-    assert objective.weights == (*method("tr_grpo").weights, stage)
+    objective = build_objective(recipe(method={"name": "adv_reweight"}, rollout={"correction": asked}))
+    assert objective.weights == (*method("adv_reweight").weights, stage)
     assert "rollout_logprob" in objective.needs
 
 

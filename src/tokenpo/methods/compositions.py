@@ -1,6 +1,5 @@
 """Methods that need no part of their own: each is its formula and a choice of ready parts."""
 
-import warnings
 from typing import Annotated, Literal
 
 from ..base.errors import TokenPOError
@@ -236,7 +235,7 @@ def archer(
     "Token-Regulated Group Relative Policy Optimization for Stable Reinforcement Learning in Large Language Models "
     "(v1); Sharpness-Controlled Group Relative Policy Optimization (v2); Sharpness-Guided Group Relative Policy "
     "Optimization via Probability Shaping (v3, v4)", "2511.00066", "second-hand + reconstructed",
-    "the form of the weight is our reading of its constants", version="v1..v4",
+    "the form of the weight is our reading of its constants, its place that of public reviews", version="v1..v4",
 )  # fmt: skip
 def tr_grpo(
     *,
@@ -249,13 +248,13 @@ def tr_grpo(
     upper: Annotated[NotNegative, "largest weight, >= lower"] = 1.4,
     shape: Annotated[Literal["inside", "outside"], "mu inside the sigmoid, or alpha (sigmoid(tau p) − mu)"] = "inside",
     weight_placement: Annotated[
-        Literal["advantage", "ratio"], "on the advantage, or on the ratio, inside minimum and clip"
-    ] = "advantage",
+        Literal["ratio", "advantage"], "on the ratio, inside minimum and clip, or on the advantage"
+    ] = "ratio",
     weight_prob: Annotated[Literal["current", "old"], "the policy of the probability, detached"] = "current",
     beta: Beta = 0.0,
     kl_weighting: Annotated[
-        Literal["none", "scale", "inside"], "the weight scales the divergence, or the ratio inside it"
-    ] = "none",
+        Literal["inside", "scale", "none"], "the weight is on the ratio inside the divergence, or scales it"
+    ] = "inside",
 ) -> Objective:
     """GRPO whose tokens weigh more the more probable they are.
 
@@ -266,23 +265,19 @@ def tr_grpo(
 
         w_it = clip(alpha · sigmoid(tau (p_it − mu)), lower, upper),   p = exp(lp), detached
         outside:  w_it = clip(alpha (sigmoid(tau p_it) − mu), lower, upper)
-        J = GRPO's with A_i replaced by w_it A_i
+        J = 1/N Σ_i 1/|o_i| Σ_t [ min(w_it r_it A_i, clip(w_it r_it, 1−low, 1+high) A_i) − beta · k3(w_it π_ref/π) ]
 
+    The place of the weight is that of public reviews of the submission: inside minimum and clip (its eq. 9), and in the
+    divergence, which is not 0 for identical policies. At ratio 1 a correct token with w > 1 + high, from p = 0.295 on
+    by default, has no gradient; a wrong one is pushed down by w.
     Defaults: alpha 2, tau 9, mu 0.25, lower 1.0, upper 1.4 (second-hand); clip 0.2/0.2 and beta 0 as in GRPO.
-    Options: weight_placement "ratio", the literal second-hand reading, puts w inside minimum and clip: a confident
-    correct token then loses its gradient as soon as w > 1 + high. weight_prob and kl_weighting are open in what could
-    be read. A negative tau weighs improbable tokens more (ablation). shape "outside" crosses 1 at p = 0.122 and 1.4 at
-    p = 0.327.
+    Options: weight_placement="advantage", kl_weighting="none" is the reading in which w_it A_i takes the place of A_i:
+    confident correct tokens learn most. weight_prob is open in what could be read. A negative tau weighs improbable
+    tokens more (ablation). shape="outside" crosses 1 at p = 0.122 and 1.4 at p = 0.327.
     Reductions: lower = upper = 1 is GRPO.
     """
     weight = ProbabilityWeight(Sigmoid(alpha, tau, mu, lower, upper, shape == "outside"), weight_prob == "old")
     inside_ratio = weight_placement == "ratio"
-    if inside_ratio and upper > 1 + high:
-        warnings.warn(
-            f"tr_grpo: inside the ratio a weight above {1 + high:g} clips confident correct tokens, and it may be "
-            f"{upper:g}: they get no gradient; lower upper, or raise high",
-            stacklevel=3,
-        )
     if beta and kl_weighting == "inside":
         require("tr_grpo", "lower", lower, POSITIVE.because("as kl_weighting='inside' takes its logarithm"))
     scale, inside = {"none": (None, None), "scale": (weight, None), "inside": (None, weight)}[kl_weighting]
@@ -351,8 +346,9 @@ def vineppo(
 
     Defaults: 9 continuations, clip 0.2/0.2 (code). A step is `every` tokens, 16 (ours): the authors cut at the lines of
     a solution, which separator=ID does, where ID is the token of a newline.
-    Departures: the variance has ddof 1, as everywhere here. The scripts add a divergence of 0.0001 from the reference,
-    which `train.reference_kl` adds here. Responses that were cut off keep the reward that the task gives them.
+    Departures: log r_it is bounded to ±20; theirs is not, and a minibatch whose mean ratio exceeds 10 is skipped. The
+    scripts add a divergence of 0.0001 from the reference, which `train.reference_kl` adds here. Responses that were cut
+    off keep the reward that the task gives them.
     Note: the continuations are sampled tokens: `continued_tokens` of a run counts them.
     """
     cuts = EveryTokens(every) if separator is None else BehindToken(separator)

@@ -9,7 +9,8 @@ else is our reading; the supervised stage of the paper is not implemented.
 Defaults: ours, all of them: the quantile 0.8 of the 80/20 rule, half the weight below it, DAPO's clip.
 Options: curve="chord" is the shape p (1 − p) that CHORD gives to expert tokens, scaled so that attenuation is its
 largest value, at p = 1/2.
-Reductions: attenuation = 0 is 80/20 forking tokens with fraction = 1 − quantile. With the constant curve
+Reductions: attenuation = 0 is 80/20 forking tokens with fraction = 1 − quantile, up to a token at the threshold, which
+is a nearest-rank quantile here and a count there. With the constant curve
 attenuation = 1 is DAPO with dual=None.
 """
 

@@ -1,6 +1,6 @@
 """Forking tokens (eq. 6): learn only where the policy hesitates.
 
-    keep_it = 1[H_it ≥ the (1 − fraction) quantile of H over the tokens of the batch]
+    keep_it = 1[H_it ≥ the ⌈fraction · n⌉-th largest H of the n tokens of the batch]
     J = 1/Σ|o_i| Σ_i Σ_t [ keep_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
 
 Defaults: fraction 0.2; clip 0.2/0.28 as in DAPO; beta 0, and the KL is on every token. The denominator counts every
@@ -8,8 +8,7 @@ token.
 Departures: the authors' code divides the policy's term by the kept tokens, and its scripts put a dual clip at 10:
 denominator="kept", dual=10; the default denominator is eq. 6's and TRL's. Entropies are the old policy's over the
 rollout batch; entropy="current" takes the current policy's over the optimiser step (the authors' code: per
-micro-batch). The threshold is the paper's, a nearest-rank quantile with its ties; the authors' code keeps exactly the
-⌈fraction · n⌉ highest.
+micro-batch). The count is the authors' code's; of equal entropies at the threshold it keeps as many as fit, ours all.
 Reductions: fraction = 1 is DAPO with dual=None.
 """
 
@@ -19,7 +18,7 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.ops import masked, ranked
+from ..core.ops import masked
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, HighInBatch, ReferenceKl, Signal, TokenMean
 from ..core.parts.entropy import CurrentEntropyQuantile, OldEntropyQuantile
 from ..core.parts.weights import BatchWeight, Keep, NormalisedWeight, SignalWeight
@@ -31,15 +30,15 @@ from .paper import Paper
 
 @dataclass(frozen=True)
 class ForkingShare(Signal):
-    """n / k at the k tokens whose entropy reaches the quantile of the rollout batch's n, 0 elsewhere [N, T]."""
+    """n / k at the k tokens of the rollout batch's n whose entropies are highest, 0 elsewhere [N, T]."""
 
     reads = {"old_entropy"}
     quantile: Share
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        entropy, mask = rollouts.need("old_entropy"), rollouts.mask
-        kept = (entropy >= ranked.quantile(entropy[mask], self.quantile)).to(entropy.dtype)
-        return kept / masked.mean(kept, mask)
+        entropy = rollouts.need("old_entropy")
+        kept = (entropy >= OldEntropyQuantile(self.quantile, counted=True)(rollouts)).to(entropy.dtype)
+        return kept / masked.mean(kept, rollouts.mask)
 
 
 @Paper(
@@ -58,7 +57,7 @@ def forking_tokens(
 ) -> Objective:
     """Only the tokens with the highest entropy of the batch get a gradient."""
     kind = {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile}[entropy]
-    weight: BatchWeight = Keep(HighInBatch(kind(1 - fraction)))
+    weight: BatchWeight = Keep(HighInBatch(kind(1 - fraction, counted=True)))
     if denominator == "kept":
         old = SignalWeight(ForkingShare(1 - fraction))
         weight = old if kind is OldEntropyQuantile else NormalisedWeight.of(weight)

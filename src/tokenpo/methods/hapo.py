@@ -12,7 +12,8 @@ Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 
 Departures: ĥ is computed once over the rollout batch from H_old; entropy="current" computes it from the current policy
 over the optimiser step (the authors' code: per micro-batch, so that the loss depends on their size). sign="released"
 divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least uncertain token gets
-+1. Log-probabilities and entropies are those at T, not at T_t, as in the authors' code; rollout.correction weighs for
++1. The released code also looks for |A| ≥ 5 at padding, where the reward is 0, so that a group whose rewards lie far
+from 0 falls back to GRPO; fallback="released" does so. Log-probabilities and entropies are those at T, not at T_t, as in the authors' code; rollout.correction weighs for
 the difference if asked for. DAPO's dynamic sampling and overlong penalty are settings of the engine.
 Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
 Reductions: all four off is DAPO with GRPO's clip.
@@ -41,18 +42,23 @@ Strength = Annotated[float, SHARE.because("or advantages would change sign")]
 class TokenGroupAdvantage(CreditStage):
     """(R_i − mean) / (std + eps), mean and population deviation over the group's tokens: long responses count more.
 
-    A group in which any |A| reaches `fallback` gets GRPO's advantage instead.
+    A group in which any |A| reaches `fallback` gets GRPO's advantage instead; with `padding` a reward of 0 is among
+    those that decide it.
     """
 
     fallback: Limit = 5.0
     eps: NotNegative = 1e-6
+    padding: bool = False
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
         reward = rollouts.reward + bonus
         mean, std = groups.mean_std(reward, weight=rollouts.mask.sum(1), correction=0)
         advantage = torch.where(groups.varied(reward), (reward - mean) / (std + self.eps), 0)
-        extreme = groups.extremes(advantage.abs())[1] >= self.fallback
+        largest = groups.extremes(advantage.abs())[1]
+        if self.padding:
+            largest = torch.maximum(largest, mean.abs() / (std + self.eps))
+        extreme = largest >= self.fallback
         plain = GroupAdvantage(eps=self.eps).of(groups, reward)
         return torch.where(extreme, plain, advantage)[:, None].expand(rollouts.mask.shape)
 
@@ -106,13 +112,16 @@ def hapo(
     alpha: Annotated[NotNegative, "asymmetric adaptive clipping; 0 switches it off"] = 1.0,
     sign: Annotated[Literal["paper", "released"], "entropy score of the paper, or of the released code"] = "paper",
     entropy: OfPolicy = "old",
+    fallback: Annotated[
+        Literal["tokens", "released"], "what is looked at for |A| ≥ 5: tokens, or padding of reward 0 too"
+    ] = "tokens",
 ) -> Objective:
     """Temperature, advantage, redistribution and clip bounds follow the entropy of the token."""
     released = sign == "released"
     kind = {"old": OldEntropyScore, "current": CurrentEntropyScore}[entropy]
     score = kind(quantile, released)
     return Objective(
-        TokenGroupAdvantage() if token_mean_advantage else GroupAdvantage(),
+        TokenGroupAdvantage(padding=fallback == "released") if token_mean_advantage else GroupAdvantage(),
         Clip(AdaptiveBounds(low, high, alpha, score) if alpha else FixedBounds(low, high), dual=dual),
         TokenMean(),
         weights=(Redistribution(beta, score),) if beta else (),

@@ -7,7 +7,7 @@
 A fixed clip cuts many tokens of stale rollouts. Here nothing is clipped until the moment of the whole step exceeds the
 budget, and then only the tail, never inside [1 − low, 1 + high].
 m2po_rollout is another framework's reading: the response tokens with the largest (lp_roll − lp_old)² are dropped until
-the mean of the rest is below the threshold; the rest has PPO's clip.
+the mean of the rest is below the threshold, or one is left; the rest has PPO's clip.
 Defaults: budget 0.04, low 0.3, high 0.5 (the authors' code); m2po_rollout: 0.04 (AReaL's example), clip 0.2/0.2.
 Departures: the moment is that of the optimiser step, the authors' that of a device's micro-batch. An unbounded ratio
 may reach e^20, in their code 1e5. AReaL's dropped tokens leave the micro-batch's denominator, here they count; its
@@ -76,7 +76,7 @@ class Budgeted(Bounds):
 
 @dataclass(frozen=True)
 class Nearest(Signal):
-    """1 at the response tokens whose (lp_roll − lp_old)² are smallest, as many as keep its mean below `most`."""
+    """1 at the response tokens whose (lp_roll − lp_old)² are smallest, as many as keep its mean below `most`, or one."""
 
     reads = {"rollout_logprob"}
     most: Limit
@@ -85,7 +85,9 @@ class Nearest(Signal):
         squares = (rollouts.need("rollout_logprob") - rollouts.old_logprob).double().square()
         ranked, order = squares[rollouts.mask].sort()
         mean = ranked.cumsum(0) / torch.arange(1, len(ranked) + 1, device=ranked.device)
-        kept = torch.zeros_like(ranked).scatter_(0, order, (mean < self.most).double())
+        near = mean < self.most
+        near[:1] = True
+        kept = torch.zeros_like(ranked).scatter_(0, order, near.double())
         return torch.zeros_like(squares).masked_scatter(rollouts.mask, kept).to(rollouts.old_logprob.dtype)
 
 

@@ -7,9 +7,9 @@
     J = mean over the tokens with p_old < below of min(r_it Â_it, clip(r_it, 1−low, 1+high) Â_it)
 
 Defaults: interval 5, below 0.9, 9 continuations, clip 0.2/0.2 (code).
-Departures: the variance has ddof 1, and the mean of J is over the rollout batch, theirs over a minibatch. The scripts
-add a divergence of 0.0001 from the reference, which `train.reference_kl` adds here. The paper's tree, in which
-continuations are trained on too, is not implemented.
+Departures: the mean of J is over the rollout batch, theirs over a minibatch. log r_it is bounded to ±20, theirs to ±10,
+and a minibatch whose mean ratio exceeds 10 is skipped there. The scripts add a divergence of 0.0001 from the reference,
+which `train.reference_kl` adds here. The paper's tree, in which continuations are trained on too, is not implemented.
 Note: the continuations are sampled tokens: `continued_tokens` of a run counts them.
 """
 

@@ -71,7 +71,9 @@ def test_overlong_penalties_of_the_recipe_join_the_method():
 
 def test_none_is_spelled_none_where_a_builder_takes_it():
     assert build_objective(recipe(method={"name": "dapo", "dual": "none"})) == method("dapo", dual=None)
-    assert build_objective(recipe(method={"name": "tr_grpo", "kl_weighting": "none"})) == method("tr_grpo")
+    assert build_objective(recipe(method={"name": "tr_grpo", "beta": 0.1, "kl_weighting": "none"})) == method(
+        "tr_grpo", beta=0.1, kl_weighting="none"
+    )
 
 
 def test_wrong_methods_and_options_name_the_nearest():

@@ -24,7 +24,8 @@ COIN = World("coin", "", None, "", (State("toss", (Q, 1 - Q), (1.0, 0.0)),), {"t
 
 def counted(method: str) -> Tensor:
     """[2] the expected direction on a world of one token: every number of right answers, by its probability."""
-    contestant, total = Contestant(method, tokenpo.method(method)), torch.zeros(1, 2, dtype=torch.float64)
+    options = {"weight_placement": "advantage"} if method == "tr_grpo" else {}
+    contestant, total = Contestant(method, tokenpo.method(method, **options)), torch.zeros(1, 2, dtype=torch.float64)
     for right in range(GROUP + 1):
         tokens = (torch.arange(GROUP) >= right).long()[:, None]
         batch = Walk(

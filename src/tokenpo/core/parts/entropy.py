@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -39,13 +40,19 @@ class CurrentEntropyScore(BatchSignal):
 
 @dataclass(frozen=True)
 class OldEntropyQuantile(Signal):
-    """Nearest-rank quantile of H_old over all tokens of the rollout batch, shown at every token [N, T], nats."""
+    """Nearest-rank quantile of H_old over all n tokens of the rollout batch, shown at every token [N, T], nats.
+
+    Args:
+        counted: the ⌈(1 − quantile) n⌉-th largest instead, which so many tokens reach.
+    """
 
     reads = {"old_entropy"}
     quantile: Share
+    counted: bool = False
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        return ranked.quantile(rollouts.need("old_entropy")[rollouts.mask], self.quantile).expand(rollouts.mask.shape)
+        values = rollouts.need("old_entropy")[rollouts.mask]
+        return _threshold(values, self.quantile, self.counted).expand(rollouts.mask.shape)
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,18 @@ class CurrentEntropyQuantile(BatchSignal):
 
     reads = {"entropy"}
     quantile: Share
+    counted: bool = False
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        return ranked.quantile(batch.need("entropy")[batch.mask], self.quantile).expand(batch.mask.shape)
+        values = batch.need("entropy")[batch.mask]
+        return _threshold(values, self.quantile, self.counted).expand(batch.mask.shape)
+
+
+def _threshold(values: Tensor, quantile: float, counted: bool) -> Tensor:
+    if not counted:
+        return ranked.quantile(values, quantile)
+    # 1e-4: rounding of the product is no token.
+    return ranked.smallest(values, len(values) - max(1, math.ceil((1 - quantile) * len(values) - 1e-4)))
 
 
 def _scored(entropy: Tensor, mask: Tensor, quantile: float, released_sign: bool) -> Tensor:
