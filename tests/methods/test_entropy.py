@@ -37,7 +37,7 @@ def test_hapo_falls_back_to_grpo_in_a_lopsided_group(right: int, wrong: int, fal
 
 
 def test_hapo_released_fallback_looks_at_padding() -> None:
-    """Mean -1.0875, over the tokens' deviation 0.07395: 14.7 for a reward of 0. GRPO's deviation is 0.08539 (ddof 1)."""
+    """Mean -1.0875 over the tokens' deviation 0.07395: 14.7 for a reward of 0. GRPO's deviation is 0.08539."""
     sample = by_hand([[1.0]] * 4, [-1, -1.1, -1.2, -1.05], old_entropy=[[1.0]] * 4)
     for fallback, deviation in (("tokens", 0.0218750 / 4), ("released", 0.0218750 / 3)):
         advantage = outcome("hapo", sample, fallback=fallback).terms["advantage"]

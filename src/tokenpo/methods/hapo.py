@@ -13,8 +13,9 @@ Departures: ĥ is computed once over the rollout batch from H_old; entropy="curr
 over the optimiser step (the authors' code: per micro-batch, so that the loss depends on their size). sign="released"
 divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least uncertain token gets
 +1. The released code also looks for |A| ≥ 5 at padding, where the reward is 0, so that a group whose rewards lie far
-from 0 falls back to GRPO; fallback="released" does so. Log-probabilities and entropies are those at T, not at T_t, as in the authors' code; rollout.correction weighs for
-the difference if asked for. DAPO's dynamic sampling and overlong penalty are settings of the engine.
+from 0 falls back to GRPO; fallback="released" does so. Log-probabilities and entropies are those at T, not at T_t, as
+in the authors' code; rollout.correction weighs for the difference if asked for. DAPO's dynamic sampling and overlong
+penalty are settings of the engine.
 Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
 Reductions: all four off is DAPO with GRPO's clip.
 """

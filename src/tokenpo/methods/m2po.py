@@ -76,7 +76,7 @@ class Budgeted(Bounds):
 
 @dataclass(frozen=True)
 class Nearest(Signal):
-    """1 at the response tokens whose (lp_roll − lp_old)² are smallest, as many as keep its mean below `most`, or one."""
+    """1 at the tokens whose (lp_roll − lp_old)² are smallest, as many as keep its mean below `most`, or one."""
 
     reads = {"rollout_logprob"}
     most: Limit

@@ -232,7 +232,7 @@ TRANSLATED = (
     ),
     Translated(
         {"epsilon_high": 0.28, "top_entropy_quantile": 0.2}, "forking_tokens", {"fraction": 0.2, "entropy": "current"},
-        "TRL takes the quantile of a micro-batch and interpolates, which keeps as many or one fewer; ours counts over the update",
+        "TRL interpolates a quantile of the micro-batch, which keeps as many or one fewer; ours is of the update",
     ),
     Translated(
         {"use_adaptive_entropy": True, "entropy_target": 0.3, "entropy_coef_delta": 1e-3, "entropy_coef_max": 0.05},
