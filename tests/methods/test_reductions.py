@@ -41,7 +41,7 @@ WHOLE = [
     *(("edge_grpo", {}, "grpo", {}, hesitating(entropy)) for entropy in (0.7, 5e-9, 0.0, -2e-8)),
     *(
         ("egspo", {"quantile": 1 - f, "attenuation": 0.0, "curve": c}, "forking_tokens", {"fraction": f}, RAGGED)
-        for f in (0.5, 0.7)  # where a nearest rank and the count keep as many
+        for f in (0.2, 0.7)  # where a nearest rank and the count keep as many
         for c in ("constant", "chord")
     ),
     ("egspo", {"attenuation": 1.0}, "dapo", {"dual": None}, RAGGED),

@@ -218,7 +218,7 @@ def test_forking_tokens(options: dict, value: float, last: float, tokens: int) -
     """Of row 0 the token 1.1, of row 2 the token 2, over five tokens; with the authors' options over the two kept ones,
     and at dual 1.5 row 2's token stays at 1.5."""
     sample = by_hand([[1.1, 1.0], [1.3], [1.0, 2.0]], [2, 1, 0], old_entropy=FIVE)
-    moves("forking_tokens", sample, value, [[-1.1, 0], [0], [0, last]], unit=THREE / tokens, **options)
+    moves("forking_tokens", sample, value, [[-1.1, 0], [0], [0, last]], unit=THREE / tokens, fraction=0.4, **options)
 
 
 def test_forking_tokens_keeps_as_many_as_the_authors_code() -> None:
