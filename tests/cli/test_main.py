@@ -125,7 +125,7 @@ def test_show_prints_formula_options_and_choices_and_draws_the_fingerprint(capsy
     monkeypatch.chdir(tmp_path)
     assert main(["show", "tr_grpo"]) == 0
     shown = capsys.readouterr().out
-    for text in ("sigmoid(tau", "weight_placement='advantage'", "objective tr_grpo"):
+    for text in ("sigmoid(tau", "weight_placement='ratio'", "objective tr_grpo"):
         assert text in shown
     assert main(["show", "grpo", "--fingerprint"]) == 0
     assert capsys.readouterr().out.endswith("\nas a picture: --out FILE.svg\n")
