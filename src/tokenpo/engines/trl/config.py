@@ -11,8 +11,13 @@ from trl import GRPOConfig  # pyright: ignore
 from ...base.errors import TokenPOError, Unsupported
 from .settings import require
 
+DEFAULTS = {
+    name: spec.default if spec.default_factory is MISSING else spec.default_factory()
+    for name, spec in GRPOConfig.__dataclass_fields__.items()
+}
 
-def _setting(default: Any, words: str) -> Any:
+
+def setting(default: Any, words: str) -> Any:
     return field(default=default, metadata={"help": words})
 
 
@@ -28,41 +33,36 @@ class TokenPOConfig(GRPOConfig):
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "method_options"]
 
-    method: str = _setting("grpo", "Name of the method; `tokenpo methods` lists them.")
-    method_options: dict[str, Any] | str | None = _setting(
+    method: str | None = setting("grpo", "Name of the method; `tokenpo methods` lists them.")
+    method_options: dict[str, Any] | str | None = setting(
         None, "Keywords of the method, as a dict or a JSON string: '{\"low\": 0.1}'."
     )
-    dynamic_sampling: bool = _setting(False, "Drop groups whose rewards are all equal, and draw others.")
-    max_extra_batches: int = _setting(3, "How often dynamic sampling may draw anew for one rollout batch.")
-    minibatch_by: str = _setting(
+    dynamic_sampling: bool = setting(False, "Drop groups whose rewards are all equal, and draw others.")
+    max_extra_batches: int = setting(3, "How often dynamic sampling may draw anew for one rollout batch.")
+    minibatch_by: str = setting(
         "rows", "What an optimiser step takes of a rollout batch: shuffled 'rows', or whole 'groups'."
     )
-    fused_objective: bool | None = _setting(
+    fused_objective: bool | None = setting(
         None,
         "Compute the loss together with the model's head, where its logits are nothing but the head's product; False "
         "never does, None only on a CPU.",
     )
-    ratio_tolerance: float | None = _setting(
+    ratio_tolerance: float | None = setting(
         None,
         "How far the log-probabilities of two passes over the same tokens may lie apart before the first update, nats, "
         "the mean over tokens; None is 0.05.",
     )
-    trace_every: int = _setting(10, "Rollout batches between traces of single tokens for the report; 0: none.")
-    trace_rollouts: int = _setting(4, "Responses of one trace.")
-    rollouts_every: int = _setting(0, "Rollout batches between whole ones in tokenpo/rollouts, for `tokenpo explain`.")
+    trace_every: int = setting(10, "Rollout batches between traces of single tokens for the report; 0: none.")
+    trace_rollouts: int = setting(4, "Responses of one trace.")
+    rollouts_every: int = setting(0, "Rollout batches between whole ones in tokenpo/rollouts, for `tokenpo explain`.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fields = GRPOConfig.__dataclass_fields__
-        defaults = {
-            name: spec.default if spec.default_factory is MISSING else spec.default_factory()
-            for name, spec in fields.items()
-        }
-        require(self, defaults, own=fields.keys() - TrainingArguments.__dataclass_fields__.keys())
         if isinstance(self.method_options, str):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
             )
+        require(self, DEFAULTS, own=DEFAULTS.keys() - TrainingArguments.__dataclass_fields__.keys())
         if self.minibatch_by not in ("rows", "groups"):
             raise TokenPOError(f"TokenPOConfig.minibatch_by = {self.minibatch_by!r} must be 'rows' or 'groups'")
         if self.ratio_tolerance is not None and not self.ratio_tolerance > 0:

@@ -27,7 +27,7 @@ from ...core.types import OPTIONAL
 from ...methods.vespo import SoftWeight
 from ...recipe.config import Method
 from ...recipe.objective import build_method
-from .settings import CORRECTIONS, contradicted, cut
+from .settings import CORRECTIONS, contradicted, cut, named
 
 ENGINE = "the TRL engine"
 ALWAYS = frozenset(
@@ -116,16 +116,14 @@ def with_reference(args: Any, objective: Objective) -> Any:
 
 
 def _resolved(args: Any, requested: str | Objective | None) -> Objective:
-    options = args.method_options or {}
+    name, options, _ = named(args)
     if requested is None or isinstance(requested, str):
-        if requested is not None and args.method not in (requested, "grpo"):
-            raise TokenPOError(
-                f"method={requested!r} and TokenPOConfig.method={args.method!r} name two methods: give one"
-            )
-        return build_method(Method.model_validate({**options, "name": requested or args.method}))
+        if requested is not None and name not in (requested, "grpo"):
+            raise TokenPOError(f"method={requested!r} and TokenPOConfig.method={name!r} name two methods: give one")
+        return build_method(Method.model_validate({**options, "name": requested or name}))
     if not isinstance(requested, Objective):
         raise TokenPOError(f"method= is a {type(requested).__name__}, expected the name of a method or an Objective")
-    if options or args.method not in ("grpo", requested.name):
+    if options or name not in ("grpo", requested.name):
         raise TokenPOError(
             f"method= is the objective {requested.name}, so TokenPOConfig.method and method_options say nothing: "
             "leave them out"

@@ -25,6 +25,7 @@ from ...runs.read import Rollout
 from ...runs.records import credit_metrics, entropy_metrics, in_words
 from ...runs.rollouts import Response, drop_after, responses, step_file, write_lines
 from .rollout_batch import RolloutBatch, plain
+from .settings import named
 from .updates import policy_now
 
 PACKAGES = ("trl", "accelerate", "datasets")
@@ -296,7 +297,7 @@ def _described(trainer: Any, batches: int) -> dict[str, Any]:
         "seed": args.seed,
         "model": {"path": trainer.model.config._name_or_path},
         "task": {"name": ", ".join(trainer.reward_func_names)},
-        "method": {"name": objective.name, **(args.method_options or {})},
+        "method": {"name": objective.name, **named(args)[1]},
         "train": {"steps": batches, "processes": trainer.accelerator.num_processes},
         "trl": args.to_dict(),
     }

@@ -5,7 +5,7 @@ Tests compare the names with the `GRPOConfig` that is installed, and the numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -241,6 +241,39 @@ TRANSLATED = (
     ),
 )  # fmt: skip
 
+_BOUNDS = {"epsilon": "low", "epsilon_high": "high"}
+_KIND = ("loss_type", "importance_sampling_level", "scale_rewards")
+# Values of _KIND -> the method with that loss, TRL's field -> option, options beside. What differs is left out.
+_LOSSES: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, Any]]] = {
+    ("dapo", "token", "group"): ("dapo", _BOUNDS | {"delta": "dual"}, {}),
+    ("grpo", "token", "group"): ("grpo", _BOUNDS, {}),
+    ("grpo", "sequence", "group"): ("gspo", _BOUNDS, {}),
+    ("dr_grpo", "token", "none"): ("dr_grpo", _BOUNDS, {}),
+    ("cispo", "token", "group"): ("cispo", {"epsilon_high": "high"}, {"absolute": True}),
+    ("sapo", "token", "group"): ("sapo", {f"sapo_temperature_{way}": f"tau_{way}" for way in ("pos", "neg")}, {}),
+    ("luspo", "sequence", "group"): ("luspo", _BOUNDS, {}),
+    ("vespo", "token", "group"): (
+        "vespo", {f"vespo_{name}_{way}": f"{name}_{way}" for name in ("k", "lambda") for way in ("pos", "neg")}, {},
+    ),
+}  # fmt: skip
+
+
+def named(args: Any) -> tuple[str, dict[str, Any], set[str]]:
+    """The method of these settings, its options, and the fields of TRL's loss that are among them.
+
+    Without a `method` it is the one that computes TRL's own loss; others stay at TRL's defaults.
+    """
+    given = dict(args.method_options or {})
+    if args.method is not None:
+        return args.method, given, set()
+    kind = tuple(getattr(args, name) for name in _KIND)
+    method, fields, beside = _LOSSES.get(kind, _LOSSES["dapo", "token", "group"])
+    options = {option: getattr(args, name) for name, option in fields.items()}
+    if options.get("high", 0) is None:
+        options["high"] = args.epsilon  # as TRL does
+    return method, options | beside | given, {*fields, *(_KIND if kind in _LOSSES else ())}
+
+
 # vllm_importance_sampling_mode -> whether it weighs by response, and whether weights out of bounds become 0.
 CORRECTIONS = {
     "token_truncate": (False, False),
@@ -274,6 +307,18 @@ def remedy(setting: Setting, name: str, value: Any) -> str:
     return "name a method, method='grpo' for example"
 
 
+def require_untouched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> None:
+    """Raises Unsupported where a refused field is set that the method's options have not `taken`."""
+    for setting in (one for one in SETTINGS if one.fate == "refused"):
+        for name in setting.names:
+            value, usual = getattr(args, name), defaults[name]
+            if value != usual and name not in taken:
+                raise Unsupported(
+                    f"TokenPOConfig.{name} = {value!r} {setting.why}: leave it at {usual!r} and "
+                    f"{remedy(setting, name, value)}"
+                )
+
+
 def require(args: Any, defaults: Mapping[str, Any], own: Iterable[str]) -> None:
     """Raises Unsupported where a refused or unknown field is set, or generation_kwargs contradict a setting.
 
@@ -281,14 +326,7 @@ def require(args: Any, defaults: Mapping[str, Any], own: Iterable[str]) -> None:
         defaults: of the fields of `GRPOConfig`.
         own: those that are TRL's; one that is not in the table may reach the loss.
     """
-    for setting in (one for one in SETTINGS if one.fate == "refused"):
-        for name in setting.names:
-            value, usual = getattr(args, name), defaults[name]
-            if value != usual:
-                raise Unsupported(
-                    f"TokenPOConfig.{name} = {value!r} {setting.why}: leave it at {usual!r} and "
-                    f"{remedy(setting, name, value)}"
-                )
+    require_untouched(args, defaults, named(args)[2])
     for name in sorted(set(own) - KNOWN):
         if getattr(args, name) != defaults[name]:
             raise Unsupported(

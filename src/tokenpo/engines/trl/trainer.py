@@ -6,6 +6,7 @@ Three methods are overridden: `_calculate_rewards` (TRL keeps the raw rewards to
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import logging
@@ -27,7 +28,7 @@ from ...core.update import Update
 from ...methods import METHODS, paper
 from ...runs.tracer import Tracer
 from . import contract
-from .config import TokenPOConfig
+from .config import DEFAULTS, TokenPOConfig
 from .cycle import Cycle
 from .forward import Forward
 from .loss import by_policy, in_head, measured, require_finite
@@ -35,6 +36,7 @@ from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
 from .replenish import Refill, carried
 from .rollout_batch import RolloutBatch, local_rows, over_ranks
+from .settings import require_untouched
 from .temperature import of_draw, require_server, with_vllm
 from .updates import ROW, InFlightBatch, look
 
@@ -64,6 +66,7 @@ class TokenPOTrainer(GRPOTrainer):
 
     _tag_names: ClassVar[list[str]] = ["trl", "tokenpo"]
     _name = "TokenPO"
+    config_class: ClassVar[type[TokenPOConfig]] = TokenPOConfig
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class TokenPOTrainer(GRPOTrainer):
         **named: Any,
     ) -> None:
         bound = inspect.signature(GRPOTrainer.__init__).bind(self, model, reward_funcs, args, *rest, **named).arguments
-        args = _settings(args, model, method)
+        args = _settings(self.config_class, args, model, method)
         own = any(bound.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         self.policy_objective = chosen(args, method, own_rollouts=own, reported=bool(bound.get("rollout_func")))
         args = cast(TokenPOConfig, with_reference(args, self.policy_objective))
@@ -224,19 +227,26 @@ class TokenPOTrainer(GRPOTrainer):
         shown.extend(mean.tolist())
 
 
-def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOConfig:
+def _settings(kind: type[TokenPOConfig], args: Any, model: Any, method: str | Objective | None) -> TokenPOConfig:
     if args is None:
         name = model if isinstance(model, str) else model.config._name_or_path
         chosen_name = method.name if isinstance(method, Objective) else method or "grpo"
-        return TokenPOConfig(f"{name.rstrip('/').split('/')[-1]}-{chosen_name}")
+        args = kind(f"{name.rstrip('/').split('/')[-1]}-{chosen_name}")
     if type(args).__name__ == "AsyncGRPOConfig":
         raise Unsupported(
             "TokenPOTrainer(args=...) is TRL's AsyncGRPOConfig, whose trainer is given single responses with an "
             "advantage that its rollout process has computed, so that no objective sees a group: give a TokenPOConfig"
         )
     if not isinstance(args, TokenPOConfig):
-        kind = "TRL's GRPOConfig" if isinstance(args, GRPOConfig) else f"a {type(args).__name__}"
-        raise TokenPOError(f"TokenPOTrainer(args=...) is {kind}, expected a TokenPOConfig: it takes the same settings")
+        given = "TRL's GRPOConfig" if isinstance(args, GRPOConfig) else f"a {type(args).__name__}"
+        raise TokenPOError(
+            f"TokenPOTrainer(args=...) is {given}, expected a TokenPOConfig: it takes the same settings, and so does "
+            "tokenpo.trl.GRPOConfig"
+        )
+    if args.method is None and method is not None:  # then nothing of TRL's loss is asked for
+        require_untouched(args, DEFAULTS)
+        args = copy.copy(args)
+        args.method = "grpo"
     return args
 
 

@@ -1,0 +1,121 @@
+"""`tokenpo.trl`: TRL's own documented script with one changed import, and the settings of TRL's loss."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foreign_support import need
+from random_models import random_qwen
+from trl_support import run_python
+
+need("trl", "trl is not installed: its names here were not tested")
+
+import tokenpo.trl  # noqa: E402
+from tokenpo.base.errors import Unsupported  # noqa: E402
+from tokenpo.engines.trl.objective import chosen  # noqa: E402
+from tokenpo.engines.trl.settings import TRANSLATED, Translated  # noqa: E402
+
+MODEL, DATA = "Qwen/Qwen2.5-0.5B-Instruct", "trl-lib/DeepMath-103K"
+# What stands in for a GPU, and for a reward that wants a package which the engines' environment lacks.
+RUN = """
+import json, sys
+import transformers, trl.rewards
+
+def on_cpu(self, check=transformers.TrainingArguments._validate_args):
+    self.use_cpu, self.bf16, self.logging_steps = True, False, 1
+    check(self)
+
+transformers.TrainingArguments._validate_args = on_cpu
+trl.rewards.accuracy_reward = lambda completions, **columns: [float(len(c[0]["content"]) % 2 == 0) for c in completions]
+exec(compile(open("script.py").read(), "script.py", "exec"))
+json.dump(trainer.state.log_history, open(sys.argv[1], "w"))
+"""
+
+
+def config(**settings: Any) -> Any:
+    return tokenpo.trl.GRPOConfig("unused", use_cpu=True, bf16=False, report_to="none", **settings)
+
+
+def documented() -> str:
+    """The script for GRPO in the description of the TRL that is installed."""
+    scripts = re.findall(r"^```python\n(.*?)^```$", metadata("trl").json["description"], re.MULTILINE | re.DOTALL)
+    [script] = [one for one in scripts if "from trl import GRPOTrainer\n" in one]
+    assert MODEL in script and DATA in script
+    return script
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and data under the names of the script, so that nothing is downloaded and no line changed."""
+    folder = tmp_path_factory.mktemp("script")
+    random_qwen(folder / MODEL)
+    (folder / DATA).mkdir(parents=True)
+    rows = [{"prompt": [{"role": "user", "content": f"{i}+{i}="}], "solution": str(2 * i)} for i in range(2)]
+    (folder / DATA / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "run.py").write_text(RUN)
+    return folder
+
+
+def logged(folder: Path, script: str) -> list[dict[str, Any]]:
+    (folder / "script.py").write_text(script)
+    run_python("run.py", "log.json", cwd=folder, timeout=280)
+    return json.loads((folder / "log.json").read_text())
+
+
+def test_its_documented_script_trains_with_one_changed_import(beside: Path) -> None:
+    """As TRL's own: the same responses, losses and gradients, but for the 1e-4 that TRL adds to a deviation of 1/2."""
+    theirs = logged(beside, documented())
+    ours = logged(beside, documented().replace("trl import GRPOTrainer\n", "tokenpo.trl import GRPOTrainer\n"))
+    steps = [step for step in ours if "reward" in step and "loss" in step]
+    assert len(steps) == 6 and any(step["grad_norm"] > 0.01 for step in steps)
+    for mine, step in zip(ours, theirs, strict=True):
+        for name in {"reward", "num_tokens", "completions/mean_length"} & {*step}:
+            assert mine[name] == step[name]
+        for name in {"loss", "grad_norm", "entropy"} & {*step}:
+            assert mine[name] == pytest.approx(step[name], rel=1e-3, abs=1e-6)
+
+
+def test_a_method_is_a_field_of_its_config(beside: Path) -> None:
+    script = documented().replace("trl import GRPOTrainer\n", "tokenpo.trl import GRPOConfig, GRPOTrainer\n")
+    given = 'args=GRPOConfig("out", method="hapo", max_steps=2), train_dataset='
+    end = "assert trainer.policy_objective == __import__('tokenpo').method('hapo')\n"
+    assert len(logged(beside, script.replace("train_dataset=", given) + end)) == 3
+
+
+@pytest.mark.parametrize("row", [row for row in TRANSLATED if not row.apart], ids=lambda row: row.method)
+def test_without_a_method_it_is_the_one_with_trls_loss(row: Translated) -> None:
+    """`tests/foreign/test_trl_settings.py` compares the numbers of these pairs."""
+    named = config(method=row.method, method_options=dict(row.options), max_completion_length=9)
+    translated = config(**row.theirs, max_completion_length=9)
+    assert chosen(translated, None, own_rollouts=False) == chosen(named, None, own_rollouts=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"loss_type": "bnpo"}, "loss_type = 'bnpo'"),
+        ({"loss_type": "dr_grpo"}, "loss_type = 'dr_grpo'"),  # of a deviation that dr_grpo does not divide by
+        ({"scale_rewards": "none"}, "scale_rewards = 'none'"),
+        ({"loss_type": "grpo", "delta": 10.0}, "delta = 10.0"),
+        ({"loss_type": "dapo", "importance_sampling_level": "sequence"}, "importance_sampling_level = 'sequence'"),
+        ({"top_entropy_quantile": 0.2}, "top_entropy_quantile = 0.2"),
+        ({"method": "dapo", "epsilon": 0.1}, "epsilon = 0.1"),
+    ],
+    ids=lambda given: "-".join(given) if isinstance(given, dict) else "",
+)
+def test_what_no_method_computes_is_refused(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(Unsupported, match=re.escape(named)):
+        config(**settings)
+
+
+def test_a_method_of_the_trainer_loses_no_setting() -> None:
+    with pytest.raises(Unsupported, match=r"epsilon = 0\.1 is a setting of TRL's own loss"):
+        tokenpo.trl.GRPOTrainer("a/model", len, config(epsilon=0.1), method="hapo")
+    with pytest.raises(AttributeError, match="everything else of TRL's is in trl"):
+        _ = tokenpo.trl.SFTTrainer
