@@ -13,7 +13,8 @@ import torch
 
 import tokenpo
 from foreign_support.verl_losses import core
-from oracle_support import Sample, holed, ragged, run
+from oracle_support import Sample, assemble, holed, ragged, run, tensors
+from oracles.token_credit import arriving
 
 LONE, EQUAL = 11, 4  # the groups of `ragged` with a single rollout and with equal rewards
 
@@ -45,9 +46,9 @@ def _without(sample: Sample, *groups: int) -> Sample:
 
 
 def test_every_registered_estimator_is_compared_or_named() -> None:
-    """The others are no method of ours: they want a critic or a greedy rollout."""
-    compared = {theirs for theirs, *_ in ESTIMATORS} | {"gpg", "gdpo", *BASELINES}
-    assert set(core.ADV_ESTIMATOR_REGISTRY) == compared | {"gae", "remax"}
+    """The other is no method of ours: it wants a greedy rollout."""
+    compared = {theirs for theirs, *_ in ESTIMATORS} | {"gae", "gpg", "gdpo", *BASELINES}
+    assert set(core.ADV_ESTIMATOR_REGISTRY) == compared | {"remax"}
 
 
 BASELINES = ("optimal_token_baseline", "tir_optimal_token_baseline")
@@ -99,6 +100,25 @@ def test_reinforce_pp_baseline_whitens_the_reward_of_a_lone_rollout_in_verl_and_
     assert not np.allclose(ours, theirs)
     silent = sample.but(reward=np.where(sample.group == LONE, 0.0, sample.reward))
     np.testing.assert_allclose(ours, _verl("reinforce_plus_plus_baseline", silent), rtol=5e-8, atol=5e-8)
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.9, 0.0])
+@pytest.mark.parametrize("token_reward", [False, True])
+def test_gae(token_reward: bool, lam: float) -> None:
+    """Advantages and, clipped and not, the loss of the value: also where a tool has written between the tokens."""
+    for sample in (ragged(0, binary=False).alive(), holed(1).alive()):
+        rewards = torch.tensor(arriving(sample, token_reward))
+        mask, values = torch.tensor(sample.mask, dtype=torch.int64), torch.tensor(sample.value)
+        advantage, returns = core.compute_gae_advantage_return(rewards, values, mask, 0.95, lam)
+        options = {"lam": lam, "critic_lam": lam, "gamma": 0.95, "token_reward": token_reward}
+        ours = _ours("ppo", sample, **options)
+        np.testing.assert_allclose(ours, advantage.numpy() * sample.mask, rtol=5e-8, atol=5e-8)
+        for clip in (0.1, 9.0):
+            objective = tokenpo.method("ppo", value_clip=clip, **options)
+            step, v = assemble(objective, tensors(sample)), values + 0.3 * torch.tensor(sample.gain)
+            loss = objective.value_loss(step.batch.rollouts, step.batch.credit, v, step.totals).value
+            theirs, _ = core.compute_value_loss(v, returns, values, mask, clip)
+            np.testing.assert_allclose(loss, theirs, rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(2))

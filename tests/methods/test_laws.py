@@ -67,6 +67,8 @@ OPTIONS: dict[str, list[dict]] = {
     "otb": [{"token_reward": True, "rollout_cap": 1.5}],
     "mt_grpo": [{"outcome_rewards": 2, "beta": 0.1}],
     "gigpo": [{"gamma": 0.9, "std": True}],
+    "ppo": [{"lam": 0.9, "gamma": 0.8, "whiten": False, "beta": 0.1, "token_reward": True}],
+    "vapo": [{"alpha": 0.5, "whiten": False}],
 }
 CASES = [(name, options) for name in tokenpo.methods.METHODS for options in ({}, *OPTIONS.get(name, []))]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
@@ -77,6 +79,7 @@ VISIBLE = {
     "tr_grpo": {"weight_placement": "advantage"},
     "stapo": {"prob": 0.5}, "sent": {"fraction": 0.2}, "forking_tokens": {"fraction": 0.5},
     "skywork_entropy": {"start": 0.3, "largest": 1.0, "target": 0.75}, "aer": {"start": 0.3, "largest": 1.0},
+    "vapo": {"coef": 0.0},
 }  # fmt: skip
 # Methods that let few tokens speak.
 FEW = {"t_spmo": 20, "grpo_passk": 10}
@@ -91,6 +94,7 @@ UNCOMPARED = {
     **dict.fromkeys(("vineppo", "spo"), frozenset({"groups of one", "equal rewards", "no right answer"})),
     "gigpo": {"groups of one"},  # a response that comes back to a state is compared with itself
     "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
+    **dict.fromkeys(("ppo", "vapo"), frozenset({"groups of one", "equal rewards", "no right answer"})),  # a value is
 }  # fmt: skip
 
 

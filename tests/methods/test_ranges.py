@@ -226,7 +226,7 @@ def test_below_zero_are_only_numbers_whose_sign_is_a_choice() -> None:
     """Ends of a scale that passes through 0, and directions; no coefficient, no bound, no length."""
     assert _accepting(-1.0) == {
         "clip_cov.cov_low", "gtpo.threshold", "grpo_s.threshold", "tr_grpo.tau", "tr_grpo.mu", "nthr.beta", "arm.alpha",
-        "hmpo.shift", "hmpo.threshold", "topr.threshold",
+        "hmpo.shift", "hmpo.threshold", "topr.threshold", "vapo.threshold",
     }  # fmt: skip
     assert "thr.p" in _accepting(-0.5) - _accepting(-1.0)
 
@@ -237,7 +237,7 @@ def test_infinite_are_only_limits() -> None:
     assert limits == {
         "clip_cov.cov_high", "gmpo.low", "dppo_tv.threshold", "dppo_tv.cap", "dppo_kl.threshold", "dppo_kl.cap",
         "skywork_entropy.target", "aer.rho", "nthr.beta", "hmpo.cap", "dhpo.sequence_high", "opsm.delta", "m2po.budget",
-        "m2po_rollout.threshold", "fipo.decay", "fipo.safety",
+        "m2po_rollout.threshold", "fipo.decay", "fipo.safety", "ppo.value_clip", "vapo.value_clip",
     }  # fmt: skip
     assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}
 
@@ -249,7 +249,8 @@ def test_above_one_is_no_share() -> None:
         "aspo.low_eps", "aspo.high_eps", "aspo.quantile", "archer.low_clip", "archer.high_clip", "archer.quantile",
         "forking_tokens.fraction", "stapo.prob", "stapo.quantile", "sent.fraction", "sent.low_entropy",
         "s_grpo.fraction", "lopti.a", "arm.fraction", "dhpo.sequence_low", "egspo.quantile", "egspo.attenuation",
-        "fipo.least", "spo.below", "gigpo.gamma",
+        "fipo.least", "spo.below", "gigpo.gamma", "ppo.lam", "ppo.critic_lam", "ppo.gamma",
+        "vapo.critic_lam",
     }  # fmt: skip
     assert _accepting(0.5) - _accepting(1.0) >= {"hapo.tau", "lopti.eta", "thr.p"}
 
@@ -260,7 +261,7 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
         "dr_grpo.length", "clip_cov.fraction", "kl_cov.fraction", "sapo.tau_pos", "sapo.tau_neg",
         "forking_tokens.fraction", "sent.fraction", "sent.low_entropy", "s_grpo.fraction", "lopti.eta", "ha_dw.scale",
         "aer.rho", "arm.fraction", "hmpo.cap", "opsm.delta", "fipo.decay", "fipo.safety", "real.tau",
-        "spo.below",
+        "spo.below", "vapo.alpha",
     }  # fmt: skip
 
 

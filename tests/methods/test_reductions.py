@@ -12,6 +12,7 @@ ONE_TOKEN = ragged(0, width=1, equal_lengths=True)
 ON_POLICY = ragged(0).on_policy()
 ONE_GROUP = EQUAL.but(group=np.zeros_like(EQUAL.group))
 MIXED = RAGGED.rows(np.flatnonzero(np.isin(RAGGED.group, [7, 2, 30, 0]) & RAGGED.mask.any(1)))
+CLUELESS = RAGGED.but(value=0 * RAGGED.value)  # a critic that expects nothing
 HELPING = RAGGED.but(influence=np.abs(RAGGED.influence))  # right responses that help each other
 
 
@@ -62,6 +63,9 @@ WHOLE = [
     ("nthr", {"kl": 0.3, "eta": 1.0}, "grpo", {"beta": 0.3}, HELPING),
     ("nthr", {"kl": 0.3, "beta": np.inf}, "grpo", {"beta": 0.3}, HELPING),
     ("opsm", {"delta": np.inf}, "grpo", {}, RAGGED),
+    ("ppo", {}, "reinforce_pp", {}, CLUELESS),
+    ("ppo", {"beta": 0.3}, "reinforce_pp", {"beta": 0.3}, CLUELESS),
+    ("vapo", {"alpha": 1e-9, "coef": 0.0, "high": 0.2}, "ppo", {"lam": 0.0}, RAGGED),
     # the group's mean is the batch's: subtracting it first changes nothing
     ("reinforce_pp_baseline", {}, "reinforce_pp", {}, ONE_GROUP),
     ("reinforce_rej", {}, "raft_pp", {}, MIXED),

@@ -21,6 +21,7 @@ TOKEN_FIELDS = (
     "token_reward",
     "old_collision",
     "gain",
+    "value",
 )
 INDEX_FIELDS = ("token_ids", "turn", "anchor")  # of whole numbers
 
@@ -46,6 +47,7 @@ class Sample:
     token_reward: np.ndarray
     old_collision: np.ndarray
     gain: np.ndarray
+    value: np.ndarray
     prompt_logprob: np.ndarray
     rewards: np.ndarray
     token_ids: np.ndarray
@@ -188,4 +190,5 @@ def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
         "token_reward": np.where(mask & (rng.random(shape) < 0.4), rng.integers(-1, 3, shape), 0.0),
         "old_collision": np.where(mask, rng.uniform(0.05, 1.0, shape), 0.0),
         "gain": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
+        "value": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
     }

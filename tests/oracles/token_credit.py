@@ -210,3 +210,63 @@ def gtpo(
             if np.ptp(collection) > 0:
                 A[own] = (shaped[own] - collection.mean()) / (collection.std(ddof=1) + 1e-6)
     return token_mean(s, *clipped(*ratio(s), A, low, high))
+
+
+@cases(
+    *crossed(
+        [{}, {"lam": 0.9, "gamma": 0.8, "critic_lam": 0.5, "value_clip": 0.1}, {"lam": 0.0, "low": 0.1, "high": 0.4}],
+        whiten=(True, False),
+        token_reward=(True, False),
+    ),
+    {"lam": 0.9, "beta": 0.3},
+)
+def ppo(s, *, lam=1, gamma=1, whiten=True, token_reward=False, beta=0, low=0.2, high=0.2, critic_lam=1, value_clip=0.5):
+    # what the critic is fitted to is no part of this loss: `value_loss` below
+    A, _ = gae(s, arriving(s, token_reward, beta), lam, gamma)
+    return token_mean(s, *clipped(*ratio(s), whitened(A, s.mask) if whiten else A, low, high))
+
+
+@cases(
+    {},
+    {"alpha": 0.4, "coef": 0.7},
+    {"alpha": 0.4, "whiten": False, "coef": 0.0, "critic_lam": 0.5, "value_clip": 0.1},
+    {"alpha": 3.0, "threshold": 0.5, "low": 0.1, "high": 0.4},
+)
+def vapo(
+    s, *, alpha=0.05, coef=0.1, threshold=0.0, whiten=True, low=0.2, high=0.28, critic_lam=1, value_clip=0.5,
+):  # fmt: skip
+    lam = [1 - 1 / max(alpha * n, 1) for n in s.mask.sum(1)]
+    A, _ = gae(s, arriving(s), lam, 1)
+    value, slope = token_mean(s, *clipped(*ratio(s), whitened(A, s.mask) if whiten else A, low, high))
+    right = s.mask & (s.reward > threshold)[:, None]
+    share = right / max(right.sum(), 1)
+    return value - coef * (share * s.logprob).sum(), slope - coef * share
+
+
+def arriving(s, token_reward=False, beta=0.0):
+    """[N, T] r_t: the tokens' own, or the response's at its last token; less beta times the log-ratio to π_ref."""
+    r = np.array(s.token_reward) if token_reward else np.zeros(s.mask.shape)
+    for i in range(0 if token_reward else len(r)):
+        if s.mask[i].any():
+            r[i, np.flatnonzero(s.mask[i])[-1]] = s.reward[i]
+    return r - beta * (s.old_logprob - s.ref_logprob)
+
+
+def gae(s, r, lam, gamma):
+    """A_k = Σ_j (γ λ)^j δ_{k+j} over the response's tokens k, and the target V + A; both 0 outside the mask."""
+    A = np.zeros(s.mask.shape)
+    for i, on in enumerate(s.mask):
+        V, n = np.append(s.value[i][on], 0.0), on.sum()
+        delta = r[i][on] + gamma * V[1:] - V[:-1]
+        decay = gamma * (lam[i] if np.ndim(lam) else lam)
+        A[i, on] = [sum(decay ** (j - k) * delta[j] for j in range(k, n)) for k in range(n)]
+    return A, np.where(s.mask, s.value + A, 0.0)
+
+
+def value_loss(s, v, target, clip):
+    """Mean over tokens of ½ max((v − G)², (clip(v, V ± clip) − G)²), and its derivative by v [N, T]."""
+    near = np.clip(v, s.value - clip, s.value + clip)
+    far, close = (v - target) ** 2, (near - target) ** 2
+    inside = np.abs(v - s.value) <= clip
+    slope = np.where(far >= close, v - target, (near - target) * inside)
+    return (s.mask * np.maximum(far, close) / 2).sum() / s.mask.sum(), s.mask * slope / s.mask.sum()

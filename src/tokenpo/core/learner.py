@@ -264,9 +264,20 @@ class Step:
     statistics: Statistics = field(default_factory=Statistics)
 
     def metrics(self) -> dict[str, float]:
-        """Statistics of the updates so far; with a KL to hold also `kl_rate` and `kl_left_out`."""
+        """Statistics of the updates so far; with a KL to hold also `kl_rate` and `kl_left_out`, with a critic
+        `explained_variance`."""
         held = {} if self.kl is None else {"kl_rate": self.rate, "kl_left_out": self.left_out}
-        return self.statistics.summary() | held
+        critic = {} if self.objective.critic is None else {"explained_variance": self.explained_variance()}
+        return self.statistics.summary() | held | critic
+
+    def explained_variance(self) -> float:
+        """1 − Var(G − V) / Var(G) over the tokens, G what the critic is fitted to, V its value before the updates.
+
+        NaN where G does not vary. 0 is what a constant explains, below 0 the value misleads.
+        """
+        mask, target = self.rollouts.mask, self.credit.signals[self.objective.critic].double()
+        spread, rest = (x[mask].var(correction=0) for x in (target, target - self.rollouts.need("value").double()))
+        return float(1 - rest / spread) if spread > 0 else math.nan
 
     def sampled_at(self) -> Tensor | None:
         """[N, T] temperature that sampled each token, by the objective's rule; None where inputs are missing."""

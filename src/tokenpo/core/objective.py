@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..base import notebook
 from ..base.errors import TokenPOError
+from .boundary import Boundary
 from .ops import masked
 from .parts import (
     AdaptiveTemperature,
@@ -24,6 +25,7 @@ from .parts import (
     BatchSignal,
     Continuations,
     CreditStage,
+    Critic,
     Memory,
     MemorySignal,
     Part,
@@ -53,9 +55,10 @@ _SLOTS: dict[str, type] = {
     "temperature": AdaptiveTemperature,
     "passes": Selection,
     "only": Selection,
+    "critic": Critic,
 }
 _MANY = ("weights", "penalties", "shaping", "passes")
-_MAYBE = ("temperature", "only")
+_MAYBE = ("temperature", "only", "critic")
 _SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
 
 Given = TypeVar("Given", Rollouts, Policy)
@@ -79,6 +82,7 @@ class Objective:
             `loss` is that of all tokens; `split` gives the passes.
         only: tokens whose loss counts, penalties included; the denominators stay. None counts all.
         bypass: every part reads `rollout_logprob` in the place of `old_logprob`.
+        critic: what the value is fitted to, of a method that reads one; its loss is `value_loss`, apart from J.
 
     Raises:
         TokenPOError: a slot, or a field of a part, holds a value of another kind or outside its range.
@@ -95,6 +99,7 @@ class Objective:
     passes: tuple[Selection, ...] = ()
     only: Selection | None = None
     bypass: bool = False
+    critic: Critic | None = None
 
     def __post_init__(self) -> None:
         for slot, kind in _SLOTS.items():
@@ -194,6 +199,8 @@ class Objective:
         signals: dict[Part, Tensor] = {part: ask("signal", part, mask, rollouts) for part in parts}
         remembering = [part for part in self.memories if isinstance(part, MemorySignal)]
         signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in remembering}
+        if self.critic is not None:
+            signals[self.critic] = self._answers.result("critic", self.critic, self.critic.target, rollouts, bonus)
         return Credit(advantage, signals)
 
     def counted(self, rollouts: Rollouts) -> Rollouts:
@@ -256,6 +263,26 @@ class Objective:
         restricted = self.observed(self.restricted(batch), totals)
         return self.phase_two().loss(restricted, totals, terms)
 
+    def value_loss(self, rollouts: Rollouts, credit: Credit, value: Tensor, totals: Totals) -> Loss:
+        """The critic's loss on any rows of an optimiser step, a mean over its tokens; disjoint rows add up.
+
+        Args:
+            rollouts, credit: of these rows, with the value before the update and the target of `prepare`.
+            value: [N, T] of the critic as it is, with its graph.
+            totals: denominators of the whole optimiser step.
+
+        Raises:
+            TokenPOError: the objective has no critic, or the value is not [N, T] or not finite.
+        """
+        if self.critic is None:
+            raise TokenPOError(f"{self.name} has no critic to train: take a method that reads value, such as ppo")
+        mask, value = rollouts.mask, Boundary("value_loss").tokens(value, "value", rollouts.mask)
+        target = credit.signals[self.critic]
+        token = self.critic.loss(value, rollouts.need("value"), target)
+        coefficient = mask.to(token.dtype) / max(totals.tokens, 1)
+        terms = {"value": value.detach(), "target": target, "coefficient": coefficient, "loss": token.detach()}
+        return Loss((token * coefficient).sum(), terms)
+
     def phase_two(self, answers: Answers | None = None) -> PhaseTwo:
         """The slots that make the loss, called through `answers` or as a loss calls them."""
         slots = self.surrogate, self.weights, self.penalties, self.aggregate, self.only
@@ -307,6 +334,8 @@ class Objective:
             choice = getattr(self, slot)
             shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)
             yield slot, shown if choice not in ((), None) else "-"
+        if self.critic is not None:
+            yield "critic", repr(self.critic)
         if self.bypass:
             yield "bypass", "the old policy is the one that sampled"
         yield "needs", ", ".join(sorted(self.needs)) or "-"

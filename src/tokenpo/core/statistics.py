@@ -60,6 +60,10 @@ class Statistics:
         self._reach("ratio_max", ratio.where(mask, -torch.inf).max())
         self._reach("distance", moved.abs().where(fresh, 0.0).max())
 
+    def add_value(self, loss: Loss) -> None:
+        """Adds the rows of one loss of the critic; of this rank alone."""
+        self._add(value_loss=loss.value.detach())
+
     def include(self, other: Statistics) -> None:
         """Adds the sums of another minibatch, without its updates."""
         self._tokens += other._tokens
@@ -130,6 +134,7 @@ class Statistics:
             "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,
             "lr": self._updates[-1][1] if self._updates else torch.nan,
             "skipped_updates": len(self.skipped),
+            **({"value_loss": sums["value_loss"] / updates} if "value_loss" in sums else {}),
             **self._by_lag(sums),
         }
 

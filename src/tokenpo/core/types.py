@@ -149,6 +149,10 @@ class Rollouts(Fields):
         more="the value behind it less the value before it; behind the last segment the reward. "
         "`core.parts.Continuations` says where responses are cut",
     )
+    value: Tensor | None = optional(
+        "what a critic expected before the token of the reward still to come", scale=0.5,
+        more="of the critic before the update; a method that reads it also says what the critic is fitted to",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
@@ -389,7 +393,7 @@ def _whole(index: Any) -> bool:
     return isinstance(index, slice) and index == slice(None)
 
 
-def _copied(value: Any, **changes: Any) -> Any:
+def _copied(value: Any, /, **changes: Any) -> Any:
     """`dataclasses.replace` without `__post_init__`: nothing is checked again."""
     copy = object.__new__(type(value))
     vars(copy).update(vars(value) | changes)

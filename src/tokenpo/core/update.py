@@ -134,6 +134,17 @@ class Update:
         self.statistics.add(batch, fused.loss, self.number)
         return batch, fused
 
+    def value_loss(self, value: Tensor, rows: Tensor | None = None) -> Loss:
+        """The critic's loss of any rows of the update, counted in its statistics; `Objective.value_loss`.
+
+        Args:
+            value: [M, T] of the critic as it is, with its graph.
+            rows: places in the rollout batch; None is every row of the update.
+        """
+        loss = self.objective.value_loss(*self.of(rows), value, self.totals)
+        self.statistics.add_value(loss)
+        return loss
+
     def batch(self, policy: Policy, rows: Tensor | None = None) -> Batch:
         """Rows of the update with the fields of the policy that the objective needs.
 

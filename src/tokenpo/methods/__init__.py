@@ -72,6 +72,7 @@ from .otb import otb as otb
 from .mt_grpo import mt_grpo as mt_grpo
 from .gigpo import gigpo as gigpo
 from .compositions import eb_cispo as eb_cispo
+from .ppo import ppo as ppo, vapo as vapo
 # isort: on
 
 METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals().items() if hasattr(x, "paper")}

@@ -27,6 +27,11 @@ from .correction import Total as Total
 from .credit import GroupAdvantage as GroupAdvantage
 from .credit import RewardToGo as RewardToGo
 from .credit import ShrunkAdvantage as ShrunkAdvantage
+from .critic import Critic as Critic
+from .critic import Gae as Gae
+from .critic import LengthLambda as LengthLambda
+from .critic import RightLikelihood as RightLikelihood
+from .critic import TokenRewards as TokenRewards
 from .entropy import CurrentEntropyQuantile as CurrentEntropyQuantile
 from .entropy import CurrentEntropyScore as CurrentEntropyScore
 from .entropy import OldEntropyQuantile as OldEntropyQuantile

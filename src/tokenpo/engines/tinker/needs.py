@@ -16,12 +16,15 @@ from ...tasks.types import ToolTask
 ENGINE = TINKER.words
 # Inputs made of whole distributions or hidden states: the API returns log-probabilities of sampled tokens alone.
 _LOGITS = {name for name, fact in FACTS.items() if fact.formula is not None} | {"influence", "divergence"}
-PROVIDES = OPTIONAL - _LOGITS - {"gain", "version"}
+PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version"}
 REMEDIES: dict[str, str] = dict.fromkeys(
     _LOGITS,
     "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "
     "train with the embedded engine, TRL or verl",
-) | {"gain": "train with the embedded engine (tokenpo train), which draws the continuations"}
+) | {
+    "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
+    "value": "train with the embedded engine (tokenpo train) or verl, which have a critic",
+}
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(
     ENGINE,

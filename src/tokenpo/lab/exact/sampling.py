@@ -15,6 +15,7 @@ from ...core.facts import facts_of
 from ...core.ops import kl
 from ...core.ops.group import Groups
 from ...core.types import Policy, Rollouts
+from .truth import truth
 from .world import World
 
 PROMPT_LOGPROB = -1.0  # nats; a world has prompts but no tokens in them
@@ -101,6 +102,7 @@ def rollouts(
         # A token is an action: every one is a turn of its own.
         "turn": lambda: torch.arange(mask.shape[1]).expand(mask.shape),
         "anchor": lambda: walked.states,
+        "value": lambda: truth(world, logits).value.detach()[walked.states],  # a perfect critic's
     }
     return Rollouts(
         mask=mask, reward=reward, group=walked.group, old_logprob=walked.taken(logp),

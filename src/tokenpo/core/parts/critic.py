@@ -1,0 +1,158 @@
+"""Critics: rewards at tokens, advantages from a learnt value, and what that value is fitted to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..ops.gae import gae
+from ..ops.whitening import whiten
+from ..ranges import Finite, Limit, NotNegative, Positive, Share
+from ..types import Batch, Rollouts, Trust
+from .part import Part, Signal
+from .protocols import CreditStage, Penalty
+
+
+@dataclass(frozen=True)
+class TokenRewards(Part):
+    """r_it = token · token_reward − beta · (lp_old − lp_ref) + 1[t is the last response token] · R_i.
+
+    Args:
+        beta: of the log-ratio to the reference, ≥ 0; 0 asks for no reference.
+        token: factor on `token_reward`; 0 reads none.
+        end: R_i is the reward and the shaping's bonus; False leaves the bonus alone, where `token_reward` has it all.
+    """
+
+    beta: NotNegative = 0.0
+    token: Finite = 0.0
+    end: bool = True
+
+    @property
+    def reads(self) -> set[str]:
+        return ({"ref_logprob"} if self.beta else set()) | ({"token_reward"} if self.token else set())
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        """[N, T] float64."""
+        mask = rollouts.mask
+        places = torch.arange(mask.shape[1], device=mask.device)
+        last = mask & (places == (mask * places).amax(1, keepdim=True))
+        reward = last * ((rollouts.reward if self.end else 0) + bonus).double()[:, None]
+        if self.token:
+            reward = reward + self.token * rollouts.need("token_reward").double()
+        if self.beta:
+            reward = reward - self.beta * (rollouts.old_logprob - rollouts.need("ref_logprob")).double()
+        return reward
+
+
+@dataclass(frozen=True)
+class LengthLambda(Part):
+    """λ_i = 1 − 1 / max(alpha · |o_i|, 1): VAPO (2504.05118); a response of up to 1/alpha tokens has λ = 0.
+
+    The floor at 1 is NeMo-RL's. λ knows where the response ends, which later actions choose: the policy's gradient is
+    biased, even with the exact value.
+    """
+
+    alpha: Positive
+
+    def __call__(self, mask: Tensor) -> Tensor:
+        """[N] float64."""
+        return 1 - 1 / (self.alpha * mask.sum(1).double()).clamp(min=1.0)
+
+
+@dataclass(frozen=True)
+class Discounted(Part):
+    """The λ-return that advantages and the critic's target share.
+
+    Args:
+        rewards: what arrives at tokens.
+        lam: in [0, 1]; 1 is the return to go less the value, 0 the temporal difference.
+        gamma: discount of a token, in [0, 1].
+    """
+
+    reads = {"value"}
+    rewards: TokenRewards = TokenRewards()
+    lam: Share | LengthLambda = 1.0
+    gamma: Share = 1.0
+
+    def advantage(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        """[N, T] float64."""
+        lam = self.lam(rollouts.mask) if isinstance(self.lam, LengthLambda) else self.lam
+        reward = self.rewards(rollouts, bonus)
+        return gae(reward, rollouts.need("value"), rollouts.mask, lam, self.gamma)
+
+
+@dataclass(frozen=True)
+class Gae(Discounted, CreditStage):
+    """A_it by generalised advantage estimation from the critic's `value`; groups are not compared.
+
+    Args:
+        whitened: mean 0 and variance 1 over the tokens of the rollout batch.
+    """
+
+    whitened: bool = True
+
+    @property
+    def across_groups(self) -> bool:
+        return self.whitened
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        advantage = self.advantage(rollouts, bonus)
+        return whiten(advantage, rollouts.mask) if self.whitened else advantage
+
+
+@dataclass(frozen=True)
+class Critic(Discounted):
+    """What the value v is fitted to: ½ max((v − G)², (clip(v, V ± clip) − G)²), G_it = V_it + A_it(lam).
+
+    V is the value before the update; G is taken before any whitening. It is no term of the policy's loss:
+    `Objective.value_loss` has it. With lam = 1 G is the return to go and does not lean on the critic itself.
+
+    Args:
+        clip: how far a step may move the value, in units of the reward, ≥ 0; inf is no bound.
+    """
+
+    clip: Limit = 0.2
+
+    def target(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        """[N, T] G, 0 outside the mask."""
+        advantage, value = self.advantage(rollouts, bonus), rollouts.need("value")
+        return torch.where(rollouts.mask, advantage + value.double(), 0.0).to(value.dtype)
+
+    def loss(self, value: Tensor, old: Tensor, target: Tensor) -> Tensor:
+        """[N, T] of the critic's value, that before the update, and the target."""
+        near = torch.maximum(torch.minimum(value, old + self.clip), old - self.clip)
+        return 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2)
+
+
+@dataclass(frozen=True)
+class RightShare(Signal):
+    """Tokens of the batch over those of its right responses, at the latter's tokens; 0 at the others.
+
+    Args:
+        threshold: a response is right when its reward exceeds this.
+    """
+
+    threshold: Finite = 0.0
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        right = rollouts.mask & (rollouts.reward > self.threshold)[:, None]
+        return (right * (rollouts.mask.sum().double() / right.sum().clamp(min=1))).to(rollouts.old_logprob.dtype)
+
+
+@dataclass(frozen=True)
+class RightLikelihood(Penalty):
+    """−coef · lp of right responses; under a token mean, coef times the mean over their tokens in the rollout batch.
+
+    Args:
+        coef: ≥ 0.
+        share: whose tokens, and the denominator, counted once in phase one: no split of the batch changes it.
+    """
+
+    coef: NotNegative
+    share: RightShare = RightShare()
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        share = batch.signal(self.share)
+        return torch.where(share > 0, -self.coef * share * batch.policy.logprob, 0.0)
