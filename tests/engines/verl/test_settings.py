@@ -186,4 +186,17 @@ def test_every_method_is_taken_or_refused_by_name() -> None:
         except Unsupported as error:
             refused.add(name)
             assert str(error).startswith(f"{name} needs ")
-    assert refused == {"nthr", "thr", "tw_grpo", "arm", "vineppo", "spo", "gdpo", "otb", "mt_grpo", "gigpo", "ppo", "vapo"}
+    assert refused == {
+        "nthr",
+        "thr",
+        "tw_grpo",
+        "arm",
+        "vineppo",
+        "spo",
+        "gdpo",
+        "otb",
+        "mt_grpo",
+        "gigpo",
+        "ppo",
+        "vapo",
+    }
