@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from tokenpo.models.streams import stream_keys, uniforms
+from tokenpo.models.token_draw import stream_keys, uniforms
 
 
 def splitmix(key: int, step: int) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.runs.versions import commit
+from tokenpo.runs.directory import commit
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

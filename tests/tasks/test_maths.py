@@ -75,7 +75,7 @@ BITS = [" ", "\n", *SIGNS.split(), *WORDS.split()]
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 def test_any_text_is_read(text: str) -> None:
     """To an answer or to none: an exception in the process would be a note that says nothing of the answer."""
-    from tokenpo.tasks.maths.prose import unmarked
+    from tokenpo.tasks.maths.equal import unmarked
     from tokenpo.tasks.maths.reading import read
 
     for answer in (read(text), unmarked(text)):

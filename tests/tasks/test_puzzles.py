@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tokenpo.base.errors import MissingInput, TokenPOError
-from tokenpo.tasks.puzzles import words
 from tokenpo.tasks.types import Problem, Score
-from tokenpo.tasks.verify import VerifierOptions, make_verifier
+from tokenpo.tasks.verify import VerifierOptions, make_verifier, words
 
 
 def judged(verifier: str, problem: Problem, said: str, extract: str = "") -> Score:

@@ -8,9 +8,9 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks import make_task
-from tokenpo.tasks.arithmetic import value_of
 from tokenpo.tasks.reasoning_gym import Countdown, KnightsKnaves
 from tokenpo.tasks.types import Problem
+from tokenpo.tasks.verify import value_of
 
 
 def scored(task: Any, problem: Problem, answer: str) -> tuple[float, str]:

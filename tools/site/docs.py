@@ -29,7 +29,8 @@ from tokenpo.core.facts import facts_of
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
 from tokenpo.core.types import OPTIONAL, Policy, Rollouts
-from tokenpo.lab.exact import sentences, study
+from tokenpo.lab.exact import page as exact_page
+from tokenpo.lab.exact import study
 from tokenpo.lab.exact.world import World
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
 from tokenpo.lab.fingerprint import explorer
@@ -203,12 +204,12 @@ def exact(name: str) -> str:
         return "It is what the others are compared with: [exact worlds](../exact.md)."
     base = rows[study.BASE]
     said = {
-        "helps": sentences.helps(rows[name], worlds),
-        "fails": sentences.fails(rows[name], base, worlds),
-        "why": sentences.why(rows[name], base, worlds),
+        "helps": exact_page.helps(rows[name], worlds),
+        "fails": exact_page.fails(rows[name], base, worlds),
+        "why": exact_page.why(rows[name], base, worlds),
     }
     if large := [build() for world, build in LARGE.items() if world in rows[name].cells]:
-        said["in large worlds"] = sentences.fails(rows[name], base, large)
+        said["in large worlds"] = exact_page.fails(rows[name], base, large)
     lead = "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one premise."
     lines = [lead, *(f"**{word}**: {text}" for word, text in said.items())]
     return "\n\n".join(textwrap.fill(line, 120, break_on_hyphens=False) for line in lines)
@@ -234,7 +235,7 @@ def studied() -> tuple[dict[str, study.Row], list[World]]:
     source = ROOT / "docs" / "exact.json"
     rows = study.load(source) if source.exists() else {}
     if rows:
-        sentences.against(list(rows.values()))
+        exact_page.against(list(rows.values()))
     return rows, [build() for build in WORLDS.values()]
 
 

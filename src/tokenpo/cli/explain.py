@@ -59,8 +59,8 @@ def explain(options: argparse.Namespace) -> int:
         if options.correction is not None:
             corrected(objective, options.correction, label="--correction")
     # Mistakes in the methods are found above, before a large file is read.
+    from ..evidence.explain.explanation import show
     from ..evidence.explain.page import render
-    from ..evidence.explain.table import show
     from ..page.frame import write
     from ..runs.rollouts import read, write_lines
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .directory import locate
-from .lora import LoraOptions
-from .model import LanguageModel, load, save, save_adapter
+from .model import LanguageModel, LoraOptions, load, save, save_adapter
 from .sampler import Samples, Sampling, require_room, sample
 from .score import score
 from .vocabulary import Vocabulary

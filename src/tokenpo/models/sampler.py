@@ -1,7 +1,7 @@
 """Batched sampling with a KV cache that records the log-prob and entropy of every token.
 
 Each unique prompt is run once and its cache repeated over its group; finished rows leave the batch. Every rollout has
-its own random numbers (tokenpo.models.streams), so batch order, padding and group size change nothing.
+its own random numbers (tokenpo.models.token_draw), so batch order, padding and group size change nothing.
 
 Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest response, M rollouts still running.
 """
@@ -20,8 +20,7 @@ from ..base.errors import NotFinite, TokenPOError
 from ..base.text import beyond_float32
 from .decoder import Decoder, open_decoder
 from .model import LanguageModel, Prompts, evaluating
-from .streams import stream_keys, uniforms
-from .token_draw import Draw, draw, greedy
+from .token_draw import Draw, draw, greedy, stream_keys, uniforms
 
 # Steps whose uniforms are made at once.
 _BLOCK = 64

@@ -39,11 +39,10 @@ from .directory import (
     resumed,
 )
 from .evaluation import Evaluation
-from .records import Clock, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
+from .records import Clock, Tracer, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
 from .rollouts import step_file, write_lines
 from .rollouts.draw import Draw
 from .rollouts.experience import Experience
-from .tracer import Tracer
 from .trackers import Trackers
 from .view import View, about
 

@@ -10,7 +10,7 @@ from ..base.errors import NotFinite
 from ..core.learner import Learner, Step
 from ..core.update import Update
 from ..recipe.config import Train
-from .tracer import Tracer
+from .records import Tracer
 
 
 def make_updates(

@@ -14,12 +14,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ..base.errors import TokenPOError
-from .arithmetic import value_of
 from .distinct import Different
 from .extract import extractor
-from .puzzles import words
 from .types import Problem, Score, Split
-from .verify import normalised
+from .verify import normalised, value_of, words
 
 _CANDIDATES = 256  # tried for one position; a quarter is held out, so chance alone fails once in 10**31
 _TEST_SHARE = 64  # of 256

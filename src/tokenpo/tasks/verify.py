@@ -2,23 +2,224 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
-from ..base.errors import TokenPOError, UnknownName, nearest
+from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ..base.pool import LONGEST, Outcome, Pool
 from .extract import auto, extractor, hash_mark, last_marked, whole
-from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
 from .types import Problem, Score
-from .verifier import TextVerifier, Verifier, VerifierOptions
+
+
+class Verifier(Protocol):
+    """Scores completions against `Problem.answer`.
+
+    Attributes:
+        needs_answer: every problem needs a reference answer.
+        gives_away: a prompt that shows the reference gives the answer away.
+        reads_answers: scores hold the answer that was read; else `Score.answer` is always None.
+        source: hash of a user's function, see `UserReward`; "" for ours.
+    """
+
+    needs_answer: bool
+    gives_away: bool
+    reads_answers: bool
+    source: str
+
+    def check(self, problems: list[Problem]) -> None:
+        """Before a run: raises TokenPOError or warns where no answer to a problem could be judged."""
+        ...
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        """One score per completion."""
+        ...
+
+    def close(self) -> None:
+        """Ends its processes."""
+        ...
+
+
+@dataclass(frozen=True)
+class VerifierOptions:
+    """Options of the task `files`, which documents them; each verifier accepts some and refuses the others."""
+
+    extract: str = ""
+    correct_at: float = 1.0
+    verifier_seconds: float = 5.0
+    verifier_workers: int = 0
+    reward_seconds: float = 300.0
+    reward_errors: str = "stop"
+
+
+class TextVerifier:
+    """Extracts one answer from each completion and judges it in this process.
+
+    A subclass has `extract`, the name of its default extractor, `reference` and `judge`.
+    """
+
+    needs_answer, gives_away, reads_answers, source = True, True, True, ""
+    accepts = ("extract",)
+    extract = "tag"
+
+    def __init__(self, options: VerifierOptions, task: str) -> None:
+        self._find = extractor(options.extract or self.extract, task).find
+
+    def reference(self, problem: Problem) -> Any:
+        """The reference answer, parsed; raises TokenPOError where it cannot be."""
+        raise NotImplementedError
+
+    def judge(self, answer: str, reference: Any) -> Score:
+        """The verdict on an extracted answer; notes: "malformed"."""
+        raise NotImplementedError
+
+    def check(self, problems: list[Problem]) -> None:
+        """Parses every reference; an error names the row."""
+        for problem in problems:
+            try:
+                self.reference(problem)
+            except TokenPOError as error:
+                raise type(error)(f"{problem.place}: {error}") from error
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        """Notes: "no answer", and those of `judge`."""
+        pairs = zip(map(self.reference, problems), map(self._find, completions), strict=True)
+        return [
+            self.judge(answer, gold) if answer is not None else Score(0.0, False, "no answer") for gold, answer in pairs
+        ]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+_LONGEST = 200  # characters; bounds the size of every number and the depth of the tree
+_ALPHABET = re.compile(r"[0-9 ()+*/-]*")
+_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+def value_of(text: str) -> Fraction | None:
+    """The value of whole numbers joined by + - * / and brackets; None for any other text.
+
+    >>> value_of("94*4 - 61/2")
+    Fraction(691, 2)
+    >>> value_of("2**3") is value_of("1/0") is value_of("x") is None
+    True
+    """
+    if len(text) > _LONGEST or not _ALPHABET.fullmatch(text):
+        return None
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return Fraction(node.value)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    raise ValueError(f"{type(node).__name__} is not arithmetic")
+
+
+_NUMBERS = ("nums", "numbers")  # columns of the data row
+_ROLES = {"knight", "knave"}
+# 1e999999999 would be a number of a billion digits: the exponent has two.
+_TARGET = re.compile(r"[+-]?[0-9]{1,40}([./][0-9]{1,40})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
+
+
+class Countdown(TextVerifier):
+    """Reward 1 where an expression of + - * / uses each given number once and reaches the target.
+
+    `Problem.answer` is the target; the column `nums` or `numbers` holds the numbers.
+    """
+
+    gives_away = False  # the target is part of the question
+
+    def judge(self, answer: str, reference: tuple[list[int], Fraction]) -> Score:
+        numbers, target = reference
+        value, written = value_of(answer), "".join(answer.split())
+        if value is None or sorted(map(int, re.findall(r"[0-9]+", answer))) != numbers:
+            return Score(0.0, False, "malformed", written)
+        return Score(float(value == target), value == target, answer=written)
+
+    def reference(self, problem: Problem) -> tuple[list[int], Fraction]:
+        """The numbers, ascending, and the target."""
+        key = next((key for key in _NUMBERS if key in problem.columns), None)
+        if key is None:
+            hint = nearest("nums", problem.columns)
+            raise MissingInput(f"countdown: a row has no column with the numbers ({hint}): call it 'nums'")
+        numbers, target = problem.columns[key], str(problem.answer).strip()
+        try:
+            if not _TARGET.fullmatch(target) or not isinstance(numbers, (list, tuple)) or not numbers:
+                raise ValueError
+            return sorted(map(_operand, numbers)), Fraction(target)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise TokenPOError(
+                f"countdown: {key} = {numbers!r:.80} and the target {problem.answer!r:.80} must be a list of whole "
+                "numbers of 0 or more and a number, of 40 digits at most"
+            ) from error
+
+
+class KnightsKnaves(TextVerifier):
+    """Reward 1 where everybody is called what the reference calls them, once each, in any order.
+
+    The reference (`Problem.answer`) is a sentence too: "Ann is a knight, and Bob is a knave".
+    """
+
+    def judge(self, answer: str, reference: dict[str, str]) -> Score:
+        roles = _roles(answer)
+        if roles is None or roles.keys() != reference.keys():
+            return Score(0.0, False, "malformed", " ".join(words(answer)))
+        written = ", ".join(f"{name} {role}" for name, role in sorted(roles.items()))
+        return Score(float(roles == reference), roles == reference, answer=written)
+
+    def reference(self, problem: Problem) -> dict[str, str]:
+        """Name to role."""
+        roles = _roles(str(problem.answer))
+        if roles is None:
+            raise TokenPOError(
+                f"knights_knaves: the reference {str(problem.answer)!r:.80} does not say who is what: "
+                'write it as "Ann is a knight, and Bob is a knave"'
+            )
+        return roles
+
+
+def words(text: str) -> list[str]:
+    """The alternating names and roles of a sentence, in lower case.
+
+    >>> words("(1) Ann is a knight, and\\n(2) Bob a knave.")
+    ['ann', 'knight', 'bob', 'knave']
+    """
+    plain = re.sub(r"\([0-9]+\)|[.,;:]", " ", text.lower())
+    return [word for word in plain.split() if word not in ("is", "a", "an", "and")]
+
+
+def _roles(text: str) -> dict[str, str] | None:
+    """Name to role; None where the text says anything else, or names somebody twice."""
+    pairs = words(text)
+    roles = dict(zip(pairs[::2], pairs[1::2], strict=False))
+    return roles if roles and 2 * len(roles) == len(pairs) and _ROLES.issuperset(roles.values()) else None
+
+
+def _operand(number: Any) -> int:
+    """A number that an expression can contain: there a minus is an operation and a fraction a division."""
+    text = str(int(number) if isinstance(number, float) and number.is_integer() else number).strip()
+    if not re.fullmatch(r"[0-9]{1,40}", text):
+        raise ValueError(text)
+    return int(text)
+
 
 _PLAIN = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")  # a reference that needs no process to be read
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")

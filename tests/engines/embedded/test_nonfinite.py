@@ -25,7 +25,7 @@ from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs.evaluation import evaluate
-from tokenpo.runs.tracer import Tracer
+from tokenpo.runs.records import Tracer
 from tokenpo.tasks import Score
 
 BAD = [float("nan"), float("inf"), float("-inf")]

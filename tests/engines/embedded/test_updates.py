@@ -19,7 +19,7 @@ from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.recipe.config import Train
 from tokenpo.recipe.plan import Plan
-from tokenpo.runs.tracer import Tracer
+from tokenpo.runs.records import Tracer
 from tokenpo.runs.updates import learning_rate
 
 METHODS = ["grpo", "dr_grpo", "hapo", "tepo", "clip_cov", "kl_cov", "grpo_s"]

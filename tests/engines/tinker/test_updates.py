@@ -20,8 +20,8 @@ from tokenpo.engines.tinker import Trainer, rollouts
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.plan import Plan
+from tokenpo.runs.records import Tracer
 from tokenpo.runs.rollouts.experience import Experience
-from tokenpo.runs.tracer import Tracer
 
 # A row for each kind: token, sequence and mixed ratios, whole-step looks, two passes, a memory, a reference, the
 # prompt's log-probability, the sampler's, rows that are dropped.

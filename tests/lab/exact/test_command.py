@@ -16,7 +16,7 @@ from page_laws import stands_alone
 from page_tree import read_html
 from tokenpo.base import files
 from tokenpo.cli.main import main
-from tokenpo.lab.exact import drawing, page, study
+from tokenpo.lab.exact import page, study
 from tokenpo.lab.exact.contestant import Contestant
 from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
@@ -104,11 +104,11 @@ def test_page(made: Path) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_world_is_drawn_in_the_room_of_a_card(name: str) -> None:
     """Eleven columns of states at most as wide as usual; circles of radius 6 that do not touch."""
-    svg = drawing.draw(LARGE[name]())
+    svg = page.draw(LARGE[name]())
     (width,) = re.findall(r'viewBox="0 0 ([\d.]+)', svg)
     columns = sorted({float(x) for x in re.findall(r'cx="([\d.]+)"', svg)})
-    assert float(width) <= 2 * drawing.MARGIN + 10 * drawing.COLUMN
-    assert min(b - a for a, b in itertools.pairwise(columns)) > 2 * drawing.RADIUS
+    assert float(width) <= 2 * page.MARGIN + 10 * page.COLUMN
+    assert min(b - a for a, b in itertools.pairwise(columns)) > 2 * page.RADIUS
 
 
 def test_file_is_json_with_null_for_what_is_not_finite(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tokenpo.lab.estimate import Estimate
-from tokenpo.lab.exact import sentences, training
+from tokenpo.lab.exact import page, training
 from tokenpo.lab.exact.study import BASE, PERFECT, Cell, Number, Row
 from tokenpo.lab.exact.worlds import WORLDS
 
@@ -25,9 +25,9 @@ def row(label: str, batches: int = 10, **changes: float) -> Row:
 
 def sentences_of(changed: Row) -> tuple[str, str, str]:
     rows = [row(BASE), row(PERFECT, init_useful=0.9, init_captured=1.0), changed]
-    sentences.against(rows)
-    text = (sentences.helps(changed, [WORLD]), sentences.fails(changed, rows[0], [WORLD]))
-    return *text, sentences.why(changed, rows[0], [WORLD])
+    page.against(rows)
+    text = (page.helps(changed, [WORLD]), page.fails(changed, rows[0], [WORLD]))
+    return *text, page.why(changed, rows[0], [WORLD])
 
 
 def test_as_the_others() -> None:
@@ -79,7 +79,7 @@ def test_why(changes: dict[str, float], begins: str) -> None:
 def test_a_world() -> None:
     rows = [row(BASE), row(PERFECT, init_useful=0.9), row("a", init_captured=0.4)]
     rows.append(row("b", init_useful=0.5, drift_toward=0.7))
-    assert list(sentences.of_world(WORLD, rows)) == [
+    assert list(page.of_world(WORLD, rows)) == [
         "Perfect token credit would raise the useful progress of an update from DAPO's 0.6 to 0.9.",
         "Of that gain a gets most, 40 % (± 1). The least useful update is that of b, 0.5.",
         "After a drift toward the gradient the update of b is the most useful, 0.7, that of a the least, 0.2.",
@@ -87,4 +87,4 @@ def test_a_world() -> None:
     ]
     rows[2:] = [row("a"), row("b")]
     same = "After a drift toward the gradient the useful progress of an update is 0.2."
-    assert list(sentences.of_world(WORLD, rows))[2] == same
+    assert list(page.of_world(WORLD, rows))[2] == same

@@ -29,9 +29,9 @@ from ...models import Sampling
 from ...recipe.hosts import EMBEDDED
 from ...runs import checkpoint
 from ...runs.directory import require_host, resumed
+from ...runs.records import Tracer
 from ...runs.rollouts.draw import Draw, draw
 from ...runs.rollouts.experience import facts
-from ...runs.tracer import Tracer
 from .engine import build_engine, with_optional_inputs
 from .rollout import collect
 from .updates import Prompts, Trainer, improve, ratio_check

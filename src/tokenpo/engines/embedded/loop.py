@@ -17,9 +17,9 @@ from ...runs import checkpoint, loop
 from ...runs.checkpoint import Progress
 from ...runs.evaluation import Evaluation, evaluate
 from ...runs.loop import SHORTER, Outcome
+from ...runs.records import Tracer
 from ...runs.rollouts.draw import Draw
 from ...runs.rollouts.experience import Experience
-from ...runs.tracer import Tracer
 from ...runs.view import View
 from .engine import Engine, build_engine, with_optional_inputs
 from .rollout import collect

@@ -26,7 +26,7 @@ from ...models import LanguageModel
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config, Train
 from ...recipe.hosts import EMBEDDED
-from ...runs.tracer import Tracer
+from ...runs.records import Tracer
 from ...runs.updates import learning_rate, make_updates
 from .forward import Forward
 

@@ -26,9 +26,9 @@ from ...runs import checkpoint, loop
 from ...runs.checkpoint import Progress
 from ...runs.evaluation import Evaluation, evaluated
 from ...runs.loop import FEWER, Outcome
+from ...runs.records import Tracer
 from ...runs.rollouts.draw import Draw, posed, verified
 from ...runs.rollouts.experience import Experience, credited, gather
-from ...runs.tracer import Tracer
 from ...runs.trackers import require_trackers
 from ...runs.updates import learning_rate
 from ...runs.view import View

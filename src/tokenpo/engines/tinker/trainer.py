@@ -23,7 +23,7 @@ from ...core.ratio_check import RatioCheck
 from ...core.types import Policy, Rollouts
 from ...core.update import Update
 from ...recipe.config import Train
-from ...runs.tracer import Tracer
+from ...runs.records import Tracer
 from ...runs.updates import make_updates
 from .needs import RATIO, require
 from .service import result

@@ -26,7 +26,7 @@ from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
 from ...core.update import Update
 from ...methods import METHODS, paper
-from ...runs.tracer import Tracer
+from ...runs.records import Tracer
 from . import contract
 from .config import DEFAULTS, TokenPOConfig
 from .cycle import Cycle

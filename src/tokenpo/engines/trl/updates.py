@@ -18,7 +18,7 @@ from ...core.learner import Step
 from ...core.seeds import keyed_generator
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...core.update import Update
-from ...runs.tracer import Tracer
+from ...runs.records import Tracer
 from .contract import moved
 from .rollout_batch import RolloutBatch
 

@@ -21,7 +21,7 @@ from ...base.files import aside, refuse_links, write_whole
 from ...base.jsonl import Lines, cut, finite, with_step
 from ...core.learner import Step
 from ...core.types import Batch, Loss
-from ...runs.tracer import Tracer
+from ...runs.records import Tracer
 from .layout import Rows, column
 
 FIELD = "tokenpo_trace"

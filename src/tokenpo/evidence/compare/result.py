@@ -13,8 +13,7 @@ from typing import Any
 
 from ...base.errors import TokenPOError
 from ...runs.read import Run, read_run
-from .existing import read_existing
-from .labels import Subject, of_plan
+from .existing import Subject, of_plan, read_existing
 from .measures import SECONDS, Measure, Value
 from .paired import ALPHA
 from .plan import Plan, pairs

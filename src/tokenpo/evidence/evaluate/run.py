@@ -17,8 +17,8 @@ from ...base.jsonl import Lines, cut
 from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling
 from ...models.directory import identity, is_local
+from ...runs.directory import versions
 from ...runs.rollouts.draw import Draw, draw
-from ...runs.versions import versions
 from ...tasks import Task
 from ...tasks.files import Files
 from .directory import SAMPLES, check, prepare, reserved

@@ -18,9 +18,8 @@ from ...page.text import paragraph, visible
 from ...page.tokens import HEAD, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept
 from ...runs.metrics import Number
 from ...runs.rollouts import Response
-from .explanation import Explanation
+from .explanation import SHADES, Explanation
 from .push import MethodPush
-from .table import SHADES
 
 HERE = Path(__file__).parent
 MOST_METHODS = 12

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ...base.text import number
-from ...page import chart, frame
+from ...page import chart, frame, table
 from ...page.scale import DIVERGING
-from ...page.table import Row, Table
-from ...page.text import paragraph, visible
-from . import drawing, sentences, study, training
+from ...page.table import Table
+from ...page.text import paragraph, percent, visible
+from ..estimate import Number
+from . import study, training
+from .study import BASE, PERFECT, Row
 from .table import CATALOGUE, Measure, cell, heading
-from .truth import truth
+from .training import GOAL, MOST
+from .truth import deciding, truth
 from .world import World
 
 HERE = Path(__file__).parent
 
 
-def render(rows: Sequence[study.Row], worlds: Sequence[World]) -> str:
+def render(rows: Sequence[Row], worlds: Sequence[World]) -> str:
     """The page as text. The same numbers give the same bytes."""
-    sentences.against(rows)
+    against(rows)
     known = {row.label: row for row in rows}
     keys = {key for row in rows for cell in row.cells.values() for key in cell.numbers}
     measures = [measure for measure in CATALOGUE.values() if measure.key in keys]
-    methods = [row for row in rows if row.label != study.PERFECT]
+    methods = [row for row in rows if row.label != PERFECT]
     return frame.render(
         HERE / "exact.html",
         f"{_count(methods, 'method')} in {_count(worlds, 'world')} whose gradient is known",
@@ -36,20 +41,20 @@ def render(rows: Sequence[study.Row], worlds: Sequence[World]) -> str:
         rules=[f":root:has(#m{k}:checked) .m{k}{{display:block}}" for k in range(len(measures))],
         matrices=[(k, m.title, m.meaning, _matrix(known, worlds, m)) for k, m in enumerate(measures)],
         worlds=[_world(world, rows) for world in worlds],
-        methods=[_method(row, known[study.BASE], worlds) for row in methods if row.label != study.BASE],
+        methods=[_method(row, known[BASE], worlds) for row in methods if row.label != BASE],
         named=[(visible(row.label, limit=60), paragraph(row.objective, limit=5000)) for row in methods],
     )
 
 
-def _matrix(known: Mapping[str, study.Row], worlds: Sequence[World], measure: Measure) -> Table:
+def _matrix(known: Mapping[str, Row], worlds: Sequence[World], measure: Measure) -> Table:
     body = []
     for row in known.values():
-        cells = [cell(row, world.name, measure, _colour(row, known[study.BASE], world, measure)) for world in worlds]
-        body.append(Row(visible(row.label, limit=60), cells, apart=row.label in (study.BASE, study.PERFECT)))
+        cells = [cell(row, world.name, measure, _colour(row, known[BASE], world, measure)) for world in worlds]
+        body.append(table.Row(visible(row.label, limit=60), cells, apart=row.label in (BASE, PERFECT)))
     return Table(heading(world.name for world in worlds), body)
 
 
-def _colour(row: study.Row, base: study.Row, world: World, measure: Measure) -> str:
+def _colour(row: Row, base: Row, world: World, measure: Measure) -> str:
     """Blue is good: by the measure's own scale, or for batches by how many it takes of DAPO's."""
     x, y = (r.cells[world.name].numbers.get(measure.key, study.Number(math.nan)).value for r in (row, base))
     if measure.key.endswith("/batches"):
@@ -63,7 +68,7 @@ def _colour(row: study.Row, base: study.Row, world: World, measure: Measure) -> 
     return f"d{half + round(half * max(-1.0, min(1.0, share)))}"
 
 
-def _world(world: World, rows: Sequence[study.Row]) -> dict[str, Any]:
+def _world(world: World, rows: Sequence[Row]) -> dict[str, Any]:
     at = truth(world, world.initial)
     facts = [
         ("mean reward", number(float(at.J))), ("entropy", f"{number(float(at.entropy))} nats"),
@@ -73,16 +78,16 @@ def _world(world: World, rows: Sequence[study.Row]) -> dict[str, Any]:
     return {
         "name": world.name, "premise": world.premise, "about": world.about, "facts": facts,
         "judged": {True: "true here", False: "false here", None: ""}[world.holds],
-        "tone": "good" if world.holds else "bad", "drawing": drawing.draw(world),
-        "says": [visible(text, limit=2000) for text in sentences.of_world(world, rows)],
+        "tone": "good" if world.holds else "bad", "drawing": draw(world),
+        "says": [visible(text, limit=2000) for text in of_world(world, rows)],
         "curves": _curves(world, rows),
     }  # fmt: skip
 
 
-def _curves(world: World, rows: Sequence[study.Row]) -> tuple[chart.Chart, Markup]:
+def _curves(world: World, rows: Sequence[Row]) -> tuple[chart.Chart, Markup]:
     """Exact training of the references, and of the fastest and the slowest of the others."""
     others = sorted(
-        (row for row in rows if row.label not in (study.BASE, study.PERFECT)),
+        (row for row in rows if row.label not in (BASE, PERFECT)),
         key=lambda row: (row.at(world, "middle/batches").value, -row.at(world, "middle/J").value),
     )
     chosen = {row.label: row for row in [*rows[:2], *others[:2], *others[-2:]]}.values()
@@ -97,10 +102,10 @@ def _curves(world: World, rows: Sequence[study.Row]) -> tuple[chart.Chart, Marku
     return made, chart.draw(made)
 
 
-def _method(row: study.Row, base: study.Row, worlds: Sequence[World]) -> dict[str, Any]:
+def _method(row: Row, base: Row, worlds: Sequence[World]) -> dict[str, Any]:
     says = {
-        "helps": sentences.helps(row, worlds), "fails": sentences.fails(row, base, worlds),
-        "why": sentences.why(row, base, worlds),
+        "helps": helps(row, worlds), "fails": fails(row, base, worlds),
+        "why": why(row, base, worlds),
     }  # fmt: skip
     named = [(name, visible(text, limit=2000)) for name, text in says.items()]
     return {"name": visible(row.label, limit=60), "says": named}
@@ -108,3 +113,230 @@ def _method(row: study.Row, base: study.Row, worlds: Sequence[World]) -> dict[st
 
 def _count(things: Sequence[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+LEAST = 0.05  # of the possible gain, below which nothing is said
+SMALL = 0.01  # of useful progress, likewise
+FAR = 2.0  # standard errors
+
+
+def helps(row: Row, worlds: Sequence[World]) -> str:
+    """The worlds where the method gains most of what perfect token credit would, and its speed."""
+    gains = [
+        (world, x) for world in worlds if (x := row.at(world, "init/captured")).value > max(LEAST, FAR * _error(x))
+    ]
+    gains.sort(key=lambda gain: -gain[1].value)
+    gain = (
+        f"Of the possible gain it gets {_list([f'{_share(x)} in {world.name}' for world, x in gains[:3]])}."
+        if gains
+        else f"Nowhere does it get more of the possible gain than DAPO by {percent(LEAST)} and {FAR:g} standard errors."
+    )
+    ratios = sorted(x for world in worlds if math.isfinite(x := row.at(world, "middle/against").value))
+    if not ratios:
+        return gain
+    middle = number(ratios[len(ratios) // 2], 2)
+    return f"{gain} Where exact training arrives, it takes {middle} times DAPO's batches, in the median over worlds."
+
+
+def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
+    """The worlds where training stays below the goal, and where an update is worth less than DAPO's."""
+    losses = sorted(_losses(row, base, worlds), key=lambda loss: loss[1] - loss[2])
+    stays = [f"{_named(world)} {_end(row, world)}" for world in worlds if _stays(row, world)]
+    behind = [f"{number(own)} for {number(theirs)} in {_named(world)}" for world, own, theirs in losses]
+    sentences = [
+        f"{begin} {_list(where[:3])}{f'; so it is in {len(where) - 3} more' if len(where) > 3 else ''}."
+        for begin, where in (
+            (f"Exact training does not reach J = {GOAL:g}: in", stays),
+            ("The useful progress of an update is less than DAPO's:", behind),
+        )
+        if where
+    ]
+    return " ".join(sentences) or "In no world does it end below the goal or fall behind DAPO's update."
+
+
+def _losses(row: Row, base: Row, worlds: Sequence[World]) -> Iterator[tuple[World, float, float]]:
+    """(world, own, DAPO's) where useful progress lies clearly below DAPO's."""
+    for world in worlds:
+        own, theirs, captured = (
+            row.at(world, "init/useful"),
+            base.at(world, "init/useful"),
+            row.at(world, "init/captured"),
+        )
+        if theirs.value - own.value > SMALL and captured.value < -FAR * _error(captured):
+            yield world, round(own.value, 3) + 0.0, theirs.value
+
+
+def why(row: Row, base: Row, worlds: Sequence[World]) -> str:
+    """The largest difference from DAPO among what an update is made of: direction, place, clip."""
+    if blind := [world.name for world in worlds if row.at(world, "init/deciding").value < 1e-9]:
+        return f"Its update leaves the tokens that decide exactly as they are in {_list(blind)}."
+    bent = min(worlds, key=lambda world: row.at(world, "init/cosine").value)
+    cosine = row.at(bent, "init/cosine")
+    if cosine.value < 0.98 - FAR * _error(cosine):
+        return (
+            f"Its expected update points elsewhere than the gradient of the reward: cosine "
+            f"{number(round(cosine.value, 3))} (± {number(_error(cosine), 1)}) in {bent.name}."
+        )
+    (drift, dapos), (deciding, its) = (
+        [fmean(r.at(world, key).value for world in worlds) for r in (row, base)]
+        for key in ("drift/toward", "init/deciding")
+    )
+    if max(abs(drift - dapos), abs(deciding - its)) < 0.02:
+        return "On policy its expected update is the gradient's direction, and its noise and its clip are DAPO's."
+    if abs(drift - dapos) >= abs(deciding - its):
+        return (
+            f"Its clip leaves {'more' if drift > dapos else 'less'} of an update once the policy has moved toward the "
+            f"gradient: useful progress {number(drift)} there in the mean over worlds, DAPO's is {number(dapos)}."
+        )
+    return (
+        f"It puts {percent(deciding)} of the squared update on tokens that decide, in the mean over worlds; "
+        f"DAPO puts {percent(its)} there."
+    )
+
+
+def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
+    """The possible gain in a world, the methods that gain and lose most, and those that never arrive."""
+    known = {row.label: row for row in rows}
+    dapo, perfect = (number(known[label].at(world, "init/useful").value) for label in (BASE, PERFECT))
+    yield f"Perfect token credit would raise the useful progress of an update from DAPO's {dapo} to {perfect}."
+    others = {label: row for label, row in known.items() if label not in (BASE, PERFECT)}
+    if not others:
+        return
+
+    def extreme(key: str, pick: Callable[..., str]) -> tuple[str, float]:
+        values = {label: round(row.at(world, key).value, 4) + 0.0 for label, row in others.items()}
+        label = pick(values, key=values.__getitem__)
+        return label, values[label]
+
+    captured = {label: row.at(world, "init/captured") for label, row in others.items()}
+    best, (worst, least) = max(captured, key=lambda label: captured[label].value), extreme("init/useful", min)
+    most = f"{best} gets most, {_share(captured[best])}" if captured[best].value > LEAST else "none gets a part"
+    yield f"Of that gain {most}. The least useful update is that of {worst}, {number(least)}."
+    (keeps, high), (clips, low) = extreme("drift/toward", max), extreme("drift/toward", min)
+    yield (
+        f"After a drift toward the gradient the update of {keeps} is the most useful, {number(high)}, that of {clips} "
+        f"the least, {number(low)}."
+        if high > low
+        else f"After a drift toward the gradient the useful progress of an update is {number(high)}."
+    )
+    stays = [
+        f"{label} (J = {number(row.at(world, 'middle/J').value, 2)})"
+        for label, row in known.items()
+        if _stays(row, world)
+    ]
+    yield (
+        f"Exact training ends below J = {GOAL:g} with {_list(stays)}."
+        if stays
+        else "With all of them training arrives."
+    )
+
+
+def against(rows: Sequence[Row]) -> None:
+    """Adds to every cell the batches of exact training in multiples of DAPO's."""
+    base = next(row for row in rows if row.label == BASE)
+    for row in rows:
+        for world, found in row.cells.items():
+            own, theirs = (r.cells[world].numbers["middle/batches"].value for r in (row, base))
+            found.numbers["middle/against"] = Number(own / theirs)
+
+
+def _stays(row: Row, world: World) -> bool:
+    return row.at(world, "middle/batches").value == math.inf
+
+
+def _end(row: Row, world: World) -> str:
+    """The mean reward at which exact training ended."""
+    J = number(row.at(world, "middle/J").value, 2)
+    ran_out = len(row.cells[world.name].curve) > MOST
+    return f"it is at J = {J} after {MOST} batches" if ran_out else f"it stands still at J = {J}"
+
+
+def _named(world: World) -> str:
+    return f"{world.name} (where “{world.premise}” is false)" if world.holds is False else world.name
+
+
+def _error(x: Number) -> float:
+    return x.error if math.isfinite(x.error) else 0.0
+
+
+def _share(x: Number) -> str:
+    return f"{100 * x.value:.0f} % (± {100 * _error(x):.0f})"
+
+
+def _list(words: Sequence[str]) -> str:
+    """A, B and C."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+COLUMN, ROW, MARGIN, RADIUS = 74, 26, 16, 6
+_SMALLER = 14  # states in a column from which they move closer together
+_LONGER = 10  # columns, likewise
+
+
+def draw(world: World) -> Markup:
+    """The automaton as one <svg>. A filled circle is a state whose token matters; squares are rewards."""
+    places = _places(world)
+    longest = max(x for x, _ in places.values())
+    column = COLUMN if longest < _LONGER else COLUMN * _LONGER / longest
+    width = MARGIN * 2 + column * longest
+    tallest = max(y for _, y in places.values())
+    row = ROW if tallest < _SMALLER else ROW * _SMALLER / tallest
+    height = MARGIN * 2 + row * tallest
+
+    def at(node: str) -> tuple[float, float]:
+        x, y = places[node]
+        return MARGIN + column * x, MARGIN + row * y
+
+    parts = [
+        f'<svg class="automaton" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="{escape(world.name)}: {len(world.states)} states, from left to right">'
+    ]
+    for state in world.states:
+        ways: dict[str, float] = defaultdict(float)
+        for p, to in zip(state.p, state.to, strict=True):
+            ways[_node(to)] += p
+        for node, p in ways.items():
+            (x, y), (x2, y2) = at(state.name), at(node)
+            middle = (x + x2) / 2
+            path = f"M{x:.1f} {y:.1f}C{middle:.1f} {y:.1f} {middle:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
+            parts.append(f'<path class="way" stroke-width="{0.4 + 3.6 * p:.2f}" d="{path}"/>')
+    chosen = deciding(world).tolist()
+    for state, decides in zip(world.states, chosen, strict=True):
+        x, y = at(state.name)
+        title = f"{state.name}: {', '.join(number(p, 2) for p in state.p)}"
+        kind = "state decides" if decides else "state"
+        parts.append(
+            f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"><title>{escape(title)}</title></circle>'
+        )
+    for node in [node for node in places if node.startswith("reward ")]:
+        x, y = at(node)
+        kind = "end" if node == "reward 0" else "end won"
+        parts.append(
+            f'<rect class="{kind}" x="{x - RADIUS:.1f}" y="{y - RADIUS:.1f}" width="{2 * RADIUS}" '
+            f'height="{2 * RADIUS}"><title>{escape(node)}</title></rect>'
+        )
+    return Markup("".join(parts) + "</svg>")
+
+
+def _places(world: World) -> dict[str, tuple[float, float]]:
+    """(column, row) of every state and reward: a column further than anything that leads there, centred."""
+    column = dict.fromkeys(world.prompts, 0)
+    for _ in world.states:
+        for state in world.states:
+            for to in state.to if state.name in column else ():
+                if isinstance(to, str):
+                    column[to] = max(column.get(to, 0), column[state.name] + 1)
+    last = max(column.values()) + 1
+    nodes = {**column, **{_node(to): last for state in world.states for to in state.to if not isinstance(to, str)}}
+    rows: dict[int, list[str]] = defaultdict(list)
+    for node in sorted(nodes, key=lambda node: (node == "reward 0", list(nodes).index(node))):
+        rows[nodes[node]].append(node)
+    tallest = max(map(len, rows.values()))
+    return {
+        node: (float(x), y + (tallest - len(there)) / 2) for x, there in rows.items() for y, node in enumerate(there)
+    }
+
+
+def _node(to: str | float) -> str:
+    return to if isinstance(to, str) else f"reward {to:g}"
