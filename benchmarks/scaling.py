@@ -30,7 +30,7 @@ import tokenpo
 from tokenpo.engines.embedded.updates import Trainer, improve
 from tokenpo.models import LanguageModel, Sampling, sample, score
 from tokenpo.recipe.config import parse_config
-from tokenpo.runs.tracer import Tracer
+from tokenpo.runs.records import Tracer
 
 PROMPTS, PROMPT_TOKENS = 4, 8
 PARTS = ("sampling", "scoring", "update")
