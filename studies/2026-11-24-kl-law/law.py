@@ -1,0 +1,224 @@
+"""Is learning bought with KL? The runs that law.toml registers, their numbers, and the page docs/kl_law.md.
+
+    python studies/2026-11-24-kl-law/bases.py runs/bases                        first: base models and data
+    python studies/2026-11-24-kl-law/law.py run --out runs/law                  make what is missing; stop and start at will
+    python studies/2026-11-24-kl-law/law.py status --out runs/law               how far it is
+    python studies/2026-11-24-kl-law/law.py collect --out runs/law              add the new lines of OUT/law.jsonl to law.jsonl
+
+A run that ends adds a line to OUT/law.jsonl; one that is cut off leaves nothing and is made again. Runs go block by
+block in the order of law.toml, within a block seed by seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import multiprocessing
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenpo.base.files import locked
+from tokenpo.base.jsonl import Lines
+from tokenpo.evidence.compare.measures import measures
+from tokenpo.recipe.config import Config, load_config
+from tokenpo.recipe.files import find_recipe
+from tokenpo.runs.read import read_run
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from bases import model  # noqa: E402
+
+METRICS = (
+    "train-area", "accuracy", "entropy", "mean:entropy", "length", "mean:kl", "mean:clip_fraction", "mean:grad_norm",
+)  # fmt: skip
+
+
+class Key(NamedTuple):
+    """A run: `arm` is "fixed" or "held", `lr` what train.lr is."""
+
+    task: str
+    base: str
+    method: str
+    arm: str
+    lr: float
+    seed: int
+
+
+def registration() -> dict[str, Any]:
+    return tomllib.loads((HERE / "law.toml").read_text(encoding="utf-8"))
+
+
+def wanted(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]]) -> list[Key]:
+    """Every run that is registered, in order, each once; those of the arm "tuned" once the tuning is made."""
+    keys = (
+        key
+        for block in plan["block"]
+        for seed in range(*block["seeds"])
+        for task, base, method in itertools.product(block["tasks"], block["bases"], block["methods"])
+        for key in of_block(plan, made, block, task, base, method, seed)
+    )
+    return list(dict.fromkeys(keys))
+
+
+def of_block(
+    plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]], block: Mapping[str, Any], task: str, base: str,
+    method: str, seed: int,
+) -> Iterator[Key]:  # fmt: skip
+    for arm, rates in block["arms"].items():
+        if arm != "tuned":
+            yield from (Key(task, base, method, arm, lr, seed) for lr in rates)
+        elif best := tuned(plan, made, task, method):
+            yield Key(task, base, best.method, "fixed", best.lr, seed)
+
+
+def fixed(plan: Mapping[str, Any], task: str, method: str) -> list[Key]:
+    """The fixed settings of a method's tuning, clip by rate, by their first seed."""
+    blocks = {block["name"]: block for block in plan["block"]}
+    return [
+        Key(task, "first", name, "fixed", lr, block["seeds"][0])
+        for block, name in ((blocks["rates"], method), (blocks["wide"], f"{method}_wide"))
+        for lr in block["arms"]["fixed"]
+    ]
+
+
+def tuned(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]], task: str, method: str) -> Key | None:
+    """Clip and rate with the highest mean area in the tuning; None before all of it is made."""
+    settings = fixed(plan, task, method)
+    heights = {key: height(plan, made, key) for key in settings}
+    if None in heights.values():
+        return None
+    return max(settings, key=lambda key: heights[key] or 0.0)  # the first of equal ones
+
+
+def height(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]], key: Key) -> float | None:
+    """Mean area of a setting over the tuning's seeds."""
+    seeds = range(*plan["block"][0]["seeds"])
+    runs = [made.get(key._replace(seed=seed)) for seed in seeds]
+    return statistics.fmean(run["values"]["train-area"] for run in runs) if all(runs) else None
+
+
+def lines(*files: Path) -> list[str]:
+    """Of all files, each line once."""
+    texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+    return list(dict.fromkeys(line for text in texts for line in text.splitlines()))
+
+
+def numbers(*files: Path) -> dict[Key, dict[str, Any]]:
+    """The numbers that are made, by run."""
+    made = {}
+    for line in map(json.loads, lines(*files)):
+        made[Key(*(line.pop(name) for name in Key._fields))] = line
+    return made
+
+
+def config_of(plan: Mapping[str, Any], key: Key, bases: Path, directory: Path) -> Config:
+    """The run's recipe."""
+    own = HERE / f"{key.task}.toml"
+    method = plan["method"].get(key.method, {"name": key.method})
+    settings = [
+        *plan["set"],
+        f"model.path={model(bases, key.task, key.base)}",
+        f"train.lr={key.lr}",
+        f"seed={key.seed}",
+    ]
+    settings += [f"method.{name}={value}" for name, value in method.items() if name != "name"]
+    if key.arm == "held":
+        settings.append(f"train.kl_target={plan['kl_target']}")
+    if own.is_file():
+        settings += [f"task.options.path={bases / 'train.jsonl'}", f"task.options.test_path={bases / 'test.jsonl'}"]
+        settings.append(f"task.options.verifier={HERE / 'search.py'}:reward")
+    recipe = own if own.is_file() else find_recipe(key.task)
+    return load_config(recipe, method=method["name"], overrides=settings, out=directory)
+
+
+def make(plan: Mapping[str, Any], key: Key, bases: Path, out: Path) -> dict[str, Any]:
+    """Trains one run in a directory of its own in `out`, which is removed again; its line of numbers."""
+    from tokenpo.cli.view import SilentView
+    from tokenpo.engines.embedded.loop import train
+
+    out.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(dir=out)) / "run"
+    began, config = time.process_time(), config_of(plan, key, bases, directory)
+    if not train(config, SilentView()).finished:
+        raise KeyboardInterrupt
+    run = read_run(directory)
+    values = {m.name: m.of(run).number for m in measures(METRICS, 0.5, Config.model_validate(run.config))}
+    course = {name: [_short(y) for _, y in run.series(name)] for name in ("reward", "kl", "entropy", "kl_rate")}
+    left_out = run.total("kl_left_out")
+    line = key._asdict() | {"values": {name: _short(x) for name, x in values.items()}, "course": course}
+    line |= {"left_out": left_out, "cpu": round(time.process_time() - began, 1)}
+    shutil.rmtree(directory.parent)
+    return line
+
+
+def _short(x: float | None) -> float | None:
+    return None if x is None or not math.isfinite(x) else float(f"{x:.5g}")
+
+
+def run(out: Path, bases: Path, jobs: int = 1, most: float = math.inf) -> None:
+    """Makes the missing runs, `jobs` at a time, and adds their lines to OUT/law.jsonl."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / ".lock").touch()
+    plan, file, collected = registration(), Lines(out / "law.jsonl"), HERE / "law.jsonl"
+    with (
+        locked(out / ".lock", f"another run of this study is at work in {out}: wait for it, or choose another --out"),
+        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool,
+    ):
+        shutil.rmtree(out / "run", ignore_errors=True)  # of runs that were cut off
+        at_work = {}
+        while True:
+            made = numbers(collected, file.path)
+            print(status(plan, made), flush=True)
+            for key in wanted(plan, made):
+                if len(at_work) == jobs or not most:
+                    break
+                if key not in made and key not in at_work.values():
+                    at_work[pool.submit(make, plan, key, bases.resolve(), out.resolve() / "run")] = key
+                    most -= 1
+            if not at_work:
+                return
+            for ended in wait(at_work, return_when=FIRST_COMPLETED).done:
+                file.write(ended.result())
+                file.sync()
+                del at_work[ended]
+
+
+def status(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]]) -> str:
+    """How far it is, in a line."""
+    keys = wanted(plan, made)
+    done = [key for key in keys if key in made]
+    each = sum(made[key]["cpu"] for key in done) / max(len(done), 1)
+    return f"{len(done)} of {len(keys)} runs are made; about {each * (len(keys) - len(done)) / 3600:.1f} h of one core are left."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "status", "collect"))
+    parser.add_argument("--out", type=Path, default=Path("runs/law"), help="where runs lie while they are made")
+    parser.add_argument("--bases", type=Path, default=Path("runs/bases"), help="what bases.py made")
+    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time, each on one core")
+    parser.add_argument("--most", type=float, default=math.inf, help="stop after so many runs")
+    chosen = parser.parse_args(arguments)
+    file, made = HERE / "law.jsonl", chosen.out / "law.jsonl"
+    if chosen.what == "run":
+        run(chosen.out, chosen.bases, chosen.jobs, chosen.most)
+    elif chosen.what == "status":
+        print(status(registration(), numbers(file, made)))
+    else:
+        file.write_text("".join(line + "\n" for line in lines(file, made)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""The predictions of law.toml against the numbers, and the page docs/kl_law.md.
+
+python studies/2026-11-24-kl-law/verdicts.py            write the page and its picture from law.jsonl
+python studies/2026-11-24-kl-law/verdicts.py --check    exit 1 if they are not what the numbers say
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+DOCS = HERE.parents[1] / "docs"
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools" / "site")]
+
+import law  # noqa: E402
+from layout import table  # noqa: E402
+
+from tokenpo.evidence.compare import paired  # noqa: E402
+
+LEVEL = 0.05
+Made = Mapping[law.Key, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Test:
+    """One prediction on one task and base: differences by seed, and p-values before Holm's correction.
+
+    Args:
+        p: of "no difference"; None where only one side is asked for.
+        alike: of "differs by the margin or more"; of "worse by the margin or more" where `expected` allows larger.
+    """
+
+    name: str
+    task: str
+    base: str
+    pair: str
+    expected: str
+    differences: tuple[float, ...]
+    p: float | None
+    alike: float
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.differences)
+
+    def verdict(self, margin: float) -> str:
+        """ "alike", "no worse", "larger", "smaller" or "undecided", from corrected p-values."""
+        if self.alike <= LEVEL:
+            return "no worse" if self.p is None else "alike"
+        if self.p is not None and self.p <= LEVEL and abs(self.mean) >= margin:
+            return "larger" if self.mean > 0 else "smaller"
+        return "undecided"
+
+
+def area(made: Made, key: law.Key | None) -> float | None:
+    run = made.get(key) if key else None
+    return run["values"]["train-area"] if run else None
+
+
+def side(plan: Mapping[str, Any], made: Made, arm: str, task: str, base: str, method: str) -> law.Key | None:
+    """The setting of one side of a comparison, without its seed; None where the study has none."""
+    for block in plan["block"]:
+        here = task in block["tasks"] and base in block["bases"] and method in block["methods"]
+        if here and arm in block["arms"] and block["seeds"][0] == 0:
+            return next(
+                law.of_block(plan, made, {**block, "arms": {arm: block["arms"][arm]}}, task, base, method, 0), None
+            )
+    return None
+
+
+def paired_areas(made: Made, one: law.Key | None, other: law.Key | None, seeds: int) -> tuple[float, ...] | None:
+    """one - other by seed; None before all are made."""
+    if one is None or other is None:
+        return None
+    pairs = [(area(made, one._replace(seed=s)), area(made, other._replace(seed=s))) for s in range(seeds)]
+    return None if any(None in pair for pair in pairs) else tuple(a - b for a, b in pairs)
+
+
+def raw(plan: Mapping[str, Any], made: Made) -> Iterator[Test]:
+    """Every test whose runs are made, without correction."""
+    margin, seeds = plan["margin"], 15
+    places = dict.fromkeys(
+        (task, base) for block in plan["block"] for task in block["tasks"] for base in block["bases"]
+    )
+    for prediction in plan["prediction"]:
+        arms = prediction["arm"], prediction.get("other_arm", prediction["arm"])
+        for task, base in places:
+            other = side(plan, made, arms[1], task, base, prediction["other"])
+            for method in prediction["methods"]:
+                d = paired_areas(made, side(plan, made, arms[0], task, base, method), other, seeds)
+                if d is None:
+                    continue
+                pair = f"{method} - {prediction['other']}" if arms[0] == arms[1] else f"{method}, {arms[0]} - {arms[1]}"
+                front = prediction["name"], task, base, pair, prediction["expected"], d
+                if prediction["expected"] == "alike or larger":
+                    yield Test(*front, None, float(paired.sign_flip([margin + x for x in d], above=True)))
+                else:
+                    yield Test(*front, float(paired.sign_flip(paired.canonical(d)[0])), paired.equivalence(d, margin))
+    yield from start_rates(plan, made)
+
+
+def start_rates(plan: Mapping[str, Any], made: Made) -> Iterator[Test]:
+    """P2 and its contrast: a difference for each pair of a task and a method."""
+    block, asked = plan["block"][0], plan["start_rates"]
+    pairs = [(task, method) for task in block["tasks"] for method in block["methods"]]
+    best = {pair: law.tuned(plan, made, *pair) for pair in pairs}
+    if None in best.values():
+        return
+
+    def less_best(arm: str, lr: float) -> tuple[float, ...] | None:
+        found = [
+            (
+                law.height(plan, made, law.Key(task, "first", method, arm, lr, 0)),
+                law.height(plan, made, best[task, method]),
+            )
+            for task, method in pairs
+        ]
+        return None if any(None in x for x in found) else tuple(a - b for a, b in found)
+
+    for lr in block["arms"]["held"]:
+        if d := less_best("held", lr):
+            p = float(paired.sign_flip([plan["margin"] + x for x in d], above=True))
+            yield Test("P2", "all", "first", f"held from {lr:g} - best fixed", asked["expected"], d, None, p)
+    if d := less_best("fixed", asked["contrast_rate"]):
+        p = float(paired.sign_flip([-asked["contrast_margin"] - x for x in d], above=True))
+        yield Test(
+            "P2, contrast", "all", "first", f"fixed at {asked['contrast_rate']:g} - best fixed", "worse", d, None, p
+        )
+
+
+def judged(plan: Mapping[str, Any], made: Made) -> list[Test]:
+    """All tests, their p-values corrected as one family."""
+    tests = [*raw(plan, made)]
+    flat = [
+        (i, name, p)
+        for i, test in enumerate(tests)
+        for name in ("p", "alike")
+        if (p := getattr(test, name)) is not None
+    ]
+    if flat:
+        for (i, name, _), p in zip(flat, paired.holm([p for *_, p in flat]).tolist(), strict=True):
+            tests[i] = replace(tests[i], **{name: p})
+    return tests
+
+
+def rows(plan: Mapping[str, Any], tests: Sequence[Test]) -> str:
+    head = ("", "task", "base", "difference of area", "mean", "95 % interval", "p, different", "p, alike", "verdict")
+    body = []
+    for test in tests:
+        low, high = paired.bootstrap(test.differences)
+        p = "" if test.p is None else f"{test.p:.3f}"
+        verdict = test.verdict(plan["margin"])
+        if test.name == "P2, contrast":
+            verdict = "shown" if test.alike <= LEVEL else "undecided"
+        interval = f"{low:+.3f} to {high:+.3f}"
+        body.append(
+            (
+                test.name,
+                test.task,
+                test.base,
+                test.pair,
+                f"{test.mean:+.3f}",
+                interval,
+                p,
+                f"{test.alike:.3f}",
+                f"**{verdict}**",
+            )
+        )
+    return table(head, body)
+
+
+if __name__ == "__main__":
+    plan = law.registration()
+    print(rows(plan, judged(plan, law.numbers(HERE / "law.jsonl", *map(Path, sys.argv[1:])))))
