@@ -24,8 +24,8 @@ import search
 
 MADE = {
     "dial-second": WarmUp(seed=12),
-    "search-first": WarmUp(seed=11),
-    "search-second": WarmUp(seed=12),
+    "search-first": WarmUp(seed=11, steps=2400),
+    "search-second": WarmUp(seed=12, steps=2000),
 }
 
 
@@ -39,8 +39,8 @@ def examples(kind: str, settings: WarmUp, step: int) -> list[tuple[str, str]]:
     """Prompts and worked responses of a step: without leaps at first, as a leap is made of facts."""
     easy, draw = min(1.0, 2 * step / settings.steps), random.Random(step + 1_000_000 * settings.seed)
     if kind == "search":
-        prompts = [search.problem(draw, (3, 5)) for _ in range(settings.batch)]
-        return [(prompt, search.solution(prompt, draw, leap=0.3 * easy)) for prompt in prompts]
+        prompts = [search.problem(draw, (3, 4)) for _ in range(settings.batch)]
+        return [(prompt, search.solution(prompt, draw, leap=0.2 * easy)) for prompt in prompts]
     task = DialSum(operands=(2, 12), leap=0.6 * easy, seed=1000 + settings.seed)
     problems = task.problems("train", step * settings.batch, settings.batch)
     return [(str(problem.prompt), task.solution(problem)) for problem in problems]

@@ -166,8 +166,8 @@ def _short(x: float | None) -> float | None:
     return None if x is None or not math.isfinite(x) else float(f"{x:.5g}")
 
 
-def run(out: Path, bases: Path, jobs: int = 1, most: float = math.inf) -> None:
-    """Makes the missing runs, `jobs` at a time, and adds their lines to OUT/law.jsonl."""
+def run(out: Path, bases: Path, tasks: Sequence[str], jobs: int = 1, most: float = math.inf) -> None:
+    """Makes the missing runs of these tasks, `jobs` at a time, and adds their lines to OUT/law.jsonl."""
     out.mkdir(parents=True, exist_ok=True)
     (out / ".lock").touch()
     plan, file, collected = registration(), Lines(out / "law.jsonl"), HERE / "law.jsonl"
@@ -183,7 +183,7 @@ def run(out: Path, bases: Path, jobs: int = 1, most: float = math.inf) -> None:
             for key in wanted(plan, made):
                 if len(at_work) == jobs or not most:
                     break
-                if key not in made and key not in at_work.values():
+                if key.task in tasks and key not in made and key not in at_work.values():
                     at_work[pool.submit(make, plan, key, bases.resolve(), out.resolve() / "run")] = key
                     most -= 1
             if not at_work:
@@ -208,11 +208,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/law"), help="where runs lie while they are made")
     parser.add_argument("--bases", type=Path, default=Path("runs/bases"), help="what bases.py made")
     parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time, each on one core")
+    parser.add_argument("--tasks", type=lambda text: text.split(","), default=("long_chains", "budget", "search"))
     parser.add_argument("--most", type=float, default=math.inf, help="stop after so many runs")
     chosen = parser.parse_args(arguments)
     file, made = HERE / "law.jsonl", chosen.out / "law.jsonl"
     if chosen.what == "run":
-        run(chosen.out, chosen.bases, chosen.jobs, chosen.most)
+        run(chosen.out, chosen.bases, chosen.tasks, chosen.jobs, chosen.most)
     elif chosen.what == "status":
         print(status(registration(), numbers(file, made)))
     else:

@@ -1,10 +1,10 @@
 """Search: which operators make the target? Written as attempts, so that a policy can search well or badly.
 
 A prompt is `3_5_9=2:`, worked from left to right on the dial (modulo 10). A worked response tries operators until one
-fits, each attempt with its partial results, and answers with them:
+fits, each attempt with its partial results and the target beside the last, and answers with the last operators:
 
-    3+5=8+9=7!3*5=5-9=6!3+5=8*9=2#+*        two attempts that fail, then one that fits
-    3+5=8+9=7#++                            an answer that is given though the attempt failed
+    3+5=8+9=7~2!3*5=5-9=6~2!3+5=8*9=2~2#+*        two attempts that fail, then one that fits
+    3+5=8+9=7~2#++                                an answer that is given though the attempt failed
 
 Any operators that make the target are right. The worked solutions of the warm-up draw every attempt anew (so they
 repeat themselves), give up with probability `give_up` after a failed one, and leap over the partial results with
@@ -46,7 +46,7 @@ def parts(prompt: str) -> tuple[str, int]:
     return left.replace("_", ""), int(right)
 
 
-def solution(prompt: str, draw: random.Random, give_up: float = 0.2, leap: float = 0.3) -> str:
+def solution(prompt: str, draw: random.Random, give_up: float = 0.2, leap: float = 0.2) -> str:
     """A worked response; see above."""
     digits, target = parts(prompt)
     text = ""
@@ -56,8 +56,8 @@ def solution(prompt: str, draw: random.Random, give_up: float = 0.2, leap: float
         for i, (operator, digit) in enumerate(zip(operators, digits[1:], strict=True), start=2):
             total = apply(total, operator, int(digit))
             steps += operator + digit + ("" if leaps and i < len(digits) else f"={total}")
-        text += steps
-        if total == target or draw.random() < give_up or len(text) > 90:
+        text += f"{steps}~{target}"
+        if total == target or draw.random() < give_up or len(text) > 100:
             return f"{text}#{operators}"
         text += "!"
 
@@ -75,11 +75,11 @@ def reward(prompts: list[Any], completions: list[str], **_: Any) -> list[float]:
     return [float(right(str(prompt), text)) for prompt, text in zip(prompts, completions, strict=True)]
 
 
-def write(directory: Path, train: int = 6000, test: int = 400) -> None:
+def write(directory: Path, train: int = 5000, test: int = 300) -> None:
     """Writes train.jsonl and test.jsonl: no prompt twice, none in both."""
     draw, prompts = random.Random(0), dict[str, None]()
     while len(prompts) < train + test:
-        prompts[problem(draw, (4, 5))] = None
+        prompts[problem(draw, (3, 4))] = None
     for name, of in (("test", list(prompts)[:test]), ("train", list(prompts)[test:])):
         lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in of)
         (directory / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
