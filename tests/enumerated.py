@@ -32,22 +32,23 @@ def enumerated(world: World) -> Responses:
     """Every response to every prompt."""
     found: list[tuple[int, list[tuple[int, int]], float]] = []
 
-    def follow(prompt: int, path: list[tuple[int, int]], state: int) -> None:
+    def follow(prompt: int, path: list[tuple[int, int]], state: int, earned: float) -> None:
         for token, (target, reward) in enumerate(
             zip(world.next[state].tolist(), world.reward[state].tolist(), strict=True)
         ):
             way = [*path, (state, token)]
             if target < 0:
-                found.append((prompt, way, reward))
+                found.append((prompt, way, earned + reward))
             else:
-                follow(prompt, way, target)
+                follow(prompt, way, target, earned + reward)
 
     for prompt, start in enumerate(world.starts.tolist()):
-        follow(prompt, [], start)
+        follow(prompt, [], start, 0.0)
     padded = torch.zeros(len(found), world.length, 2, dtype=torch.long)
     for row, (_, way, _) in enumerate(found):
         padded[row, : len(way)] = torch.tensor(way)
     lengths = torch.tensor([len(way) for _, way, _ in found])
     mask = torch.arange(world.length) < lengths[:, None]
-    prompt, reward = (torch.tensor([row[k] for row in found]) for k in (0, 2))
-    return Responses(padded[..., 0], padded[..., 1], mask, reward.double(), prompt)
+    prompt = torch.tensor([row[0] for row in found])
+    reward = torch.tensor([row[2] for row in found], dtype=torch.float64)
+    return Responses(padded[..., 0], padded[..., 1], mask, reward, prompt)

@@ -11,6 +11,7 @@ import torch
 
 import tokenpo
 from oracle_support import Sample, by_hand, close, facts, moves, of, outcome, ragged, run, score
+from oracles.credit import rae_after
 from tokenpo.core.parts import SoftOverlong
 from tokenpo.methods.grpo_passk import BestMargin
 from tokenpo.methods.maxrl import OverMean
@@ -33,6 +34,36 @@ def test_rloo() -> None:
     """Rewards 3, 1, 2 against the mean of the other two: 3 - 1.5, 1 - 2.5, 2 - 2. 1.1, 1.5 clipped at 1.2; 1."""
     sample = by_hand([[1.1, 1.5], [1.0], [1.3]], [3, 1, 2])
     moves("rloo", sample, -(2.3 - 1), [[-1.1, 0], [1, 0], [0, 0]], unit=1.5 / 4)
+
+
+def test_remax() -> None:
+    """Rewards 1, 0 against 0.25 of a greedy response: 0.75 and -0.25; a group of one learns likewise."""
+    sample = by_hand([[1.1, 1.5], [1.0]], [1, 0]).but(baseline=np.array([0.25, 0.25]))
+    moves("remax", sample, -(0.75 * 2.3 - 0.25), [[-0.75 * 1.1, 0], [0.25, 0]], unit=1 / 3)
+
+
+def test_rae() -> None:
+    """Roles 0, 0, 1 with rewards 1, 0, 3, decay 1/2: at first A = R. Then b_0 = 0 + 3/4 · 1/2 and b_1 = 3/2."""
+    sample = by_hand([[1.0]] * 3, [1, 0, 3]).but(role=np.array([0, 0, 1]))
+    objective = tokenpo.method("rae", decay=0.5)
+    assert _advantages("rae", sample, decay=0.5).tolist() == [1, 0, 3]
+    given = dataclasses.replace(facts(sample), role=torch.tensor(sample.role))
+    state = objective.after(objective.start(), given)
+    assert next(iter(state.values())) == {"0": 0.375, "1": 1.5}
+    np.testing.assert_allclose(objective.prepare(given, state).advantage[:, 0], [0.625, -0.375, 1.5])
+
+
+@pytest.mark.parametrize("decay", [0.95, 0.5, 1.0, 0.0])
+def test_rae_is_its_oracle_from_batch_to_batch(decay: float) -> None:
+    objective = tokenpo.method("rae", decay=decay)
+    state, past = objective.start(), {}
+    for seed in range(3):
+        sample = ragged(seed, binary=False)
+        given = dataclasses.replace(facts(sample), role=torch.tensor(sample.role))
+        close(run(objective, sample, state=state), score("rae", sample, past=past, decay=decay))
+        state, past = objective.after(state, given), rae_after(sample, past, decay=decay)
+        (numbers,) = state.values()
+        assert {int(role): x for role, x in numbers.items()} == pytest.approx(past, rel=1e-12)
 
 
 def test_opo() -> None:

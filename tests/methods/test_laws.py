@@ -87,6 +87,8 @@ FEW = {"t_spmo": 20, "grpo_passk": 10}
 SPARSE = {"grpo_passk"}
 # Advantages that compare nothing inside a group, and where they teach all the same.
 UNCOMPARED = {
+    "remax": {"groups of one", "equal rewards", "no right answer"},  # with a greedy response
+    "rae": {"groups of one", "equal rewards"},  # with earlier batches
     "reinforce_pp": {"groups of one"}, "eb_cispo": {"groups of one"}, "raft": {"groups of one", "equal rewards"},
     "raft_pp": {"groups of one", "equal rewards"}, "topr": {"groups of one", "equal rewards", "no right answer"},
     "hmpo": {"equal rewards"},  # the lengths of right answers are compared

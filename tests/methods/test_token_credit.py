@@ -124,10 +124,21 @@ def test_mt_grpo() -> None:
     np.testing.assert_allclose(_advantages("mt_grpo", sample), expected, rtol=3e-4)
 
 
+def test_mt_grpo_with_one_scale() -> None:
+    """The same: the whole 1, 1, 0 less 2/3 over its deviation 1/sqrt(3) in the first turn: 1/3, 1/3, -2/3 times
+    sqrt(3); after it the outcome 0, 1, 0 less 1/3 over the same: -1/3 and 2/3."""
+    sample = by_hand([[1, 1, 1], [1, 1], [1]], [1, 1, 0])
+    sample = sample.but(rewards=np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), turn=TURNS)
+    expected = np.array([1, 1, -1, 1, 2, -2]) / np.sqrt(3)
+    np.testing.assert_allclose(_advantages("mt_grpo", sample, norm="joint"), expected, rtol=3e-4)
+
+
 def test_mt_grpo_of_a_single_turn_is_grpo_of_the_sum() -> None:
     sample = ragged(0).but(turn=np.zeros_like(ragged(0).turn))
     grpo = dataclasses.replace(tokenpo.method("grpo"), credit=GroupAdvantage(eps=1e-4), aggregate=TokenMean())
-    close(outcome("mt_grpo", sample), run(grpo, sample.but(reward=sample.rewards.sum(1))), rtol=1e-12)
+    for norm in ("each", "joint"):
+        got = outcome("mt_grpo", sample, norm=norm)
+        close(got, run(grpo, sample.but(reward=sample.rewards.sum(1))), rtol=1e-12)
 
 
 def test_otb() -> None:

@@ -28,8 +28,8 @@ INDEX_FIELDS = ("token_ids", "turn", "anchor")  # of whole numbers
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One batch: mask [N, T] bool, reward, group and prompt_logprob [N], rewards [N, R], token_ids, turn and anchor
-    [N, T] int, and the other [N, T] fields, zero on padding."""
+    """One batch: mask [N, T] bool, reward, group, prompt_logprob, baseline and role [N], rewards [N, R], token_ids, turn
+    and anchor [N, T] int, and the other [N, T] fields, zero on padding."""
 
     mask: np.ndarray
     reward: np.ndarray
@@ -49,6 +49,8 @@ class Sample:
     gain: np.ndarray
     value: np.ndarray
     prompt_logprob: np.ndarray
+    baseline: np.ndarray
+    role: np.ndarray
     rewards: np.ndarray
     token_ids: np.ndarray
     turn: np.ndarray
@@ -86,7 +88,10 @@ class Sample:
 def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.ndarray) -> Sample:
     """A sample from the fields that matter; the others are zero (temperature and old_collision: one)."""
     mask = np.asarray(mask, bool)
-    prompt = np.asarray(fields.pop("prompt_logprob", np.zeros(len(mask))), float)
+    rows = {
+        name: np.asarray(fields.pop(name, np.zeros(len(mask))), kind)
+        for name, kind in (("prompt_logprob", float), ("baseline", float), ("role", int))
+    }
     rewards = np.asarray(fields.pop("rewards", np.asarray(reward)[:, None]), float)
     index = {name: np.asarray(fields.pop(name, np.zeros(mask.shape)), int) for name in INDEX_FIELDS}
     given = {
@@ -99,7 +104,7 @@ def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.nda
         np.asarray(reward, float),
         np.asarray(group),
         **{k: np.where(mask, v, 0) for k, v in (given | index).items()},
-        prompt_logprob=prompt,
+        **rows,
         rewards=rewards,
     )
 
@@ -191,4 +196,6 @@ def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
         "old_collision": np.where(mask, rng.uniform(0.05, 1.0, shape), 0.0),
         "gain": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
         "value": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
+        "baseline": np.round(rng.normal(size=31), 2)[sample.group],
+        "role": rng.integers(0, 3, shape[0]),
     }

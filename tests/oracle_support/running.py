@@ -21,6 +21,7 @@ OPTIONAL = (
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift", "influence",
     "divergence", "prompt_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "old_collision", "gain",
     "value",
+    "baseline", "role",
 )  # fmt: skip
 
 
@@ -68,6 +69,8 @@ def tensors(
         "reward": torch.tensor(sample.reward).to(dtype),
         "group": torch.tensor(sample.group),
         "prompt_logprob": torch.tensor(sample.prompt_logprob).to(dtype),
+        "baseline": torch.tensor(sample.baseline).to(dtype),
+        "role": torch.tensor(sample.role),
         "rewards": torch.tensor(sample.rewards).to(dtype),
         **{name: torch.tensor(np.where(sample.mask, getattr(sample, name), -1)) for name in INDEX_FIELDS},
         **out,

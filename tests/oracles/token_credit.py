@@ -92,8 +92,17 @@ def gigpo(s, *, omega=1.0, gamma=1.0, std=False, eps=1e-6, by_turn=True, low=0.2
     return token_mean(s, *clipped(*ratio(s), A, low, high))
 
 
-@cases({}, {"coef": 0.3}, {"outcome_rewards": 2}, {"outcome_rewards": 3}, {"beta": 0.1}, {"low": 0.1, "high": 0.4})
-def mt_grpo(s, *, coef=1.0, outcome_rewards=1, beta=0.0, low=0.2, high=0.2):
+@cases(
+    {},
+    {"coef": 0.3},
+    {"outcome_rewards": 2},
+    {"outcome_rewards": 3},
+    {"beta": 0.1},
+    {"low": 0.1, "high": 0.4},
+    {"norm": "joint"},
+    {"norm": "joint", "coef": 0.3, "outcome_rewards": 2},
+)
+def mt_grpo(s, *, coef=1.0, outcome_rewards=1, norm="each", beta=0.0, low=0.2, high=0.2):
     of_turn, of_outcome = s.rewards[:, :-outcome_rewards].sum(1), s.rewards[:, -outcome_rewards:].sum(1)
     A_turn, A_outcome, A_both = (group_advantage(s, R, eps=1e-4) for R in (of_turn, of_outcome, of_turn + of_outcome))
 
@@ -104,6 +113,13 @@ def mt_grpo(s, *, coef=1.0, outcome_rewards=1, beta=0.0, low=0.2, high=0.2):
         if len(turns):
             several = A_outcome[i] + coef * A_turn[i] * (s.turn[i] == turns[0])
             A[i] = A_both[i] if len(turns) == 1 else several
+
+    # or one scale for all: the whole over its deviation in the first turn, the outcome less its mean over the same after
+    for rows in groups(s) if norm == "joint" else ():
+        out, whole = of_outcome[rows], of_outcome[rows] + coef * of_turn[rows]
+        scale = np.std(whole, ddof=1) + 1e-4 if len(rows) > 1 and np.ptp(whole) > 0 else np.inf
+        for i, x, y in zip(rows, whole - whole.mean(), out - out.mean(), strict=True):
+            A[i] = np.where(s.turn[i] == s.turn[i, s.mask[i]].min(initial=10**6), x, y) / scale
 
     J, dJ = clipped(*ratio(s), A, low, high)
     k, dk = k3(s)

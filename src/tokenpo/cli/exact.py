@@ -46,14 +46,14 @@ def exact(options: argparse.Namespace) -> int:
     from ..lab.exact import study, table
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
-    from ..lab.exact.worlds import LARGE, WORLDS
+    from ..lab.exact.worlds import LARGE, TURNS, WORLDS
 
     measures = options.measure.split(",") if options.measure else table.SHOWN
     for key in measures:
         choose("measure", key, table.CATALOGUE)
     words = (options.world or ",".join(WORLDS)).split(",")
     names = [name for word in words for name in (LARGE if word == "large" else [word])]
-    worlds = [choose("world", name, WORLDS | LARGE)() for name in names]
+    worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
     chosen, fresh = objectives(options.methods, "exact")
     # The user's own come first: a mistake in them is found before others have taken minutes.
     contestants = [Contestant(label, chosen[label]) for label in sorted(chosen, key=lambda label: label not in fresh)]

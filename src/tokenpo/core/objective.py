@@ -192,7 +192,8 @@ class Objective:
         state = self.start() if state is None else state
         ask, mask, zero = self._answers.tensor, rollouts.mask, torch.zeros_like(rollouts.reward)
         bonus = sum((ask("shaping", part, zero, rollouts) for part in self.shaping), zero)
-        advantage = ask("credit", self.credit, mask, rollouts, bonus)
+        numbers = (state[self.credit],) if isinstance(self.credit, Memory) else ()
+        advantage = ask("credit", self.credit, mask, rollouts, bonus, *numbers)
         advantage = masked.keep(advantage, mask)  # one name: what has been replaced is not held
         advantage = advantage.to(rollouts.old_logprob.dtype)
         parts = dict.fromkeys(part for part in self._parts if isinstance(part, Signal))

@@ -73,7 +73,8 @@ class PhaseTwo:
 
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
         mask = batch.mask
-        coefficient = self.answers.coefficient(self.aggregate, mask, mask, totals)
+        share = () if self.aggregate.share is None else (batch.signal(self.aggregate.share),)
+        coefficient = self.answers.coefficient(self.aggregate, mask, mask, totals, *share)
         if self.only is not None:
             mask = mask & self.answers.tensor("selection", self.only, mask, batch)
         # A tensor takes the loss's precision before the product, not after it.

@@ -93,7 +93,9 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
     rewards = torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1)
     rewards[2, 1] = torch.nan
     rollouts |= {"turn": turn, "anchor": state.gather(1, turn), "rewards": rewards}
-    rollouts |= {name: drawn(name) for name in facts_of(Rollouts) if name not in rollouts}
+    for name, fact in facts_of(Rollouts).items():
+        if name not in rollouts:
+            rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
     inputs = Inputs(rollouts, policy)
     return inputs.map_tokens(lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x)
 

@@ -153,6 +153,14 @@ class Rollouts(Fields):
         "what a critic expected before the token of the reward still to come", scale=0.5,
         more="of the critic before the update; a method that reads it also says what the critic is fitted to",
     )  # fmt: skip
+    baseline: Tensor | None = optional(
+        "a reward or value that is known without the rollout", shape="[N]",
+        more="in units of the reward; the reward of a greedy response to the prompt, in the embedded engine",
+    )  # fmt: skip
+    role: Tensor | None = optional(
+        "the part that the policy played, in a game with itself", COUNT, shape="[N]",
+        more="rewards are compared with those of the same role",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")

@@ -138,7 +138,8 @@ class _Step:
         }
         for name in FACTS.keys() - known.keys():
             neutral = FACTS[name].neutral
-            x = known[neutral] if isinstance(neutral, str) else torch.full_like(old, neutral)
+            like = old[:, 0] if FACTS[name].shape == "[N]" else old
+            x = known[neutral] if isinstance(neutral, str) else torch.full_like(like, neutral)
             known[name] = x.long() if FACTS[name].kind.whole else x
         rollouts, policy = Rollouts.of(known, objective.needs), Policy.of(known, objective.needs)
         return _Step(objective, rollouts, policy, copies, tokens)

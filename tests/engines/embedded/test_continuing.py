@@ -66,6 +66,7 @@ def test_without_a_plan_nothing_is_drawn(small, coin, tmp_path) -> None:
 
 @pytest.mark.parametrize("method", [
     {"name": "vineppo", "every": 3, "continuations": 2}, {"name": "spo", "interval": 2, "continuations": 2},
+    {"name": "remax"},
 ])  # fmt: skip
 def test_a_run_learns_counts_and_resumes(method, small, coin, tmp_path) -> None:
     """Two steps and two more are four, in every number; the weights have moved."""
@@ -89,3 +90,19 @@ def test_a_gain_without_a_plan_is_refused_before_a_run(small, coin, tmp_path) ->
     )
     with pytest.raises(Exception, match=r"mine needs gain, which the embedded engine does not provide.*Continuations"):
         build_engine(Plan(small(tmp_path / "run", method={"name": f"{file}:mine"})))
+
+
+def test_the_baseline_is_the_reward_of_a_greedy_response(small, coin, tmp_path) -> None:
+    """One greedy response to each kept problem, whatever else is drawn; `continued` counts its tokens too."""
+    engine = build_engine(Plan(small(tmp_path / "run", method={"name": "remax"})))
+    seen = collect(engine.config, engine.lm, engine.task, 8, None, baseline=True)
+    plain = collect(engine.config, engine.lm, engine.task, 8, None)
+    assert plain.rollouts.baseline is None and plain.continued == 0
+    assert torch.equal(seen.rollouts.token_ids, plain.rollouts.token_ids)
+    tokens, rewards = 0, []
+    for prompt in seen.kept.prompts:
+        drawn = sample(engine.lm, [prompt], 1, Sampling(LENGTH, 0.0))
+        tokens += int(drawn.mask.sum())
+        rewards.append(float((drawn.token_ids * drawn.mask).sum() % 2 == 0))
+    assert seen.rollouts.baseline.tolist() == [rewards[group] for group in seen.rollouts.group.tolist()]
+    assert seen.continued == tokens

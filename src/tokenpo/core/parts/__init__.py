@@ -4,8 +4,10 @@ A part is a frozen value; stages that hold equal signals share one tensor. A par
 """
 
 from .aggregate import ConstantLength as ConstantLength
+from .aggregate import PromptMean as PromptMean
 from .aggregate import SequenceMean as SequenceMean
 from .aggregate import TokenMean as TokenMean
+from .aggregate import TokenSum as TokenSum
 from .continuations import BehindToken as BehindToken
 from .continuations import Continuations as Continuations
 from .continuations import Cuts as Cuts

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..ops.group import Groups
 from ..ranges import Positive
-from ..types import Totals
+from ..types import Rollouts, Totals
+from .part import Signal
 from .protocols import Aggregate
 
 
@@ -40,3 +42,36 @@ class ConstantLength(Aggregate):
 
     def __call__(self, mask: Tensor, totals: Totals) -> float:
         return 1.0 / ((totals.length if self.length is None else self.length) * max(totals.sequences, 1))
+
+
+@dataclass(frozen=True)
+class TokenSum(Aggregate):
+    """1: a sum over the tokens, so that the step grows with the batch, and the learning rate must shrink with it."""
+
+    def __call__(self, mask: Tensor, totals: Totals) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class PerGroupToken(Signal):
+    """Responses of a prompt, in the mean over the rollout batch, over the tokens of the row's group [N, T]."""
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        alive = rollouts.mask.any(1)
+        groups = Groups.of(rollouts.group, alive)
+        tokens = groups.sum(rollouts.mask.sum(1)).clamp(min=1).double()
+        prompts = rollouts.group[alive].unique().numel()
+        return (alive.sum() / max(prompts, 1) / tokens)[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class PromptMean(Aggregate):
+    """Every prompt counts alike, and every token of its responses: 1 / (tokens of the group · prompts of the step).
+
+    The prompts of a step are its sequences over the responses per prompt, so groups of one size are counted exactly.
+    """
+
+    share: PerGroupToken = PerGroupToken()
+
+    def __call__(self, mask: Tensor, totals: Totals, share: Tensor) -> Tensor:
+        return share / max(totals.sequences, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -24,12 +25,14 @@ class CreditStage(Part):
     Attributes:
         across_groups: the credit of a rollout also depends on other groups than its own.
         columns: fewest columns of `Rollouts.rewards` that it accepts, if it reads them.
+
+    A credit stage that is also a `Memory` is handed the numbers that earlier batches left, as a third argument.
     """
 
     across_groups: Any = False
     columns: Any = 1
 
-    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+    def __call__(self, rollouts: Rollouts, bonus: Tensor, *numbers: Mapping[str, float]) -> Tensor:
         """Advantage [N, T] from rollouts.reward [N] and the shaping's `bonus` [N]; padding may hold anything finite."""
         raise NotImplementedError
 
@@ -73,8 +76,15 @@ class Penalty(Part):
 
 
 class Aggregate(Part):
-    """The coefficient of each token's loss in the scalar."""
+    """The coefficient of each token's loss in the scalar.
 
-    def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
-        """A number, [N, 1] or [N, T]; sums to about 1 over the step. Only a row's own length may be counted here."""
+    Attributes:
+        share: a signal of phase one, whose [N, T] tensor comes third: what more than a row's own length decides.
+    """
+
+    share: Any = None
+
+    def __call__(self, mask: Tensor, totals: Totals, *share: Tensor) -> Tensor | float:
+        """A number, [N, 1] or [N, T]; in a mean it sums to about 1 over the step. Only a row's own length may be counted
+        here."""
         raise NotImplementedError

@@ -91,7 +91,9 @@ class AtCheckpoint:
         self.step, self.objective = progress.step, self.engine.objective
         self._forward = dataclasses.replace(self.trainer.forward, drift=True, entropy_grad=True)
         plan, rule = self.objective.continuations, self.trainer.rule()
-        self._next = collect(config, self.engine.lm, self.engine.task, progress.cursor, rule, plan)
+        self._next = collect(
+            config, self.engine.lm, self.engine.task, progress.cursor, rule, plan, baseline="baseline" in needs
+        )
         self._groups = max(1, config.rollout.prompts // config.train.minibatches)
 
     def about(self) -> dict[str, Any]:

@@ -67,7 +67,8 @@ class Local:
 
     def collect(self, cursor: int) -> Experience:
         plan, rule = self.engine.objective.continuations, self.trainer.rule()
-        return collect(self.config, self.engine.lm, self.engine.task, cursor, rule, plan)
+        baseline = "baseline" in self.engine.objective.needs
+        return collect(self.config, self.engine.lm, self.engine.task, cursor, rule, plan, baseline=baseline)
 
     def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
         return with_optional_inputs(self.engine, self.trainer.forward, rollouts, kept)

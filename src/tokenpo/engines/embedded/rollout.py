@@ -12,9 +12,9 @@ from ...models import LanguageModel, Sampling, sample
 from ...models.device import precision
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
-from ...runs.rollouts.draw import Draw, draw, scored, without_eos
+from ...runs.rollouts.draw import Called, Draw, draw, scored, verified, without_eos
 from ...runs.rollouts.experience import Experience, gather
-from ...tasks import Task
+from ...tasks import Task, ToolTask
 
 
 def collect(
@@ -24,12 +24,15 @@ def collect(
     cursor: int,
     rule: TemperatureRule | None,
     plan: Continuations | None = None,
+    *,
+    baseline: bool = False,
 ) -> Experience:
     """One rollout batch from position `cursor` of the training problems on.
 
     Args:
         rule: adaptive temperature.
         plan: where kept responses are continued from, for `Rollouts.gain`; None for nowhere.
+        baseline: fill in `Rollouts.baseline`, the reward of a greedy response to each problem.
     """
     options, autocast = config.rollout, config.train.autocast
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
@@ -40,7 +43,23 @@ def collect(
     batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
     # The first problem of a batch is that of no other: it addresses the draws.
     again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
+    if baseline:
+        batch = _over_greedy(lm, task, batch, dataclasses.replace(sampling, temperature=0.0), autocast)
     return batch if plan is None else _continued(lm, task, batch, plan, again, autocast, rule)
+
+
+def _over_greedy(lm: LanguageModel, task: Task, batch: Experience, sampling: Sampling, autocast: bool) -> Experience:
+    """The batch with `baseline`, and with the number of tokens that were sampled for it."""
+    rollouts, kept = batch.rollouts, batch.kept
+    if rollouts is None or kept is None:
+        return batch
+    with precision(lm.device, autocast):
+        tool = Called(lm, task, kept.problems) if isinstance(task, ToolTask) else None
+        samples = sample(lm, kept.prompts, 1, sampling, streams=range(len(kept.prompts)), tool=tool)
+    greedy = verified(lm, task, kept.start, kept.problems, kept.prompts, samples, 1.0)
+    reward = greedy.reward().to(rollouts.reward.device)[rollouts.group]
+    tokens = batch.continued + int(greedy.mask.sum())
+    return dataclasses.replace(batch, rollouts=dataclasses.replace(rollouts, baseline=reward), continued=tokens)
 
 
 def _continued(
@@ -60,7 +79,7 @@ def _continued(
     rollouts, kept = batch.rollouts, batch.kept
     if rollouts is None or kept is None:
         return batch
-    count, tokens = plan.count, 0
+    count, tokens = plan.count, batch.continued
 
     def drawn(prefixes: list[tuple[int, tuple[int, ...]]], streams: list[int]) -> tuple[list[float], int]:
         """The mean reward of the continuations of each prefix, and the tokens of all."""

@@ -16,7 +16,7 @@ from ...tasks.types import ToolTask
 ENGINE = TINKER.words
 # Inputs made of whole distributions or hidden states: the API returns log-probabilities of sampled tokens alone.
 _LOGITS = {name for name, fact in FACTS.items() if fact.formula is not None} | {"influence", "divergence"}
-PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version"}
+PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version", "baseline", "role"}
 REMEDIES: dict[str, str] = dict.fromkeys(
     _LOGITS,
     "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "
@@ -24,6 +24,7 @@ REMEDIES: dict[str, str] = dict.fromkeys(
 ) | {
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
     "value": "train with the embedded engine (tokenpo train) or verl, which have a critic",
+    "baseline": "train with the embedded engine (tokenpo train), which draws a greedy response",
 }
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(

@@ -43,6 +43,7 @@ REMEDIES = {
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
     "value": "train with the embedded engine (tokenpo train) or verl, which have a critic",
+    "role": "hand it over in a loop of your own",
 }
 
 

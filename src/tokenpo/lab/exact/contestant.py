@@ -101,7 +101,9 @@ def continued(world: World, walked: Walk, logits: Tensor, facts: Rollouts, plan:
         key = hashlib.sha256(walked.tokens.numpy().tobytes()).hexdigest()
         draws = keyed_generator(0, f"exact/continuations/{world.name}/{key}")
         drawn = onward(world, logits, at, torch.arange(len(prefix)).repeat_interleave(plan.count), draws, even=False)
-        value[cuts], tokens = drawn.reward.view(-1, plan.count).mean(1)[place], int(drawn.mask.sum())
+        earned = torch.where(walked.mask, world.reward[walked.states, walked.tokens], 0.0)
+        before = (earned.cumsum(1) - earned)[cuts]
+        value[cuts], tokens = drawn.reward.view(-1, plan.count).mean(1)[place] + before, int(drawn.mask.sum())
     return Continued(dataclasses.replace(facts, gain=plan.gain(facts, cuts, value)), tokens)
 
 

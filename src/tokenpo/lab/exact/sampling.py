@@ -70,7 +70,7 @@ def onward(world: World, logits: Tensor, at: Tensor, group: Tensor, draws: torch
         places = cumulative[here]
         token = _dealt(places, here, draws) if even else _drawn(places, draws)
         states[t, alive], tokens[t, alive], mask[t, alive] = here, token, True
-        reward[alive] = world.reward[here, token]
+        reward[alive] += world.reward[here, token]
         at[alive] = world.next[here, token]
         alive = alive[at[alive] >= 0]
         if not len(alive):
@@ -89,7 +89,8 @@ def rollouts(
     """
     size = int((walked.group == walked.group[0]).sum())
     logp, mask, reward = logits.log_softmax(-1), walked.mask, walked.reward
-    last = mask.sum(1, keepdim=True) - 1
+    arrived = torch.where(mask, world.reward[walked.states, walked.tokens], 0.0).to(reward.dtype)
+    outcome = arrived.gather(1, mask.sum(1, keepdim=True) - 1)
     optional = {
         "rollout_logprob": lambda: walked.taken((logits if sampler is None else sampler).log_softmax(-1)),
         "ref_logprob": lambda: walked.taken(world.initial.log_softmax(-1)),
@@ -97,8 +98,12 @@ def rollouts(
         "prompt_logprob": lambda: torch.full((len(reward),), PROMPT_LOGPROB, dtype=logits.dtype),
         "influence": lambda: _influence(logp, walked, size),
         "divergence": lambda: _divergence(logp, walked, size),
-        "rewards": lambda: reward[:, None],
-        "token_reward": lambda: torch.zeros_like(mask, dtype=reward.dtype).scatter(1, last, reward[:, None]),
+        # Where rewards arrive on the way, these are told from the outcome.
+        "rewards": lambda: torch.cat([reward[:, None] - outcome, outcome], 1) if world.earns else reward[:, None],
+        "token_reward": lambda: arrived,
+        "baseline": lambda: _greedy(world, logits)[walked.states[:, 0]],
+        # A prompt stands for a role: in one, what can be earned is like.
+        "role": lambda: walked.states[:, 0],
         # A token is an action: every one is a turn of its own.
         "turn": lambda: torch.arange(mask.shape[1]).expand(mask.shape),
         "anchor": lambda: walked.states,
@@ -109,6 +114,15 @@ def rollouts(
         **{name: make() for name, make in optional.items() if name in needs},
         **_by_formula(Rollouts, logp, walked, needs),
     )  # fmt: skip
+
+
+def _greedy(world: World, logits: Tensor) -> Tensor:
+    """[S] what the likeliest tokens earn from a state on."""
+    best, earned = logits.argmax(-1), torch.zeros(len(logits), dtype=logits.dtype)
+    reward, following = (x.gather(1, best[:, None])[:, 0] for x in (world.reward, world.next))
+    for _ in range(world.length):
+        earned = reward + torch.where(following >= 0, earned[following.clamp(min=0)], 0.0)
+    return earned
 
 
 def _by_formula(owner: type, logp: Tensor, walked: Walk, needs: frozenset[str]) -> dict[str, Tensor]:

@@ -51,7 +51,7 @@ def truth(world: World, logits: Tensor) -> Truth:
     start = torch.zeros(states, dtype=p.dtype).index_put((world.starts,), world.shares, True)
     value = torch.linalg.solve(through, (p * world.reward).sum(-1))
     visits = torch.linalg.solve(through.T, start)
-    q = torch.where(goes_on, value[world.next.clamp(min=0)], world.reward)
+    q = world.reward + torch.where(goes_on, value[world.next.clamp(min=0)], 0.0)
     length, J = visits.sum(), start @ value
     sound = visits[world.index[world.sound]] * value[world.index[world.sound]] / J if world.sound else J * torch.nan
     entropy = (visits * -(p * logp).sum(-1)).sum() / length

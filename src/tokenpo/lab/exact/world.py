@@ -24,11 +24,13 @@ class State:
         name: unique in its world.
         p: probability of each token under the initial policy.
         to: where each token leads: the name of a state, or the reward with which the response ends.
+        earns: reward that arrives with each token where the response goes on; () is none.
     """
 
     name: str
     p: tuple[float, ...]
     to: tuple[str | float, ...]
+    earns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +79,18 @@ class World:
 
     @functools.cached_property
     def reward(self) -> Tensor:
-        """[S, V] with which a response ends; 0 where it goes on."""
-        rewards = [[0.0 if isinstance(x, str) else x for x in s.to] for s in self.states]
+        """[S, V] that arrives with a token: with the last one what the response ends with, mostly 0 before."""
+        earns = [s.earns or (0.0,) * len(s.to) for s in self.states]
+        rewards = [
+            [earned if isinstance(x, str) else x for x, earned in zip(s.to, e, strict=True)]
+            for s, e in zip(self.states, earns, strict=True)
+        ]
         return torch.tensor(rewards, dtype=torch.float64)
+
+    @property
+    def earns(self) -> bool:
+        """Whether rewards arrive on the way."""
+        return any(state.earns for state in self.states)
 
     @functools.cached_property
     def starts(self) -> Tensor:
@@ -113,6 +124,8 @@ class World:
         for state in self.states:
             if not len(state.p) == len(state.to) == len(self.states[0].p):
                 yield f"{state.name} has {len(state.p)} probabilities and {len(state.to)} ways on: all V"
+            if len(state.earns) not in (0, len(state.p)):
+                yield f"{state.name} has {len(state.p)} probabilities and {len(state.earns)} rewards on the way: all V"
             for target in state.to:
                 if isinstance(target, str) and target not in self.index:
                     yield f"{state.name} leads to {target}, which is no state"

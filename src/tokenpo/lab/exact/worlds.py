@@ -13,9 +13,11 @@ from .world import State, World, between, falling, fillers
 ENTROPY = "credit belongs where the policy is uncertain"
 RARE = "improbable tokens are noise that dominates the gradient"
 DIFFICULTY = "prompts of all difficulties weigh the same in the gradient"
+SCALES = "rewards of turns and of the outcome may each be normalised by their own deviation"
 SIBLINGS = "siblings that share a prefix tell what a token is worth"
 WORLDS: dict[str, Callable[[], World]] = {}
 LARGE: dict[str, Callable[[], World]] = {}
+TURNS: dict[str, Callable[[], World]] = {}
 
 
 def _world(
@@ -276,3 +278,13 @@ def long_paraphrases() -> Iterable[State]:
                 yield from fillers(f"{name}way{way}at", [next(sure) for _ in range(3)], 12, to)
         for side, reward in (("right", 1.0), ("wrong", 0.0)):
             yield from fillers(f"{side}{k}at", [next(sure) for _ in range(8)], 12, reward)
+
+
+@_world(
+    SCALES, False, "Ask a tool, which earns 0.1 at once and seldom helps, or answer: the number of turns is a choice.",
+    into=TURNS,
+)  # fmt: skip
+def ask_or_answer() -> Iterable[State]:
+    """Asking is worth 0.1 + 0.3; answering at once 0.5 / 0.7."""
+    yield State("turn1", (0.3, 0.5, 0.2), ("turn2", 1.0, 0.0), (0.1, 0.0, 0.0))
+    yield State("turn2", (0.3, 0.5, 0.2), (1.0, 0.0, 0.0))

@@ -29,7 +29,7 @@ class Experience:
         drawn: every draw, discarded groups included: statistics are taken over all of them.
         discarded: fraction of the drawn groups that dynamic sampling dropped.
         cursor: the first problem that was not drawn.
-        continued: tokens of continuations, drawn from the middle of responses for the credit and not trained on.
+        continued: tokens drawn for the credit and not trained on, of continuations and of greedy responses.
     """
 
     rollouts: Rollouts | None

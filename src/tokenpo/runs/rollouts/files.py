@@ -16,7 +16,7 @@ from ...base import files
 from ...base.errors import MissingInput, TokenPOError, nearest
 from ...base.jsonl import whole_lines
 from .recording import Recording, record
-from .response import KNOWN, PER_TOKEN, Response, parse, plain
+from .response import KNOWN, PER_RESPONSE, PER_TOKEN, Response, parse, plain
 
 FOLDER = "rollouts"
 NEEDED = ("mask", "reward", "group", "old_logprob")
@@ -205,7 +205,7 @@ def _line(
     """The row as the line of a JSON Lines file."""
     line: dict[str, Any] = {}
     line |= {name: tensors[name][row][row_mask].tolist() for name in _TOKENS if name in tensors}
-    line |= {name: tensors[name][row].item() for name in ("reward", "group", "prompt_logprob") if name in tensors}
+    line |= {name: tensors[name][row].item() for name in ("reward", "group", *PER_RESPONSE) if name in tensors}
     line |= {name: values[row] for name, values in texts.items() if values is not None and name != "rewards"}
     if "rewards" in tensors:
         each = zip(texts["rewards"], tensors["rewards"][row].tolist(), strict=True)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError
 from ...core.ops.group import numbered
+from ...core.types import FACTS as DECLARED
 from ...core.types import Policy, Rollouts
-from .response import FACTS, NOW, WHOLE, Response
+from .response import FACTS, NOW, PER_RESPONSE, WHOLE, Response
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +109,17 @@ def record(
     lengths = torch.tensor([len(response.tokens) for response in responses])
     names = list(responses[0].rewards or ())
     rewards = [[math.nan if x is None else x for x in map((r.rewards or {}).get, names)] for r in responses]
-    prompt_logprob = [r.prompt_logprob for r in responses if r.prompt_logprob is not None]
+    single = {
+        name: torch.tensor(values, dtype=torch.long if DECLARED[name].kind.whole else torch.float64)
+        for name in PER_RESPONSE
+        if (values := [getattr(response, name) for response in responses])[0] is not None
+    }
     rollouts = Rollouts(
         mask=torch.arange(int(lengths.max())) < lengths[:, None],
         reward=torch.tensor([response.reward for response in responses], dtype=torch.float64),
         group=torch.tensor(numbered([response.group for response in responses])),
         rewards=torch.tensor(rewards, dtype=torch.float64) if names else None,
-        prompt_logprob=torch.tensor(prompt_logprob, dtype=torch.float64) if prompt_logprob else None,
+        **single,
         **facts,  # pyright: ignore[reportArgumentType]
     )
     notes = [*notes, *_of_groups(responses, left_out)]

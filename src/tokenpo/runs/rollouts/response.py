@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from ...base.errors import MissingInput, TokenPOError, nearest
 from ...core.facts import facts_of
 from ...core.types import FACTS as DECLARED
-from ...core.types import Policy, Rollouts
+from ...core.types import OPTIONAL, Policy, Rollouts
 
 # Fields with one number for each token: facts in whole numbers and others, and the current policy.
 FACTS, WHOLE = (
@@ -22,6 +22,8 @@ FACTS, WHOLE = (
     for whole in (False, True)
 )
 NOW = tuple(facts_of(Policy))
+# Optional fields with one number for the response.
+PER_RESPONSE = tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N]" and name in OPTIONAL)
 PER_TOKEN = (*FACTS, *NOW, *(name for name in WHOLE if name != "token_ids"))
 ONE = ("temperature", "version")  # a line may hold one number for all of its tokens
 REQUIRED = {
@@ -30,7 +32,7 @@ REQUIRED = {
     "tokens": "one string for each response token, or token_ids",
     "old_logprob": "the log-probability, in nats, of each token under the policy that the update starts from",
 }
-KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "prompt_logprob", "rewards", *PER_TOKEN})
+KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "rewards", *PER_RESPONSE, *PER_TOKEN})
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Response:
         correct: whether the answer is right; None where it is not known.
         step: of the training that drew it.
         prompt_logprob: nats, mean log-probability of a token of the prompt.
+        baseline: a reward or value known without the response.
+        role: that the policy played.
         rewards: what each reward function gave, by its name; None where one does not apply.
     """
 
@@ -57,18 +61,20 @@ class Response:
     correct: bool | None = None
     step: int | None = None
     prompt_logprob: float | None = None
+    baseline: float | None = None
+    role: int | None = None
     rewards: Mapping[str, float | None] | None = None
 
     @property
     def given(self) -> frozenset[str]:
         """The names of the fields that this response has beyond reward and tokens."""
-        plain = {name for name in ("token_ids", "prompt_logprob", "rewards", "step") if getattr(self, name) is not None}
-        return frozenset(self.numbers) | plain
+        plain = ("token_ids", *PER_RESPONSE, "rewards", "step")
+        return frozenset(self.numbers) | {name for name in plain if getattr(self, name) is not None}
 
     def as_json(self) -> dict[str, Any]:
         """The line of a JSON Lines file, without absent fields."""
         line: dict[str, Any] = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
-        line |= {name: getattr(self, name) for name in ("rewards", "prompt_logprob", "tokens", "token_ids")}
+        line |= {name: getattr(self, name) for name in ("rewards", *PER_RESPONSE, "tokens", "token_ids")}
         line |= self.numbers
         line |= {name: x[0] for name in ONE if len(set(x := self.numbers.get(name, ()))) == 1}
         return {name: value for name, value in line.items() if value is not None}
@@ -100,7 +106,7 @@ def responses(
     per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
     group_names = rollouts.group.tolist() if groups is None else groups
     ids = None if rollouts.token_ids is None else rollouts.token_ids.cpu()
-    of_prompt = None if rollouts.prompt_logprob is None else rollouts.prompt_logprob.tolist()
+    single = {name: x.tolist() for name in PER_RESPONSE if (x := getattr(rollouts, name)) is not None}
     reward = rollouts.reward.tolist()
     each = None if rollouts.rewards is None else rollouts.rewards.tolist()
     names = [str(i) for i in range(len(each[0]))] if each and reward_names is None else reward_names or ()
@@ -114,7 +120,7 @@ def responses(
             prompt="" if prompts is None else prompts[row],
             correct=None if correct is None else correct[row],
             step=step,
-            prompt_logprob=None if of_prompt is None else shortest(of_prompt[row]),
+            **{name: shortest(x[row]) for name, x in single.items()},
             rewards=None
             if each is None
             else {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each[row], strict=True)},
@@ -198,10 +204,12 @@ class _Fields(BaseModel):
     correct: bool | None = None
     step: int | None = None
     prompt_logprob: float | None = None
+    baseline: float | None = None
+    role: _Number | None = None
     rewards: dict[str, float | None] | None = Field(default=None, min_length=1)
 
 
-_PLAIN = ("group", "reward", "prompt", "correct", "step", "prompt_logprob", "rewards")
+_PLAIN = ("group", "reward", "prompt", "correct", "step", *PER_RESPONSE, "rewards")
 _PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
 _PER_TOKEN |= dict.fromkeys(set(WHOLE) - {"token_ids"}, (_Numbering | None, None))
 _PER_TOKEN["temperature"] = (list[float] | float | None, None)
@@ -218,7 +226,8 @@ _KINDS = {
     "prompt": "text; write chat messages out",
     "correct": "true, false or null",
     "step": "a whole number",
-    "prompt_logprob": "a number",
+    **dict.fromkeys(PER_RESPONSE, "a number"),
+    "role": "a whole number from 0 on",
 }
 
 
