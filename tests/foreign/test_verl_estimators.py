@@ -46,9 +46,8 @@ def _without(sample: Sample, *groups: int) -> Sample:
 
 
 def test_every_registered_estimator_is_compared_or_named() -> None:
-    """The other is no method of ours: it wants a greedy rollout."""
-    compared = {theirs for theirs, *_ in ESTIMATORS} | {"gae", "gpg", "gdpo", *BASELINES}
-    assert set(core.ADV_ESTIMATOR_REGISTRY) == compared | {"remax"}
+    compared = {theirs for theirs, *_ in ESTIMATORS} | {"gae", "gpg", "gdpo", "remax", *BASELINES}
+    assert set(core.ADV_ESTIMATOR_REGISTRY) == compared
 
 
 BASELINES = ("optimal_token_baseline", "tir_optimal_token_baseline")
@@ -100,6 +99,14 @@ def test_reinforce_pp_baseline_whitens_the_reward_of_a_lone_rollout_in_verl_and_
     assert not np.allclose(ours, theirs)
     silent = sample.but(reward=np.where(sample.group == LONE, 0.0, sample.reward))
     np.testing.assert_allclose(ours, _verl("reinforce_plus_plus_baseline", silent), rtol=5e-8, atol=5e-8)
+
+
+def test_remax() -> None:
+    for sample in (ragged(0, binary=False).alive(), holed(1).alive()):
+        rewards = torch.tensor(arriving(sample, False))
+        mask = torch.tensor(sample.mask, dtype=torch.int64)
+        advantage, _ = core.compute_remax_outcome_advantage(rewards, torch.tensor(sample.baseline), mask)
+        np.testing.assert_allclose(_ours("remax", sample), advantage.numpy() * sample.mask, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("lam", [1.0, 0.9, 0.0])

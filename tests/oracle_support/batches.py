@@ -28,8 +28,8 @@ INDEX_FIELDS = ("token_ids", "turn", "anchor")  # of whole numbers
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One batch: mask [N, T] bool, reward, group, prompt_logprob, baseline and role [N], rewards [N, R], token_ids, turn
-    and anchor [N, T] int, and the other [N, T] fields, zero on padding."""
+    """One batch: mask [N, T] bool, reward, group, prompt_logprob, baseline and role [N], rewards [N, R], token_ids,
+    turn and anchor [N, T] int, and the other [N, T] fields, zero on padding."""
 
     mask: np.ndarray
     reward: np.ndarray

@@ -114,7 +114,7 @@ def mt_grpo(s, *, coef=1.0, outcome_rewards=1, norm="each", beta=0.0, low=0.2, h
             several = A_outcome[i] + coef * A_turn[i] * (s.turn[i] == turns[0])
             A[i] = A_both[i] if len(turns) == 1 else several
 
-    # or one scale for all: the whole over its deviation in the first turn, the outcome less its mean over the same after
+    # or one scale for all: the whole over its deviation in the first turn, later the outcome less its mean over it
     for rows in groups(s) if norm == "joint" else ():
         out, whole = of_outcome[rows], of_outcome[rows] + coef * of_turn[rows]
         scale = np.std(whole, ddof=1) + 1e-4 if len(rows) > 1 and np.ptp(whole) > 0 else np.inf

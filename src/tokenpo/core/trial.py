@@ -96,6 +96,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
     for name, fact in facts_of(Rollouts).items():
         if name not in rollouts:
             rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
+    rollouts["role"] = torch.randint(0, 2, (n,), generator=g)
     inputs = Inputs(rollouts, policy)
     return inputs.map_tokens(lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x)
 

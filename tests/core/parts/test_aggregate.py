@@ -36,8 +36,8 @@ def test_token_sum_grows_with_the_batch() -> None:
 
 
 def test_prompt_mean() -> None:
-    """Groups of two responses with 5 and 1 tokens: 1 / (2 · 5) and 1 / (2 · 1) for a step of both prompts; a step of the
-    first alone gives 1 / 5, and any split adds up. A row without tokens is in no group."""
+    """Two groups of two responses with 5 and 2 tokens: 1 / (2 · 5) and 1 / (2 · 2) for a step of both prompts; a step
+    of the first alone gives 1 / 5. A row without tokens is in no group."""
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]).bool()
     reward, group = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([4, 4, 7, 7])
     rollouts = Rollouts(mask, reward, group, torch.full(mask.shape, -1.0))

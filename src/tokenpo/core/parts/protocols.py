@@ -85,6 +85,8 @@ class Aggregate(Part):
     share: Any = None
 
     def __call__(self, mask: Tensor, totals: Totals, *share: Tensor) -> Tensor | float:
-        """A number, [N, 1] or [N, T]; in a mean it sums to about 1 over the step. Only a row's own length may be counted
-        here."""
+        """A number, [N, 1] or [N, T]; of a mean it sums to about 1 over the step.
+
+        Only a row's own length may be counted here.
+        """
         raise NotImplementedError
