@@ -92,24 +92,25 @@ def test_no_command_writes_through_a_link(here: Path, name: str, capsys: pytest.
         shutil.copytree(spare, whole)
 
 
-@pytest.mark.parametrize("planted", [".lock", ".writing-config.json.0123abcd", ".writing-config.json", "checkpoints"])
-def test_no_training_begins_where_a_link_leads_out(here: Path, planted: str, capsys: pytest.CaptureFixture) -> None:
-    shutil.rmtree("run")
-    Path("run").mkdir()
-    outside = here.parent / "outside"
-    _plant(here / "run", planted, outside)
-    before = _bytes(outside)
-    assert main([*TRAIN, "run"]) == 2
-    assert _bytes(outside) == before
-    assert re.search("is a link that leads out of|is not empty", capsys.readouterr().err)
+COMPARE = ["compare", "quickstart", "--methods", "grpo,tepo", "--set", "train.steps=1", "--out"]
 
 
-@pytest.mark.parametrize("planted", [".lock", "logs", "logs/quickstart-grpo-seed0.log", "quickstart-grpo-seed0"])
-def test_no_comparison_trains_where_a_link_leads_out(here: Path, planted: str, capsys: pytest.CaptureFixture) -> None:
-    (here / "trained" / planted).parent.mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("command", "planted", "refusal"),
+    [
+        *((TRAIN, name, "is a link that leads out of|is not empty")
+          for name in (".lock", ".writing-config.json.0123abcd", ".writing-config.json", "checkpoints")),
+        *((COMPARE, name, rf"{re.escape(name)} is a link that leads out of made")
+          for name in (".lock", "logs", "logs/quickstart-grpo-seed0.log", "quickstart-grpo-seed0")),
+    ],
+)  # fmt: skip
+def test_nothing_trains_where_a_link_leads_out(
+    here: Path, command: list[str], planted: str, refusal: str, capsys: pytest.CaptureFixture
+) -> None:
+    (here / "made" / planted).parent.mkdir(parents=True)
     outside = here.parent / "outside"
-    _plant(here / "trained", planted, outside)
+    _plant(here / "made", planted, outside)
     before = _bytes(outside)
-    assert main(["compare", "quickstart", "--methods", "grpo,tepo", "--set", "train.steps=1", "--out", "trained"]) == 2
+    assert main([*command, "made"]) == 2
     assert _bytes(outside) == before
-    assert f"{planted} is a link that leads out of trained" in capsys.readouterr().err
+    assert re.search(refusal, capsys.readouterr().err)

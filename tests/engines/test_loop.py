@@ -32,18 +32,12 @@ def recipe(host: Host, out: Path, **settings: Any) -> Config:
     from tinker_support import MODEL
 
     model = {"path": MODEL, "lora": {"rank": 8}} if host is TINKER else {"path": "tiny", "device": "cpu"}
-    return parse_config(
-        {
-            "model": model,
-            "method": {"name": "grpo"},
-            "task": {"name": "dial_sum", "options": {"operands": 3}},
-            "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 40},
-            "train": {"steps": 3, "minibatches": 2, "lr": 1e-4, **settings},
-            "evaluate": {"problems": 0},
-            "output": {"dir": str(out)},
-        },
-        "test",
-    )
+    raw = {
+        "model": model, "method": {"name": "grpo"}, "task": {"name": "dial_sum", "options": {"operands": 3}},
+        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 40}, "evaluate": {"problems": 0},
+        "train": {"steps": 3, "minibatches": 2, "lr": 1e-4, **settings}, "output": {"dir": str(out)},
+    }  # fmt: skip
+    return parse_config(raw, "test")
 
 
 def test_a_batch_without_numbers_is_skipped(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import tokenpo
+from small_recipes import merged
 from tokenpo.cli import main as cli
 from tokenpo.cli.view import SilentView
 from tokenpo.core.negotiation import negotiate
@@ -17,7 +18,7 @@ from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.loop import train
 from tokenpo.models import load, locate, save
-from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.config import Config
 from tokenpo.recipe.objective import require_here
 from tokenpo.recipe.plan import Plan
 
@@ -54,9 +55,7 @@ def _recipe(directory: Path, **sections: dict[str, Any]) -> Config:
         "evaluate": {"problems": 0},
         "output": {"dir": str(directory / "run")},
     }
-    for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section}
-    return parse_config(raw, "recipe.toml")
+    return merged(raw, sections)
 
 
 def _apart(directory: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from small_recipes import merged
 from tokenpo.core.learner import Learner
 from tokenpo.engines.tinker.needs import RATIO, accepted, require_one_answer
 from tokenpo.engines.tinker.responses import rollouts
 from tokenpo.methods import method
-from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.plan import Plan
 from tokenpo.tasks import make_task
 
@@ -25,9 +25,7 @@ LOGITS = "choose a method that reads no more, or train with the embedded engine,
 
 def _recipe(**sections: dict[str, Any]) -> Callable[[Path], object]:
     raw: dict[str, Any] = {"model": {"path": "Qwen/Qwen3-8B", "lora": {"rank": 32}}}
-    for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section}
-    return lambda directory: accepted(Plan(parse_config(raw, "recipe.toml")))
+    return lambda directory: accepted(Plan(merged(raw, sections)))
 
 
 def _method(name: str) -> Callable[[Path], object]:

@@ -18,6 +18,7 @@ from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImp
 import tokenpo
 import tokenpo.engines.verl.plugin  # where the package is on the path but not installed
 from engines.verl.support.composed import composed
+from small_recipes import merged
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
 from tokenpo.core.parts import RewardToGo
@@ -105,9 +106,7 @@ def small_recipe(directory: Path, **sections: Any) -> Config:
         "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 48},
         "train": {"steps": 3, "minibatches": 2, "lr": 3e-4},
     }  # fmt: skip
-    for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section} if isinstance(section, dict) else section
-    return parse_config(raw, "recipe.toml")
+    return merged(raw, sections)
 
 
 def _arriving_at_a_tool(directory: Path) -> None:

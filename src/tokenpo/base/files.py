@@ -16,7 +16,8 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
@@ -237,13 +238,21 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def making(directory: Path) -> Iterator[None]:
-    """Raises TokenPOError in place of the OSError that keeps an output directory from being made."""
+def explained(sentence: Callable[[str], str], *more: type[Exception]) -> Iterator[None]:
+    """Raises TokenPOError in place of an OSError, or of `more`; `sentence` makes its text of the reason."""
     try:
         yield
-    except OSError as error:
-        what = f"{error.strerror} ({error.filename})" if error.filename else error.strerror
-        raise TokenPOError(f"{directory} cannot be made: {what}; give another with --out") from error
+    except BrokenPipeError:  # not the disk: who read our output has gone
+        raise
+    except (OSError, *more) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        file = error.filename if isinstance(error, OSError) else None
+        raise TokenPOError(sentence(f"{reason} ({file})" if file else reason)) from error
+
+
+def making(directory: Path) -> AbstractContextManager[None]:
+    """Raises TokenPOError where an output directory cannot be made."""
+    return explained(lambda why: f"{directory} cannot be made: {why}; give another with --out")
 
 
 def make_directory(directory: Path) -> Path:

@@ -111,12 +111,12 @@ def with_step(value: Any) -> dict[str, Any]:
     return value
 
 
-def finite(value: Any) -> Any:
-    """The value with null for every float that is not finite: JSON has neither NaN nor infinities."""
+def finite(value: Any, other: Callable[[float], Any] = lambda x: None) -> Any:
+    """The value with null, or `other`, for every float that is not finite: JSON has neither NaN nor infinities."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if math.isfinite(value) else other(value)
     if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: finite(item, other) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [finite(item, other) for item in value]
     return value

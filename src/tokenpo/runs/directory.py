@@ -25,7 +25,18 @@ from typing import Any
 
 from ..base import text
 from ..base.errors import TokenPOError
-from ..base.files import expanded, is_fresh, json_object, locked, making, numbered, refuse_links, sweep, write_whole
+from ..base.files import (
+    expanded,
+    explained,
+    is_fresh,
+    json_object,
+    locked,
+    making,
+    numbered,
+    refuse_links,
+    sweep,
+    write_whole,
+)
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
@@ -129,19 +140,18 @@ def held(path: Path) -> Iterator[None]:
     """
     from safetensors import SafetensorError
 
-    try:
-        refuse_links(path)
-        with locked(path / ".lock", f"{path} is being trained by another process: wait for it, or stop it"):
-            yield
-    except BrokenPipeError:  # not the disk: who read our output has gone
-        raise
-    except (OSError, SafetensorError) as error:
-        what = f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else str(error)
+    def sentence(why: str) -> str:
         made = "Its last checkpoint is whole" if checkpoint.exists(path) else "It has no checkpoint yet"
         remedy = f"{made}: make room, then go on with tokenpo train --resume {path}"
         if not (path / "config.json").is_file():
             remedy = "Nothing was begun there: make room, then give the same command again"
-        raise TokenPOError(f"the run directory {path} cannot be written: {what}. {remedy}") from error
+        return f"the run directory {path} cannot be written: {why}. {remedy}"
+
+    busy = f"{path} is being trained by another process: wait for it, or stop it"
+    with explained(sentence, SafetensorError):
+        refuse_links(path)
+        with locked(path / ".lock", busy):
+            yield
 
 
 def new_directory(config: Config) -> Path:

@@ -10,7 +10,8 @@ import pytest
 
 from random_models import random_gpt2, random_qwen
 from small_models import lm, make_model, prompts
-from tokenpo.recipe.config import Config, parse_config
+from small_recipes import merged
+from tokenpo.recipe.config import Config
 from tokenpo.tasks import Problem, Score
 
 __all__ = ["lm", "make_model", "prompts"]
@@ -79,6 +80,4 @@ def _small(model_dir: Path, out: Path, **sections: dict) -> Config:
         "evaluate": {"problems": 6, "samples": 2},
         "output": {"dir": str(out), "checkpoint_every": 0, "trace_every": 2},
     }
-    for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section}
-    return parse_config(raw, "test")
+    return merged(raw, sections, "test")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from small_recipes import merged
 from tinker_support import MODEL
-from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.config import Config
 
 
 @pytest.fixture
@@ -29,6 +30,4 @@ def _small(out: Path, **sections: dict) -> Config:
         "evaluate": {"problems": 0},
         "output": {"dir": str(out), "checkpoint_every": 1, "trace_every": 1, "rollouts_every": 2},
     }
-    for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section}
-    return parse_config(raw, "test")
+    return merged(raw, sections, "test")

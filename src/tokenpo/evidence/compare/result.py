@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
+from ...base.jsonl import finite
 from ...runs.read import Run, read_run
 from .existing import Subject, of_plan, read_existing
 from .measures import SECONDS, Measure, Value
@@ -217,7 +217,7 @@ def _incomplete(result: Result) -> Iterator[str]:
 
 
 def to_json(comparison: Comparison) -> str:
-    """compare.json: everything that table and page are made of, and every difference."""
+    """compare.json: everything that table and page are made of, and every difference; an option of inf is text."""
     subject = comparison.subject
     record = {
         "format": 2,
@@ -241,7 +241,7 @@ def to_json(comparison: Comparison) -> str:
         "notes": comparison.notes,
         "versions": comparison.versions,
     }
-    return json.dumps(_finite(record), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(finite(record, str), indent=1, ensure_ascii=False) + "\n"
 
 
 def _metric(result: Result) -> dict[str, Any]:
@@ -253,12 +253,3 @@ def _metric(result: Result) -> dict[str, Any]:
         "means": {label: result.mean(label) for label in result.values},
         "pairs": [pair.as_json() for pair in result.pairs],
     }
-
-
-def _finite(value: Any) -> Any:
-    """Infinities as text, since JSON has none: an option such as high=inf."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -13,11 +13,12 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked, making, numbered, opened_in_place, refuse_links, write_whole
+from ...base.files import explained, is_fresh, locked, making, numbered, opened_in_place, refuse_links, write_whole
 from ...base.jsonl import finite
 from ...base.text import differences
 from .summary import Summary
@@ -100,18 +101,9 @@ def reserved(directory: Path) -> Iterator[None]:
                         path.rmdir()
 
 
-@contextlib.contextmanager
-def _writing(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:  # not the disk: who read our output has gone
-        raise
-    except OSError as error:
-        what = f"{error.strerror} ({error.filename})" if error.filename else error.strerror or error
-        raise TokenPOError(
-            f"the evaluation {directory} cannot be written: {what}. What was sampled is kept: make room, then give the "
-            "same command again"
-        ) from error
+def _writing(directory: Path) -> AbstractContextManager[None]:
+    remedy = "What was sampled is kept: make room, then give the same command again"
+    return explained(lambda why: f"the evaluation {directory} cannot be written: {why}. {remedy}")
 
 
 def _changed(directory: Path, config: Config) -> list[str] | None:
