@@ -108,8 +108,8 @@ def test_updates_are_the_embedded_engines(method: str, batch: Experience) -> Non
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
     told, known = ours.statistics.summary(), step.statistics.summary()
     unknown = {"grad_norm"}  # the server keeps it to itself
-    for name in known.keys() - unknown:
-        assert told[name] == pytest.approx(known[name], rel=1e-6, abs=1e-6, nan_ok=True), name
+    for name in known.keys() - unknown:  # log-probabilities travel in float32: 2e-7 of |lp| up to 20, twice
+        assert told[name] == pytest.approx(known[name], rel=5e-6, abs=1e-6, nan_ok=True), name
 
 
 @pytest.mark.parametrize("stop", [1.0, 1e-9])

@@ -30,6 +30,7 @@ from ...recipe.objective import build_method
 from .settings import CORRECTIONS, contradicted, cut, named
 
 ENGINE = "the TRL engine"
+# By hand: what `rollout_batch` and `forward` make of TRL's output stands in no table.
 ALWAYS = frozenset(
     {"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift", "rewards", "turn"}
 )
