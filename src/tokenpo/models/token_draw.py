@@ -1,4 +1,9 @@
-"""One token per row from logits by inversion of the cumulative distribution, with its statistics."""
+"""One token per row from logits by inversion of the cumulative distribution, with its statistics.
+
+Every rollout has a private stream of uniform numbers, addressed by counters instead of drawn in turn: that of (seed,
+stream, sample, step) is SplitMix64 at position `step` from a state hashed from the other three, so a rollout sees the
+same numbers in any batch and order. Integer arithmetic only (int64 wraps around in torch): bit-identical everywhere.
+"""
 
 from __future__ import annotations
 

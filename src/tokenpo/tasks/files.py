@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ..base.errors import TokenPOError
 from .distinct import require_held_out
-from .layout import Layout
-from .rows import read_rows
+from .layout import Layout, read_rows
 from .types import Problem, Score, Split
 from .verify import Verifier, VerifierOptions, checked, make_verifier
 

@@ -108,7 +108,7 @@ _OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.
 
 
 def value_of(text: str) -> Fraction | None:
-    """The value of whole numbers joined by + - * / and brackets; None for any other text.
+    """The value of whole numbers joined by + - * / and brackets; None for any other text, none of which is run as code.
 
     >>> value_of("94*4 - 61/2")
     Fraction(691, 2)

@@ -1,4 +1,4 @@
-"""One method on one recording: the credit, the weight and the push of every token."""
+"""One method on one recording: credit, weight and push of every token, and where the push goes."""
 
 from __future__ import annotations
 

@@ -275,7 +275,10 @@ _LONGER = 10  # columns, likewise
 
 
 def draw(world: World) -> Markup:
-    """The automaton as one <svg>. A filled circle is a state whose token matters; squares are rewards."""
+    """The automaton as one <svg>: states in the order of their positions, arrows as wide as they are probable.
+
+    A filled circle is a state whose token matters; squares are rewards.
+    """
     places = _places(world)
     longest = max(x for x, _ in places.values())
     column = COLUMN if longest < _LONGER else COLUMN * _LONGER / longest

@@ -1,4 +1,4 @@
-"""Whether an answer is one of the references; `equal` is what a verifier process calls."""
+"""Whether an answer is one of the references, which a verifier process asks; and the answer of a text that marks none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 
 from . import engine
-from .brackets import is_balanced
-from .reading import Answer, read
+from .reading import Answer, is_balanced, read
 from .units import is_unit
 
 _WRITTEN = 500  # characters of an answer that are kept to tell it from others
