@@ -1,4 +1,4 @@
-"""Whether an answer is one of the references, which a verifier process asks; and the answer of a text that marks none."""
+"""Whether an answer is one of the references, which a verifier process asks; and the answer of an unmarked text."""
 
 from __future__ import annotations
 
