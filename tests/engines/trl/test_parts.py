@@ -215,7 +215,7 @@ def test_which_methods_trl_can_train() -> None:
             refused.add(name)
     assert refused == {
         *("tw_grpo", "nthr", "thr", "arm", "vineppo", "spo", "dppo_tv", "dppo_kl", "otb", "gigpo", "ppo", "vapo"),
-        *("rollout_is", "prime_rl", "m2po_rollout"),
+        *("rollout_is", "prime_rl", "m2po_rollout", "remax", "rae"),
     }
 
 
