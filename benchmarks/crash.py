@@ -79,9 +79,9 @@ trace_every = 1
 def small_model(directory: Path) -> Path:
     """The architecture of the tiny model with weights that fit in a page or two."""
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-    from tokenpo.models.tiny import tokenizer
+    from tokenpo.models.directory import ASSETS
 
     torch.manual_seed(0)
     config = Qwen3Config(
@@ -92,7 +92,7 @@ def small_model(directory: Path) -> Path:
     model = Qwen3ForCausalLM(config)
     model.generation_config.eos_token_id = list(range(2, 259, 6))
     model.save_pretrained(directory)
-    tokenizer().save_pretrained(directory)
+    AutoTokenizer.from_pretrained(ASSETS).save_pretrained(directory)
     return directory
 
 

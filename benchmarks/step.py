@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from timing import clock
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import train
-from tokenpo.models.tiny import tokenizer
+from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
 
 PROMPTS = [f"{i % 10}{i // 10 % 10}+{i * 7 % 10}{i * 3 % 10}=" for i in range(64)]
@@ -76,7 +76,7 @@ def save_model(work: Work, directory: Path) -> float:
     # One token in forty ends a response.
     model.generation_config.eos_token_id = [2, 50, 90, 130, 170, 210]
     model.save_pretrained(directory)
-    tokenizer().save_pretrained(directory)
+    AutoTokenizer.from_pretrained(ASSETS).save_pretrained(directory)
     return sum(p.numel() for p in model.parameters()) / 1e6
 
 
@@ -114,7 +114,7 @@ def ours(work: Work, folder: Path, steps: int, device: str) -> Timed:
 
 def trl(work: Work, folder: Path, steps: int, device: str) -> Timed:
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from transformers import AutoModelForCausalLM, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     marks, tokens = [], []

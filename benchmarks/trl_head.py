@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 import tokenpo
 from timing import Run, keep_memory, milliseconds, peak_bytes
@@ -27,7 +27,7 @@ from tokenpo.core.update import Update
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.loss import by_policy, in_head
 from tokenpo.engines.trl.updates import ROW
-from tokenpo.models.tiny import tokenizer
+from tokenpo.models.directory import ASSETS
 
 PROMPT, GROUP = 16, 8
 
@@ -47,7 +47,7 @@ def trainer(chosen: argparse.Namespace, directory: str) -> TokenPOTrainer:
     data = Dataset.from_dict({"prompt": ["1+1="] * chosen.rows})
     made = TokenPOTrainer(
         model=model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args, train_dataset=data,
-        processing_class=tokenizer(),
+        processing_class=AutoTokenizer.from_pretrained(ASSETS),
     )  # fmt: skip
     assert made.forward_passes.in_head
     return made

@@ -1,4 +1,4 @@
-"""Puts `tests/` and `benchmarks/` on the path, for what tests share; one thread keeps runs repeatable."""
+"""Puts `tests/`, `benchmarks/` and `tools/` on the path, for what tests share; one thread keeps runs repeatable."""
 
 import signal
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("benchmarks", "tools")]
 torch.set_num_threads(1)
 # A shell starts what it runs in the background with Ctrl-C ignored, which tests of interrupts would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)

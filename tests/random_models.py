@@ -55,9 +55,11 @@ def _model(family: str, **options: Any) -> Any:
 
 def _written(model: Any, directory: Path) -> Path:
     """A sixth of all tokens ends a response, so that lengths differ even in random text."""
-    from tokenpo.models.tiny import tokenizer
+    from transformers import AutoTokenizer
+
+    from tokenpo.models.directory import ASSETS
 
     model.generation_config.eos_token_id = list(range(2, 259, 6))
     model.save_pretrained(directory)
-    tokenizer().save_pretrained(directory)
+    AutoTokenizer.from_pretrained(ASSETS).save_pretrained(directory)
     return directory

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
+import hashes
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-
-import hashes  # noqa: E402
 
 
 def test_the_list_pins_what_the_constraints_pin() -> None:

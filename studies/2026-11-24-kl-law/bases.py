@@ -16,11 +16,12 @@ from pathlib import Path
 import torch
 
 from tokenpo.models import LanguageModel, save
-from tokenpo.models.tiny import EOS, PAD, WarmUp, fresh, tokenizer, warm_up
 from tokenpo.tasks.dial_sum import DialSum
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import search
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools")]
+import search  # noqa: E402
+from tiny_model import EOS, PAD, WarmUp, fresh, tokenizer, warm_up  # noqa: E402
 
 MADE = {
     "dial-second": WarmUp(seed=12),

@@ -6,12 +6,11 @@ import math
 
 import pytest
 import torch
+from tiny_model import Example, WarmUp, _pack, config, fresh, main, orthogonal, tokenizer, warm_up
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tokenpo.engines.embedded.warmup import main
 from tokenpo.models import LanguageModel, Sampling, load, sample
 from tokenpo.models.directory import ASSETS
-from tokenpo.models.tiny import Example, WarmUp, _pack, config, fresh, orthogonal, tokenizer, warm_up
 from tokenpo.tasks.dial_sum import DialSum, evaluate
 
 DIALS = DialSum(operands=8)

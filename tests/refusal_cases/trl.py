@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset, IterableDataset  # pyright: ignore[reportMissingImports]
-from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl import GRPOConfig  # pyright: ignore
 
 import tokenpo
@@ -23,7 +23,7 @@ from tokenpo.engines.trl.replenish import carried
 from tokenpo.engines.trl.settings import OVERRIDING, SETTINGS, TRANSLATED, Setting, remedy
 from tokenpo.engines.trl.temperature import Served, Temperature, require_server
 from tokenpo.engines.trl.updates import by_groups
-from tokenpo.models.tiny import tokenizer
+from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.plan import Plan
 
@@ -80,7 +80,7 @@ def _experts(directory: Path) -> Any:
 
 
 def _moe(directory: Path) -> None:
-    _trainer(_experts, given={"processing_class": tokenizer()})(directory)
+    _trainer(_experts, given={"processing_class": AutoTokenizer.from_pretrained(ASSETS)})(directory)
 
 
 def _cut(**settings: Any) -> Callable[[Path], None]:

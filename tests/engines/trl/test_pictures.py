@@ -18,6 +18,7 @@ need("trl", "trl is not installed: the adapter to it was not tested")
 from datasets import Dataset  # noqa: E402
 from PIL import Image  # noqa: E402
 from transformers import (  # noqa: E402
+    AutoTokenizer,
     CLIPImageProcessorPil,
     CLIPVisionConfig,
     LlavaConfig,
@@ -29,7 +30,7 @@ from transformers import (  # noqa: E402
 from refusal_cases.trl import args, even  # noqa: E402
 from tokenpo.engines.trl import TokenPOTrainer  # noqa: E402
 from tokenpo.engines.trl.rollout_batch import over_ranks, plain  # noqa: E402
-from tokenpo.models.tiny import tokenizer  # noqa: E402
+from tokenpo.models.directory import ASSETS  # noqa: E402
 
 
 def asked(colour: str, width: int = 8) -> list[dict[str, Any]]:
@@ -67,7 +68,7 @@ TEMPLATE = """{% for message in messages %}{% for part in message.content %}\
 
 def llava() -> tuple[Any, Any]:
     """Random, of one layer, and its processor: a picture of 28 x 28 is four tokens."""
-    words = tokenizer()
+    words = AutoTokenizer.from_pretrained(ASSETS)
     words.add_special_tokens({"additional_special_tokens": ["<image>"]})
     side = {"height": 28, "width": 28}
     processor = LlavaProcessor(

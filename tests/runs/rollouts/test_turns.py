@@ -8,7 +8,6 @@ import torch
 from tokenpo.base.errors import TokenPOError
 from tokenpo.models import load, locate
 from tokenpo.models.sampler import Sampling
-from tokenpo.models.tiny import EOS
 from tokenpo.runs.rollouts.draw import Called, Draw, draw
 from tokenpo.runs.rollouts.experience import credited, facts
 from tokenpo.tasks import Problem, Score, Turn
@@ -36,7 +35,7 @@ def test_a_response_holds_the_answers_outside_the_mask(drawn):
             if answer is not None:
                 inserted += 1
                 assert lm.decode([ids[place]]) == answer
-        assert (ids[length - 1] == EOS) == bool(drawn.finished[row])
+        assert (ids[length - 1] in lm.eos_ids) == bool(drawn.finished[row])
     assert inserted > 16
     assert Called(lm, task, drawn.problems).ends == frozenset(lm.inserted("="))
 
