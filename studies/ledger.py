@@ -156,6 +156,18 @@ def _has(claim: Claim, found: Mapping[str, Any]) -> bool:
     return {claim.method, claim.other} <= found["values"].get(claim.metric, {}).keys()
 
 
+def over_looks(p: Sequence[float], shares: Sequence[float]) -> float:
+    """p over several looks at data that grow: the smallest p_k / share_k of the looks that were taken.
+
+    The shares of the error, which sum to 1, are fixed before the first look (weighted Bonferroni: valid for any test
+    and any dependence of the looks); the result can be corrected further by `holm`.
+
+    >>> over_looks([0.004, 0.002], [0.1, 0.2, 0.7])  # 0.04 at the first look, 0.01 at the second; the third is to come
+    0.01
+    """
+    return min([1.0, *(x / share for x, share in zip(p, shares, strict=False))])
+
+
 def _tested(claim: Claim, task: str, found: Mapping[str, Any], looks: Looks) -> Tested:
     seeds = min(len(found["values"][claim.metric][method]) for method in (claim.method, claim.other))
     taken = [_differences(claim, found, n) for n in looks.taken(seeds)]
@@ -166,7 +178,7 @@ def _tested(claim: Claim, task: str, found: Mapping[str, Any], looks: Looks) -> 
     _, decided = min((x / share, i) for i, (x, share) in enumerate(zip(p, looks.shares, strict=False)))
     return Tested(
         claim, task, looks, taken[-1],
-        paired.over_looks(p, looks.shares), paired.over_looks(equal, looks.shares), taken[decided].direction,
+        over_looks(p, looks.shares), over_looks(equal, looks.shares), taken[decided].direction,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import exact_picture
+import explorer
 import family
 import host_fields
 import house
@@ -33,7 +34,6 @@ from tokenpo.lab.exact import page as exact_page
 from tokenpo.lab.exact import study
 from tokenpo.lab.exact.world import World
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
-from tokenpo.lab.fingerprint import explorer
 from tokenpo.lab.fingerprint.curves import EQUAL, axes_of
 from tokenpo.lab.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, options_of, paper

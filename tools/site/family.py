@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
+from xml.sax.saxutils import escape
 
 import torch
 from layout import GENERATED, code, table
@@ -16,10 +18,13 @@ from tokenpo.core.parts import Part, walk
 from tokenpo.core.trial import example
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 from tokenpo.lab.fingerprint import step
-from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
-from tokenpo.lab.fingerprint.drawing import draw_family
+from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, fingerprint, gap
+from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
 
 BASE = "grpo"
+METHODS_PER_ROW, HEAD = 2, 22  # of the picture; height of a name
+MOST = 3  # panels of a method
+VISIBLE = 0.01  # share of a panel: lines that are closer are one to the eye
 # Groups of methods by the slot in which they use different parts than the base, in the order of the page.
 TITLES = {
     "": ("The same parts", "These methods use the same parts with different numbers, or another denominator."),
@@ -261,3 +266,47 @@ def picture(methods: Mapping[str, Callable[..., Objective]]) -> str:
     order = list(TITLES)
     ranked = sorted(objectives, key=lambda name: (name != BASE, order.index(group(objectives[name], objectives[BASE]))))
     return draw_family({name: objectives[name] for name in ranked}, objectives[BASE])
+
+
+def draw_family(objectives: Mapping[str, Any], base: Any) -> str:
+    """Every method with the panels in which it differs most from the base; the base with its own."""
+    parts, wide = [], HEAD + WIDTH * MOST
+    for i, (name, objective) in enumerate(objectives.items()):
+        x, y = wide * (i % METHODS_PER_ROW) + LEFT, (HEIGHT + HEAD) * (i // METHODS_PER_ROW)
+        parts.append(f'<text class="n" x="{x - 16}" y="{y + 14}">{escape(name)}</text>')
+        parts += [panel_svg(panel, x + WIDTH * k, y + HEAD) for k, panel in enumerate(telling(objective, base))]
+    height = (HEIGHT + HEAD) * -(-len(objectives) // METHODS_PER_ROW)
+    return svg("How hard every method pushes a token", wide * METHODS_PER_ROW + LEFT, height, parts)
+
+
+def telling(objective: Any, base: Any) -> list[Panel]:
+    """The few panels in which a method differs most from the base, at most one for each fact, in their order."""
+    visible = [panel for panel in panels(objective, base) if difference(panel) > VISIBLE or objective == base]
+    ranked = sorted(visible, key=lambda panel: (bend(panel), difference(panel)))
+    most = {(panel.axis.fact, panel.channel): panel for panel in ranked}
+    kept = [panel for panel in ranked if panel in most.values()][-MOST:]
+    return [panel for panel in visible if panel in kept]
+
+
+def difference(panel: Panel) -> float:
+    """Distance of the lines from those behind, as a share of the panel."""
+    return _apart(panel, panel.own, panel.behind)
+
+
+def bend(panel: Panel) -> float:
+    """The same distance once all lines are shifted to 0 at the usual facts."""
+    return _apart(panel, panel.own - panel.usual[0], panel.behind - panel.usual[1])
+
+
+def _apart(panel: Panel, one: torch.Tensor, other: torch.Tensor) -> float:
+    room = panel.limit
+    return round(gap(one.clamp(-room, room), other.clamp(-room, room)) / room, 6)
+
+
+@functools.lru_cache(maxsize=8192)
+def distance(one: Any, other: Any) -> tuple[float, str]:
+    """The largest mean difference of two fingerprints over an axis, 0 for equal ones alone; the title of that axis."""
+    a, b = fingerprint(one), fingerprint(other)
+    apart = [((a.on(axis) - b.on(axis)).abs().nanmean((0, 1)).max(), axis.title) for axis in axes_of(one, other)]
+    far, where = max(apart, key=lambda found: round(float(found[0]), 9))  # the first of those that are as far
+    return float(far), where

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 
+from conventions import CONVENTIONS
 from layout import GENERATED, arguments, cell, code, table
 
 from tokenpo.tasks import TASKS, builder, options
 from tokenpo.tasks.extract import EXTRACTORS
-from tokenpo.tasks.maths.conventions import CONVENTIONS
 from tokenpo.tasks.reasoning_gym import ReasoningGym
 
 PAGE = """\

@@ -264,7 +264,7 @@ class Exact(TextVerifier):
 
 
 class Math:
-    r"""Reward 1 where the answer equals the reference by the conventions of `maths.conventions`, within a time limit.
+    r"""Reward 1 where the answer equals the reference by the conventions of docs/tasks.md, within a time limit.
 
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """

@@ -12,8 +12,8 @@ import torch
 
 import tokenpo
 from tokenpo.core.parts import ReferenceKl
-from tokenpo.lab.fingerprint.curves import AXES, EQUAL, RATIOS, axes_of, distance, fingerprint
-from tokenpo.lab.fingerprint.drawing import draw, panels, ranges, telling, write
+from tokenpo.lab.fingerprint.curves import AXES, RATIOS, axes_of, fingerprint
+from tokenpo.lab.fingerprint.drawing import draw, panels, ranges, write
 from tokenpo.lab.fingerprint.step import FOCAL, LENGTH, SIZE, Facts, pushes
 
 GRPO = tokenpo.method("grpo")
@@ -65,13 +65,6 @@ def test_an_entropy_bonus_is_a_push_on_the_entropy() -> None:
     assert not curve("gtpo", "accuracy", channel=1).nan_to_num().any()
 
 
-def test_equal_only_where_nothing_differs() -> None:
-    assert distance(GRPO, dataclasses.replace(GRPO, name="other"))[0] == 0
-    assert distance(tokenpo.method("grpo", high=0.3), GRPO)[0] > 0.005
-    for far, where in (distance(GRPO, tokenpo.method("thr")), distance(tokenpo.method("thr"), GRPO)):
-        assert far > EQUAL and where in {axis.title for axis in AXES}
-
-
 def test_draws_are_no_dependence() -> None:
     """S-GRPO takes tokens at random, wherever they stand."""
     own = fingerprint(tokenpo.method("s_grpo"))
@@ -114,12 +107,6 @@ def test_the_picture_is_drawn_from_the_curves() -> None:
     assert headings == [panel.axis.title for panel in shown]
     lines = [x.get("class") for x in picture.iter(f"{name}path") if x.get("class") in ("r", "w", "g")]
     assert lines == ["g", "g", "r", "w"] * 4
-
-
-def test_a_method_is_told_by_the_panels_in_which_it_bends() -> None:
-    assert "influence" in [panel.axis.key for panel in telling(tokenpo.method("thr"), GRPO)]
-    assert [panel.axis.key for panel in telling(tokenpo.method("lopti"), GRPO)] == ["ratio", "length"]
-    assert [panel.axis.key for panel in telling(GRPO, GRPO)] == ["ratio", "length", "accuracy"]
 
 
 def test_a_terminal_shows_the_ends_of_the_curves() -> None:

@@ -86,18 +86,6 @@ def equivalence(differences: ArrayLike, margin: float) -> float:
     return max(float(sign_flip(margin + d, above=True)), float(sign_flip(margin - d[::-1], above=True)))
 
 
-def over_looks(p: ArrayLike, shares: Sequence[float]) -> float:
-    """p over several looks at data that grow: the smallest p_k / share_k of the looks that were taken.
-
-    The shares of the error, which sum to 1, are fixed before the first look (weighted Bonferroni: valid for any test
-    and any dependence of the looks); the result can be corrected further by `holm`.
-
-    >>> over_looks([0.004, 0.002], [0.1, 0.2, 0.7])  # 0.04 at the first look, 0.01 at the second; the third is to come
-    0.01
-    """
-    return min([1.0, *(x / share for x, share in zip(np.asarray(p).tolist(), shares, strict=False))])
-
-
 def holm(p: ArrayLike) -> Floats:
     """p of a family [..., m], adjusted so that p ≤ α rejects with a familywise error of at most α.
 

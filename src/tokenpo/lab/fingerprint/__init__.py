@@ -1,1 +1,1 @@
-"""Fingerprints of methods: curves of the push over each fact of a token, pictures of them, an explorer."""
+"""Fingerprints of methods: curves of the push over each fact of a token, and pictures of them."""

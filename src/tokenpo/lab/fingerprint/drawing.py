@@ -7,7 +7,7 @@ same two of the method that it is compared with. A panel whose lines are flat in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,12 @@ from ...base.errors import TokenPOError
 from ...base.text import number
 from ...page import frame
 from ...page.chart import nice, scale
-from .curves import Axis, axes_of, fingerprint, gap
+from .curves import Axis, axes_of, fingerprint
 
 CHANNELS = ("", "push on the entropy")  # what a panel is called that does not show the push on lp
 HIGHEST = 2.5  # pushes beyond this, or beyond twice the usual one, are cut off
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30
-PER_ROW, MOST = 5, 3
-VISIBLE = 0.01  # share of a panel: lines that are closer are one to the eye
-METHODS_PER_ROW, NAME = 2, 22
+PER_ROW = 5
 STYLE = """
 text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fill:#5b616a}
 .h{font-size:10px;font-weight:600;fill:#1c1e21}.n{font-size:13px;font-weight:650;fill:#1c1e21}
@@ -60,20 +58,6 @@ class Panel:
         most = max(float(x.nan_to_num().abs().max()) for x in (self.own, self.behind))
         return nice(min(most, max(HIGHEST, 2 * float(self.usual[0].abs().max()))))
 
-    @property
-    def difference(self) -> float:
-        """Distance of the lines from those behind, as a share of the panel."""
-        return self._apart(self.own, self.behind)
-
-    @property
-    def bend(self) -> float:
-        """The same distance once all lines are shifted to 0 at the usual facts."""
-        return self._apart(self.own - self.usual[0], self.behind - self.usual[1])
-
-    def _apart(self, one: Tensor, other: Tensor) -> float:
-        room = self.limit
-        return round(gap(one.clamp(-room, room), other.clamp(-room, room)) / room, 6)
-
 
 def panels(objective: Any, base: Any) -> list[Panel]:
     """The panels of a method, GRPO's or another's lines behind; flat ones left out."""
@@ -90,9 +74,9 @@ def draw(name: str, objective: Any, base: Any) -> str:
     """The picture of one method."""
     drawn = panels(objective, base)
     title = f"How hard {name} pushes a token, over each fact that it depends on"
-    placed = [_panel(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(drawn)]
+    placed = [panel_svg(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(drawn)]
     width = WIDTH * min(PER_ROW, max(len(drawn), 1)) + LEFT
-    return _svg(title, width, HEIGHT * -(-len(drawn) // PER_ROW), placed)
+    return svg(title, width, HEIGHT * -(-len(drawn) // PER_ROW), placed)
 
 
 def write(name: str, objective: Any, base: Any, out: Path) -> Path:
@@ -122,27 +106,8 @@ def ranges(name: str, objective: Any) -> list[str]:
     return [f"push of {name} on a token, -dL/dlp, over each fact that it depends on", *lines]
 
 
-def draw_family(objectives: Mapping[str, Any], base: Any) -> str:
-    """Every method with the panels in which it differs most from the base; the base with its own."""
-    parts, wide = [], NAME + WIDTH * MOST
-    for i, (name, objective) in enumerate(objectives.items()):
-        x, y = wide * (i % METHODS_PER_ROW) + LEFT, (HEIGHT + NAME) * (i // METHODS_PER_ROW)
-        parts.append(f'<text class="n" x="{x - 16}" y="{y + 14}">{escape(name)}</text>')
-        parts += [_panel(panel, x + WIDTH * k, y + NAME) for k, panel in enumerate(telling(objective, base))]
-    height = (HEIGHT + NAME) * -(-len(objectives) // METHODS_PER_ROW)
-    return _svg("How hard every method pushes a token", wide * METHODS_PER_ROW + LEFT, height, parts)
-
-
-def telling(objective: Any, base: Any) -> list[Panel]:
-    """The few panels in which a method differs most from the base, at most one for each fact, in their order."""
-    visible = [panel for panel in panels(objective, base) if panel.difference > VISIBLE or objective == base]
-    ranked = sorted(visible, key=lambda panel: (panel.bend, panel.difference))
-    most = {(panel.axis.fact, panel.channel): panel for panel in ranked}
-    kept = [panel for panel in ranked if panel in most.values()][-MOST:]
-    return [panel for panel in visible if panel in kept]
-
-
-def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
+def svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
+    """One picture of these parts."""
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img"><title>{escape(title)}</title><style>{STYLE}</style><path class="p" d="M0 0H{width}V{height}H0Z"/>'
@@ -152,7 +117,7 @@ def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
     ])  # fmt: skip
 
 
-def _panel(panel: Panel, x: float, y: float) -> str:
+def panel_svg(panel: Panel, x: float, y: float) -> str:
     """Its title, two axes with their ends, and the lines."""
     axis, limit = panel.axis, panel.limit
     inner, tall, low, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM, axis.values[0], axis.values[-1]

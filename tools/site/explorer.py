@@ -19,9 +19,9 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from ...page import frame
-from .curves import EQUAL, gap
-from .step import Facts, pushes
+from tokenpo.lab.fingerprint.curves import EQUAL, gap
+from tokenpo.lab.fingerprint.step import Facts, pushes
+from tokenpo.page import frame
 
 HERE = Path(__file__).parent
 # Field of `Facts` -> name, and its values; which of them the policy alone knows comes last, as one credit serves them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ import torch
 
 import tokenpo
 from chromium import Chromium, installed
-from tokenpo.lab.fingerprint import explorer
 from tokenpo.lab.fingerprint.step import Facts, pushes
 
-PAGE = Path(__file__).parents[3] / "docs" / "explorer.html"
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tools" / "site"))
+import explorer  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+PAGE = ROOT / "docs" / "explorer.html"
 FEW = {name: tokenpo.method(name) for name in ("grpo", "gspo", "tr_grpo")}
 
 
