@@ -10,8 +10,8 @@ import torch
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.core.types import Policy, Rollouts
-from tokenpo.runs.rollouts import Response, read, responses, write_lines, write_tensors
-from written_rollouts import FOUR, lines_of, write
+from tokenpo.runs.rollouts import Response, read, responses, write_lines
+from written_rollouts import FOUR, lines_of, write, write_tensors
 
 
 def spoilt(**fields):

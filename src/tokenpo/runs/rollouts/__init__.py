@@ -6,8 +6,8 @@ of file. The format is described in docs/rollouts.md.
 
 from __future__ import annotations
 
-from .files import drop_after, read, step_file, write_lines, write_tensors
+from .files import drop_after, read, step_file, write_lines
 from .recording import Recording
 from .response import Response, responses
 
-__all__ = ["Recording", "Response", "drop_after", "read", "responses", "step_file", "write_lines", "write_tensors"]
+__all__ = ["Recording", "Response", "drop_after", "read", "responses", "step_file", "write_lines"]

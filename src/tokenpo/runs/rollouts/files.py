@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...base import files
@@ -138,35 +137,6 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"a {type(value).__name__}, not an object")
     return value
-
-
-def write_tensors(path: Path | str, responses: Sequence[Response]) -> Path:
-    """Writes responses of one step, float64, whole or not at all.
-
-    Raises:
-        TokenPOError: a place that cannot be written, or an input that only some of the responses have.
-    """
-    from safetensors.torch import save_file
-
-    path = Path(path)
-    batch = record(str(path), responses, lambda row: f"response {row}", [], [])
-    owners = {**vars(batch.rollouts), **(vars(batch.policy) if batch.moved else {})}
-    tensors = {name: x.contiguous() for name, x in owners.items() if x is not None}
-    judged = batch.correct
-    if any(x is not None for x in judged):
-        # -1: not judged.
-        tensors["correct"] = torch.tensor([-1 if x is None else int(x) for x in judged], dtype=torch.int8)
-    texts = {
-        "tokens": [response.tokens for response in responses],
-        "prompt": [response.prompt for response in responses],
-        "group": [response.group for response in responses],
-    }
-    texts |= {"rewards": batch.reward_names} if batch.reward_names else {}
-    metadata = {name: json.dumps(values, ensure_ascii=False) for name, values in texts.items()}
-    metadata |= {} if batch.step is None else {"step": str(batch.step)}
-    with _whole(path) as part:
-        save_file(tensors, part, metadata)
-    return path
 
 
 def _read_tensors(path: Path) -> Recording:
