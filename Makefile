@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 ENGINES ?= .venv-engines
 # A vLLM that samples on a CPU, with TRL and verl around it.
 VLLM    ?= .venv-vllm
+# A card: CUDA's torch, TRL, verl and Liger. A small run without a card takes the engines' environment.
+DEVICE ?= cuda
+CARD   := $(if $(filter cpu,$(DEVICE)),$(ENGINES),.venv-gpu)
 # HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
 HASHES  ?=
 # Those of speed; crash, verifiers, long_run, long_log and fuzz are figures of trust and are run by name (docs/trust.md).
@@ -16,7 +19,7 @@ TEST_PROCESSES ?= 2
 # The slowest are named at the end of a run.
 DURATIONS := --durations 10 --durations-min 5
 
-.PHONY: quickstart test test-engines test-vllm parity check slow bench fuzz mutants docs site dist format clean
+.PHONY: quickstart test test-engines test-vllm parity check slow bench gpu fuzz mutants docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -49,6 +52,9 @@ bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/objective.py --alone
 
+gpu: $(CARD)/.ready  ## measure on a card, in pieces that go on where they ended: PART="tests kernels fused sampler train trl bed"; SMALL=1 DEVICE=cpu without one
+	$(CARD)/bin/python benchmarks/gpu/run.py --device $(DEVICE) $(if $(SMALL),--small --out runs/gpu-small) $(if $(PART),--parts $(PART))
+
 fuzz: $(VENV)/.dev  ## damage every kind of file that is read, for SECONDS=120, and count what comes of it
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fuzz.py --seconds $(or $(SECONDS),120)
 
@@ -70,7 +76,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(VLLM) build dist site runs mutants .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ENGINES) $(VLLM) .venv-gpu build dist site runs mutants .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
@@ -104,6 +110,13 @@ $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest pytest-xdist triton jmespath
+	touch $@
+
+.venv-gpu/.ready: constraints-engines.txt pyproject.toml
+	@echo "Setting up .venv-gpu: torch with CUDA, TRL, verl, Ray and Liger, some 5 GB. Several minutes, once."
+	$(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/pip install --quiet -c constraints-engines.txt torch
+	.venv-gpu/bin/pip install --quiet -c constraints-engines.txt -e '.[train,trl,verl,lora]' liger-kernel==0.8.5
 	touch $@
 
 $(VLLM)/.ready: constraints-vllm.txt pyproject.toml

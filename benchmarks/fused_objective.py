@@ -37,22 +37,30 @@ class Step:
     """The responses of a problem as one optimiser step; the policy is near the one that sampled."""
 
     def __init__(
-        self, problem: Problem, method: tokenpo.Objective, *, dead: float = 0.0, chunk: int | None = None
+        self,
+        problem: Problem,
+        method: tokenpo.Objective,
+        *,
+        dead: float = 0.0,
+        chunk: int | None = None,
+        length: int = LENGTH,
     ) -> None:
-        n = len(problem.target) // LENGTH
+        n = len(problem.target) // length
         with torch.no_grad():
-            now = token_stats(problem.hidden, problem.head, problem.target, chunk=chunk).logprob.view(n, LENGTH)
+            seen = token_stats(problem.hidden, problem.head, problem.target, chunk=chunk)
+            now = seen.logprob.view(n, length)
         device = now.device
         generator = torch.Generator(device).manual_seed(1)
         group = torch.arange(n, device=device) // GROUP
         reward = torch.arange(n, device=device).remainder(2).float().masked_fill(group < dead * n / GROUP, 1.0)
         self.problem, self.objective, self.chunk = problem, method, chunk
         self.rollouts = tokenpo.Rollouts(
-            mask=torch.ones(n, LENGTH, dtype=torch.bool, device=device),
+            mask=torch.ones(n, length, dtype=torch.bool, device=device),
             reward=reward,
             group=group,
-            old_logprob=now + 0.05 * torch.randn(n, LENGTH, generator=generator, device=device),
-            token_ids=problem.target.view(n, LENGTH),
+            old_logprob=now + 0.05 * torch.randn(n, length, generator=generator, device=device),
+            old_entropy=seen.entropy.view(n, length),
+            token_ids=problem.target.view(n, length),
         )
         self.credit, self.totals = method.prepare(self.rollouts), tokenpo.Totals.of(self.rollouts)
 
@@ -60,7 +68,9 @@ class Step:
         """The rows that the embedded engine does not know to add nothing; the denominators stay."""
         live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
         rows, part = live.nonzero()[:, 0], copy.copy(self)
-        hidden = self.problem.hidden.detach().unflatten(0, (-1, LENGTH))[rows].flatten(0, 1).requires_grad_()
+        hidden = (
+            self.problem.hidden.detach().unflatten(0, self.rollouts.mask.shape)[rows].flatten(0, 1).requires_grad_()
+        )
         part.problem = dataclasses.replace(self.problem, hidden=hidden)
         part.rollouts, part.credit = self.rollouts.rows(rows), self.credit.rows(rows)
         return part

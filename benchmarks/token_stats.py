@@ -31,6 +31,7 @@ SHAPES = {
     "small": (4096, 192, 64),
     "middle": (2048, 256, 8192),
     "large": (384, 896, 151936),
+    "gpu8k": (8192, 4096, 151936),
     "gpu": (32768, 3584, 151936),
 }
 Run = Callable[[], None]
@@ -110,6 +111,17 @@ def peers() -> dict[str, Stats]:
             return logprob, entropy.detach()
 
         found["verl"] = verl
+    except ImportError:
+        pass
+    try:
+        from verl.utils.kernel.linear_cross_entropy import linear_cross_entropy
+
+        def verl_triton(hidden: Tensor, head: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            logprob, entropy = linear_cross_entropy(hidden, head, target, 1.0, "none", None)
+            return logprob, entropy.detach()
+
+        if torch.cuda.is_available():
+            found["verl's Triton"] = verl_triton
     except ImportError:
         pass
     return found

@@ -55,7 +55,7 @@ def fused_loss(
         totals: denominators of the whole optimiser step.
         bias: [V], if the head has one.
         generator: of `observe`, where it has not been called.
-        chunk: tokens whose logits are alive at a time; by default 16 MB of them, on a GPU 1 GB; 512 at least.
+        chunk: tokens whose logits are alive at a time, 512 at least; by default 16 MB, or a 32nd of a GPU's memory.
         terms: names of the loss's terms to keep; None keeps all.
 
     Raises:

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from .softmax import part, scaled, wide
 
-# Logits per chunk: 16 MB, or enough to keep a GPU busy.
-_CHUNK_BYTES, _GPU_CHUNK_BYTES = 2**24, 2**30
+# Logits per chunk: 16 MB. On a GPU few large ones are faster, as the float32 sum of the head's gradient is read and
+# written for each: a share of the card's memory, not of what is free, since the order of sums depends on the chunks.
+_CHUNK_BYTES, _GPU_CHUNK_BYTES, _CARD_SHARE = 2**24, 2**30, 32
 # With fewer rows, reading the head and its gradient takes longer than the products.
 _LEAST_CHUNK_ROWS = 512
 # Entries per step where the head's gradient is added in another dtype, and where logits are moved.
@@ -29,8 +30,13 @@ def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torc
         dtype: of the logits.
         device: of the chunk; None, for callers that hold several tensors of its size, gives the CPU's small chunk.
     """
-    many = device is not None and device.type != "cpu"
-    return max(_LEAST_CHUNK_ROWS, (_GPU_CHUNK_BYTES if many else _CHUNK_BYTES) // (vocabulary * dtype.itemsize))
+    if device is None or device.type == "cpu":
+        size = _CHUNK_BYTES
+    elif device.type == "cuda":
+        size = torch.cuda.get_device_properties(device).total_memory // _CARD_SHARE
+    else:
+        size = _GPU_CHUNK_BYTES
+    return max(_LEAST_CHUNK_ROWS, size // (vocabulary * dtype.itemsize))
 
 
 def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:

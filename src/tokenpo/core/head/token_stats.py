@@ -51,7 +51,7 @@ def token_stats(
         bias: [V], if the head has one.
         drift: also compute Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy.
-        chunk: rows of logits alive at a time; by default 16 MB of them, on a GPU 1 GB; 512 at least.
+        chunk: rows of logits alive at a time, 512 at least; by default 16 MB of logits, a 32nd of a GPU's memory.
 
     Raises:
         TokenPOError: shapes that do not belong together, or a temperature <= 0.
