@@ -65,7 +65,8 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 def run_part(name: str, small: bool, device: str, out: Path, until: float) -> None:
     """Runs the cases of a piece that are not there yet, until the clock shows `until`."""
-    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    # Without this folder, whose trl.py and sampler.py would hide the package and the script of that name.
+    sys.path[:] = [str(HERE.parent), *(place for place in sys.path if Path(place).resolve() != HERE)]
     file = out / f"{name}.jsonl"
     done = {line["case"] for line in lines(file) if "error" not in line}
     about = machine(device)
