@@ -73,5 +73,5 @@ class PromptMean(Aggregate):
 
     share: PerGroupToken = PerGroupToken()
 
-    def __call__(self, mask: Tensor, totals: Totals, share: Tensor) -> Tensor:
-        return share / max(totals.sequences, 1)
+    def __call__(self, mask: Tensor, totals: Totals, *share: Tensor) -> Tensor:
+        return share[0] / max(totals.sequences, 1)

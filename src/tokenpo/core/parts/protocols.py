@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -26,13 +25,14 @@ class CreditStage(Part):
         across_groups: the credit of a rollout also depends on other groups than its own.
         columns: fewest columns of `Rollouts.rewards` that it accepts, if it reads them.
 
-    A credit stage that is also a `Memory` is handed the numbers that earlier batches left, as a third argument.
+    A credit stage that is also a `Memory` is called with a third argument, the numbers that earlier batches left, and
+    declares it as `*numbers: Mapping[str, float]`.
     """
 
     across_groups: Any = False
     columns: Any = 1
 
-    def __call__(self, rollouts: Rollouts, bonus: Tensor, *numbers: Mapping[str, float]) -> Tensor:
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         """Advantage [N, T] from rollouts.reward [N] and the shaping's `bonus` [N]; padding may hold anything finite."""
         raise NotImplementedError
 
@@ -79,12 +79,15 @@ class Aggregate(Part):
     """The coefficient of each token's loss in the scalar.
 
     Attributes:
-        share: a signal of phase one, whose [N, T] tensor comes third: what more than a row's own length decides.
+        share: a signal of phase one: what more than a row's own length decides.
+
+    An aggregate with a `share` is called with a third argument, the signal's [N, T] tensor, and declares it as
+    `*share: Tensor`.
     """
 
     share: Any = None
 
-    def __call__(self, mask: Tensor, totals: Totals, *share: Tensor) -> Tensor | float:
+    def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
         """A number, [N, 1] or [N, T]; of a mean it sums to about 1 over the step.
 
         Only a row's own length may be counted here.

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,13 +115,13 @@ def record(
         for name in PER_RESPONSE
         if (values := [getattr(response, name) for response in responses])[0] is not None
     }
+    given: dict[str, Any] = {**single, **facts}
     rollouts = Rollouts(
         mask=torch.arange(int(lengths.max())) < lengths[:, None],
         reward=torch.tensor([response.reward for response in responses], dtype=torch.float64),
         group=torch.tensor(numbered([response.group for response in responses])),
         rewards=torch.tensor(rewards, dtype=torch.float64) if names else None,
-        **single,
-        **facts,  # pyright: ignore[reportArgumentType]
+        **given,
     )
     notes = [*notes, *_of_groups(responses, left_out)]
     if unread:

@@ -111,6 +111,7 @@ def responses(
     each = None if rollouts.rewards is None else rollouts.rewards.tolist()
     names = [str(i) for i in range(len(each[0]))] if each and reward_names is None else reward_names or ()
     for row, row_mask in enumerate(rollouts.mask.cpu()):
+        alone: dict[str, Any] = {name: shortest(x[row]) for name, x in single.items()}
         yield Response(
             group=group_names[row],
             reward=shortest(reward[row]),
@@ -120,7 +121,7 @@ def responses(
             prompt="" if prompts is None else prompts[row],
             correct=None if correct is None else correct[row],
             step=step,
-            **{name: shortest(x[row]) for name, x in single.items()},
+            **alone,
             rewards=None
             if each is None
             else {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each[row], strict=True)},
