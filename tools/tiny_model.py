@@ -24,6 +24,7 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from tokenpo.models import LanguageModel, save
+from tokenpo.models.device import precision
 from tokenpo.tasks.dial_sum import DialSum
 
 OPERANDS = (2, 12)
@@ -105,16 +106,20 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def config() -> Qwen3Config:
-    """Three layers of width 128: 0.59 million parameters."""
+def config(layers: int = 3, width: int = 128, head: int = 32) -> Qwen3Config:
+    """The shape; by default 0.59 million parameters.
+
+    Args:
+        head: size of an attention head, of which there are width / head, two for each pair of keys and values.
+    """
     return Qwen3Config(
         vocab_size=3 + 256,
-        hidden_size=128,
-        intermediate_size=352,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
+        hidden_size=width,
+        intermediate_size=width * 11 // 4,
+        num_hidden_layers=layers,
+        num_attention_heads=width // head,
+        num_key_value_heads=width // head // 2,
+        head_dim=head,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         pad_token_id=PAD,
@@ -124,10 +129,10 @@ def config() -> Qwen3Config:
     )
 
 
-def fresh(seed: int = 0) -> Qwen3ForCausalLM:
-    """A model with random weights that depend on `seed` alone."""
+def fresh(seed: int = 0, shape: Qwen3Config | None = None) -> Qwen3ForCausalLM:
+    """A model with random weights that depend on `seed` and its shape alone."""
     with torch.random.fork_rng(devices=[]):
-        model = Qwen3ForCausalLM(config())
+        model = Qwen3ForCausalLM(shape or config())
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -151,6 +156,24 @@ def warm_up(
         watch: called with (step, loss in nats per token) after every step.
     """
     encoder = tokenizer()
+    learn(model, (_pack(encoder, examples(step)) for step in range(settings.steps)), settings, watch)
+
+
+def learn(
+    model: Qwen3ForCausalLM,
+    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    settings: WarmUp,
+    watch: Callable[[int, float], object] | None = None,
+    *,
+    autocast: bool = False,
+) -> None:
+    """A supervised step on each batch, on the model's device, in place.
+
+    Args:
+        batches: input ids and next tokens [N, T], where -1 has no loss.
+        watch: called with (step, loss in nats per token) after every step.
+        autocast: bf16 forward passes on a GPU.
+    """
     matrices = [p for p in model.model.layers.parameters() if p.dim() > 1]
     rest = [*model.model.embed_tokens.parameters(), *(p for p in model.parameters() if p.dim() == 1)]
     optimisers = (
@@ -158,11 +181,12 @@ def warm_up(
         (torch.optim.AdamW(rest, lr=settings.lr_rest, betas=(0.9, 0.98), weight_decay=0.0), settings.lr_rest),
     )
     model.train()
-    for step in range(settings.steps):
-        ids, target = _pack(encoder, examples(step))
-        logits = model(input_ids=ids, use_cache=False).logits
+    for step, batch in enumerate(batches):
+        ids, target = (x.to(model.device) for x in batch)
         keep = target >= 0
-        loss = torch.nn.functional.cross_entropy(logits[keep], target[keep])
+        with precision(model.device, autocast):
+            logits = model(input_ids=ids, use_cache=False).logits[keep]
+        loss = torch.nn.functional.cross_entropy(logits.float(), target[keep])
         model.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

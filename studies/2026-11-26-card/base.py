@@ -1,0 +1,140 @@
+"""The base model of the study: supervised steps on worked solutions of the mixture, on any device.
+
+Ready when what it samples from held-out prompts is right often enough, as card.toml says. Worker processes make the
+examples, so that a GPU need not wait for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.pool import Pool
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "2026-11-24-kl-law"), str(HERE.parents[1] / "tools")]
+
+AHEAD = 2  # batches a worker has in store
+
+
+def warm_up_of(settings: Mapping[str, Any]) -> Any:
+    """The `WarmUp` of card.toml's [base]; of each batch one half is dial, the other search."""
+    from tiny_model import WarmUp
+
+    names = ("steps", "lr", "lr_rest", "rise", "seed")
+    return WarmUp(batch=settings["batch"] // 2, **{name: settings[name] for name in names})
+
+
+def batch(settings: Mapping[str, Any], step: int) -> tuple[Any, Any]:
+    """Input ids and next tokens of a step, [N, T] int16 arrays."""
+    import bases
+    from tiny_model import WarmUp, _pack, tokenizer
+
+    # `bases.examples` has its share of leaps after half of its steps.
+    course = WarmUp(steps=2 * settings["leaps_from"], batch=settings["batch"] // 2, seed=settings["seed"])
+    pairs = [pair for kind in ("dial", "search") for pair in bases.examples(kind, course, step)]
+    _known.setdefault("tokenizer", tokenizer())
+    ids, target = _pack(_known["tokenizer"], pairs)
+    return ids.short().numpy(), target.short().numpy()
+
+
+_known: dict[str, Any] = {}
+
+
+def batches(settings: Mapping[str, Any], pool: Pool, jobs: int) -> Iterator[tuple[Any, Any]]:
+    """The batches of all steps in order, int64 tensors on the processor."""
+    import torch
+
+    steps, waiting = iter(range(settings["steps"])), deque[Any]()
+    waiting.extend(pool.apply_async(batch, (settings, step)) for step in itertools.islice(steps, AHEAD * jobs))
+    while waiting:
+        ids, target = waiting.popleft().get(timeout=120)
+        if (step := next(steps, None)) is not None:
+            waiting.append(pool.apply_async(batch, (settings, step)))
+        yield torch.from_numpy(ids).long(), torch.from_numpy(target).long()
+
+
+def accuracy(lm: Any, prompts: Sequence[str], limit: int, temperature: float, samples: int = 1) -> float:
+    """Share of right answers."""
+    import mixture
+
+    from tokenpo.models import Sampling, sample
+
+    drawn = sample(lm, [lm.encode(prompt) for prompt in prompts], samples, Sampling(limit, temperature, seed=0))
+    rows = zip(drawn.prompt.tolist(), drawn.token_ids.cpu(), drawn.mask.cpu(), strict=True)
+    texts = [(prompts[at], lm.decode(ids[mask].tolist())) for at, ids, mask in rows]
+    return sum(mixture.right(*text) for text in texts) / len(texts)
+
+
+def opened(lm: Any) -> Any:
+    """The model, its abilities found out in full precision; from then on a GPU's products are in TF32."""
+    import torch
+
+    from tokenpo.models.packed import can_pack
+    from tokenpo.models.score import has_plain_head
+
+    if not (can_pack(lm) and has_plain_head(lm)):
+        raise RuntimeError("the model of this study should run packed, and its head should be plain")
+    torch.set_float32_matmul_precision("high")
+    return lm
+
+
+def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int) -> dict[str, Any]:
+    """Writes OUT/base (bf16 weights) and OUT/base.json with what is known of it, unless they are there.
+
+    Raises:
+        RuntimeError: it is not as good, or as bad, as a base model of the study has to be.
+    """
+    if (out / "base.json").is_file():
+        return json.loads((out / "base.json").read_text(encoding="utf-8"))
+    import torch
+    from tiny_model import EOS, PAD, config, fresh, learn, tokenizer
+
+    from tokenpo.models import LanguageModel, save
+
+    settings, limit, began = plan["base"], plan["rollout"]["max_new_tokens"], time.monotonic()
+    prompts = [json.loads(line)["prompt"] for line in (out / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    model = fresh(settings["seed"], config(*(settings[name] for name in ("layers", "width", "head")))).to(device)
+    lm = opened(LanguageModel(model, tokenizer(), (EOS,), PAD))
+    checks: list[dict[str, float]] = []
+    ended = False
+
+    def watch(step: int, loss: float) -> None:
+        nonlocal ended
+        seconds = time.monotonic() - began
+        late, made = seconds > settings["seconds"], step + 1
+        due = made >= settings["leaps_from"] and made % settings["check_every"] == 0
+        if due or late:
+            right = accuracy(lm, prompts, limit, 1.0, samples=2)
+            checks.append({"step": made, "loss": round(loss, 4), "accuracy": right, "seconds": round(seconds, 1)})
+            print("base", checks[-1], flush=True)
+            ended = late or right >= settings["stop_at"]
+        elif made % 25 == 0 or made == 1:
+            print(f"base: step {made}, loss {loss:.3f}, {seconds:.1f} s", flush=True)
+
+    source = itertools.takewhile(lambda _: not ended, batches(settings, pool, jobs))
+    learn(model, source, warm_up_of(settings), watch, autocast=True)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.bfloat16())
+    found = {
+        "accuracy": accuracy(lm, prompts, limit, 1.0, samples=4),
+        "greedy": accuracy(lm, prompts, limit, 0.0),
+        "dial": accuracy(lm, [x for x in prompts if x.endswith("=")], limit, 1.0, samples=4),
+        "steps": checks[-1]["step"] if checks else settings["steps"],
+        "seconds": round(time.monotonic() - began, 1),
+        "parameters": sum(x.numel() for x in model.parameters()),
+        "checks": checks,
+    }
+    print("base", {name: x for name, x in found.items() if name != "checks"}, flush=True)
+    low, high = settings["between"]
+    if not low <= found["accuracy"] <= high:
+        raise RuntimeError(f"the base model is right at {found['accuracy']:.2f}, which is not between {low} and {high}")
+    save(LanguageModel(model.bfloat16(), tokenizer(), (EOS,), PAD), out / "base")
+    (out / "base.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
