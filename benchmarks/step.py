@@ -1,33 +1,35 @@
 """A whole training step of the embedded engine beside TRL's trainer, on the same work: sample, reward, learn.
 
-    python benchmarks/step.py [--sizes 1.6M 0.1M] [--rounds 3] [--steps 8] [--warmup 2] [--device cuda]
+    python benchmarks/step.py [--sizes 1.6M 0.1M 0.5B] [--rounds 3] [--steps 8] [--warmup 2] [--device cuda]
 
 Without TRL, the embedded engine alone.
 
 Both train the same random Qwen3 of byte tokens with GRPO on the same prompts and the same reward (an even sum of token
-ids), on one thread in float32: 1.6 M parameters with one update for each rollout batch, 0.1 M with four. TRL is tuned:
-no bf16, no gradient checkpointing, no reference model, no reports, one process. The learning rate is 0, so that answers
-stay as long as they are. Runs of a few steps take turns; the first steps of each are left out. The figure is the median
-CPU time of a step (a rollout batch with its updates; on a GPU, wall-clock) and its ratio; tokens of a step stand beside
-it, since lengths are drawn. Ours records entropies and checks what it learns from, as always; TRL logs its metrics, as
-always.
+ids), on one thread in float32: 1.6 M parameters with one update for each rollout batch, 0.1 M with four. For a GPU
+there is 0.5B, of the widths of Qwen2.5 and with bf16 weights. TRL is tuned: no autocast, no gradient checkpointing, no
+reference model, no reports, one process. The learning rate is 0, so that answers stay as long as they are. Runs of a
+few steps take turns; the first steps of each are left out. The figure is the median CPU time of a step (a rollout batch
+with its updates; on a GPU, wall-clock) and its ratio; tokens of a step stand beside it, since lengths are drawn, and on
+a GPU the most memory held at once. Ours records entropies and checks what it learns from, as always; TRL logs its
+metrics, as always.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import itertools
 import statistics
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from timing import clock
+from timing import clock, peak_bytes
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import train
 from tokenpo.models.directory import ASSETS
@@ -41,7 +43,7 @@ REWARD = """def even(completions, completion_ids):
 
 @dataclass(frozen=True)
 class Work:
-    """One size: the model's widths and the shape of a step."""
+    """One size: the model's widths and the shape of a step; one token in `ends` ends a response."""
 
     hidden: int
     inner: int
@@ -51,9 +53,16 @@ class Work:
     prompts: int = 16
     group: int = 8
     new_tokens: int = 64
+    vocabulary: int = 259
+    ends: int = 40
+    dtype: str = "float32"
 
 
-SIZES = {"1.6M": Work(192, 528, 4, 6, updates=1), "0.1M": Work(64, 160, 2, 2, updates=4)}
+SIZES = {
+    "1.6M": Work(192, 528, 4, 6, updates=1),
+    "0.1M": Work(64, 160, 2, 2, updates=4),
+    "0.5B": Work(896, 4864, 24, 14, 1, prompts=8, new_tokens=256, vocabulary=151936, ends=400, dtype="bfloat16"),
+}
 
 
 @dataclass(frozen=True)
@@ -64,17 +73,27 @@ class Timed:
     tokens: list[float]
 
 
-def save_model(work: Work, directory: Path) -> float:
+@dataclass(frozen=True)
+class Summary:
+    """Median milliseconds and mean response tokens of a step; most bytes held at once, 0 on a CPU."""
+
+    milliseconds: float
+    tokens: float
+    bytes: int
+
+
+def save_model(work: Work, directory: Path, device: str = "cpu") -> float:
     """Writes the model; its parameters in millions."""
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=259, hidden_size=work.hidden, intermediate_size=work.inner, num_hidden_layers=work.layers,
-        num_attention_heads=work.heads, num_key_value_heads=2, head_dim=32, max_position_embeddings=256,
-        tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        vocab_size=work.vocabulary, hidden_size=work.hidden, intermediate_size=work.inner,
+        num_hidden_layers=work.layers, num_attention_heads=work.heads, num_key_value_heads=2,
+        head_dim=work.hidden // work.heads, max_position_embeddings=512, tie_word_embeddings=True, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
-    model = Qwen3ForCausalLM(config)
-    # One token in forty ends a response.
-    model.generation_config.eos_token_id = [2, 50, 90, 130, 170, 210]
+    with torch.device(device):
+        model = Qwen3ForCausalLM(config).to(getattr(torch, work.dtype))
+    model.generation_config.eos_token_id = [2, *range(10 + work.ends, work.vocabulary - work.ends, work.ends)]
     model.save_pretrained(directory)
     AutoTokenizer.from_pretrained(ASSETS).save_pretrained(directory)
     return sum(p.numel() for p in model.parameters()) / 1e6
@@ -95,7 +114,7 @@ def ours(work: Work, folder: Path, steps: int, device: str) -> Timed:
         config = parse_config(
             {
                 "threads": 1,
-                "model": {"path": str(folder / "model"), "device": device},
+                "model": {"path": str(folder / "model"), "device": device, "dtype": work.dtype},
                 "task": {
                     "name": "files",
                     "options": {"path": str(folder / "prompts.jsonl"), "verifier": f"{folder / 'even.py'}:even"},
@@ -139,7 +158,7 @@ def trl(work: Work, folder: Path, steps: int, device: str) -> Timed:
         gradient_accumulation_steps=1, steps_per_generation=work.updates, num_generations=work.group,
         max_completion_length=work.new_tokens, temperature=1.0, beta=0.0, loss_type="grpo",
     )  # fmt: skip
-    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=getattr(torch, work.dtype))
     trainer = GRPOTrainer(
         model=model, reward_funcs=even, args=settings, train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
         processing_class=AutoTokenizer.from_pretrained(folder / "model"), callbacks=[Watch()],
@@ -152,9 +171,41 @@ def differences(marks: list[float]) -> list[float]:
     return [after - before for before, after in itertools.pairwise(marks)]
 
 
+def compared(
+    work: Work, names: Sequence[str], rounds: int, steps: int, warmup: int, device: str
+) -> tuple[float, dict[str, Summary]]:
+    """Parameters in millions, and what each has taken: rounds of `steps` steps in turn, less the first `warmup`."""
+    runs: dict[str, Callable[[Work, Path, int, str], Timed]] = {"tokenpo": ours, "TRL": trl}
+    seen: dict[str, list[Timed]] = {name: [] for name in names}
+    peak = dict.fromkeys(names, 0)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        millions = save_model(work, folder / "model", device)
+        for name in list(names) * rounds:
+            gc.collect()
+
+            def run(name: str = name) -> None:
+                seen[name].append(runs[name](work, folder, steps, device))
+
+            if device == "cpu":
+                run()
+            else:
+                torch.cuda.empty_cache()
+                peak[name] = max(peak[name], peak_bytes(run, device))
+    found = {
+        name: Summary(
+            1e3 * statistics.median(kept(timed, "seconds", warmup)),
+            statistics.mean(kept(timed, "tokens", warmup)),
+            peak[name],
+        )
+        for name, timed in seen.items()
+    }
+    return millions, found
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["1.6M", "0.1M"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="of one run")
     parser.add_argument("--warmup", type=int, default=2, help="steps of a run that are left out")
@@ -164,28 +215,21 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     names = [name for name in options.only if name != "TRL" or importlib.util.find_spec("trl")]
-    runs: dict[str, Callable[[Work, Path, int, str], Timed]] = {"tokenpo": ours, "TRL": trl}
     for size in options.sizes:
         work = SIZES[size]
         if options.new_tokens:
-            work = Work(**(vars(work) | {"new_tokens": options.new_tokens}))
-        seen: dict[str, list[Timed]] = {name: [] for name in names}
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            millions = save_model(work, folder / "model")
-            for _ in range(options.rounds):
-                for name, timed in seen.items():
-                    timed.append(runs[name](work, folder, options.steps, options.device))
+            work = replace(work, new_tokens=options.new_tokens)
+        millions, found = compared(work, names, options.rounds, options.steps, options.warmup, options.device)
         print(
             f"{millions:.2f} M parameters, {work.prompts} x {work.group} responses of {work.new_tokens} tokens at most"
             f", {work.updates} updates a step, {options.rounds} runs of {options.steps} steps less {options.warmup}"
         )
-        median = {name: statistics.median(kept(timed, "seconds", options.warmup)) for name, timed in seen.items()}
-        for name, timed in seen.items():
-            tokens = statistics.mean(kept(timed, "tokens", options.warmup))
-            print(f"  {name:<9}{1e3 * median[name]:9.0f} ms a step   {tokens:7.0f} tokens", flush=True)
-        if len(median) == 2:
-            print(f"  TRL / tokenpo {median['TRL'] / median['tokenpo']:.2f}", flush=True)
+        for name, taken in found.items():
+            memory = f"   {taken.bytes / 2**30:.2f} GiB" if taken.bytes else ""
+            print(f"  {name:<9}{taken.milliseconds:9.0f} ms a step   {taken.tokens:7.0f} tokens{memory}", flush=True)
+        if len(found) == 2:
+            ratio = found["TRL"].milliseconds / found["tokenpo"].milliseconds
+            print(f"  TRL / tokenpo {ratio:.2f}", flush=True)
 
 
 def kept(timed: list[Timed], field: str, warmup: int) -> list[float]:

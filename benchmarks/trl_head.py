@@ -34,15 +34,17 @@ PROMPT, GROUP = 16, 8
 
 def trainer(chosen: argparse.Namespace, directory: str) -> TokenPOTrainer:
     torch.manual_seed(0)
+    heads = max(4, chosen.hidden // 64)
     config = Qwen3Config(
         vocab_size=chosen.vocabulary, hidden_size=chosen.hidden, intermediate_size=2 * chosen.hidden,
-        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=chosen.hidden // 4,
+        num_hidden_layers=2, num_attention_heads=heads, num_key_value_heads=2, head_dim=chosen.hidden // heads,
         tie_word_embeddings=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
-    model = Qwen3ForCausalLM(config).to(chosen.device, getattr(torch, chosen.dtype))
+    with torch.device(chosen.device):
+        model = Qwen3ForCausalLM(config).to(getattr(torch, chosen.dtype))
     args = TokenPOConfig(
-        directory, use_cpu=chosen.device == "cpu", bf16=False, gradient_checkpointing=False, report_to="none",
-        num_generations=GROUP, per_device_train_batch_size=chosen.rows, fused_objective=True,
+        directory, use_cpu=chosen.device == "cpu", bf16=chosen.autocast, gradient_checkpointing=False,
+        report_to="none", num_generations=GROUP, per_device_train_batch_size=chosen.rows, fused_objective=True,
     )  # fmt: skip
     data = Dataset.from_dict({"prompt": ["1+1="] * chosen.rows})
     made = TokenPOTrainer(
@@ -67,7 +69,7 @@ def micro_batch(chosen: argparse.Namespace, made: TokenPOTrainer) -> tuple[dict[
     facts: dict[str, Any] = {
         "mask": ones.bool(), "reward": (place % 2).float(), "group": place // GROUP, "temperature": ones.float(),
     }  # fmt: skip
-    with torch.no_grad():
+    with torch.no_grad(), made.accelerator.autocast():
         now = made.forward_passes.policy(made.model, inputs).logprob.float()
     near = now + 0.05 * torch.randn(shape, generator=draw).to(device)
     rollouts = tokenpo.Rollouts(**facts, old_logprob=near, token_ids=ids)
@@ -79,7 +81,9 @@ def candidates(made: TokenPOTrainer, inputs: dict[str, torch.Tensor], update: Up
         def once() -> None:
             for parameter in made.model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
-            score(made.model, inputs, update).value.backward()
+            with made.accelerator.autocast():
+                value = score(made.model, inputs, update).value
+            value.backward()
 
         return once
 
@@ -95,6 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--autocast", action="store_true", help="bf16 autocast, as TRL's users have it by default")
     parser.add_argument("--fresh", action="store_true", help="large memory goes back to the system when it is freed")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
