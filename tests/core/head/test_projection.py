@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +12,14 @@ from tokenpo.core.head import projection
 from tokenpo.core.head.projection import HeadGradient, chunk_rows, keep_rows_, logits_of
 
 
-def test_a_chunk_is_sixteen_megabytes_and_at_least_512_rows():
-    cpu, gpu, half = torch.device("cpu"), torch.device("cuda"), torch.bfloat16
+def test_a_chunk_is_sixteen_megabytes_and_at_least_512_rows(monkeypatch):
+    """On a card a 32nd of its memory, used or not: 2.5 GiB of 80."""
+    cpu, card, half = torch.device("cpu"), torch.device("cuda"), torch.bfloat16
     assert chunk_rows(151936) == chunk_rows(151936, half, cpu) == 512
     assert chunk_rows(4096) * 4096 * 4 == chunk_rows(4096, half, cpu) * 4096 * 2 == 2**24
-    assert 0.99 * 2**30 < chunk_rows(151936, half, gpu) * 151936 * 2 <= 2**30
+    memory = SimpleNamespace(total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
+    assert 2.49 * 2**30 < chunk_rows(151936, half, card) * 151936 * 2 <= 2.5 * 2**30
 
 
 def test_logits_go_to_the_first_rows_of_a_buffer():

@@ -69,7 +69,8 @@ def fused_loss(
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     if not any(wanted):
         return work.run(generator, None)
-    total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=_once(work, head))
+    once = head.dtype == work.head.dtype and work.fits
+    total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=once)
     fused = work.run(generator, total)
     value = known(fused.loss.value, inputs, total.like(hidden, head, bias))
     return dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
@@ -107,10 +108,10 @@ def fused_gradient(
         if x is not None and x.requires_grad and not x.is_leaf:
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
     work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms)
-    # An earlier gradient of the head is added to in place, if its dtype is wide enough.
-    own = head.grad if head.requires_grad and head.dtype == wide(head.dtype) else None
+    # An earlier gradient of the head is added to in place, if its dtype is wide enough or every number is added once.
+    own = head.grad if head.requires_grad and (lean or head.dtype == wide(head.dtype)) else None
     wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]
-    once = not lean and _once(work, head)
+    once = head.dtype == work.head.dtype and (lean or work.fits)
     total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=once)
     if own is not None:
         total.head, total.blank = own, False
@@ -120,11 +121,6 @@ def fused_gradient(
         if x is not None and added is not None and added is not x.grad:
             _add(x, added)
     return fused, present(total.hidden, "the gradient of hidden").to(hidden.dtype)
-
-
-def _once(work: Work, head: Tensor) -> bool:
-    """Whether one product gives the whole gradient of the head, in the dtype that it is computed in."""
-    return work.fits and head.dtype == work.head.dtype
 
 
 def _add(x: Tensor, added: Tensor) -> None:

@@ -106,7 +106,8 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
 def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, result: Tensor) -> None:
     """Writes the sums [3 or 5, k, 1] of k rows, and p; d is scratch."""
     peak, s, mean, *moments = result
-    torch.amax(z, -1, keepdim=True, out=peak)
+    # A row without a finite logit has no NaN before its sums are divided.
+    torch.amax(z, -1, keepdim=True, out=peak).clamp_(min=torch.finfo(peak.dtype).min)
     torch.exp2(torch.sub(z, peak, out=d).mul_(scale).clamp_(min=FLOOR), out=p)
     torch.sum(p, -1, keepdim=True, out=s)
     torch.sum(d.mul_(p.mul_(s.reciprocal())), -1, keepdim=True, out=mean)

@@ -8,7 +8,7 @@ Axes: M rows (tokens), H hidden size, V vocabulary; k rows of a block, t columns
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .projection import HeadGradient, logits_of
 from .softmax import FLOOR, LN2, RowStats, ascent, part, wide
+from .softmax_backend import sums_for
 
 # Rows and columns of the logits held: a few megabytes, or less than a gigabyte on a GPU.
 _SHAPE, _GPU_SHAPE = (512, 2048), (4096, 8192)
@@ -39,7 +40,7 @@ class Tiled:
         self, hidden: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False
     ) -> tuple[RowStats, Tensor]:
         """Statistics of tokens [M] and log-partition [2, M] of their logits: the maximum m and log2 Σ exp(z - m)/T."""
-        pieces = [self._block(hidden[at], target[at], part(scale, at)) for at in _slices(len(hidden), self.rows)]
+        pieces = [self._block(hidden[at], target[at], part(scale, at), drift) for at in _slices(len(hidden), self.rows)]
         columns = torch.cat(pieces, 1)
         return RowStats(columns[2], columns[3], columns[4] if drift else columns.new_empty(0)), columns[:2]
 
@@ -61,12 +62,13 @@ class Tiled:
         parts = [(at, live[at]) for at in _slices(len(live), self.rows)]
         for tile in _slices(len(self.head), self.tile):
             weight = self.head[tile]
-            mine = HeadGradient(
-                None,
-                None if total.head is None else total.head[tile],
-                None if total.bias is None else total.bias[tile],
-                total.blank,
-            )
+            # Summed in float32 at least, of which a half-precision head needs no more than a tile.
+            kept = None if total.head is None else total.head[tile]
+            apart = None
+            if kept is not None and kept.dtype != wide(kept.dtype):
+                apart = torch.empty_like(kept, dtype=wide(kept.dtype))
+            bias = None if total.bias is None else total.bias[tile]
+            mine = HeadGradient(None, kept if apart is None else apart, bias, total.blank or apart is not None)
             for at, rows in parts:
                 h, y, a = hidden[rows], target[rows], scale[rows] if isinstance(scale, Tensor) else scale
                 left = self._residual(h, y, a, partition[:, rows], stats.logprob[rows], tile)
@@ -78,36 +80,36 @@ class Tiled:
                     pulled[at] += (w @ weight) * factor
                 mine.add(at, w, factor, h, weight, spend=True)
             mine.settle()
+            if kept is not None and apart is not None:
+                kept.copy_(apart) if total.blank else kept.add_(apart)
         total.blank = False
         if total.hidden is not None:
             total.hidden.index_copy_(0, live, pulled.to(total.hidden.dtype))
 
-    def _block(self, hidden: Tensor, target: Tensor, scale: float | Tensor) -> Tensor:
+    def _block(self, hidden: Tensor, target: Tensor, scale: float | Tensor, drift: bool) -> Tensor:
         """[5, k]: m and log2 Σ exp(z - m)/T, log p_y, H and drift, from running sums over the tiles."""
         dtype = wide(hidden.dtype)
         scale = scale / LN2
         peak = hidden.new_full((len(hidden), 1), torch.finfo(dtype).min, dtype=dtype)
-        at_target, s, mean, squares, moved = (torch.zeros_like(peak) for _ in range(5))
+        at_target, *running = (torch.zeros_like(peak) for _ in range(5))
         for tile in _slices(len(self.head), self.tile):
-            z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile]).to(dtype)
-            higher = torch.maximum(peak, z.amax(-1, keepdim=True))
-            step = ((peak - higher) * scale).clamp(min=FLOOR)
-            shrink, peak = step.exp2(), higher
+            z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile])
             place = _column(target, tile, z.shape[1]).unsqueeze(-1)
-            inside = place < z.shape[1]
-            at_target = torch.where(inside, z.gather(-1, place.clamp(max=z.shape[1] - 1)), at_target)
-            d = z.sub_(peak).mul_(scale).clamp_(min=FLOOR)
-            p = d.exp2()
-            d.mul_(p)
-            # Sums relative to the old maximum become sums relative to the new one.
-            moved = (moved + step * squares) * shrink.square() + (d * p).sum(-1, keepdim=True)
-            squares = squares * shrink.square() + p.square().sum(-1, keepdim=True)
-            mean = (mean + step * s) * shrink + d.sum(-1, keepdim=True)
-            s = s * shrink + p.sum(-1, keepdim=True)
+            mine = z.gather(-1, place.clamp(max=z.shape[1] - 1)).to(dtype)
+            at_target = torch.where(place < z.shape[1], mine, at_target)
+            top, s, mean, *moments = sums_for(z, z)(z, scale, z, 5 if drift else 3)
+            # Without a finite logit in the tile, its means are 0 / 0.
+            means = (s.new_ones(()), mean, *((x * s for x in moments) if drift else (s.new_zeros(()),) * 2))
+            here = [torch.where(s == 0, 0, x * s) for x in means]
+            higher = torch.maximum(peak, top)
+            # What is relative to an old maximum becomes relative to the new one.
+            before, here = (_moved(x, (m - higher) * scale) for x, m in ((running, peak), (here, top)))
+            running, peak = [a + b for a, b in zip(before, here, strict=True)], higher
+        s, mean, squares, moved = running
         log_s, mean = s.log2(), mean / s
         logprob = (at_target - peak) * scale - log_s
-        drift = (moved - mean * squares) / s.square()
-        nats = torch.cat([logprob, log_s - mean, drift], 1) * LN2
+        moved = (moved - mean * squares) / s.square()
+        nats = torch.cat([logprob, log_s - mean, moved], 1) * LN2
         return torch.cat([peak, log_s, nats], 1).t()
 
     def _residual(
@@ -124,6 +126,15 @@ class Tiled:
             left.dtype
         )
         return left
+
+
+def _moved(sums: Sequence[Tensor], step: Tensor) -> list[Tensor]:
+    """Σ e, Σ e d, Σ e² and Σ e² d, with e = exp2(d), where every d [k, 1] is `step` <= 0 lower."""
+    s, mean, squares, moved = sums
+    step = step.clamp(min=FLOOR)
+    shrink = step.exp2()
+    both = shrink.square()
+    return [s * shrink, (mean + step * s) * shrink, squares * both, (moved + step * squares) * both]
 
 
 def _column(target: Tensor, tile: slice, outside: int) -> Tensor:

@@ -1,0 +1,138 @@
+"""docs/gpu.md: what a card is asked, what was predicted before, and what it answered.
+
+python tools/site/gpu.py collect runs/gpu    put the lines of a run into docs/gpu.json
+python tools/site/gpu.py                     write docs/gpu.md
+python tools/site/gpu.py --check             exit 1 if docs/gpu.md is not what docs/gpu.json says
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from layout import table, write
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+NUMBERS, PAGE = DOCS / "gpu.json", DOCS / "gpu.md"
+# Of an H100: products in bf16 and bytes moved, as large products and copies reach them.
+FLOPS, BYTES = 790e12, 3.0e12
+# Tokens, hidden size, vocabulary, chunks.
+SHAPES = {"8,192 tokens, H = 4096": (8192, 4096, 151936, 1), "32,768 tokens, H = 3584": (32768, 3584, 151936, 4)}
+
+PARTS = {
+    "tests": "Is it right? Losses, gradients and runs on the card against the CPU in float64",
+    "kernels": "The softmax kernel beside torch's passes and a copy",
+    "fused": "The objective with its head, as a multiple of the bare products",
+    "sampler": "The embedded sampler beside `generate`",
+    "train": "Training runs and steps of the embedded engine, beside TRL's trainer",
+    "trl": "TRL's trainer with our objective, in the model's head and by TRL's own pass",
+    "bed": "Learning against KL: seven methods on a model of its own",
+}
+
+HEAD = """\
+<!-- Written by tools/site/gpu.py from docs/gpu.json: change those. -->
+
+# On a GPU
+
+{status}
+
+`make gpu` measures everything below on a card. It sets up an environment of its own (5 GB of downloads), runs seven
+pieces of a few minutes each, and goes on where it ended when it is called again. `make gpu PART=fused` runs one piece;
+`make gpu SMALL=1 DEVICE=cpu` runs all of them in small on a CPU, to see that they work.
+
+| piece | question |
+| --- | --- |
+{pieces}
+
+## Predictions
+
+Written down before the first run on a card. The floor of the fused objective is three matrix products (logits, gradient
+of the hidden states, gradient of the head) at {flops:.0f} TFLOP/s. To these come three passes over the logits in bf16
+(the softmax kernel reads them twice and writes them once) at {bytes:.1f} TB/s, and, where the tokens need several
+chunks, the float32 sum of the head's gradient, which is read and written for each chunk.
+
+{predictions}
+"""
+
+
+def predicted() -> Iterator[tuple[str, ...]]:
+    for name, (m, h, v, chunks) in SHAPES.items():
+        floor = 6 * m * h * v / FLOPS
+        softmax = 3 * 2 * m * v / BYTES
+        # Written once, then read and written; at last read and written in bf16.
+        sums = 0 if chunks == 1 else ((2 * chunks - 1) * 4 + 6) * v * h / BYTES
+        peak = 2 * m * v / chunks + (4 * v * h if chunks > 1 else 0)
+        times = (floor, softmax, sums, floor + softmax + sums)
+        yield name, *(f"{1e3 * x:.1f} ms" for x in times), f"{times[-1] / floor:.2f}", f"{peak / 2**30:.1f} GiB"
+
+
+def page(found: Mapping[str, Any]) -> str:
+    head = ("shape", "three products", "softmax", "sums", "all", "multiple", "memory beyond the gradients")
+    status = "Nothing has run on a GPU yet."
+    if found:
+        about = found["machine"]
+        versions = ", ".join(f"{name} {x}" for name, x in about.items() if name not in ("card", "memory", "driver"))
+        status = (
+            f"Measured on one {about['card']} ({about.get('memory', '')}, driver {about.get('driver', '')}; {versions})"
+        )
+        status += f" on {found['date']}.{' ' if found.get('notes') else ''}{found.get('notes', '')}"
+    text = HEAD.format(
+        status=status, pieces="\n".join(f"| `{name}` | {words} |" for name, words in PARTS.items()),
+        flops=FLOPS / 1e12, bytes=BYTES / 1e12, predictions=table(head, [*predicted()]),
+    )  # fmt: skip
+    for part, words in PARTS.items():
+        lines = found.get("parts", {}).get(part, [])
+        if lines:
+            text += f"\n## {words}\n\n`make gpu PART={part}`\n\n" + "\n\n".join(tables(lines)) + "\n"
+    return text
+
+
+def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One table for each run of cases that have the same numbers."""
+    rows: list[tuple[str, ...]] = []
+    columns: tuple[str, ...] = ()
+    for line in lines:
+        numbers = line.get("numbers") or {"failed": line.get("error", "")}
+        mine = tuple(numbers)
+        if rows and mine != columns:
+            yield table(("case", *(name.replace("_", " ") for name in columns)), rows)
+            rows = []
+        columns = mine
+        rows.append((line["case"], *(shown(x) for x in numbers.values())))
+    if rows:
+        yield table(("case", *(name.replace("_", " ") for name in columns)), rows)
+
+
+def shown(x: Any) -> str:
+    text = f"{x:.4g}" if isinstance(x, float) else str(x)
+    return text.replace("|", r"\|")
+
+
+def collect(folder: Path) -> None:
+    """Puts the latest line of each case into docs/gpu.json; cases that it lacks keep what they have."""
+    found = json.loads(NUMBERS.read_text(encoding="utf-8")) if NUMBERS.is_file() else {"parts": {}}
+    for part in PARTS:
+        file = folder / f"{part}.jsonl"
+        if not file.is_file():
+            continue
+        known = {line["case"]: line for line in found["parts"].get(part, [])}
+        for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            found["machine"] = line.pop("machine")
+            if "numbers" in line or "numbers" not in known.get(line["case"], {}):
+                known[line["case"]] = line
+        found["parts"][part] = [*known.values()]
+    NUMBERS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["collect"]:
+        collect(Path(arguments[1]))
+        return 0
+    return write(PAGE, page(json.loads(NUMBERS.read_text(encoding="utf-8")) if NUMBERS.is_file() else {}))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
