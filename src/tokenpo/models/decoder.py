@@ -6,17 +6,40 @@ Axes: P prompts of at most L tokens, N rows at the start, M rows that are left, 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from ..base.errors import NotFinite
 from .model import LanguageModel, Prompts
 from .packed import attention, can_pack, packed_logits
+from .token_draw import Draw
 
 # Response slots allocated at first; doubled whenever they are full.
 _SLOTS = 64
+
+
+class Step(NamedTuple):
+    """One step of M rows: `alive` had not ended before it; `token` was drawn where `mine`, else a tool inserted it."""
+
+    rows: Tensor
+    alive: Tensor
+    drawn: Draw
+    ended: Tensor
+    token: Tensor
+    mine: Tensor
+
+
+def not_finite(step: int, row: int, n: int) -> NotFinite:
+    """The error for logits from which nothing can be drawn."""
+    return NotFinite(
+        f"the model's logits hold NaN or an infinity at token {step} of response {row} of {n}: its weights are "
+        "broken, or its numbers too large for model.dtype",
+        row,
+    )
 
 
 class Decoder(Protocol):
@@ -71,16 +94,8 @@ class PackedDecoder:
         return logits
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
-        left = len(going)
-        order = torch.arange(left, device=going.device)
-        holes = ended[:left].nonzero().squeeze(-1)
-        if len(holes):
-            movers = going[left - len(holes) :]
-            order[holes] = movers
-            for buffer in (*self.keys.values(), *self.values.values()):
-                buffer.index_copy_(0, holes, buffer.index_select(0, movers))
-            if self.padding is not None:
-                self.padding.index_copy_(0, holes, self.padding.index_select(0, movers))
+        buffers = [*self.keys.values(), *self.values.values(), *([] if self.padding is None else [self.padding])]
+        order = fill_holes(buffers, going, ended)
         self.position = self.position[order]
         return order
 
@@ -132,6 +147,22 @@ class PackedDecoder:
     def _bias(self, hidden: Tensor) -> Tensor:
         empty = torch.zeros(hidden.shape, dtype=self.model.dtype, device=hidden.device)
         return empty.masked_fill_(hidden, float("-inf")).unsqueeze(1)
+
+
+def fill_holes(buffers: Iterable[Tensor], going: Tensor, ended: Tensor) -> Tensor:
+    """Overwrites rows `ended` [M] of every buffer [>= M, ...] by the last of `going` [M'] (ascending).
+
+    Returns the old places [M'] of the first M' rows.
+    """
+    left = len(going)
+    order = torch.arange(left, device=going.device)
+    holes = ended[:left].nonzero().squeeze(-1)
+    if len(holes):
+        movers = going[left - len(holes) :]
+        order[holes] = movers
+        for buffer in buffers:
+            buffer.index_copy_(0, holes, buffer.index_select(0, movers))
+    return order
 
 
 class CacheDecoder:

@@ -39,7 +39,7 @@ class LanguageModel(Tokenized):
         eos_ids: every id that ends a response.
         pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
         adapter: the PeftModel that wraps `model` when LoRA is used.
-        abilities: results of probes, each made once ("packed", "plain_head", "tokens_ending").
+        abilities: results of probes, each made once ("packed", "graphed", "plain_head", "tokens_ending").
     """
 
     model: Any
@@ -58,6 +58,11 @@ class LanguageModel(Tokenized):
     def rows(self) -> int:
         """The number of tokens that the model embeds."""
         return self.model.get_input_embeddings().weight.shape[0]
+
+    def ends(self, vocabulary: int) -> torch.Tensor:
+        """[V] bool, true at the ids that end a response."""
+        ids = torch.arange(vocabulary, device=self.device)
+        return torch.isin(ids, torch.tensor(self.eos_ids, device=self.device))
 
     def encode(self, prompt: str | list[dict]) -> list[int]:
         """As `Tokenized.encode`; raises TokenPOError for a token that the model does not embed too."""

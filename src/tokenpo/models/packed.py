@@ -147,9 +147,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float
     if bias is not None and bias.dtype != q.dtype:
         bias = bias.to(q.dtype)
     if q.device.type != "cpu" or b * heads * n * k.shape[2] > _PLAIN_WEIGHTS:
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale, enable_gqa=heads != shared
-        )
+        if n == 1:
+            # Heads that share keys become queries of one head.
+            q = q.reshape(b, shared, heads // shared, d)
+        elif bias is not None and heads != shared:
+            # With a mask, shared keys would leave a GPU nothing but the slow plain kernel.
+            k, v = (x.repeat_interleave(heads // shared, 1) for x in (k, v))
+        gqa = q.shape[1] != k.shape[1]
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale, enable_gqa=gqa)
+        return out.reshape(b, heads, n, d)
     # Heads that share keys become rows of one product instead of copies of the keys.
     weight = (q * scale).reshape(b, shared, -1, d) @ k.transpose(2, 3)
     if bias is not None:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..base.errors import NotFinite, TokenPOError
+from ..base.errors import TokenPOError
 from ..base.text import beyond_float32
-from .decoder import Decoder, open_decoder
+from .decoder import Decoder, Step, not_finite, open_decoder
+from .graphed import decode_graphed
 from .model import LanguageModel, Prompts, evaluating
-from .token_draw import Draw, draw, greedy, stream_keys, uniforms
+from .token_draw import draw, greedy, stream_keys, uniforms
 
 # Steps whose uniforms are made at once.
 _BLOCK = 64
@@ -128,20 +129,14 @@ def sample(
     limit = None if limits is None else torch.tensor(list(limits), device=device).repeat_interleave(group_size)
     inserted = None if tool is None else _Inserted(tool, n)
     with evaluating(lm.model):
-        decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
-        record = _decode(lm, decoder, sampling, keys, rule, limit, inserted)
+        # Both may call Python between two steps, which a recorded step cannot.
+        fixed = rule is None and tool is None
+        longest, base = sampling.max_new_tokens, sampling.temperature
+        record = decode_graphed(lm, prompts, group_size, longest, base, keys, limit) if fixed else None
+        if record is None:
+            decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
+            record = _decode(lm, decoder, sampling, keys, rule, limit, inserted)
     return _assemble(record, prompt, lm.pad_id)
-
-
-class _Step(NamedTuple):
-    """One step of M rows: `alive` had not ended before it; `token` was drawn where `mine`, else a tool inserted it."""
-
-    rows: Tensor
-    alive: Tensor
-    drawn: Draw
-    ended: Tensor
-    token: Tensor
-    mine: Tensor
 
 
 class _Inserted:
@@ -175,11 +170,11 @@ def _decode(
     rule: Any,
     limit: Tensor | None,
     inserted: _Inserted | None,
-) -> list[_Step]:
+) -> list[Step]:
     logits, n = decoder.logits, len(keys)
-    is_eos = torch.isin(torch.arange(logits.shape[-1], device=lm.device), torch.tensor(lm.eos_ids, device=lm.device))
+    is_eos = lm.ends(logits.shape[-1])
     rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
-    record: list[_Step] = []
+    record: list[Step] = []
     block = keys.new_empty(0)
     for step in range(sampling.max_new_tokens):
         if sampling.temperature == 0:
@@ -192,19 +187,14 @@ def _decode(
         if inserted is not None:
             token, mine = inserted.after(rows, drawn.token, alive)
         ended = is_eos[token] & mine
-        record.append(_Step(rows, alive, drawn, ended, token, mine))
+        record.append(Step(rows, alive, drawn, ended, token, mine))
         alive = alive & ~ended
         if limit is not None:
             alive = alive & (limit[rows] > step + 1)
         # The only wait for the device in a step.
         left, sound = torch.stack([alive.sum(), torch.isfinite(drawn.logprob).all()]).tolist()
         if not sound:
-            row = int(rows[~torch.isfinite(drawn.logprob)][0])
-            raise NotFinite(
-                f"the model's logits hold NaN or an infinity at token {step} of response {row} of {n}: its weights are "
-                "broken, or its numbers too large for model.dtype",
-                row,
-            )
+            raise not_finite(step, int(rows[~torch.isfinite(drawn.logprob)][0]), n)
         if left == 0 or step + 1 == sampling.max_new_tokens:
             break
         if left <= _WORTHWHILE * len(rows):
@@ -214,7 +204,7 @@ def _decode(
     return record
 
 
-def _assemble(record: list[_Step], prompt: Tensor, pad_id: int) -> Samples:
+def _assemble(record: list[Step], prompt: Tensor, pad_id: int) -> Samples:
     alive = torch.cat([step.alive for step in record])
     sizes = torch.tensor([len(step.rows) for step in record], device=prompt.device)
     column = torch.arange(len(record), device=prompt.device).repeat_interleave(sizes)[alive]

@@ -115,9 +115,13 @@ def stream_keys(seed: int, stream: Tensor, sample: Tensor) -> Tensor:
 
 
 def uniforms(keys: Tensor, start: int, count: int) -> Tensor:
-    """[count, N] float64 in [0, 1), multiples of 2^-32: the numbers of steps start, ..., start + count - 1."""
-    step = torch.arange(start + 1, start + count + 1, dtype=torch.int64, device=keys.device)
-    bits = _mix(step.unsqueeze(-1) * _GOLDEN + keys)
+    """[count, N] float64: the numbers of steps start, ..., start + count - 1, as `uniforms_at`."""
+    return uniforms_at(keys, torch.arange(start, start + count, device=keys.device).unsqueeze(-1))
+
+
+def uniforms_at(keys: Tensor, step: Tensor) -> Tensor:
+    """float64 in [0, 1), multiples of 2^-32: the numbers of `step`, int64 and broadcast against the keys [N]."""
+    bits = _mix((step + 1) * _GOLDEN + keys)
     return _shifted(bits, 32).double() * 2.0**-32
 
 
