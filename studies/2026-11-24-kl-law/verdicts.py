@@ -135,7 +135,11 @@ def start_rates(plan: Mapping[str, Any], made: Made) -> Iterator[Test]:
 
 def judged(plan: Mapping[str, Any], made: Made) -> list[Test]:
     """All tests, their p-values corrected as one family."""
-    tests = [*raw(plan, made)]
+    return corrected([*raw(plan, made)])
+
+
+def corrected(tests: list[Test]) -> list[Test]:
+    """The tests with the p-values of Holm's correction over all of them."""
     flat = [
         (i, name, p)
         for i, test in enumerate(tests)

@@ -71,8 +71,15 @@ def accuracy(lm: Any, prompts: Sequence[str], limit: int, temperature: float, sa
     return sum(mixture.right(*text) for text in texts) / len(texts)
 
 
-def opened(lm: Any) -> Any:
-    """The model, its abilities found out in full precision; from then on a GPU's products are in TF32."""
+def opened(lm: Any, graphs: bool) -> Any:
+    """The model, its abilities found out in full precision; from then on a GPU's products are in TF32.
+
+    Args:
+        graphs: False is to sample without CUDA graphs.
+
+    Raises:
+        RuntimeError: it lacks an ability without which runs would take far longer.
+    """
     import torch
 
     from tokenpo.models.packed import can_pack
@@ -80,7 +87,10 @@ def opened(lm: Any) -> Any:
 
     if not (can_pack(lm) and has_plain_head(lm)):
         raise RuntimeError("the model of this study should run packed, and its head should be plain")
-    torch.set_float32_matmul_precision("high")
+    if not graphs:
+        lm.abilities["graphed"] = None
+    if lm.device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
     return lm
 
 
@@ -100,7 +110,7 @@ def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int)
     settings, limit, began = plan["base"], plan["rollout"]["max_new_tokens"], time.monotonic()
     prompts = [json.loads(line)["prompt"] for line in (out / "test.jsonl").read_text(encoding="utf-8").splitlines()]
     model = fresh(settings["seed"], config(*(settings[name] for name in ("layers", "width", "head")))).to(device)
-    lm = opened(LanguageModel(model, tokenizer(), (EOS,), PAD))
+    lm = opened(LanguageModel(model, tokenizer(), (EOS,), PAD), graphs=False)
     checks: list[dict[str, float]] = []
     ended = False
 
@@ -111,7 +121,7 @@ def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int)
         due = made >= settings["leaps_from"] and made % settings["check_every"] == 0
         if due or late:
             right = accuracy(lm, prompts, limit, 1.0, samples=2)
-            checks.append({"step": made, "loss": round(loss, 4), "accuracy": right, "seconds": round(seconds, 1)})
+            checks.append({"step": made, "loss": round(loss, 6), "accuracy": right, "seconds": round(seconds, 1)})
             print("base", checks[-1], flush=True)
             ended = late or right >= settings["stop_at"]
         elif made % 25 == 0 or made == 1:
@@ -137,4 +147,7 @@ def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int)
         raise RuntimeError(f"the base model is right at {found['accuracy']:.2f}, which is not between {low} and {high}")
     save(LanguageModel(model.bfloat16(), tokenizer(), (EOS,), PAD), out / "base")
     (out / "base.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if device == "cuda":
+        del model, lm
+        torch.cuda.empty_cache()
     return found

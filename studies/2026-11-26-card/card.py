@@ -120,13 +120,13 @@ class _Silent:
 _held: dict[str, Any] = {}  # by this process: the base model and its first weights
 
 
-def held_model(plan: Any) -> Any:
+def held_model(plan: Any, graphs: bool) -> Any:
     """The base model on its device as it was made; loaded once in a process."""
     import torch
 
     torch.set_num_threads(1)
     if "lm" not in _held:
-        _held["lm"] = base.opened(plan.load_model())
+        _held["lm"] = base.opened(plan.load_model(), graphs)
         _held["start"] = [x.detach().clone() for x in _held["lm"].model.parameters()]
     with torch.no_grad():
         for parameter, start in zip(_held["lm"].model.parameters(), _held["start"], strict=True):
@@ -135,8 +135,12 @@ def held_model(plan: Any) -> Any:
     return _held["lm"]
 
 
-def make(settings: Mapping[str, Any], plan: Mapping[str, Any], job: Job) -> dict[str, Any]:
-    """Trains one run in this process; its line of numbers."""
+def make(settings: Mapping[str, Any], plan: Mapping[str, Any], job: Job, graphs: bool) -> dict[str, Any]:
+    """Trains one run in this process; its line of numbers.
+
+    Args:
+        graphs: sample by CUDA graphs, where there are any.
+    """
     from tokenpo.engines.embedded.engine import Engine
     from tokenpo.engines.embedded.loop import Local
     from tokenpo.recipe.config import parse_config
@@ -147,7 +151,7 @@ def make(settings: Mapping[str, Any], plan: Mapping[str, Any], job: Job) -> dict
 
     whole = Plan(parse_config(settings, "card.toml"))
     require_here(whole.objective)
-    lm, record, began = held_model(whole), _Record(), time.monotonic()
+    lm, record, began = held_model(whole, graphs), _Record(), time.monotonic()
     local = Local(Engine(whole, lm, whole.make_task(), None))
     try:
         loop = Loop(local, whole, record, _Silent(), Progress())  # pyright: ignore[reportArgumentType]
@@ -193,15 +197,17 @@ class Field:
         until: when the last run has to be over, on the clock of `time.monotonic`.
     """
 
-    def __init__(self, plan: Mapping[str, Any], pool: Pool, jobs: int, out: Path, device: str, until: float) -> None:
+    def __init__(
+        self, plan: Mapping[str, Any], pool: Pool, jobs: int, out: Path, device: str, until: float, graphs: bool
+    ) -> None:
         self.plan, self.pool, self.jobs, self.out, self.device = plan, pool, jobs, out, device
-        self.until = until
+        self.until, self.graphs = until, graphs
         self.at_work: dict[Job, Any] = {}
         self.failed: list[Job] = []
 
     def submit(self, job: Job, rate: float) -> None:
         settings = recipe(self.plan, job, rate, self.out, self.device)
-        self.at_work[job] = self.pool.apply_async(make, (settings, self.plan, job))
+        self.at_work[job] = self.pool.apply_async(make, (settings, self.plan, job, self.graphs))
 
     def ended(self) -> Iterator[dict[str, Any]]:
         """The lines of the runs that have ended since."""
@@ -276,27 +282,47 @@ def _told(line: Mapping[str, Any], elapsed: float, ready: int) -> str:
     return f"{elapsed:6.1f} s, run {ready}: {method} {arm} seed {seed}: {number}, {line['seconds']} s"
 
 
-def run(out: Path, device: str, minutes: float, jobs: int, small: bool) -> dict[str, Any]:
+def prepared(out: Path) -> Path:
+    """The directory, absolute, with the task's data in it."""
+    import mixture
+
+    out = out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    if not (out / "test.jsonl").is_file():
+        mixture.write(out, tuple(registration()["task"]["operands"]))
+    return out
+
+
+def make_base(out: Path, device: str, jobs: int, small: bool) -> dict[str, Any]:
+    """The base model alone; raises as `base.make`."""
+    out = prepared(out)
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        return base.make(out, registration(small), device, pool, jobs)
+
+
+def run(out: Path, device: str, minutes: float, jobs: int, small: bool, graphs: bool = True) -> dict[str, Any]:
     """Base, pilot and runs, as far as the time allows; what was made, in numbers.
 
     Raises:
         RuntimeError: there is no base model, or no pilot.
     """
     began, plan = time.monotonic(), registration(small)
-    until = began + 60 * minutes
-    out = out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    import mixture
-
-    if not (out / "test.jsonl").is_file():
-        mixture.write(out, tuple(plan["task"]["operands"]))
+    until, out = began + 60 * minutes, prepared(out)
     before = lines(out / "card.jsonl")
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # at the end of the block its processes end
-        model = base.make(out, plan, device, pool, jobs)
-        based, field = time.monotonic() - began, Field(plan, pool, jobs, out, device, until)
-        rate = field.pilot()
-        piloted = time.monotonic() - began
-        field.run(rate, {job_of(line) for line in before})
+    for used in (True, False) if graphs else (False,):
+        with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # at the end of the block its processes end
+            model = base.make(out, plan, device, pool, jobs)
+            based, field = time.monotonic() - began, Field(plan, pool, jobs, out, device, until, used)
+            try:
+                rate = field.pilot()
+            except RuntimeError as error:
+                if not used:
+                    raise
+                print(f"{error}; once more, without CUDA graphs, in new processes", file=sys.stderr, flush=True)
+                continue
+            piloted = time.monotonic() - began
+            field.run(rate, {job_of(line) for line in before})
+            break
     made = lines(out / "card.jsonl")
     return {
         "runs": len(made) - len(before),
@@ -304,6 +330,7 @@ def run(out: Path, device: str, minutes: float, jobs: int, small: bool) -> dict[
         "complete_seeds": len(complete(plan, made)),
         "failed": len(field.failed),
         "cut_off": len(field.at_work),
+        "graphs": float(used),
         "rate": rate,
         "base_accuracy": model["accuracy"],
         "base_seconds": round(based, 1),
@@ -337,11 +364,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--minutes", type=float, default=5.0, help="for everything; it ends before")
     parser.add_argument("--jobs", type=int, default=10, help="runs at a time, each in a process of its own")
+    parser.add_argument("--plain", action="store_true", help="sample without CUDA graphs")
     parser.add_argument("--small", action="store_true", help="tiny models and few runs: whether everything works")
     chosen = parser.parse_args(arguments)
     if chosen.what == "run":
         jobs = 1 if chosen.small else chosen.jobs
-        print(json.dumps(run(chosen.out, chosen.device, chosen.minutes, jobs, chosen.small), indent=1))
+        made = run(chosen.out, chosen.device, chosen.minutes, jobs, chosen.small, not chosen.plain)
+        print(json.dumps(made, indent=1))
     elif chosen.what == "status":
         made = lines(HERE / "card.jsonl", chosen.out / "card.jsonl")
         print(f"{len(made)} runs, {len(complete(registration(), made))} seeds are complete")
