@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from torch import Tensor
 
 import tokenpo
 from device.stand_in import DEVICE, NAME, There, stand_in, waits
+from gpu.tests import TRAINED, trained
 from random_models import random_gpt2, random_qwen
 from tokenpo.cli.main import main
 from tokenpo.core import trial
@@ -104,36 +104,6 @@ def test_the_sampler_waits_once_a_token(tmp_path):
             assert sample(lm, [[5, 6, 7], [8]], 4, Sampling(length)).mask.shape == (8, length)
         made.append(counted.total())
     assert made[2] - made[1] == 16
-
-
-TRAINED = {
-    "tepo": [],
-    "hapo": ["--set", "rollout.temperature=1.2"],
-    "kl_cov": ["--set", "train.micro_tokens=60"],
-    "lopti": [],
-    "adv_reweight": ["--set", "model.lora.rank=2"],
-    "ha_dw": ["--set", "rollout.dynamic_sampling=true"],
-    "nthr": [],
-    "arm": [],
-    "tw_grpo": ["--set", "train.minibatch_by=rows"],
-    "grpo": ["--set", "train.reference_kl.beta=0.1", "--set", "rollout.rescore=true"],
-}
-# Eight answers of some ten tokens, of which one is wrong. An eps that is large beside gradients: AdamW by itself makes
-# whole steps of rounding.
-SMALL = [
-    "--no-report", "--set", "task.options.operands=3", "--set", "rollout.prompts=2", "--set", "rollout.group_size=4",
-    "--set", "rollout.max_new_tokens=24", "--set", "evaluate.problems=0", "--set", "output.checkpoint_every=1",
-    "--set", "train.eps=1", "--set", "train.lr=0.05",
-]  # fmt: skip
-UNTIMED = ("seconds", "tokens_per_second", "memory")
-
-
-def trained(out: Path, name: str, where: str, *more: str, steps: int = 1) -> list[dict[str, float]]:
-    """The metrics of a run; the model it leaves is in `out`."""
-    given = ["--method", name, "--set", f"model.device={where}", "--set", f"train.steps={steps}", "--out", str(out)]
-    assert main(["train", "quickstart", *given, *SMALL, *more]) == 0
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [{k: x for k, x in line.items() if not k.startswith(UNTIMED)} for line in lines]
 
 
 @pytest.mark.parametrize("name", TRAINED)
