@@ -40,7 +40,7 @@ def batch(settings: Mapping[str, Any], step: int) -> tuple[Any, Any]:
     pairs = [pair for kind in ("dial", "search") for pair in bases.examples(kind, course, step)]
     _known.setdefault("tokenizer", tokenizer())
     ids, target = _pack(_known["tokenizer"], pairs)
-    return ids.short().numpy(), target.short().numpy()
+    return tuple(x[:, : settings["tokens"]].short().numpy() for x in (ids, target))
 
 
 _known: dict[str, Any] = {}
@@ -71,6 +71,14 @@ def accuracy(lm: Any, prompts: Sequence[str], limit: int, temperature: float, sa
     return sum(mixture.right(*text) for text in texts) / len(texts)
 
 
+def written(out: Path, operands: Sequence[int]) -> list[str]:
+    """The held-out prompts of the task with so many operands, whose files are then in `out`."""
+    import mixture
+
+    mixture.write(out, (operands[0], operands[1]))
+    return [json.loads(line)["prompt"] for line in (out / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def opened(lm: Any, graphs: bool) -> Any:
     """The model, its abilities found out in full precision; from then on a GPU's products are in TF32.
 
@@ -95,7 +103,7 @@ def opened(lm: Any, graphs: bool) -> Any:
 
 
 def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int) -> dict[str, Any]:
-    """Writes OUT/base (bf16 weights) and OUT/base.json with what is known of it, unless they are there.
+    """Writes OUT/base (bf16 weights), the task's files, and OUT/base.json with what is known of it, unless it is there.
 
     Raises:
         RuntimeError: it is not as good, or as bad, as a base model of the study has to be.
@@ -108,7 +116,8 @@ def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int)
     from tokenpo.models import LanguageModel, save
 
     settings, limit, began = plan["base"], plan["rollout"]["max_new_tokens"], time.monotonic()
-    prompts = [json.loads(line)["prompt"] for line in (out / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    levels = plan["task"]["operands"]
+    prompts = written(out, levels[len(levels) // 2])
     model = fresh(settings["seed"], config(*(settings[name] for name in ("layers", "width", "head")))).to(device)
     lm = opened(LanguageModel(model, tokenizer(), (EOS,), PAD), graphs=False)
     checks: list[dict[str, float]] = []
@@ -132,10 +141,15 @@ def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.bfloat16())
+    shares = [accuracy(lm, written(out, level), limit, 1.0, samples=4) for level in levels]
+    chosen = min(range(len(levels)), key=lambda i: abs(shares[i] - settings["stop_at"]))
+    prompts = written(out, levels[chosen])
     found = {
-        "accuracy": accuracy(lm, prompts, limit, 1.0, samples=4),
+        "accuracy": shares[chosen],
         "greedy": accuracy(lm, prompts, limit, 0.0),
         "dial": accuracy(lm, [x for x in prompts if x.endswith("=")], limit, 1.0, samples=4),
+        "operands": levels[chosen],
+        "by_operands": shares,
         "steps": checks[-1]["step"] if checks else settings["steps"],
         "seconds": round(time.monotonic() - began, 1),
         "parameters": sum(x.numel() for x in model.parameters()),

@@ -19,6 +19,7 @@ import argparse
 import json
 import math
 import multiprocessing
+import os
 import statistics
 import sys
 import time
@@ -229,8 +230,8 @@ class Field:
             return json.loads(file.read_text(encoding="utf-8"))["rate"]
         for seed in range(*wanted["seeds"]):
             self.submit((wanted["method"], "pilot", seed), wanted["first"])
-        made = []
-        while self.at_work and time.monotonic() < self.until:
+        made, until = [], min(self.until, time.monotonic() + wanted["seconds"])
+        while self.at_work and time.monotonic() < until:
             made += self.ended()
             time.sleep(0.02)
         if self.failed or self.at_work:
@@ -283,13 +284,10 @@ def _told(line: Mapping[str, Any], elapsed: float, ready: int) -> str:
 
 
 def prepared(out: Path) -> Path:
-    """The directory, absolute, with the task's data in it."""
-    import mixture
-
+    """The directory, absolute. Processes of one thread each, as there are many."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    if not (out / "test.jsonl").is_file():
-        mixture.write(out, tuple(registration()["task"]["operands"]))
     return out
 
 
@@ -350,11 +348,17 @@ def complete(plan: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> list
 
 
 def collect(out: Path) -> None:
-    """Adds OUT's lines to card.jsonl, and writes base.json beside it with the base model and the pilot."""
-    file = HERE / "card.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines(file, out / "card.jsonl")), encoding="utf-8")
+    """Adds OUT's lines to card.jsonl, and writes base.json beside it with the base model and the pilot.
+
+    Raises:
+        SystemExit: what was collected before is of another base model.
+    """
+    file, beside = HERE / "card.jsonl", HERE / "base.json"
     known = {name: json.loads((out / f"{name}.json").read_text(encoding="utf-8")) for name in ("base", "pilot")}
-    (HERE / "base.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    if beside.is_file() and json.loads(beside.read_text(encoding="utf-8")) != known:
+        raise SystemExit(f"{file} is of another base model than {out}: runs of two can't be paired")
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines(file, out / "card.jsonl")), encoding="utf-8")
+    beside.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -51,7 +51,6 @@ def test_the_base_model(tmp_path):
     for where in ("cpu", NAME):
         out = tmp_path / where
         out.mkdir()
-        mixture.write(out, (3, 4), train=8, test=8)
         made.append(base.make(out, plan, where, Here(), 1))
         assert json.loads((out / "base.json").read_text()) == made[-1]
         assert (out / "base" / "model.safetensors").is_file()
