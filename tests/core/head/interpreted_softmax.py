@@ -5,16 +5,25 @@ where it was set before Triton was imported.
 from __future__ import annotations
 
 import math
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from triton.runtime.interpreter import InterpreterBuilder
 
 from naive_head import naive_stats
 from tokenpo.core.head import softmax, softmax_triton
 from tokenpo.core.head import softmax_backend as backend
 
 INF = math.inf
+
+
+@pytest.fixture(autouse=True)
+def card(monkeypatch):
+    """A card's maximum drops a NaN where the kernel does not ask for it; the interpreter's keeps every NaN."""
+    monkeypatch.setattr(InterpreterBuilder, "create_maxnumf", lambda self, a, b: self.binary_op(a, b, np.fmax))
 
 
 def rows(m: int, v: int, dtype: torch.dtype) -> Tensor:
@@ -69,3 +78,11 @@ def test_rows_may_lie_apart_and_none_is_none():
     torch.testing.assert_close(out[:, :17], dense, rtol=1e-13, atol=0)
     assert (out[:, 17:] == 7).all()
     assert softmax_triton.sums(z[:0], 1.0, out[:0, :17], 5).shape == (5, 0, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_passes_the_comparison_before_its_first_use(dtype):
+    """With excluded tokens and a NaN: otherwise no card would ever take it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "tokenpo")
+        assert backend.trusted(softmax_triton.sums, torch.device("cpu"), dtype) is softmax_triton.sums

@@ -40,7 +40,8 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
     return result
 
 
-@triton.jit
+# Compiled once for all numbers of rows.
+@triton.jit(do_not_specialize=["m"])
 def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexpr, MOMENTS: tl.constexpr):
     """One row; in [M] each: m, s, Σ p d, and with MOMENTS Σ p², Σ p² d."""
     row = tl.program_id(0).to(tl.int64)
@@ -66,7 +67,8 @@ def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexp
             squares = squares * shrink * shrink + tl.sum(e * e, 0)
         mean = (mean + step * s) * shrink + tl.sum(e * d, 0)
         s = s * shrink + tl.sum(e, 0)
-    tl.store(sums + row, peak)
+    # A card's maximum passes NaN by.
+    tl.store(sums + row, tl.where(s == s, peak, s))
     tl.store(sums + m + row, s)
     tl.store(sums + 2 * m + row, mean / s)
     if MOMENTS:
