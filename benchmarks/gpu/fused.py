@@ -72,6 +72,7 @@ class Place:
             "fused, half of the groups dead": lambda: self.step(dead=0.5).fused(),
             "fused, tepo": lambda: self.step("tepo").fused(),
             "fused, gspo": lambda: self.step("gspo").fused(),
+            "fused, aer, a gradient of the entropy": lambda: self.step("aer").fused(),
             "apart, through autograd": lambda: self.step().apart(),
         }
         found |= {name: peer(stats) for name, stats in peers().items()}

@@ -12,13 +12,14 @@ where time or memory ends. A case whose line is there already is left out; one t
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import platform
-import shlex
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -63,8 +64,8 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def run_part(name: str, small: bool, device: str, out: Path, until: float) -> None:
-    """Runs the cases of a piece that are not there yet, until the clock shows `until`."""
+def run_part(name: str, small: bool, device: str, out: Path, until: float, only: str = "") -> None:
+    """Runs the cases of a piece, or those named like `only`, that are not there yet, until the clock shows `until`."""
     # Without this folder, whose trl.py and sampler.py would hide the package and the script of that name.
     sys.path[:] = [str(HERE.parent), *(place for place in sys.path if Path(place).resolve() != HERE)]
     file = out / f"{name}.jsonl"
@@ -72,7 +73,7 @@ def run_part(name: str, small: bool, device: str, out: Path, until: float) -> No
     about = machine(device)
     with file.open("a", encoding="utf-8") as sink:
         for case, run in importlib.import_module(f"gpu.{name}").cases(small, device).items():
-            if case in done:
+            if case in done or only not in case:
                 continue
             if time.time() + LEAST > until:
                 print(f"{name}: no time is left for {case}", flush=True)
@@ -91,7 +92,9 @@ def measured(run: Any, device: str) -> dict[str, Any]:
     try:
         found = {"numbers": run()}
     except Exception as error:
+        traceback.print_exc()
         found = {"error": f"{type(error).__name__}: {error}"[:600]}
+    gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
     return found | {"seconds": round(time.perf_counter() - began, 1)}
@@ -104,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--minutes", type=float, default=9.0, help="of a piece; what is left runs at the next call")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"))
+    parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--here", action="store_true", help="in this process, for a single piece")
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -111,11 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for part in chosen.parts:
         until = time.time() + 60 * chosen.minutes
         if chosen.here:
-            run_part(part, chosen.small, chosen.device, chosen.out, until)
+            run_part(part, chosen.small, chosen.device, chosen.out, until, chosen.only)
         else:
             given = ["--parts", part, "--device", chosen.device, "--minutes", str(chosen.minutes), "--here"]
-            given += ["--out", str(chosen.out), *(["--small"] if chosen.small else [])]
-            print(f"{part}: {shlex.join(['python', 'benchmarks/gpu/run.py', *given[:-3]])}", flush=True)
+            given += ["--only", chosen.only, "--out", str(chosen.out), *(["--small"] if chosen.small else [])]
             command = [sys.executable, str(Path(__file__).resolve()), *given]
             try:
                 subprocess.run(command, check=False, timeout=60 * chosen.minutes + 60)
