@@ -1,9 +1,10 @@
 """Recipes that TRL trains: on the processor or on a device beside it, in one process or more, with all weights in each
 or, by FSDP2, with a shard of them.
 
-    recipes_run.py cpu|standin|whole|sharded OUT CASE...
+    recipes_run.py cpu|standin|standin_head|whole|sharded OUT CASE...
 
-accelerate shards on GPUs alone; it is told here that the processors are some.
+On the stand-in TRL's own pass scores, as by default on a GPU, or the model's head. accelerate shards on GPUs alone; it
+is told here that the processors are some.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 
-from tokenpo.engines.trl import main
+from tokenpo.engines.trl import forward, main
 from trl_support import leave
 
 SHARDS = {
@@ -30,6 +31,9 @@ CASES = {
     "hapo": ["evaluate.problems=4", "output.checkpoint_every=1", "rollout.dynamic_sampling=true"],
     "kl_cov": [],
     "adv_reweight": ["model.lora.rank=2"],
+    "tepo": [],
+    "gspo": [],
+    "skywork_entropy": [],
 }
 # An eps that is large beside gradients: AdamW by itself makes whole steps of rounding.
 SMALL = [
@@ -70,6 +74,7 @@ def run(where: str, out: Path, cases: list[str]) -> None:
     def looked_at(*told: object) -> object:
         trainer = trained(*told)
         assert trainer.accelerator.distributed_type == KINDS.get(where, DistributedType.NO)
+        assert trainer.forward_passes.in_head == (where in ("cpu", "standin_head", "whole"))
         return trainer
 
     main._trainer = looked_at
@@ -83,6 +88,10 @@ def run(where: str, out: Path, cases: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "sharded":
         shard()
-    with beside() if sys.argv[1] == "standin" else contextlib.nullcontext():
+    if sys.argv[1] == "standin_head":
+        forward.IN_HEAD_BY_DEFAULT = frozenset({"standin"})
+        # A weight there is of a tensor class of its own, as one that is quantised.
+        forward.has_whole_plain_head = lambda trainer: forward.probe_head(forward.base_of(trainer))
+    with beside() if sys.argv[1].startswith("standin") else contextlib.nullcontext():
         run(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
     leave()
