@@ -13,6 +13,7 @@ from torch import Tensor
 
 import tokenpo
 from device.stand_in import DEVICE, NAME, There, stand_in, waits
+from gpu import tests as on_a_card
 from gpu.tests import TRAINED, trained
 from random_models import random_gpt2, random_qwen
 from tokenpo.cli.main import main
@@ -21,6 +22,7 @@ from tokenpo.core.head.fused import fused_gradient, fused_loss
 from tokenpo.core.types import Rollouts, Totals
 from tokenpo.methods import METHODS
 from tokenpo.models import Sampling, load, sample
+from tokenpo.models.graphed import BLOCK, Graphs
 
 V, H = 50, 6
 
@@ -85,6 +87,11 @@ def test_the_objective_with_the_head(name, way, device):
         close(there, here, 1e-11)
 
 
+@pytest.mark.parametrize("case", [name for name in on_a_card.cases(True, NAME) if not name.startswith("run ")])
+def test_what_is_checked_on_a_card(case):
+    assert on_a_card.cases(True, NAME)[case]()
+
+
 @pytest.mark.parametrize("make", [random_qwen, random_gpt2])
 def test_the_sampler(make, tmp_path):
     path = make(tmp_path / "model")
@@ -104,6 +111,25 @@ def test_the_sampler_waits_once_a_token(tmp_path):
             assert sample(lm, [[5, 6, 7], [8]], 4, Sampling(length)).mask.shape == (8, length)
         made.append(counted.total())
     assert made[2] - made[1] == 16
+
+
+@pytest.mark.parametrize("case", [name for name in on_a_card.cases(True, NAME) if not name.startswith("run ")])
+def test_what_is_checked_on_a_card(case):
+    assert on_a_card.cases(True, NAME)[case]()
+
+
+@pytest.mark.parametrize("make", [random_qwen, random_gpt2])
+def test_recorded_steps_wait_once_a_block(make, tmp_path):
+    """Nothing in a step waits, so that a CUDA graph can hold it."""
+    lm = load(make(tmp_path / "model"), device=NAME)
+    lm = dataclasses.replace(lm, eos_ids=())
+    lm.abilities["graphed"] = Graphs(lambda step, moved: step)
+    made = []
+    for length in (2, BLOCK, 3 * BLOCK):  # the first also probes the model and compares a step
+        with waits() as counted:
+            assert sample(lm, [[5, 6, 7], [8]], 4, Sampling(length)).mask.shape == (8, length)
+        made.append(counted.total())
+    assert made[2] - made[1] == 2
 
 
 @pytest.mark.parametrize("name", TRAINED)
