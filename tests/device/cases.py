@@ -113,11 +113,6 @@ def test_the_sampler_waits_once_a_token(tmp_path):
     assert made[2] - made[1] == 16
 
 
-@pytest.mark.parametrize("case", [name for name in on_a_card.cases(True, NAME) if not name.startswith("run ")])
-def test_what_is_checked_on_a_card(case):
-    assert on_a_card.cases(True, NAME)[case]()
-
-
 @pytest.mark.parametrize("make", [random_qwen, random_gpt2])
 def test_recorded_steps_wait_once_a_block(make, tmp_path):
     """Nothing in a step waits, so that a CUDA graph can hold it."""
