@@ -17,28 +17,31 @@ import argparse
 import statistics
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3Config
 
 from timing import clock
 from tokenpo.models import LanguageModel, Sampling, load, sample, score
 
 GROUP = 8
-# Vocabulary, width, inner width, layers, heads.
-RANDOM = {"tiny": (22, 128, 384, 3, 4), "28M": (8192, 512, 1408, 8, 8)}
+# Vocabulary, width, inner width, layers, heads, heads of keys.
+RANDOM = {"tiny": (22, 128, 384, 3, 4, 2), "28M": (8192, 512, 1408, 8, 8, 4)}
+# Made on their device, which is faster; their weights depend on it.
+LARGE = {"0.1B": (32768, 768, 2048, 12, 12, 4), "0.5B": (151936, 896, 4864, 24, 14, 2)}
 
 
-def random_model(name: str, device: str) -> LanguageModel:
+def random_model(name: str, device: str, dtype: torch.dtype = torch.float32) -> LanguageModel:
     torch.manual_seed(0)
-    vocabulary, width, inner, layers, heads = RANDOM[name]
+    vocabulary, width, inner, layers, heads, shared = (RANDOM | LARGE)[name]
     config = Qwen3Config(
         vocab_size=vocabulary,
         hidden_size=width,
         intermediate_size=inner,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=heads // 2,
+        num_key_value_heads=shared,
         head_dim=width // heads,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
@@ -46,11 +49,13 @@ def random_model(name: str, device: str) -> LanguageModel:
         eos_token_id=1,
         pad_token_id=0,
     )
-    return LanguageModel(Qwen3ForCausalLM(config).eval().to(device), SimpleNamespace(), (1,), 0)
+    with torch.device(device if name in LARGE else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    return LanguageModel(model.eval().to(device), SimpleNamespace(), (1,), 0)
 
 
-def hugging_face(lm: LanguageModel, prompts: list[list[int]], new_tokens: int) -> int:
-    """Number of tokens that generate sampled."""
+def hugging_face(lm: LanguageModel, prompts: list[list[int]], new_tokens: int, **options: Any) -> int:
+    """Number of tokens that generate sampled, with other options of its own."""
     ids = torch.tensor(prompts, device=lm.device)
     out = lm.model.generate(
         ids,
@@ -61,6 +66,7 @@ def hugging_face(lm: LanguageModel, prompts: list[list[int]], new_tokens: int) -
         max_new_tokens=new_tokens,
         eos_token_id=list(lm.eos_ids),
         pad_token_id=lm.pad_id,
+        **options,
     )[:, ids.shape[1] :]
     ended = torch.isin(out, torch.tensor(lm.eos_ids, device=out.device)).int()
     return int((ended.cumsum(1) - ended == 0).sum())

@@ -52,9 +52,9 @@ def decode_graphed(
     Raises:
         NotFinite: logits from which nothing can be drawn, found up to `BLOCK` steps later.
     """
-    if "graphed" not in lm.abilities:
-        lm.abilities["graphed"] = Graphs(_CudaGraphs()) if lm.device.type == "cuda" else None
-    graphs: Graphs | None = lm.abilities["graphed"]
+    if lm.device.type == "cuda" and "graphed" not in lm.abilities:
+        lm.abilities["graphed"] = Graphs(_CudaGraphs())
+    graphs: Graphs | None = lm.abilities.get("graphed")
     if graphs is None or not can_pack(lm):
         return None
     try:
@@ -80,13 +80,12 @@ class _Buffers:
     """
 
     def __init__(self, first: PackedDecoder, rows: int, slots: int) -> None:
-        self.rows, self.slots = rows, slots
+        self.rows, self.slots, some, dtype = rows, slots, first.keys[0], _cache_dtype(first)
         self.keys, self.values = (
-            {i: x.new_zeros(rows, x.shape[1], slots, x.shape[3]) for i, x in layers.items()}
+            {i: x.new_zeros(rows, x.shape[1], slots, x.shape[3], dtype=dtype) for i, x in layers.items()}
             for layers in (first.keys, first.values)
         )
-        some = first.keys[0]
-        self.bias = some.new_zeros(rows, slots)
+        self.bias = some.new_zeros(rows, slots, dtype=dtype)
         # Each row's last token, its position and its random stream.
         self.token, self.position, self.stream = first.position.new_zeros(3, rows)
         # The slot to write to and the number of the token to draw.
@@ -100,7 +99,7 @@ class _Buffers:
         return [*self.keys.values(), *self.values.values()]
 
     def fits(self, first: PackedDecoder, rows: int, slots: int) -> bool:
-        return rows <= self.rows and slots <= self.slots and first.keys[0].dtype == self.keys[0].dtype
+        return rows <= self.rows and slots <= self.slots and _cache_dtype(first) == self.bias.dtype
 
     def load(self, first: PackedDecoder, stream: Tensor) -> None:
         """Starts N rows after their prompts. Other rows and empty slots hold zeros, as NaN would pass any bias."""
@@ -146,7 +145,9 @@ class _Buffers:
         for cache, x in ((keys, k), (values, v)):
             cache.index_copy_(2, self.slot, x.unsqueeze(2).to(cache.dtype))
         bias = self.bias[:m, None, None, :s]
-        return attention(q.unsqueeze(2), keys[:, :, :s], values[:, :, :s], bias, scale, dropout).squeeze(2)
+        return attention(q.unsqueeze(2).to(bias.dtype), keys[:, :, :s], values[:, :, :s], bias, scale, dropout).squeeze(
+            2
+        )
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
         """As `PackedDecoder.keep`."""
@@ -235,7 +236,7 @@ class Graphs:
         record: list[Step] = []
         for start in range(0, max_new, BLOCK):
             end = min(start + BLOCK, max_new)
-            buffers.window = m, min(size_for(length + end, _FEWEST_SLOTS), buffers.slots)
+            buffers.window = m, size_for(length + end, _FEWEST_SLOTS)
             for step in range(max(start, 1), end):
                 self._replay(lm.model, buffers, temperature)
                 if step == 1 and wanted is not None:
@@ -308,6 +309,14 @@ def _recorded_for(lm: LanguageModel) -> Any:
         if hasattr(layer, "merged")
     ]
     return cast, weights, adapters
+
+
+def _cache_dtype(first: PackedDecoder) -> torch.dtype:
+    """That of the attention's products."""
+    some = first.keys[0]
+    kind = some.device.type
+    cast = torch.is_autocast_enabled(kind) and some.dtype != torch.float64
+    return torch.get_autocast_dtype(kind) if cast else some.dtype
 
 
 def _without_cached_casts(kind: str) -> torch.autocast:

@@ -191,12 +191,14 @@ AttentionInterface.register(_NAME, _forward)
 
 @contextlib.contextmanager
 def _packed_attention(config: Any) -> Iterator[None]:
-    before = config._attn_implementation
+    attention, pad = config._attn_implementation, getattr(config, "pad_token_id", None)
     config._attn_implementation = _NAME
+    # With a padding id, some models look for padding among the tokens and so wait for the device.
+    config.pad_token_id = None
     try:
         yield
     finally:
-        config._attn_implementation = before
+        config._attn_implementation, config.pad_token_id = attention, pad
 
 
 def _probe(lm: LanguageModel) -> bool:
