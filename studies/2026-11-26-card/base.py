@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,27 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "2026-11-24-kl-law"), str(HERE.pare
 AHEAD = 2  # batches a worker has in store
 
 
-def warm_up_of(settings: Mapping[str, Any]) -> Any:
-    """The `WarmUp` of card.toml's [base]; of each batch one half is dial, the other search."""
-    from tiny_model import WarmUp
+@dataclass
+class Course:
+    """Learning rates of the supervised steps: a rise, then the peak, and a linear fall to 0 from step `falls` on."""
 
-    names = ("steps", "lr", "lr_rest", "rise", "seed")
-    return WarmUp(batch=settings["batch"] // 2, **{name: settings[name] for name in names})
+    lr: float
+    lr_rest: float
+    rise: int
+    cool: int
+    falls: int | None = None
+
+    @staticmethod
+    def of(settings: Mapping[str, Any]) -> Course:
+        return Course(*(settings[name] for name in ("lr", "lr_rest", "rise", "cool")))
+
+    def rate(self, step: int) -> float:
+        """Share of the peak rate."""
+        down = 1.0 if self.falls is None else max(0.0, 1 - (step - self.falls) / self.cool)
+        return min(1.0, (step + 1) / self.rise) * down
+
+    def over(self, made: int) -> bool:
+        return self.falls is not None and made >= self.falls + self.cool
 
 
 def batch(settings: Mapping[str, Any], step: int) -> tuple[Any, Any]:
@@ -121,23 +137,23 @@ def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int)
     model = fresh(settings["seed"], config(*(settings[name] for name in ("layers", "width", "head")))).to(device)
     lm = opened(LanguageModel(model, tokenizer(), (EOS,), PAD), graphs=False)
     checks: list[dict[str, float]] = []
-    ended = False
+    course, made = Course.of(settings), 0
 
     def watch(step: int, loss: float) -> None:
-        nonlocal ended
-        seconds = time.monotonic() - began
-        late, made = seconds > settings["seconds"], step + 1
+        nonlocal made
+        seconds, made = time.monotonic() - began, step + 1
+        late = seconds > settings["seconds"]
         due = made >= settings["leaps_from"] and made % settings["check_every"] == 0
-        if due or late:
+        if course.falls is None and (due or late):
             right = accuracy(lm, prompts, limit, 1.0, samples=2)
             checks.append({"step": made, "loss": round(loss, 6), "accuracy": right, "seconds": round(seconds, 1)})
             print("base", checks[-1], flush=True)
-            ended = late or right >= settings["stop_at"]
+            course.falls = made if late or right >= settings["stop_at"] else None
         elif made % 25 == 0 or made == 1:
             print(f"base: step {made}, loss {loss:.3f}, {seconds:.1f} s", flush=True)
 
-    source = itertools.takewhile(lambda _: not ended, batches(settings, pool, jobs))
-    learn(model, source, warm_up_of(settings), watch, autocast=True)
+    source = itertools.takewhile(lambda _: not course.over(made), batches(settings, pool, jobs))
+    learn(model, source, course, watch, autocast=True)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.bfloat16())
@@ -150,7 +166,7 @@ def make(out: Path, plan: Mapping[str, Any], device: str, pool: Pool, jobs: int)
         "dial": accuracy(lm, [x for x in prompts if x.endswith("=")], limit, 1.0, samples=4),
         "operands": levels[chosen],
         "by_operands": shares,
-        "steps": checks[-1]["step"] if checks else settings["steps"],
+        "steps": made,
         "seconds": round(time.monotonic() - began, 1),
         "parameters": sum(x.numel() for x in model.parameters()),
         "checks": checks,
