@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_compiles_for_an_a100_and_for_an_h200(card, dtype, tmp_path):
 
     wide = "*fp64" if dtype == "fp64" else "*fp32"
     types = {"logits": f"*{dtype}", "out": f"*{dtype}", "scales": wide, "sums": wide}
-    types |= dict.fromkeys(("m", "v"), "i32") | dict.fromkeys(("stride", "out_stride"), "i64")
+    types |= dict.fromkeys(("m", "v", "stride", "out_stride"), "i32")
     types |= dict.fromkeys(("BLOCK", "MOMENTS"), "constexpr")
     for moments in (False, True):
         source = ASTSource(_row, types, {"BLOCK": 8192, "MOMENTS": moments})
@@ -47,3 +48,5 @@ def test_compiles_for_an_a100_and_for_an_h200(card, dtype, tmp_path):
         assert "STACK:0" in usage(made.asm["cubin"], tmp_path), "what does not fit the registers goes to memory"
         # The interpreter lets every NaN through; a card does only where it is told to.
         assert "max.NaN" in made.asm["ptx"] or dtype == "fp64"
+        products = re.findall(r"arith\.muli .* : (\w+)", made.asm["ttir"])
+        assert set(products) == {"i64"} and len(products) >= 3, "a place in memory is counted in 32 bits"

@@ -44,7 +44,8 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
 @triton.jit(do_not_specialize=["m"])
 def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexpr, MOMENTS: tl.constexpr):
     """One row; in [M] each: m, s, Σ p d, and with MOMENTS Σ p², Σ p² d."""
-    row = tl.program_id(0).to(tl.int64)
+    # Places in memory are counted in 64 bits: a large chunk has more than 2^31 logits.
+    row, m = tl.program_id(0).to(tl.int64), m.to(tl.int64)
     kind = sums.dtype.element_ty
     scale = tl.load(scales + row)
     peak = tl.full((), _LOWEST, kind)
