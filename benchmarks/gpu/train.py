@@ -7,6 +7,7 @@ import importlib.util
 import json
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ def cases(small: bool, device: str) -> dict[str, Case]:
     return {
         "quickstart": functools.partial(quickstart, device, 2 if small else 20, given),
         "deterministic": functools.partial(deterministic, device, 2 if small else 4, given),
+        "deterministic algorithms": functools.partial(with_torchs_own, device, 2 if small else 4, given),
         **{f"step {name}": functools.partial(beside_trl, work, small, device) for name, work in sizes.items()},
     }
 
@@ -99,6 +101,21 @@ def deterministic(device: str, steps: int, given: tuple[str, ...]) -> dict[str, 
         "reward_of_first_batch_on_cpu": here.metrics[0]["reward"],
         "share_of_first_responses_as_on_cpu": sum(same) / len(same),
     }
+
+
+def with_torchs_own(device: str, steps: int, given: tuple[str, ...]) -> dict[str, float | str]:
+    """The same two runs with torch's deterministic algorithms, and the operations that have none."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            one, two = (quickstart_run(device, steps, given) for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(before)
+    without = {str(x.message).split(" does not have")[0][:80] for x in seen if "determinis" in str(x.message).lower()}
+    same = one.weights == two.weights
+    return {"same_bytes": same, "seconds": round(two.seconds, 2), "without": "; ".join(sorted(without))}
 
 
 def differ(one: dict[str, float], two: dict[str, float]) -> bool:

@@ -99,7 +99,7 @@ def exact(made: Any) -> Iterator[None]:
 
 def gradient(model: Any, run: Run) -> dict[str, torch.Tensor]:
     run()
-    return {name: x.grad.float().cpu().clone() for name, x in model.named_parameters()}
+    return {name: x.grad.float().clone() for name, x in model.named_parameters()}
 
 
 def distance(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float:
