@@ -1,6 +1,6 @@
 """Is learning bought with KL on a model of 26 million parameters? The runs that card.toml registers, on one GPU.
 
-    python studies/2026-11-26-card/card.py run --device cuda --out runs/card --minutes 5 --jobs 10
+    python3 -u studies/2026-11-26-card/card.py run --device cuda --out runs/card --minutes 6 --jobs 10
     python studies/2026-11-26-card/card.py run --device cpu --small --out /tmp/card      everything in small, on a processor
     python studies/2026-11-26-card/card.py status --out runs/card                        what there is
     python studies/2026-11-26-card/card.py collect --out runs/card                       add OUT's lines to card.jsonl, with the base model's numbers
