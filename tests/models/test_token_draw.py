@@ -12,7 +12,7 @@ from tokenpo.models.token_draw import draw, greedy
 TOP = 1 - 2.0**-32
 
 
-@pytest.mark.parametrize("vocabulary", [1, 2, 20, 1024, 1025, 3000])
+@pytest.mark.parametrize("vocabulary", [1, 2, 20, 1024, 1025, 1152, 3000])
 def test_the_token_is_the_inverse_of_the_cumulative_distribution(vocabulary):
     g = torch.Generator().manual_seed(vocabulary)
     logits = torch.randn(50, vocabulary, generator=g, dtype=torch.float64) * 3
@@ -56,7 +56,7 @@ def test_a_rule_sees_the_entropy_at_the_base_temperature_and_sets_each_row_its_o
     assert (got.rollout_logprob - got.logprob)[1:].abs().min() > 1e-3
 
 
-@pytest.mark.parametrize("vocabulary", [6, 2050])
+@pytest.mark.parametrize("vocabulary", [6, 2050, 2176])
 @pytest.mark.parametrize("uniform", [0.0, 2.0**-32, 0.5, TOP])
 def test_excluded_tokens_are_never_drawn(vocabulary, uniform):
     logits = torch.full((3, vocabulary), -math.inf)

@@ -12,10 +12,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..core.head.softmax import Softmax, entropy_of, softmax_parts
+from ..core.head.softmax import LN2, entropy_of, softmax_parts, wide
+from ..core.head.softmax_backend import sums_for
 
-# A vocabulary of more than four such blocks is summed by blocks first: one long running sum is slow.
-_BLOCK = 256
+# A larger vocabulary is summed by blocks first: one long running sum is slow.
+_SMALL, _BLOCK = 1024, 256
 
 
 class Draw(NamedTuple):
@@ -50,47 +51,71 @@ def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | N
         base: temperature > 0.
         rule: adaptive temperature; None for the constant one.
     """
-    parts = softmax_parts(logits, 1.0 / base)
-    entropy = entropy_of(parts)
+    at_base = _Distribution(logits, 1.0 / base)
+    entropy = at_base.entropy()
     if rule is None:
-        token = _invert(parts.p, uniform)
-        logprob = _logprob(parts, token)
+        token = _invert(at_base.p, uniform)
+        logprob = at_base.logprob(token)
         return Draw(token, logprob, entropy, torch.full_like(entropy, base), logprob)
     temperature = rule(entropy, base).to(entropy.dtype)
-    heated = softmax_parts(logits, temperature.reciprocal().unsqueeze(-1))
+    heated = _Distribution(logits, temperature.reciprocal().unsqueeze(-1))
     token = _invert(heated.p, uniform)
-    return Draw(token, _logprob(parts, token), entropy, temperature, _logprob(heated, token))
+    return Draw(token, at_base.logprob(token), entropy, temperature, heated.logprob(token))
 
 
 def greedy(logits: Tensor) -> Draw:
     """The first most probable token of each row, with its statistics at temperature 1."""
-    parts = softmax_parts(logits)
+    distribution = _Distribution(logits, 1.0)
     token = logits.argmax(-1)
-    entropy, logprob = entropy_of(parts), _logprob(parts, token)
+    entropy, logprob = distribution.entropy(), distribution.logprob(token)
     return Draw(token, logprob, entropy, torch.ones_like(entropy), logprob)
 
 
-def _logprob(parts: Softmax, token: Tensor) -> Tensor:
-    return (parts.d.gather(-1, token.unsqueeze(-1)) - parts.s.log()).squeeze(-1)
+class _Distribution:
+    """The softmax of logits [M, V] at inverse temperature `scale`; p [M, V] are its probabilities times any factor."""
+
+    def __init__(self, logits: Tensor, scale: float | Tensor) -> None:
+        self.parts = None
+        if logits.shape[1] <= _SMALL:
+            self.parts = softmax_parts(logits, scale)
+            self.p = self.parts.p
+            return
+        # Fewer passes, and a kernel on a GPU.
+        self.z, self.scale = logits.to(wide(logits.dtype)), scale / LN2
+        self.p = torch.empty_like(self.z)
+        self.peak, s, self.mean = sums_for(self.z, self.p)(self.z, self.scale, self.p, 3)
+        self.log_s = s.log2()
+
+    def entropy(self) -> Tensor:
+        """[M] nats."""
+        return entropy_of(self.parts) if self.parts else ((self.log_s - self.mean) * LN2).squeeze(-1)
+
+    def logprob(self, token: Tensor) -> Tensor:
+        """[M] nats."""
+        place = token.unsqueeze(-1)
+        if self.parts:
+            return (self.parts.d.gather(-1, place) - self.parts.s.log()).squeeze(-1)
+        return (((self.z.gather(-1, place) - self.peak) * self.scale - self.log_s) * LN2).squeeze(-1)
 
 
 def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
     """The first index at which the running sum of `weight` [M, V] exceeds uniform · total; never one of weight 0."""
     m, v = weight.shape
-    if v <= 4 * _BLOCK:
+    if v <= _SMALL:
         # No entry is above NaN; an index outside would end the process on a GPU.
         return _first_above(weight.cumsum(-1, dtype=torch.float64), uniform)[0].clamp(max=v - 1)
-    blocks = -(-v // _BLOCK)
-    tail = v % _BLOCK
-    if tail:
-        weight = torch.nn.functional.pad(weight, (0, _BLOCK - tail))
-    weight = weight.view(m, blocks, _BLOCK)
+    # Most vocabularies divide by 128 at least, which saves a copy.
+    size = _BLOCK if v % _BLOCK == 0 or v % (_BLOCK // 2) else _BLOCK // 2
+    blocks = -(-v // size)
+    if v % size:
+        weight = torch.nn.functional.pad(weight, (0, size - v % size))
+    weight = weight.view(m, blocks, size)
     block, rest = _first_above(weight.sum(-1, dtype=torch.float64).cumsum(-1), uniform)
     block = block.clamp(max=blocks - 1)
     inside = weight[torch.arange(m, device=weight.device), block].cumsum(-1, dtype=torch.float64)
     # Block sums and running sums may differ in the last bit: stay inside the block, on a token of positive weight.
     rest = torch.minimum(rest, inside[:, -1] * (1 - 2.0**-40))
-    return (block * _BLOCK + torch.searchsorted(inside, rest.unsqueeze(-1), right=True).squeeze(-1)).clamp(max=v - 1)
+    return (block * size + torch.searchsorted(inside, rest.unsqueeze(-1), right=True).squeeze(-1)).clamp(max=v - 1)
 
 
 def _first_above(running: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
