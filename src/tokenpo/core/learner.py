@@ -337,10 +337,11 @@ def deal(
 ) -> list[Tensor]:
     """Rows of each update, shuffled in every epoch: whole groups, or single rows; fewer units make fewer updates."""
     plan: list[Tensor] = []
-    unit = choose("by", by, {"groups": group, "rows": torch.arange(len(group), device=group.device)})
+    group, device = group.cpu(), group.device  # read from the device once
+    unit = choose("by", by, {"groups": group, "rows": torch.arange(len(group))})
     for _ in range(epochs):
         units = torch.unique(unit)
-        units = units[torch.randperm(len(units), generator=generator).to(group.device)]
+        units = units[torch.randperm(len(units), generator=generator)]
         parts = [part for part in units.tensor_split(minibatches) if len(part)]
-        plan += [torch.isin(unit, part).nonzero()[:, 0] for part in parts]
+        plan += [torch.isin(unit, part).nonzero()[:, 0].to(device) for part in parts]
     return plan

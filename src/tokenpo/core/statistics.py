@@ -43,7 +43,7 @@ class Statistics:
         if version is not None:
             # A token of an older policy need not have ratio 1 before the first update.
             fresh = mask & (version == number)
-            self._add_lags((number - version)[mask], ratio[mask], clipped[mask])
+            self._add_lags(number - version, mask, ratio, clipped)
         pull = (terms["advantage"] * terms["weight"] != 0) & ~clipped | (terms["penalty"] != 0)
         self._add(
             count=mask.sum(),
@@ -117,7 +117,7 @@ class Statistics:
 
     def summary(self) -> dict[str, float]:
         """The step's metrics of its updates; NaN where no token was evaluated."""
-        sums = {name: float(x) for name, x in self._sums.items()}
+        sums = dict(zip(self._sums, _numbers([*self._sums.values()]), strict=True))
         scored, every = sums.get("count", 0.0), self._tokens
         low, high = _over(sums.get("low", 0.0), every), _over(sums.get("high", 0.0), every)
         updates = max(len(self._updates), 1)
@@ -131,18 +131,18 @@ class Statistics:
             "kl": self.kl,
             "effective_tokens": _over(sums.get("effective", 0.0), every),
             "loss": sums.get("loss", 0.0) / updates,
-            "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,
+            "grad_norm": sum(_numbers([norm for norm, _ in self._updates])) / updates,
             "lr": self._updates[-1][1] if self._updates else torch.nan,
             "skipped_updates": len(self.skipped),
             **({"value_loss": sums["value_loss"] / updates} if "value_loss" in sums else {}),
             **self._by_lag(sums),
         }
 
-    def _add_lags(self, lag: Tensor, ratio: Tensor, clipped: Tensor) -> None:
-        """Adds response tokens [K] by lag, the updates between the policy that sampled and this one."""
-        place = torch.bucketize(lag, torch.tensor(LAGS[1:], device=lag.device), right=True)
-        sums = (torch.zeros(len(LAGS), device=lag.device).double().index_add_(0, place, x.double()) for x in (
-            torch.ones_like(ratio), ratio.detach(), clipped,
+    def _add_lags(self, lag: Tensor, mask: Tensor, ratio: Tensor, clipped: Tensor) -> None:
+        """Adds response tokens [N, T] by lag, the updates between the policy that sampled and this one."""
+        place = torch.bucketize(lag, torch.tensor(LAGS[1:], device=lag.device), right=True).flatten()
+        sums = (torch.zeros(len(LAGS), device=lag.device).double().index_add_(0, place, x.double().flatten()) for x in (
+            mask, ratio.where(mask, 0.0), clipped,
         ))  # fmt: skip
         self._add(**dict(zip(_BY_LAG, torch.cat([*sums]), strict=True)))
 
@@ -164,6 +164,11 @@ class Statistics:
 
     def _reach(self, name: str, value: Tensor) -> None:
         self._extremes[name] = torch.maximum(self._extremes[name], value) if name in self._extremes else value
+
+
+def _numbers(values: list[Tensor]) -> list[float]:
+    """Scalars, read from the device at once."""
+    return torch.stack(values).tolist() if values else []
 
 
 def _over(a: float, b: float) -> float:

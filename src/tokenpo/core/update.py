@@ -120,7 +120,8 @@ class Update:
         # Imported here because most programs never fuse.
         from .head.fused import fused_gradient, fused_loss
 
-        work = self.objective, hidden, head, *self.of(rows), self.totals
+        rollouts, credit = self.of(rows)
+        work = self.objective, hidden, head, rollouts, credit, self.totals
         try:
             if in_place:
                 fused, pulled = fused_gradient(*work, bias=bias)
@@ -130,7 +131,7 @@ class Update:
                 fused = fused_loss(*work, bias=bias)
         except NotFinite as error:
             raise self.located(error, self.rows if rows is None else rows) from error
-        batch = fused.batch(*self.of(rows))
+        batch = fused.batch(rollouts, credit)
         self.statistics.add(batch, fused.loss, self.number)
         return batch, fused
 

@@ -43,7 +43,8 @@ class Tracer:
         if not self.most:
             return
         rollouts, advantage = step.rollouts, step.credit.advantage
-        live = {row: bool((advantage[row] != 0).any()) for row in rows.tolist()}
+        alive = (advantage != 0).any(1).tolist()
+        live = {row: alive[row] for row in rows.tolist()}
         reward, group = rollouts.reward.tolist(), rollouts.group.tolist()
         members: dict[int, list[int]] = {group[row]: [] for row in live}
         for row in sorted(live, key=lambda row: (-reward[row], row)):
@@ -72,10 +73,15 @@ class Tracer:
             rows: [M] places in the rollout batch.
         """
         wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self.wanted]
-        shown = self._shown(batch, loss) if wanted else {}
-        for place, row in wanted:
-            kept = batch.mask[place]
-            of_row = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+        if not wanted:
+            return
+        shown = self._shown(batch, loss)
+        places = [place for place, _ in wanted]
+        # Read from the device once, not for each row and name.
+        mask, *tables = torch.stack([x[places].float() for x in (batch.mask, *shown.values())]).cpu()
+        for i, (_, row) in enumerate(wanted):
+            kept = mask[i] > 0
+            of_row = {name: x[i][kept].tolist() for name, x in zip(shown, tables, strict=True)}
             self.found[row] = of_row | self.known.get(row, {})
 
     def _shown(self, batch: Batch, loss: Loss) -> dict[str, Tensor]:

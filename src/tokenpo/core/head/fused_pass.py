@@ -19,7 +19,7 @@ from .projection import HeadGradient, chunk_rows, keep_rows_, logits_of
 from .softmax import RowStats, ascent, part
 from .softmax_backend import residual
 from .tiles import Tiled
-from .token_stats import inverse_temperature, joined, live_rows
+from .token_stats import joined, live_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +77,8 @@ class Work:
                 f"fused objective: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H], "
                 f"with M = {m} response tokens"
             )
-        temperature = 1.0 if heat is None else heat.masked_select(mask)
-        self.scale = inverse_temperature(temperature, m, self.target, "fused objective")
+        # `Rollouts` has checked that it is > 0; looking again would wait for the device.
+        self.scale = 1.0 if heat is None else heat.masked_select(mask).reciprocal().unsqueeze(-1)
         self.chunk = self.chunk or chunk_rows(len(head), head.dtype, head.device)
 
     @property

@@ -37,8 +37,8 @@ class Forward:
 
     def splits(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], rows: Tensor) -> list[Tensor]:
         """Disjoint parts of `rows` [M] that each fit the budget, the longest first; a single row always fits."""
-        length = rollouts.mask.sum(1).tolist()
-        prompt = [len(prompts[group]) for group in rollouts.group.tolist()]
+        length, group = torch.stack([rollouts.mask.sum(1), rollouts.group]).tolist()
+        prompt = [len(prompts[one]) for one in group]
         order = sorted(rows.tolist(), key=lambda row: -(prompt[row] + length[row]))
         parts: list[list[int]] = []
         widest = (0, 0)
