@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -241,7 +242,7 @@ def test_tokens_without_gradient_are_skipped_exactly(name, chunk):
 def test_a_part_of_a_batch_scope_step_is_refused():
     objective = tokenpo.method("clip_cov")
     problem = Problem(objective)
-    problem.totals = problem.totals + problem.totals
+    problem.totals = dataclasses.replace(problem.totals, tokens=2 * problem.totals.tokens)
     with pytest.raises(TokenPOError, match="statistics of the current policy over the whole optimiser step"):
         problem.fused(objective, None)
 
