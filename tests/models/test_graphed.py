@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from tokenpo.base.errors import NotFinite
-from tokenpo.models import LoraOptions, Sampling, graphed, load, sample
-from tokenpo.models.graphed import BLOCK, Graphs, size_for
+from tokenpo.models import LoraOptions, Sampling, fixed_step, load, sample
+from tokenpo.models.fixed_step import BLOCK, FixedStep
+from tokenpo.models.graphed import Graphs, size_for
 
 
 class Spy:
@@ -79,9 +80,9 @@ def test_buffers_serve_whatever_they_have_room_for(lm, prompts):
     both(lm, prompts, 4, Sampling(30, seed=1))
     graphs = lm.abilities["graphed"]
     for group, longest, same in ((2, 10, True), (6, 30, False), (2, 100, False), (6, 100, True)):
-        held = graphs.buffers
+        held = graphs.step
         fixed = sample(lm, prompts, group, Sampling(longest, seed=1))
-        assert (graphs.buffers is held) == same
+        assert (graphs.step is held) == same
         lm.abilities["graphed"] = None
         assert_equal(sample(lm, prompts, group, Sampling(longest, seed=1)), fixed)
         lm.abilities["graphed"] = graphs
@@ -155,7 +156,7 @@ def test_half_precision(make_model, prompts, kind):
     with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
         ordinary, fixed, spy = both(lm, prompts, 8, Sampling(40))
         before = spy.recorded
-        assert before and lm.abilities["graphed"].buffers.bias.dtype == torch.bfloat16
+        assert before and lm.abilities["graphed"].step.bias.dtype == torch.bfloat16
     columns = min(ordinary.token_ids.shape[1], fixed.token_ids.shape[1])
     same = ordinary.token_ids[:, :columns] == fixed.token_ids[:, :columns]
     assert same.float().mean() > 0.9
@@ -182,15 +183,15 @@ def test_a_rule_and_a_tool_take_the_ordinary_path(lm, prompts):
 
 def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
     """NaN at one position of one response, after the step that is compared."""
-    run = graphed.packed_logits
+    run = fixed_step.packed_logits
 
     def breaking(model, ids, position, packing, *keep):
         logits = run(model, ids, position, packing, *keep)
-        if not keep and isinstance(packing, graphed._Buffers):
+        if not keep and isinstance(packing, FixedStep):
             logits[5] = torch.where(packing.step == 7, float("nan"), logits[5])
         return logits
 
-    monkeypatch.setattr(graphed, "packed_logits", breaking)
+    monkeypatch.setattr(fixed_step, "packed_logits", breaking)
     lm = dataclasses.replace(lm, eos_ids=())
     lm.abilities["graphed"] = Graphs(Spy())
     with pytest.raises(NotFinite, match="at token 7 of response 5 of 8"):
@@ -210,8 +211,8 @@ def test_a_fault_leaves_the_ordinary_path_and_one_warning(lm, prompts, fault, mo
         return step
 
     if fault == "another step":
-        forward = graphed._Buffers.attend
-        monkeypatch.setattr(graphed._Buffers, "attend", lambda *a: 1.01 * forward(*a))
+        forward = FixedStep.attend
+        monkeypatch.setattr(FixedStep, "attend", lambda *a: 1.01 * forward(*a))
     lm.abilities["graphed"] = Graphs(recorder)
     message = "without CUDA graphs.*(synchronizing CUDA operation$|differ by .* of the largest)"
     with pytest.warns(UserWarning, match=message):

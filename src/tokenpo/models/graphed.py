@@ -1,12 +1,11 @@
 """Decoding by CUDA graphs: one step is recorded on the GPU and replayed, without Python between its kernels.
 
 A step of a language model is a thousand small kernels, and Python takes longer to launch one than a GPU to run it. A
-recorded step knows addresses only, so all that it reads and writes has a fixed place (`_Buffers`): keys and values of a
-fixed number of slots, of which a bias hides the empty ones, and counters on the device. Rows and slots come in few
-sizes, each of which is recorded once and kept with the language model, until its weights move. The program waits for
-the device once in `BLOCK` steps; tokens that rows draw after their end are outside of the mask.
+recorded step (`FixedStep`) is one launch. Rows and slots come in few sizes, each of which is recorded once and kept
+with the language model until its weights move. The program waits for the device once in `BLOCK` steps; tokens that
+rows draw after their end are outside of the mask.
 
-Axes: N rows at the start, M rows of a step, S slots it attends to, K steps of a block, V vocabulary, D head size.
+Axes: N rows at the start, M rows of a step, S slots it attends to, K steps of a block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,20 +13,22 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..base.text import first_line
-from .decoder import PackedDecoder, Step, fill_holes, not_finite
+from .decoder import PackedDecoder, Step, not_finite
+from .fixed_step import BLOCK, FixedStep
 from .model import LanguageModel, Prompts
-from .packed import attention, can_pack, packed_logits
-from .token_draw import Draw, draw, greedy, uniforms_at
+from .packed import can_pack
+from .token_draw import Draw
 
-# Steps between two waits for the device.
-BLOCK = 16
+if TYPE_CHECKING:
+    from .sampler import Sampling
+
 _FEWEST_ROWS, _FEWEST_SLOTS = 16, 64
 # With fewer steps to go, rows stay: to record a step of fewer takes longer than they save.
 _WORTH_RECORDING = 2 * BLOCK
@@ -36,19 +37,13 @@ _KEPT = 1 / 8
 
 
 def decode_graphed(
-    lm: LanguageModel,
-    prompts: Prompts,
-    group_size: int,
-    max_new: int,
-    temperature: float,
-    keys: Tensor,
-    limit: Tensor | None,
+    lm: LanguageModel, prompts: Prompts, group_size: int, sampling: Sampling, keys: Tensor, limit: Tensor | None
 ) -> list[Step] | None:
     """The steps of all rollouts; None where the model, the device or a fault leaves that to the ordinary decoders.
 
     Args:
         keys: [N] the rollouts' random streams.
-        limit: [N] longest response of each; None for `max_new`.
+        limit: [N] longest response of each; None for `max_new_tokens`.
 
     Raises:
         NotFinite: logits from which nothing can be drawn, found up to `BLOCK` steps later.
@@ -59,7 +54,7 @@ def decode_graphed(
     if graphs is None or not can_pack(lm):
         return None
     try:
-        return graphs.decode(lm, prompts, group_size, max_new, temperature, keys, limit)
+        return graphs.decode(lm, prompts, group_size, sampling, keys, limit)
     except RuntimeError as fault:
         lm.abilities["graphed"] = None
         warnings.warn(f"sampling goes on without CUDA graphs, several times slower: {first_line(fault)}", stacklevel=3)
@@ -70,93 +65,6 @@ def size_for(count: int, least: int) -> int:
     """The smallest 2^k or 3 · 2^k that is at least `count` and `least`."""
     size = 1 << (max(count, least) - 1).bit_length()
     return 3 * size // 4 if 3 * size // 4 >= max(count, least) else size
-
-
-class _Buffers:
-    """What a step reads and writes; the `Packing` of its layers.
-
-    Args:
-        first: holds keys and values of the prompts.
-        rows, slots: most of any step.
-    """
-
-    def __init__(self, first: PackedDecoder, rows: int, slots: int) -> None:
-        self.rows, self.slots, some, dtype = rows, slots, first.keys[0], _cache_dtype(first)
-        self.keys, self.values = (
-            {i: x.new_zeros(rows, x.shape[1], slots, x.shape[3], dtype=dtype) for i, x in layers.items()}
-            for layers in (first.keys, first.values)
-        )
-        self.bias = some.new_zeros(rows, slots, dtype=dtype)
-        # Each row's last token, its position and its random stream.
-        self.token, self.position, self.stream = first.position.new_zeros(3, rows)
-        # The slot to write to and the number of the token to draw.
-        self.slot, self.step = first.position.new_zeros(2, 1)
-        self.tokens = first.position.new_zeros(BLOCK, rows)
-        self.logprob, self.entropy = some.new_zeros(2, BLOCK, rows, dtype=torch.float32)
-        self.window = rows, slots
-
-    @property
-    def caches(self) -> list[Tensor]:
-        return [*self.keys.values(), *self.values.values()]
-
-    def fits(self, first: PackedDecoder, rows: int, slots: int) -> bool:
-        return rows <= self.rows and slots <= self.slots and _cache_dtype(first) == self.bias.dtype
-
-    def load(self, first: PackedDecoder, stream: Tensor) -> None:
-        """Starts N rows after their prompts. Other rows and empty slots hold zeros, as NaN would pass any bias."""
-        n, length = len(stream), first.filled
-        for mine, theirs in ((self.keys, first.keys), (self.values, first.values)):
-            for layer, x in theirs.items():
-                mine[layer].zero_()[:n, :, :length] = x[:, :, :length]
-        self.bias.fill_(float("-inf"))[:n, :length] = 0
-        if first.padding is not None:
-            self.bias[:n, :length].masked_fill_(first.padding, float("-inf"))
-        for mine, theirs in ((self.position, first.position), (self.stream, stream)):
-            mine.zero_()[:n] = theirs
-        self.slot.fill_(length)
-        self.step.zero_()
-
-    def run(self, model: Any, temperature: float) -> Tensor:
-        """One step: appends each row's token and draws the next; returns the logits [M, V]."""
-        m = self.window[0]
-        self.position.add_(1)
-        if (positions := getattr(model.config, "max_position_embeddings", None)) is not None:
-            self.position.clamp_(max=positions - 1)  # of rows that have ended
-        self.bias.index_fill_(1, self.slot, 0)
-        logits = packed_logits(model, self.token[:m], self.position[:m], self)
-        self.slot.add_(1)
-        self.draw(logits, temperature)
-        return logits
-
-    def draw(self, logits: Tensor, temperature: float) -> None:
-        m = len(logits)
-        if temperature == 0:
-            drawn = greedy(logits)
-        else:
-            drawn = draw(logits, uniforms_at(self.stream[:m], self.step), temperature)
-        self.token[:m] = drawn.token
-        place = self.step % BLOCK
-        for table, x in ((self.tokens, drawn.token), (self.logprob, drawn.logprob), (self.entropy, drawn.entropy)):
-            table[:, :m].index_copy_(0, place, x.to(table.dtype).unsqueeze(0))
-        self.step.add_(1)
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
-        m, s = self.window
-        keys, values = self.keys[layer][:m], self.values[layer][:m]
-        for cache, x in ((keys, k), (values, v)):
-            cache.index_copy_(2, self.slot, x.unsqueeze(2).to(cache.dtype))
-        bias = self.bias[:m, None, None, :s]
-        return attention(q.unsqueeze(2).to(bias.dtype), keys[:, :, :s], values[:, :, :s], bias, scale, dropout).squeeze(
-            2
-        )
-
-    def keep(self, going: Tensor, ended: Tensor) -> Tensor:
-        """As `PackedDecoder.keep`."""
-        return fill_holes([*self.caches, self.bias, self.token, self.position, self.stream], going, ended)
-
-    def moving(self) -> list[Tensor]:
-        """The places that a step reads and changes, but for what it writes again."""
-        return [self.token, self.position, self.slot, self.step]
 
 
 class _Rows:
@@ -183,12 +91,9 @@ class _Rows:
             step, place = broken.nonzero()[0].tolist()
             raise not_finite(start + step, int(self.rows[place]), self.n)
         heat, mine = torch.full_like(entropy[0], base), torch.ones_like(ended[0])
-        return [
-            Step(
-                self.rows, before[i], Draw(token[i], logprob[i], entropy[i], heat, logprob[i]), ended[i], token[i], mine
-            )
-            for i in range(used)
-        ], left
+        draws = [Draw(*x, heat, x[1]) for x in zip(token, logprob, entropy, strict=True)]
+        steps = zip(before, draws, ended, token, strict=True)
+        return [Step(self.rows, *x, mine) for x in steps][:used], left
 
     def keep(self, order: Tensor, m: int) -> None:
         left = len(order)
@@ -201,11 +106,11 @@ Recorder = Callable[[Callable[[], None], list[Tensor]], Callable[[], None]]
 
 
 class Graphs:
-    """The recorded steps of one language model, with their buffers."""
+    """The recorded steps of one language model, and the buffers they share."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.buffers: _Buffers | None = None
+        self.step: FixedStep | None = None
         self.replays: dict[Any, Callable[[], None]] = {}
         self.recorded_for: Any = None
         self.verified = False
@@ -216,67 +121,69 @@ class Graphs:
         lm: LanguageModel,
         prompts: Prompts,
         group_size: int,
-        max_new: int,
-        temperature: float,
+        sampling: Sampling,
         keys: Tensor,
         limit: Tensor | None,
     ) -> list[Step]:
         """As `decode_graphed`; raises RuntimeError where a step cannot be recorded or is not the ordinary one."""
         if (now := _recorded_for(lm)) != self.recorded_for:
-            self.replays.clear()
+            self._drop()
             self.recorded_for = now
         first = PackedDecoder(lm, prompts, group_size, max_new=1)
-        n, length = len(keys), first.filled
-        buffers = self._ready(first, size_for(n, _FEWEST_ROWS), size_for(length + max_new, _FEWEST_SLOTS))
-        buffers.load(first, keys)
+        n, length, longest = len(keys), first.filled, sampling.max_new_tokens
         m = size_for(n, _FEWEST_ROWS)
+        step = self._ready(first, m, size_for(length + longest, _FEWEST_SLOTS))
+        step.load(first, keys)
+        step.draw(F.pad(first.logits, (0, 0, 0, m - n)), sampling.temperature)
         going = _Rows(lm, n, m, first.logits.shape[-1], limit)
-        buffers.draw(F.pad(first.logits, (0, 0, 0, m - n)), temperature)
-        wanted = None if self.verified else first.step(buffers.token[:n])
+        wanted = None if self.verified else first.step(step.token[:n])
         del first
         record: list[Step] = []
-        for start in range(0, max_new, BLOCK):
-            end = min(start + BLOCK, max_new)
-            buffers.window = m, size_for(length + end, _FEWEST_SLOTS)
-            for step in range(max(start, 1), end):
-                self._replay(lm.model, buffers, temperature)
-                if step == 1 and wanted is not None:
+        for start in range(0, longest, BLOCK):
+            end = min(start + BLOCK, longest)
+            step.window = m, size_for(length + end, _FEWEST_SLOTS)
+            for number in range(max(start, 1), end):
+                self._replay(lm.model, step, sampling.temperature)
+                if number == 1 and wanted is not None:
                     self._verify(wanted)
                     wanted = None
-            tables = (x[: end - start, :m].clone() for x in (buffers.tokens, buffers.logprob, buffers.entropy))
-            steps, left = going.after(start, *tables, temperature or 1.0)
+            tables = (x[: end - start, :m].clone() for x in (step.tokens, step.logprob, step.entropy))
+            steps, left = going.after(start, *tables, sampling.temperature or 1.0)
             record += steps
             if left == 0:
                 break
             fewer = size_for(left, _FEWEST_ROWS)
-            if fewer <= m // 2 and max_new - end >= _WORTH_RECORDING:
-                going.keep(buffers.keep(going.alive.nonzero().squeeze(-1), ~going.alive), fewer)
+            if fewer <= m // 2 and longest - end >= _WORTH_RECORDING:
+                going.keep(step.keep(going.alive.nonzero().squeeze(-1), ~going.alive), fewer)
                 m = fewer
-        self._release(lm.device)
+        if step.token.device.type == "cuda":
+            memory = torch.cuda.get_device_properties(step.token.device).total_memory
+            if sum(x.nbytes for x in step.caches) > _KEPT * memory:
+                self._drop()
         return record
 
-    def _ready(self, first: PackedDecoder, rows: int, slots: int) -> _Buffers:
-        """The buffers, made anew (and all steps with them) where the kept ones are too small."""
-        old = self.buffers
-        if old is None or not old.fits(first, rows, slots):
-            self.replays.clear()
-            self.buffers = None
-            if old is not None:
-                rows, slots = max(rows, old.rows), max(slots, old.slots)
-                old = None
-            old = self.buffers = _Buffers(first, rows, slots)
-        return old
+    def _drop(self) -> None:
+        self.replays.clear()
+        self.step = None
 
-    def _replay(self, model: Any, buffers: _Buffers, temperature: float) -> None:
-        key = (*buffers.window, temperature)
+    def _ready(self, first: PackedDecoder, rows: int, slots: int) -> FixedStep:
+        """The kept buffers, or larger ones."""
+        if self.step is not None and (rows > self.step.rows or slots > self.step.slots):
+            rows, slots = max(rows, self.step.rows), max(slots, self.step.slots)
+            self._drop()
+        if self.step is None:
+            self.step = FixedStep(first, rows, slots)
+        return self.step
+
+    def _replay(self, model: Any, step: FixedStep, temperature: float) -> None:
+        key = (*step.window, temperature)
         if key not in self.replays:
 
-            def step() -> None:
-                with _without_cached_casts(buffers.token.device.type):
-                    logits = buffers.run(model, temperature)
+            def run() -> None:
+                logits = step.run(model, temperature)
                 self.logits = None if self.verified else logits
 
-            self.replays[key] = self.recorder(step, buffers.moving())
+            self.replays[key] = self.recorder(run, step.moving())
         self.replays[key]()
 
     def _verify(self, wanted: Tensor) -> None:
@@ -291,14 +198,6 @@ class Graphs:
             raise RuntimeError(f"logits of a replayed step differ by {far:.1e} of the largest, allowed {allowed:.0e}")
         self.verified = True
 
-    def _release(self, device: torch.device) -> None:
-        """Gives back buffers that are too large to keep."""
-        if device.type == "cuda" and self.buffers is not None:
-            memory = torch.cuda.get_device_properties(device).total_memory
-            if sum(x.nbytes for x in self.buffers.caches) > _KEPT * memory:
-                self.replays.clear()
-                self.buffers = None
-
 
 def _recorded_for(lm: LanguageModel) -> Any:
     """What a recorded step takes for granted: where weights are, which adapters are on, and autocast."""
@@ -311,20 +210,6 @@ def _recorded_for(lm: LanguageModel) -> Any:
         if hasattr(layer, "merged")
     ]
     return cast, weights, adapters
-
-
-def _cache_dtype(first: PackedDecoder) -> torch.dtype:
-    """That of the attention's products."""
-    some = first.keys[0]
-    kind = some.device.type
-    cast = torch.is_autocast_enabled(kind) and some.dtype != torch.float64
-    return torch.get_autocast_dtype(kind) if cast else some.dtype
-
-
-def _without_cached_casts(kind: str) -> torch.autocast:
-    """Autocast as it is, but weights are cast in every step: they change between replays."""
-    on = torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=on, cache_enabled=False)
 
 
 class _CudaGraphs:

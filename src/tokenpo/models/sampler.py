@@ -131,8 +131,7 @@ def sample(
     with evaluating(lm.model):
         # Both may call Python between two steps, which a recorded step cannot.
         fixed = rule is None and tool is None
-        longest, base = sampling.max_new_tokens, sampling.temperature
-        record = decode_graphed(lm, prompts, group_size, longest, base, keys, limit) if fixed else None
+        record = decode_graphed(lm, prompts, group_size, sampling, keys, limit) if fixed else None
         if record is None:
             decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
             record = _decode(lm, decoder, sampling, keys, rule, limit, inserted)
