@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import textwrap
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from tokenpo.core.parts import Part, walk
 from tokenpo.core.trial import example
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 from tokenpo.lab.fingerprint import step
-from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, fingerprint, gap
+from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
 from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
 
 BASE = "grpo"
@@ -301,12 +300,3 @@ def bend(panel: Panel) -> float:
 def _apart(panel: Panel, one: torch.Tensor, other: torch.Tensor) -> float:
     room = panel.limit
     return round(gap(one.clamp(-room, room), other.clamp(-room, room)) / room, 6)
-
-
-@functools.lru_cache(maxsize=8192)
-def distance(one: Any, other: Any) -> tuple[float, str]:
-    """The largest mean difference of two fingerprints over an axis, 0 for equal ones alone; the title of that axis."""
-    a, b = fingerprint(one), fingerprint(other)
-    apart = [((a.on(axis) - b.on(axis)).abs().nanmean((0, 1)).max(), axis.title) for axis in axes_of(one, other)]
-    far, where = max(apart, key=lambda found: round(float(found[0]), 9))  # the first of those that are as far
-    return float(far), where

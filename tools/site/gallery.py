@@ -10,7 +10,7 @@ import docs
 import family
 from markupsafe import Markup
 
-from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, NAME, WIDTH
+from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, WIDTH
 from tokenpo.methods import METHODS, method, paper
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -43,15 +43,15 @@ def in_place_of_the_table(page: str) -> str:
 
 def fingerprints() -> dict[str, str]:
     """Method -> its panels in the picture of the family, at least two wide: a card has no room for all that it has."""
-    family = (DOCS / "family.svg").read_text(encoding="utf-8")
-    style = family[family.index("<style>") : family.index("</style>") + 8]
-    clip = family[family.index("<clipPath") : family.index("</clipPath>") + 11]
+    picture = (DOCS / "family.svg").read_text(encoding="utf-8")
+    style = picture[picture.index("<style>") : picture.index("</style>") + 8]
+    clip = picture[picture.index("<clipPath") : picture.index("</clipPath>") + 11]
     found = {}
-    for x, y, name, panels in FINGERPRINT.findall(family):
+    for x, y, name, panels in FINGERPRINT.findall(picture):
         # `draw_family` puts the name 16 left of the panels' origin and 14 below their top.
         left, top, wide = (
             float(x) + 16 - LEFT,
-            float(y) - 14 + NAME,
+            float(y) - 14 + family.HEAD,
             LEFT + WIDTH * max(2, panels.count("<g transform")),
         )
         found[name] = (

@@ -12,7 +12,7 @@ import torch
 
 import tokenpo
 from tokenpo.core.parts import ReferenceKl
-from tokenpo.lab.fingerprint.curves import AXES, RATIOS, axes_of, fingerprint
+from tokenpo.lab.fingerprint.curves import AXES, EQUAL, RATIOS, axes_of, distance, fingerprint
 from tokenpo.lab.fingerprint.drawing import draw, panels, ranges, write
 from tokenpo.lab.fingerprint.step import FOCAL, LENGTH, SIZE, Facts, pushes
 
@@ -63,6 +63,13 @@ def test_an_entropy_bonus_is_a_push_on_the_entropy() -> None:
     bonus = curve("aer", "accuracy", channel=1)
     assert (bonus[:4].nan_to_num(1.0) > 0).all() and not bonus[4:].nan_to_num().any()
     assert not curve("gtpo", "accuracy", channel=1).nan_to_num().any()
+
+
+def test_equal_only_where_nothing_differs() -> None:
+    assert distance(GRPO, dataclasses.replace(GRPO, name="other"))[0] == 0
+    assert distance(tokenpo.method("grpo", high=0.3), GRPO)[0] > 0.005
+    for far, where in (distance(GRPO, tokenpo.method("thr")), distance(tokenpo.method("thr"), GRPO)):
+        assert far > EQUAL and where in {axis.title for axis in AXES}
 
 
 def test_draws_are_no_dependence() -> None:

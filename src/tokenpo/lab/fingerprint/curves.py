@@ -164,6 +164,15 @@ def gap(one: Tensor, other: Tensor) -> float:
     return float(torch.nan_to_num(one - other).abs().max())
 
 
+@functools.lru_cache(maxsize=8192)
+def distance(one: Any, other: Any) -> tuple[float, str]:
+    """The largest mean difference of two fingerprints over an axis, 0 for equal ones alone; the title of that axis."""
+    a, b = fingerprint(one), fingerprint(other)
+    apart = [((a.on(axis) - b.on(axis)).abs().nanmean((0, 1)).max(), axis.title) for axis in axes_of(one, other)]
+    far, where = max(apart, key=lambda found: round(float(found[0]), 9))  # the first of those that are as far
+    return float(far), where
+
+
 def _further(needs: frozenset[str]) -> Iterator[Axis]:
     """An axis for each input [N, T] that is not designed: from its lowest to its highest value in `example`."""
     inputs = example()
