@@ -138,6 +138,48 @@ def test_a_run_is_that_of_the_processor(name, tmp_path):
         torch.testing.assert_close(weights[1][key], x, rtol=1e-5, atol=1e-6)
 
 
+# What an update of one forward pass waits for, with a trace of two responses, by module.
+WAITS = {
+    "models/packed.py": (9, "how many tokens, prompts and responses share a call of the attention"),
+    "models/score.py": (5, "which rows one forward pass takes; the prompts in use"),
+    "engines/embedded/facts.py": (2, "the prompts in use"),
+    "engines/embedded/forward.py": (3, "how long each row is; the rows of a forward pass"),
+    "core/update.py": (3, "the rows that can have a gradient; whether they are the update's, twice"),
+    "core/types.py": (1, "the denominators"),
+    "core/boundary.py": (2, "whether log-probability and entropy are finite"),
+    "core/head/fused_pass.py": (3, "the tokens of the mask: their ids, temperatures and gradients"),
+    "core/head/token_stats.py": (1, "the tokens that have a gradient"),
+    "core/statistics.py": (1, "whether the loss is finite"),
+    "core/learner.py": (1, "whether the norm of the gradient is finite"),
+    "runs/records.py": (2, "which rows are traced; their numbers"),
+}
+
+
+def test_how_often_an_update_waits(tmp_path):
+    """The difference of four epochs and two, of one update each."""
+    made = []
+    for epochs in (2, 4):
+        with waits() as counted:
+            more = ["--set", f"train.epochs={epochs}", "--set", "train.minibatches=1"]
+            trained(tmp_path / str(epochs), "hapo", NAME, *more)
+        made.append(counted.copy())
+    grown = {module: (made[1][module] - made[0][module]) / 2 for module in made[1]}
+    assert {module: count for module, count in grown.items() if count} == {k: count for k, (count, _) in WAITS.items()}
+
+
+def test_how_often_the_fused_head_waits(device):
+    """Ids, temperatures, finite?, gradients, live: once each; in chunks the lengths too, and the last three a chunk."""
+    problem = on_a_card.Problem(torch.float32, small=True)
+    for chunk, most in ((1000, 5), (30, 3 + 3 * 4)):
+        problem.chunk = chunk
+        objective = tokenpo.method("dapo")
+        rollouts = problem.rollouts(objective.needs, NAME)
+        step = objective, *problem.on(NAME)[:2], rollouts, objective.prepare(rollouts), Totals.of(rollouts)
+        with waits() as counted:
+            fused_gradient(*step, chunk=chunk)
+        assert counted.total() <= most, counted
+
+
 def test_a_run_with_autocast_computes_in_halves(tmp_path):
     whole, half = (
         trained(tmp_path / str(on), "dapo", NAME, "--set", f"train.autocast={json.dumps(on)}")[-1]

@@ -10,8 +10,10 @@ uses private parts of torch, those for backends that are written in Python.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +21,10 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 
+import tokenpo
+
 NAME = "standin"
+_PACKAGE = str(Path(tokenpo.__file__).parent) + "/"
 aten = torch.ops.aten
 # Explicit copies between devices.
 _CROSSING = {aten._to_copy, aten.copy_}
@@ -67,7 +72,7 @@ class There(torch.Tensor):
         return _run(function, args, kwargs or {})
 
     def tolist(self) -> Any:
-        _waits["tolist"] += 1
+        _waits[_module()] += 1
         return self.inner.tolist()
 
     def storage(self) -> Any:
@@ -108,7 +113,7 @@ def stand_in() -> Iterator[torch.device]:
 
 @contextlib.contextmanager
 def waits() -> Iterator[Counter[str]]:
-    """How often the program would have waited for the device in a block of code, by operation."""
+    """How often the program would have waited for the device in a block of code, by module of the package."""
     _waits.clear()
     yield _waits
 
@@ -120,7 +125,7 @@ def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = function.overloadpacket
     _refuse_two_devices(name, args, given, bool(there))
     if there and _says(name, args, kwargs, wanted):
-        _waits[str(name).removeprefix("aten.")] += 1
+        _waits[_module()] += 1
     out = function(*tree_map(_inner, args), **tree_map(_inner, kwargs))
     if name is aten.copy_:
         return args[0]
@@ -128,6 +133,14 @@ def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return out
     out = tree_map(lambda x: There(x) if isinstance(x, torch.Tensor) else x, out)
     return return_and_correct_aliasing(function, args, kwargs, out) if there else out
+
+
+def _module() -> str:
+    """The module of the package that runs, such as core/update.py."""
+    frame = sys._getframe()
+    while frame and not frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename.removeprefix(_PACKAGE) if frame else "outside"
 
 
 def _where(there: bool, kwargs: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
