@@ -299,7 +299,7 @@ def autocast_run(device: str) -> Numbers:
             for on in (False, True)
         )
     error = abs(half["entropy"] / whole["entropy"] - 1)
-    if not error < 0.1 or (error == 0) != (device == "cpu"):
+    if not error < 0.2 or (error == 0) != (device == "cpu"):
         raise ArithmeticError(f"under autocast the entropy differs by {error:.2g}")
     return {"entropy": error, "grad_norm": abs(half["grad_norm"] / whole["grad_norm"] - 1)}
 
