@@ -92,6 +92,27 @@ def products(count: int, tokens: float, model: Model, gpu: Gpu) -> float:
     return count * 2 * tokens * model.hidden * model.vocabulary / gpu.flops
 
 
+def fused_bytes(tokens: int, hidden: int, vocabulary: int, chunk: int, *, size: int, card: bool) -> int:
+    """Most bytes that `fused_gradient` holds at once beyond hidden states, head and the gradients of both.
+
+    A chunk of logits, which their gradient overwrites; the chunk's hidden states, each times its token's factor; and
+    with several chunks in half precision the float32 sum of the head's gradient.
+
+    Args:
+        chunk: tokens whose logits are alive at a time.
+        size: bytes of a number of hidden states and head, 4 or 2; their gradients have the same.
+        card: the kernel's softmax and product need no scratch; torch's passes on a CPU go over blocks in float32.
+    """
+    head, rows = vocabulary * hidden, min(chunk, tokens)
+    summed = FLOAT * head if size < FLOAT and tokens > chunk else 0
+    scaled = rows * hidden * (FLOAT if size == FLOAT else FLOAT + size)
+    softmax = 0 if card else max(1, 2**17 // vocabulary) * vocabulary * FLOAT * (1 if size == FLOAT else 2)
+    product = min(head, 2**19) * (FLOAT + size) if summed and not card else 0
+    # While the sum grows, the gradient that it becomes is not there yet.
+    growing = rows * vocabulary * size + max(softmax, scaled + product) + max(summed - size * head, 0)
+    return max(growing, summed)
+
+
 @dataclass(frozen=True)
 class Line:
     """One part of a step: GB that are alive because of it and seconds, None where it has none."""
