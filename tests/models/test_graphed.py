@@ -196,9 +196,21 @@ def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
     lm.abilities["graphed"] = Graphs(Spy())
     with pytest.raises(NotFinite, match="at token 7 of response 5 of 8"):
         sample(lm, [[5, 6], [7]], 4, Sampling(40))
-    monkeypatch.undo()
-    # Nothing of it is left in the buffers.
-    assert torch.isfinite(sample(lm, [[5, 6], [7]], 4, Sampling(40)).logprob).all()
+    # A response that has ended by then is whole.
+    assert torch.isfinite(sample(lm, [[5, 6], [7]], 4, Sampling(40), limits=[40, 7]).logprob).all()
+
+
+def test_nothing_of_broken_weights_is_left_in_the_buffers(lm):
+    wanted = sample(lm, [[5, 6], [7]], 4, Sampling(40))
+    lm.abilities["graphed"] = Graphs(Spy())
+    weight = lm.model.model.layers[0].mlp.down_proj.weight
+    whole = weight.detach().clone()
+    with torch.no_grad():
+        weight.fill_(float("nan"))
+        with pytest.raises(NotFinite, match="at token 0 of response 0 of 8"):
+            sample(lm, [[5, 6], [7]], 4, Sampling(40))
+        weight.copy_(whole)
+    assert_equal(wanted, sample(lm, [[5, 6], [7]], 4, Sampling(40)))
 
 
 @pytest.mark.parametrize("fault", ["a wait", "another step"])
