@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from tokenpo.core.head.softmax_backend import trusted
 from tokenpo.models.token_draw import draw, greedy
 
 TOP = 1 - 2.0**-32
@@ -73,3 +74,16 @@ def test_greedy_takes_the_first_maximum_with_statistics_at_temperature_one():
     got = greedy(logits)
     assert got.token.tolist() == [1, 0] and got.temperature.tolist() == [1.0, 1.0]
     torch.testing.assert_close(got.logprob, torch.log_softmax(logits, -1)[[0, 1], [1, 0]])
+
+
+def test_a_kernel_is_checked_on_its_device_after_a_model_was_loaded(lm):
+    """Loading a model changes which functions follow `with torch.device(...)`."""
+    seen = []
+
+    def kernel(logits, scale, out, count):
+        seen.extend(x.device.type for x in (logits, out))
+        raise RuntimeError("seen")
+
+    with pytest.warns(UserWarning, match="RuntimeError: seen"):
+        trusted(kernel, torch.device("meta"), torch.float32)
+    assert seen == ["meta", "meta"]

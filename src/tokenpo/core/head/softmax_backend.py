@@ -93,10 +93,10 @@ def trusted(kernel: Sums, device: torch.device, dtype: torch.dtype) -> Sums:
 def _agrees(kernel: Sums, device: torch.device, dtype: torch.dtype, *, count: int, by_row: bool) -> bool:
     # Rows longer than a kernel's block.
     m, v = 6, 20_001
-    with torch.device(device):
-        logits = torch.linspace(-9, 9, m * v, dtype=torch.float32).sin_().mul_(9).view(m, v).to(dtype)
-        logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
-        scale = torch.linspace(0.5, 2.5, m, dtype=torch.float32).unsqueeze(1) if by_row else 1.5
+    # Not `with torch.device(device)`: once transformers has loaded a model, linspace does not follow it.
+    logits = torch.linspace(-9, 9, m * v, dtype=torch.float32, device=device).sin_().mul_(9).view(m, v).to(dtype)
+    logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
+    scale = torch.linspace(0.5, 2.5, m, dtype=torch.float32, device=device).unsqueeze(1) if by_row else 1.5
     ours, theirs = torch.empty_like(logits), torch.empty_like(logits)
     sums = kernel(logits, scale, ours, count), softmax.sums(logits, scale, theirs, count)
     # Sums differ by the order of 20,001 float32, probabilities also by the rounding of their dtype.
