@@ -13,10 +13,10 @@ import pytest
 
 import tokenpo
 from tokenpo.base.errors import Unsupported
-from tokenpo.core.negotiation import negotiate
 from tokenpo.engines import verl
 from tokenpo.engines.trl import objective as trl
 from tokenpo.methods import METHODS
+from tokenpo.recipe.objective import require_here
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,14 +46,15 @@ def test_the_page_has_every_method_and_refuses_what_the_engines_refuse(tool: Mod
     assert list(rows) == list(METHODS), f"docs/parity.md has not the rows that the table of methods has: {remedy}"
     for name in METHODS:
         objective = tokenpo.method(name)
+        here = _sentence(lambda o=objective: require_here(o))
         bare = _sentence(lambda o=objective: trl.require_inputs(o, reported=False))
         sampled = _sentence(lambda o=objective: trl.require_inputs(o, reported=True))
         cluster = _sentence(lambda o=objective: verl.require_inputs(o))
-        expected = {"embedded": _sentence(lambda o=objective: negotiate(o)), "TRL": sampled}
+        expected = {"embedded": here, "TRL": sampled}
         expected |= {"verl, 1 rank": cluster, "verl, 2 ranks": cluster}
         told = {column: cell == tool.REFUSED for column, cell in rows[name].items()}
         assert told == {column: bool(sentence) for column, sentence in expected.items()}, f"{name}: {remedy}"
-        assert refusals.get(name, []) == [*bare, *cluster], f"{name}: {remedy}"
+        assert refusals.get(name, []) == [*here, *bare, *cluster], f"{name}: {remedy}"
 
 
 def test_the_page_promises_nothing_but_rounding(tool: ModuleType) -> None:

@@ -26,6 +26,7 @@ from tokenpo.core.trial import Inputs
 from tokenpo.engines.trl import TokenPOConfig
 from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.verl.configure import configure
+from tokenpo.recipe.objective import require_here
 from trl_support import beside, frozen
 from trl_support.reference import Reference, apart
 
@@ -89,7 +90,7 @@ def measured(names: Sequence[str], *, timeout: float) -> dict[str, Measured]:
         for name in names:
             verl = "verl" not in said[name]
             found[name] = Measured(
-                embedded=_embedded(model, name),
+                embedded=None if "embedded" in said[name] else _embedded(model, name),
                 trl=_of_steps(beside.compared(model, ran(cases[name]["name"]))) if name in cases else None,
                 verl_1=_verl(model, name, 1) if verl else None,
                 verl_2=_verl(model, name, 2) if verl else None,
@@ -116,6 +117,10 @@ def _trl(name: str, *, reported: bool) -> str | None:
 def _refused(names: Sequence[str]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {name: {} for name in names}
     for name in names:
+        try:
+            require_here(tokenpo.method(name))
+        except Unsupported as error:
+            found[name]["embedded"] = str(error)
         if sentence := _trl(name, reported=False):
             found[name]["TRL"] = sentence
         try:

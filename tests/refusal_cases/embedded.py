@@ -12,7 +12,6 @@ import tokenpo
 from small_recipes import merged
 from tokenpo.cli import main as cli
 from tokenpo.cli.view import SilentView
-from tokenpo.core.negotiation import negotiate
 from tokenpo.core.parts import Keep, Signal
 from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.engine import build_engine
@@ -44,7 +43,7 @@ def _bought(directory: Path) -> None:
 
 
 def _own(directory: Path) -> None:
-    negotiate(dataclasses.replace(tokenpo.method("grpo"), name="mine", weights=(Keep(_Hidden()),)))
+    require_here(dataclasses.replace(tokenpo.method("grpo"), name="mine", weights=(Keep(_Hidden()),)))
 
 
 def _recipe(directory: Path, **sections: dict[str, Any]) -> Config:
@@ -90,6 +89,12 @@ CASES = [
         _bought,
         ("mine", "gain"),
         "a part that holds tokenpo.core.parts.Continuations",
+    ),
+    Case(
+        "`ppo`, which reads `value`",
+        lambda directory: require_here(tokenpo.method("ppo")),
+        ("ppo", "value"),
+        "choose another method, or compute value yourself",
     ),
     Case(
         "`tokenpo gradients` of `vineppo`",

@@ -70,7 +70,7 @@ def accepted_here(config: Config) -> Objective:
 
 def require_here(objective: Objective) -> None:
     """Raises Unsupported, naming method and input, where an objective reads what the embedded engine does not have."""
-    provides = OPTIONAL - ({"role"} if objective.continuations else {"role", "gain"})
+    provides = OPTIONAL - {"role", "value"} - (frozenset() if objective.continuations else {"gain"})
     remedy = "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations"
     negotiate(objective, provides, remedies={"gain": remedy})
 

@@ -23,7 +23,6 @@ REMEDIES: dict[str, str] = dict.fromkeys(
     "train with the embedded engine, TRL or verl",
 ) | {
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
-    "value": "train with the embedded engine (tokenpo train) or verl, which have a critic",
     "baseline": "train with the embedded engine (tokenpo train), which draws a greedy response",
 }
 # Sampler and trainer of a server are two programs, mostly in half precision.

@@ -43,7 +43,7 @@ REMEDIES = {
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
-    "value": "train with the embedded engine (tokenpo train) or verl, which have a critic",
+    "value": "no engine here trains a critic: hand it over in a loop of your own",
     "role": "hand it over in a loop of your own",
 }
 

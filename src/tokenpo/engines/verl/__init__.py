@@ -24,4 +24,5 @@ PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy", "token_reward", "
 def require_inputs(objective: Objective) -> None:
     """Raises Unsupported where the objective reads what verl does not have."""
     elsewhere = f"train it with the embedded engine (tokenpo train --method {objective.name}), or choose another method"
-    negotiate(objective, PROVIDES, "verl", dict.fromkeys(objective.needs, elsewhere))
+    # The embedded engine has neither.
+    negotiate(objective, PROVIDES, "verl", dict.fromkeys(objective.needs - {"value", "role"}, elsewhere))
