@@ -224,7 +224,7 @@ def test_memory_that_runs_out_is_one_sentence_with_what_to_lower(tiny, expected,
     """2^48 bytes are more than any machine gives: the error is torch's own."""
     config = tiny("run")
     with monkeypatch.context() as patch:
-        patch.setattr(f"tokenpo.engines.embedded.loop.{place}", lambda *_: torch.empty(2**48, dtype=torch.uint8))
+        patch.setattr(f"tokenpo.engines.embedded.loop.{place}", lambda *_, **__: torch.empty(2**48, dtype=torch.uint8))
         with pytest.raises(TokenPOError, match=said) as caught:
             train(config, SilentView())
     assert "\n" not in str(caught.value) and f"--resume {config.directory()} --accept-changes" in str(caught.value)

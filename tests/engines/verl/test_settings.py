@@ -197,6 +197,8 @@ def test_every_method_is_taken_or_refused_by_name() -> None:
         "otb",
         "mt_grpo",
         "gigpo",
+        "remax",
+        "rae",
         "ppo",
         "vapo",
     }
