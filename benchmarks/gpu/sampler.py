@@ -2,7 +2,7 @@
 
 Random Qwen3 models in bf16 with sdpa, prompts of 64 tokens in groups of eight, 128 new tokens and an EOS that hardly
 ever comes. Ours also records the log-probability and the entropy of every token. Rates are medians of three runs, or of
-those that fit in four seconds; memory is the most that the allocator reserved, without the weights.
+those begun within three seconds; memory is the most that the allocator reserved, without the weights.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from tokenpo.models.token_draw import draw
 
 Numbers = dict[str, float | str]
 Case = Callable[[], Numbers]
-ENOUGH_SECONDS = 4.0
+WAYS = "graphs", "generate", "plain"
+ENOUGH_SECONDS = 3.0
 
 
 def cases(small: bool, device: str) -> dict[str, Case]:
     if device == "cpu":
         torch.set_num_threads(1)
-    made = functools.lru_cache(1)(random_model)
+    made = functools.lru_cache(2)(random_model)
     dtype = torch.float32 if small else torch.bfloat16
     found: dict[str, Case] = {
         "tokens": functools.partial(agreement, 16 if small else 256, 20 if small else 128, device)
     }
-    shapes = {"tiny": (16,)} if small else {"0.5B": (256, 64, 512), "0.1B": (256, 64, 512)}
+    large = (16, 2000, 4, 2, 16, 64) if small else (512, 151936, 14, 2, 64, 192)
     lengths = (8, 24) if small else (64, 128)
-    for model, sizes in shapes.items():
-        for rows in sizes:
-            of = functools.partial(made, model, device, dtype)
-            found[f"{model} {rows} rows"] = functools.partial(rates, of, rows, *lengths, device)
-    large = (16, 1000, 4, 2, 16, 64) if small else (512, 151936, 14, 2, 64, 192)
-    found["parts of a step"] = functools.partial(parts, *large, dtype, device)
+    shapes = [("tiny", 16)] if small else [(model, rows) for rows in (256, 512, 64) for model in ("0.5B", "0.1B")]
+    for model, rows in shapes:
+        place = Place(functools.partial(made, model, device, dtype), rows, *lengths, device)
+        for way in WAYS:
+            found[f"{model} {rows} rows, {way}"] = functools.partial(place.rate, way)
+        found.setdefault("parts of a step", functools.partial(parts, *large, dtype, device))
     if not small:
-        of = functools.partial(made, "0.5B", device, dtype)
-        found["0.5B 256 rows, generate compiled"] = functools.partial(compiled, of, 256, *lengths, device)
+        place = Place(functools.partial(made, "0.5B", device, dtype), 256, *lengths, device)
+        found["0.5B 256 rows, generate compiled"] = functools.partial(place.rate, "generate compiled")
     return found
 
 
@@ -72,91 +73,65 @@ def agreement(rows: int, new_tokens: int, device: str) -> Numbers:
 
 def samples_of(lm: LanguageModel, graphs: bool, prompts: list[list[int]], new_tokens: int, device: str, seed: int = 0):
     """With recorded steps, which must then be in use, or without."""
-    switch(lm, graphs, device)
-    found = sample(lm, prompts, GROUP, Sampling(new_tokens, seed=seed))
-    if graphs and lm.abilities.get("graphed") is None:
-        raise RuntimeError("the sampler gave up its recorded steps: see the warning above")
-    return found
-
-
-def switch(lm: LanguageModel, graphs: bool, device: str) -> None:
     if not graphs:
         lm.abilities["graphed"] = None
     elif lm.abilities.get("graphed") is None:
         lm.abilities.pop("graphed", None)
         if device == "cpu":
             lm.abilities["graphed"] = Graphs(lambda step, moved: step)
-
-
-def rates(of: Callable[[], LanguageModel], rows: int, length: int, new_tokens: int, device: str) -> Numbers:
-    lm = of()
-    prompts = random_prompts(lm, rows, length)
-
-    def ours(graphs: bool, tokens: int, seed: int) -> int:
-        return int(samples_of(lm, graphs, prompts, tokens, device, seed).mask.sum())
-
-    # The first run of recorded steps records; the others need theirs only to load kernels.
-    runs: dict[str, tuple[Callable[[int, int], int], int]] = {
-        "generate": (lambda tokens, seed: hugging_face(lm, prompts, tokens), 4),
-        "plain": (lambda tokens, seed: ours(False, tokens, seed), 4),
-        "graphs": (lambda tokens, seed: ours(True, tokens, seed), new_tokens),
-    }
-    found: Numbers = {"new_tokens": new_tokens}
-    for name, (run, first) in runs.items():
-        found[f"{name} first s"], found[f"{name} GB"] = 0.0, 0.0
-        with Reserved(found, f"{name} GB", device):
-            found[f"{name} first s"] = round(timed(lambda run=run, first=first: run(first, 0), device)[0], 3)
-            found[f"{name} tokens/s"], found[f"{name} runs"] = median_rate(
-                lambda i, run=run: run(new_tokens, i), device
-            )
-    for name in ("generate", "plain"):
-        found[f"graphs / {name}"] = round(float(found["graphs tokens/s"]) / float(found[f"{name} tokens/s"]), 2)
-    switch(lm, False, device)
+    found = sample(lm, prompts, GROUP, Sampling(new_tokens, seed=seed))
+    if graphs and lm.abilities.get("graphed") is None:
+        raise RuntimeError("the sampler gave up its recorded steps: see the warning above")
     return found
 
 
-def random_prompts(lm: LanguageModel, rows: int, length: int) -> list[list[int]]:
-    return torch.randint(3, lm.rows, (rows // GROUP, length), generator=torch.Generator().manual_seed(1)).tolist()
+class Place:
+    """A model and a number of rows, and the rates seen so far."""
+
+    def __init__(
+        self, model: Callable[[], LanguageModel], rows: int, length: int, new_tokens: int, device: str
+    ) -> None:
+        self.model, self.rows, self.length, self.new_tokens, self.device = model, rows, length, new_tokens, device
+        self.seen: dict[str, float] = {}
+
+    def rate(self, way: str) -> Numbers:
+        """Tokens per second, the seconds of the first run, and the memory that a run takes."""
+        lm, g = self.model(), torch.Generator().manual_seed(1)
+        prompts = torch.randint(3, lm.rows, (self.rows // GROUP, self.length), generator=g).tolist()
+
+        def run(tokens: int, seed: int) -> int:
+            if way.startswith("generate"):
+                # With a static cache transformers compiles the step.
+                static = {"cache_implementation": "static"} if way.endswith("compiled") else {}
+                return hugging_face(lm, prompts, tokens, **static)
+            return int(samples_of(lm, way == "graphs", prompts, tokens, self.device, seed).mask.sum())
+
+        before = reserved(self.device)
+        # Recorded and compiled steps need a whole run first, the others a few tokens to load their kernels.
+        first, _ = timed(lambda: run(4 if way in ("generate", "plain") else self.new_tokens, 0), self.device)
+        rates: list[float] = []
+        start = clock(self.device)
+        while len(rates) < 3 and (not rates or clock(self.device) - start < ENOUGH_SECONDS):
+            seconds, tokens = timed(lambda: run(self.new_tokens, len(rates) + 1), self.device)
+            rates.append(tokens / seconds)
+        self.seen[way] = statistics.median(rates)
+        found: Numbers = {"tokens/s": round(self.seen[way], 1), "runs": len(rates), "first s": round(first, 3)}
+        found["GB"] = round((reserved(self.device, peak=True) - before) / 1e9, 2)
+        lm.abilities["graphed"] = None
+        if way != "graphs" and "graphs" in self.seen:
+            found[f"graphs / {way}"] = round(self.seen["graphs"] / self.seen[way], 2)
+        return found
 
 
-def median_rate(run: Callable[[int], int], device: str) -> tuple[float, int]:
-    """Tokens per second, and how many runs it is the median of."""
-    found: list[float] = []
-    start = clock(device)
-    while len(found) < 3 and (not found or clock(device) - start < ENOUGH_SECONDS):
-        seconds, tokens = timed(lambda: run(len(found) + 1), device)
-        found.append(tokens / seconds)
-    return round(statistics.median(found), 1), len(found)
-
-
-class Reserved:
-    """Adds the most memory that was reserved in a block of code, beyond what was held before."""
-
-    def __init__(self, found: Numbers, name: str, device: str) -> None:
-        self.found, self.name, self.device = found, name, device
-
-    def __enter__(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-            self.before = torch.cuda.memory_reserved()
-
-    def __exit__(self, *_: Any) -> None:
-        if self.device == "cuda":
-            self.found[self.name] = round((torch.cuda.max_memory_reserved() - self.before) / 1e9, 2)
-
-
-def compiled(of: Callable[[], LanguageModel], rows: int, length: int, new_tokens: int, device: str) -> Numbers:
-    """generate with a static cache, for which transformers compiles the step."""
-    lm = of()
-    prompts = random_prompts(lm, rows, length)
-
-    def run(_: int) -> int:
-        return hugging_face(lm, prompts, new_tokens, cache_implementation="static")
-
-    first = round(timed(lambda: run(0), device)[0], 1)
-    rate, runs = median_rate(run, device)
-    return {"generate tokens/s": rate, "runs": runs, "first s": first}
+def reserved(device: str, *, peak: bool = False) -> int:
+    """Bytes that the allocator holds now, from which peaks are counted afresh, or held at most since."""
+    if device == "cpu":
+        return 0
+    if peak:
+        return torch.cuda.max_memory_reserved()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_reserved()
 
 
 def parts(
