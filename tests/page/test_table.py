@@ -8,8 +8,7 @@ from hostile import HOSTILE
 from page_laws import skeleton
 from page_tree import read_html
 from tokenpo.page.frame import render
-from tokenpo.page.table import Cell, Row, Table
-from tokenpo.page.terminal import print_parts
+from tokenpo.page.table import Cell, Row, Table, print_parts
 
 TEMPLATE = (
     '{% extends "shell.html" %}{% from "table.html" import table %}{% block main %}{{ table(it, "x") }}{% endblock %}'

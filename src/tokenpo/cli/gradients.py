@@ -54,7 +54,7 @@ def gradients(options: argparse.Namespace) -> int:
     need_engine()
     from ..engines.embedded.directions import AtCheckpoint
     from ..lab import gradients as judge
-    from ..page.terminal import print_parts
+    from ..page.table import print_parts
 
     chosen, fresh = objectives(options.methods, "gradients")
     if not options.methods:  # all methods share their rollouts, which nobody continues

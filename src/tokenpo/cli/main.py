@@ -51,8 +51,7 @@ def _answer(arguments: Sequence[str] | None) -> int:
         print("tokenpo: interrupted", file=sys.stderr)
         return 130
     except TokenPOError as error:
-        # One line, whatever was quoted in it; the stream shows the other control characters.
-        print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
+        print(f"tokenpo: {error}", file=sys.stderr)
         return 2
 
 

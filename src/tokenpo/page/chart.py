@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_high
@@ -45,9 +45,13 @@ class Line:
 
     @property
     def constant(self) -> bool:
-        """Whether every step has the same value and span; False for a single step."""
+        """Whether every step has the same value and span, to rounding, or none; False for a single step."""
         rows = [[y for _, y in self.points], [low for _, low, _ in self.span], [high for _, _, high in self.span]]
-        return len(self.points) > 1 and all(map(_same, rows))
+        known = [[y for y in row if y is not None] for row in rows]
+        return len(self.points) > 1 and all(
+            not some or (len(some) == len(row) and math.isclose(min(some), max(some), rel_tol=1e-6))
+            for some, row in zip(known, rows, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,6 @@ class Chart:
     @property
     def format(self) -> Callable[..., str]:
         return percent if self.fraction else number
-
-
-def _same(values: Sequence[float | None]) -> bool:
-    """Whether all are one number, to rounding, or all None."""
-    known = [y for y in values if y is not None]
-    return not known or (len(known) == len(values) and math.isclose(min(known), max(known), rel_tol=1e-6))
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -153,7 +151,10 @@ def draw(chart: Chart) -> Markup:
     px = scale(min(xs), max(xs), LEFT, END)
     py = scale(marks[0], marks[-1], FOOT, TOP, log=chart.log)
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
-    for y, label in zip(marks, _distinct_labels(chart, marks), strict=True):
+    # As many digits as it takes for no two labels to read the same.
+    texts = [[chart.format(y, digits) for y in marks] for digits in range(3, 9)]
+    labels = next((some for some in texts if len(set(some)) == len(some)), texts[0])
+    for y, label in zip(marks, labels, strict=True):
         parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{END}"/>')
         parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{escape(label)}</text>')
     for x in ticks(min(xs), max(xs), 6):
@@ -172,12 +173,6 @@ def _y_ticks(chart: Chart, lines: Sequence[Line]) -> list[float]:
         return log_ticks(min(positive), max(positive))
     values += [y for y in (chart.low, chart.high) if y is not None]
     return ticks(min(values, default=0.0), max(values, default=1.0), 4)
-
-
-def _distinct_labels(chart: Chart, values: Sequence[float]) -> list[str]:
-    """The numbers as texts, with as many digits as it takes for no two to read the same."""
-    texts = ([chart.format(y, digits) for y in values] for digits in range(3, 9))
-    return next((labels for labels in texts if len(set(labels)) == len(labels)), [chart.format(y) for y in values])
 
 
 def _stacked(lines: Sequence[Line]) -> Iterator[Line]:
@@ -201,7 +196,12 @@ def _line(line: Line, px: Place, py: Place, solid: str) -> Iterator[str]:
         whiskers = "".join(f"M{px(x):.1f} {py(a):.1f}V{py(b):.1f}" for x, a, b in span)
         yield f'<path class="whisker c{line.colour}" d="{whiskers}"/>'
     for run in _unbroken(line.points) if line.joined else ():
-        path = "L".join(f"{px(x):.1f} {py(y):.1f}" for x, y in _thinned(run))
+        size, kept = -(-2 * len(run) // MOST_POINTS), run
+        if size > 2:  # lowest and highest of each bin, in order: a spike survives any thinning
+            bins = [run[i : i + size] for i in range(0, len(run), size)]
+            ends = [{min(some, key=lambda p: p[1]), max(some, key=lambda p: p[1])} for some in bins]
+            kept = [point for two in ends for point in sorted(two)]
+        path = "L".join(f"{px(x):.1f} {py(y):.1f}" for x, y in kept)
         style = " dashed" if line.dashed else ""
         yield f'<path class="line c{line.colour}{style}" d="M{path}{"h.1" if len(run) == 1 else ""}"/>'
     if line.dots and len(line.points) <= MOST_READINGS:
@@ -223,18 +223,6 @@ def _unbroken(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
             runs[-1].append((x, y))
         last = x
     return [run for run in runs if run]
-
-
-def _thinned(run: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Lowest and highest of each bin, in order: a spike survives any thinning."""
-    size = -(-2 * len(run) // MOST_POINTS)
-    if size < 3:
-        return run
-    kept: list[tuple[float, float]] = []
-    for i in range(0, len(run), size):
-        window = run[i : i + size]
-        kept += sorted({min(window, key=lambda p: p[1]), max(window, key=lambda p: p[1])})
-    return kept
 
 
 def _readings(chart: Chart, px: Place) -> Iterator[str]:
@@ -281,16 +269,10 @@ class Spot:
 class Axis:
     """From the first to the last of `marks`; `zero` draws a line at 0."""
 
-    marks: tuple[float, ...]
+    marks: Sequence[float]
     width: int
     zero: bool = False
     format: Callable[[float], str] = number
-
-    @staticmethod
-    def over(spots: Iterable[Spot], width: int) -> Axis:
-        """Round numbers around all that the spots hold, and 0."""
-        values = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
-        return Axis(tuple(ticks(min([0.0, *values]), max([0.0, *values]), 4)), width, zero=True)
 
     @property
     def x(self) -> Place:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ from markupsafe import Markup
 
 from ...base.text import flat, number
 from ...page import frame
-from ...page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip
+from ...page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip, ticks
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, visible
 from . import table
-from .result import Band, Comparison, Result
+from .result import Comparison, Result
 from .verdict import Pair
 
 HERE = Path(__file__).parent
@@ -52,14 +52,15 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
         return value if isinstance(value := settings.get(path), int) else 0
 
     steps, prompts, group = count("train.steps"), count("rollout.prompts"), count("rollout.group_size")
-    problems = count("evaluate.problems")
+    problems, seeds = count("evaluate.problems"), subject.seeds
+    in_a_row = 0 < seeds[-1] - seeds[0] == len(seeds) - 1
     facts = [
         ("recipe", settings.get("recipe")),
         ("model", settings.get("model.path")),
         ("task", settings.get("task.name")),
         ("steps", steps and f"{steps:,}" + (f" of {prompts} prompts x {group} responses" if prompts and group else "")),
         ("updates per step", count("train.epochs") * count("train.minibatches")),
-        ("seeds", _range(subject.seeds)),
+        ("seeds", f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))),
         ("runs", f"{sum(map(len, comparison.finished.values()))} of {subject.planned}"),
         ("held-out problems", problems and f"{problems:,}"),
         ("baseline", "every pair" if comparison.baseline == "all" else comparison.baseline),
@@ -67,31 +68,25 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     return [(name, visible(str(text), limit=120)) for name, text in facts if text]
 
 
-def _range(seeds: Sequence[int]) -> str:
-    """Numbers that follow each other by their ends.
-
-    >>> _range([0, 1, 2]), _range([0, 7])
-    ('0 to 2', '0, 7')
-    """
-    if len(seeds) > 1 and seeds[-1] - seeds[0] == len(seeds) - 1:
-        return f"{seeds[0]} to {seeds[-1]}"
-    return ", ".join(map(str, seeds))
-
-
 def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
     """One measure: its differences, each with its strip and verdict, and the number of every seed."""
     spots, all_seeds = [_spot(pair) for pair in result.pairs], comparison.subject.seeds
-    axis = Axis.over(spots, STRIP)
+    ends = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
+    axis = Axis(ticks(min([0.0, *ends]), max([0.0, *ends]), 4), STRIP, zero=True)
     rows = []
     for pair, spot in zip(result.pairs, spots, strict=True):
         label = f"difference {table.signed(pair.mean)}, 95 % interval {table.interval(pair) or 'none'}"
         picture = Cell("", picture=strip([spot], axis, label, band=pair.margin))
-        rows.append(Row(table.pair_name(comparison, pair), [picture, *table.numbers(pair), _verdict(comparison, pair)]))
+        reason = pair.reason
+        for note in comparison.notes:  # what stands at the top of the page for all pairs is not repeated
+            reason = reason.removeprefix(note).lstrip()
+        verdict = Cell(table.name(pair.verdict), reason, kind="decided" if pair.decided else "")
+        rows.append(Row(table.pair_name(comparison, pair), [picture, *table.numbers(pair), verdict]))
     seeds = []
     for label in comparison.subject.labels:
-        numbers = result.numbers(label)
-        spread = f"{number(min(numbers))} to {number(max(numbers))}" if numbers else ""
-        texts = [*(_value(result, label, seed) for seed in all_seeds), spread]
+        numbers, values = result.numbers(label), [result.values[label].get(seed) for seed in all_seeds]
+        texts = ["no run" if x is None else "≥ " * x.censored + number(x.number) for x in values]
+        texts.append(f"{number(min(numbers))} to {number(max(numbers))}" if numbers else "")
         seeds.append(Row(table.name(label), [*map(Cell, texts)]))
     head, foot = [table.heading(comparison), "", *table.NUMBERS, "verdict"], [Cell("", picture=axis_labels(axis))]
     return {
@@ -108,21 +103,6 @@ def _spot(pair: Pair) -> Spot:
     return Spot(pair.mean, pair.low, pair.high, "c0" if pair.decided else "open", points)
 
 
-def _verdict(comparison: Comparison, pair: Pair) -> Cell:
-    """The verdict with its reason, without the sentences that stand at the top of the page for all pairs."""
-    reason = pair.reason
-    for note in comparison.notes:
-        reason = reason.removeprefix(note).lstrip()
-    return Cell(table.name(pair.verdict), reason, kind="decided" if pair.decided else "")
-
-
-def _value(result: Result, label: str, seed: int) -> str:
-    value = result.values[label].get(seed)
-    if value is None:
-        return "no run"
-    return ("≥ " if value.censored else "") + number(value.number)
-
-
 def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Markup]]]]:
     """(title, charts): every method beside the baseline, mean over seeds, shaded from the lowest to the highest."""
     labels = comparison.subject.labels
@@ -135,14 +115,14 @@ def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Mar
         bands, dots, charts = comparison.bands[metric], metric.startswith("eval/"), []
         for label in labels:
             if label != base and bands[label]:
-                lines = [_line(label, bands[label], 0, dots), _line(base, bands[base], 1, dots)]
+                lines = [  # the baseline's is dashed
+                    Line(
+                        table.name(of), [(step, mean) for step, mean, *_ in bands[of]], k, dashed=k == 1, dots=dots,
+                        span=[(step, low, high) for step, _, low, high in bands[of]], shaded=True,
+                    )
+                    for k, of in enumerate((label, base))
+                ]  # fmt: skip
                 chart = Chart(table.name(label), unit, "", lines, fraction=high is not None, high=high, always=True)
                 charts.append((chart, draw(chart)))
         if charts:
             yield title, charts
-
-
-def _line(label: str, band: Band, colour: int, dots: bool) -> Line:
-    """The second line, the baseline's, is dashed."""
-    points, span = [(step, mean) for step, mean, *_ in band], [(step, low, high) for step, _, low, high in band]
-    return Line(table.name(label), points, colour, dashed=colour == 1, dots=dots, span=span, shaded=True)

@@ -7,8 +7,7 @@ from collections import Counter
 from typing import TextIO
 
 from ...base.text import number
-from ...page.table import Cell, Row, Table
-from ...page.terminal import print_parts
+from ...page.table import Cell, Row, Table, print_parts
 from ...page.text import visible
 from .result import Comparison, Result
 from .verdict import Pair

@@ -10,8 +10,7 @@ from typing import Any, TextIO
 
 from ...base.errors import TokenPOError
 from ...base.intervals import mean_of_numbers, mean_of_shares
-from ...page.table import Cell, Row, Table
-from ...page.terminal import print_parts
+from ...page.table import Cell, Row, Table, print_parts
 from .estimators import METRICS, Vote
 from .samples import Sample
 

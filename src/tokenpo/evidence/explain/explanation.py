@@ -15,8 +15,7 @@ from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...base.text import number
 from ...methods.corrections import corrected
-from ...page.table import Cell, Row, Table
-from ...page.terminal import print_parts
+from ...page.table import Cell, Row, Table, print_parts
 from ...page.text import percent, visible
 from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry

@@ -13,9 +13,20 @@ from pathlib import Path
 import torch
 
 from ...page import frame
-from ...page.scale import KNOWN, Quantity, Scale, clip_state, scales
 from ...page.text import paragraph, visible
-from ...page.tokens import HEAD, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept
+from ...page.tokens import (
+    HEAD,
+    KNOWN,
+    PROMPT_LIMIT,
+    TAIL,
+    DrawnResponse,
+    Quantity,
+    Scale,
+    clip_state,
+    draw_tokens,
+    kept,
+    scales,
+)  # fmt: skip
 from ...runs.metrics import Number
 from ...runs.rollouts import Response
 from .explanation import SHADES, Explanation

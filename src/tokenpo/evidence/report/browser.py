@@ -11,9 +11,23 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from ...page.scale import EXPECTED, KNOWN, Scale, clip_state, quantity, scales
 from ...page.text import paragraph, visible
-from ...page.tokens import HEAD, LABEL_LIMIT, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept, token_text
+from ...page.tokens import (
+    EXPECTED,
+    HEAD,
+    KNOWN,
+    LABEL_LIMIT,
+    PROMPT_LIMIT,
+    TAIL,
+    DrawnResponse,
+    Scale,
+    clip_state,
+    draw_tokens,
+    kept,
+    quantity,
+    scales,
+    token_text,
+)  # fmt: skip
 from ...runs.metrics import Number
 from ...runs.read import Rollout, Trace
 
@@ -299,7 +313,7 @@ def _data(card: DrawnResponse) -> dict[str, Any]:
     levels = zip(*([name[1:] for name in token.classes.split()] for token in tokens), strict=True)
     values = zip(*(token.values for token in tokens), strict=True)
     return {
-        **{name: getattr(card, name) for name in ("label", "verdict", "tone", "before", "answer", "after")},
+        **card.texts(),
         "tokens": [token.text for token in tokens],
         "breaks": [i for i, token in enumerate(tokens) if token.breaks],
         "gaps": {str(i): [token.position, f"{token.gap:,}"] for i, token in enumerate(tokens) if token.gap},

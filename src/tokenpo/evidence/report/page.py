@@ -14,9 +14,9 @@ from ...base.text import differences, duration, number
 from ...methods import METHODS, paper
 from ...page import frame
 from ...page.chart import Axis, Spot, axis_labels, draw, strip
-from ...page.scale import Scale
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, percent, visible
+from ...page.tokens import Scale
 from ...runs.metrics import EXACT
 from ...runs.read import Run, Trace, read_run, read_trace
 from .browser import browse, embed, in_common

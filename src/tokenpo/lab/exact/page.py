@@ -13,9 +13,9 @@ from markupsafe import Markup, escape
 
 from ...base.text import number
 from ...page import chart, frame, table
-from ...page.scale import DIVERGING
 from ...page.table import Table
 from ...page.text import paragraph, percent, visible
+from ...page.tokens import DIVERGING
 from ..estimate import Number
 from . import study, training
 from .study import BASE, PERFECT, Row

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from ...base.text import number
-from ...page.table import Cell, Row, Table
-from ...page.terminal import print_parts
+from ...page.table import Cell, Row, Table, print_parts
 from ...page.text import visible
 from . import study
 
