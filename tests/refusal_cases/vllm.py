@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpo.base.errors import MissingInput, TokenPOError
-from tokenpo.engines.vllm.contract import require_processed
-from tokenpo.engines.vllm.runners import check
+from tokenpo.engines.vllm.runners import check, require_processed
 from vllm_support import flat, heat, settings
 
 from .case import Case

@@ -1,8 +1,7 @@
-"""One name for both runners, found by vLLM's own loaders; an interface that moved is told in one sentence."""
+"""One name for both runners, found by vLLM's own loaders."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import sys
@@ -12,7 +11,6 @@ import torch
 
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines.vllm import PROCESSOR
-from tokenpo.engines.vllm.contract import require_runner
 from tokenpo.engines.vllm.runners import V1Rows, V2Slots
 from vllm_support import flat, heat, settings, stand_in
 
@@ -72,41 +70,6 @@ def test_a_runner_that_is_not_there_is_no_obstacle(changed, monkeypatch):
         Unsupported, match=r"vLLM has its logits processors at neither .*: tokenpo's logits processor ran with"
     ):
         ours()
-
-
-def test_an_interface_that_moved_is_the_trouble_of_its_own_runner(changed):
-    class Moved(stand_in.V2):
-        def apply(self, logits, ctx, more): ...
-
-    changed["vllm.v1.worker.gpu.sample.logits_processor"].LogitsProcessor = Moved
-    both = ours().AdaptiveTemperatureProcessor
-    assert both(settings(), torch.device("cpu"), False).is_argmax_invariant()
-    sentence = (
-        r"LogitsProcessor.apply has \(logits, ctx, more\), not \(logits, ctx\): tokenpo's logits processor ran with "
-        r"vLLM 0.31 to 0.33 and this is stand-in; install one of those versions, or switch the adaptive temperature off"
-    )
-    with pytest.raises(Unsupported, match=sentence):
-        both(settings(), object())
-
-
-def test_the_contract_names_what_is_gone(changed):
-    home = changed["vllm.v1.sample.logits_processor"]
-    require_runner("v1")
-
-    @dataclasses.dataclass
-    class Fewer:
-        removed: list
-
-    for name, other, sentence in (
-        ("BatchUpdate", Fewer, r"BatchUpdate has \(removed\), not \(batch_size, removed, added, moved\): tokenpo's"),
-        ("MoveDirectionality", None, "MoveDirectionality is gone: tokenpo's"),
-        ("LogitsProcessor", type("Half", (stand_in.V1,), {"update_state": None}), "Processor.update_state is gone: "),
-    ):
-        before = getattr(home, name)
-        setattr(home, name, other)
-        with pytest.raises(Unsupported, match=sentence):
-            require_runner("v1")
-        setattr(home, name, before)
 
 
 # Against vLLM itself.

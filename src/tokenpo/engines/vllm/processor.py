@@ -6,30 +6,43 @@ both kinds, as far as the installed version has them.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from . import contract
-from .runners import V1Rows, V2Slots, check
+from ...base.errors import Unsupported
+from .runners import V1Rows, V2Slots, check, require_processed
 
 if TYPE_CHECKING:
     from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
 
-class AdaptiveTemperatureProcessor(*contract.bases()):
+def _bases() -> tuple[type, ...]:
+    """The base class of each runner's processors, as far as this vLLM has them."""
+    homes, found = ("vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor"), []
+    for home in homes:
+        with contextlib.suppress(ImportError, AttributeError):
+            found.append(importlib.import_module(home).LogitsProcessor)
+    if not found:
+        raise Unsupported(
+            f"vLLM has its logits processors at neither {homes[0]} nor {homes[1]}: tokenpo's logits processor ran with "
+            "vLLM 0.31 to 0.33; install one of those versions, or switch the adaptive temperature off"
+        )
+    return tuple(found)
+
+
+class AdaptiveTemperatureProcessor(*_bases()):
     """V1's runner makes it with (config, device, pinned memory or not), V2's with (config, states of the requests).
 
     Raises:
-        Unsupported: the interface of that runner moved, or vLLM would report other log-probabilities.
+        Unsupported: vLLM would report other log-probabilities.
     """
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
-        # Checked here: an interface that moved concerns its own runner alone.
-        kind, chosen = ("v1", V1Rows) if len(runner) == 2 else ("v2", V2Slots)
-        contract.require_runner(kind)
-        contract.require_processed(vllm_config)
-        self.chosen: Any = chosen(*runner)
+        require_processed(vllm_config)
+        self.chosen: Any = V1Rows(*runner) if len(runner) == 2 else V2Slots(*runner)
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:

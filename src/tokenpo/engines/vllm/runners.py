@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError, present
+from ...base.errors import TokenPOError, Unsupported, present
 from ...models.request_temperature import PREFIX, Heat, factors, read
 
 
@@ -53,7 +53,7 @@ class V1Rows:
     def __init__(self, device: torch.device, is_pin_memory: bool) -> None:
         self._device = device
         self._numbers = Numbers(device)
-        self._rows: dict[int, int] = {}  # row of the batch -> number of its heat
+        self._rows: dict[int, int] = {}  # row of the batch -> number of its heat, 0 for none
         self._which: Tensor | None = None
 
     def is_argmax_invariant(self) -> bool:
@@ -68,28 +68,22 @@ class V1Rows:
             rows.pop(row, None)
         for row, params, *_ in batch_update.added:
             # A new request may take the row of one that was not reported as removed.
-            self._put(row, self._numbers.of(read(params.extra_args), set(rows.values())))
+            rows[row] = self._numbers.of(read(params.extra_args), set(rows.values()))
         for source, target, direction in batch_update.moved:
-            moved, other = rows.get(source, 0), rows.get(target, 0)
-            self._put(target, moved)
-            self._put(source, other if direction.name == "SWAP" else 0)
+            other = rows.get(target, 0)
+            rows[target] = rows.get(source, 0)
+            rows[source] = other if direction.name == "SWAP" else 0
         self._which = None
 
     def apply(self, logits: Tensor) -> Tensor:
         """logits [M, V], divided by the base temperature already; the same tensor, scaled in place."""
-        used = set(self._rows.values())
+        used = set(self._rows.values()) - {0}
         if not used:
             return logits
         if self._which is None or len(self._which) != len(logits):
             which = [self._rows.get(row, 0) for row in range(len(logits))]
             self._which = torch.tensor(which, dtype=torch.int64).to(self._device, non_blocking=True)
         return divide(logits, factors(logits, self._which, self._numbers.named(used)))
-
-    def _put(self, row: int, number: int) -> None:
-        if number:
-            self._rows[row] = number
-        else:
-            self._rows.pop(row, None)
 
 
 class V2Slots:
@@ -131,6 +125,16 @@ class V2Slots:
 def divide(logits: Tensor, factor: Tensor) -> Tensor:
     """The same logits [M, V], each row divided by its factor [M] in place; a factor of 1 changes no bit."""
     return logits.div_(factor.to(logits.dtype).unsqueeze(-1))
+
+
+def require_processed(vllm_config: Any) -> None:
+    """Raises Unsupported where the log-probabilities that vLLM returns would leave out temperature and processor."""
+    mode = vllm_config.model_config.logprobs_mode
+    if not str(mode).startswith("processed"):
+        raise Unsupported(
+            f"vLLM runs with logprobs_mode={mode!r}, which reports probabilities of another distribution than the "
+            'adaptive temperature samples from: set logprobs_mode="processed_logprobs"'
+        )
 
 
 def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> None:
