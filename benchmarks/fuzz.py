@@ -16,6 +16,7 @@ import faulthandler
 import hashlib
 import io
 import json
+import re
 import resource
 import shutil
 import signal
@@ -48,7 +49,23 @@ HOSTILE = st.one_of(
     st.sampled_from(
         [None, True, False, -1, 0, 1, 2, 2**31, 2**63, -(2**70), 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf")]
     ),
-    st.sampled_from(["", "x", "\x00", "\x1b[31m", "\ud800", "../x", "a" * 3000, "$HOME", "{{", "1e9", "none", "tiny"]),
+    st.sampled_from(
+        [
+            "",
+            "x",
+            "\x00",
+            "\x1b[31m",
+            "\ud800",
+            "../x",
+            "a" * 3000,
+            "$HOME",
+            "{{",
+            "1e9",
+            "none",
+            "tiny",
+            "F32\nX\r\x85",
+        ]
+    ),
     st.sampled_from([[], {}, [[]], {"": None}, [None], ["x"] * 3, {"a": {"b": []}}]),
     st.integers(),
     st.floats(),
@@ -252,7 +269,7 @@ def read_case(read: Reader, run: Path) -> str:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             read(run)
     except TokenPOError as error:
-        return "refused" if "\n" not in str(error) else f"several lines: {error!r:.300}"
+        return "refused" if not re.search(r"[\x00-\x1f\x7f-\x9f]", str(error)) else f"no plain line: {error!r:.300}"
     except Hang:
         return "hang"
     except BaseException as error:  # panics of native libraries are no Exceptions

@@ -16,6 +16,8 @@ def outcome(run: Path) -> None:
     text = (run / "metrics.jsonl").read_text()
     if "step" not in text:
         raise TokenPOError("no step")
+    if "quoted" in text:
+        raise TokenPOError(text)
     if "hang" in text:
         time.sleep(60)
     if "broken" in text:
@@ -24,7 +26,13 @@ def outcome(run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("step", "accepted"), ("", "refused"), ("step hang", "hang"), ("step broken", "KeyError: 'broken' (test_fuzz")],
+    [
+        ("step", "accepted"),
+        ("", "refused"),
+        ("step quoted\n\x1b[31m", "refused"),  # a sentence is one line, whatever it quotes
+        ("step hang", "hang"),
+        ("step broken", "KeyError: 'broken' (test_fuzz"),
+    ],
 )
 def test_every_outcome_is_told_apart(tmp_path, monkeypatch, content, told):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))

@@ -377,6 +377,17 @@ def test_a_tokenizer_that_panics_on_a_text_is_one_sentence(tmp_path: Path, capfd
     assert capfd.readouterr().err == ""
 
 
+def test_a_tokenizer_that_panics_on_tokens_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    model = Path(shutil.copytree(ASSETS, tmp_path / "model"))
+    edit(TOKENIZER, decoder={"type": "Strip", "content": "1", "start": 0, "stop": 5})(model)
+    lm = load(model)
+    ids = lm.encode("1+1=")
+    for read in (lm.decode, lm.pieces, lambda _: lm.tokens_ending("1")):
+        with pytest.raises(TokenPOError, match=r"the tokenizer of .*model fails on .*tokens.*index out of bounds"):
+            read(ids)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_token_without_an_embedding_is_refused_in_a_prompt(model: Path) -> None:
     token(22)(model)
     lm = load(model)

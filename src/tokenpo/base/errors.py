@@ -6,11 +6,16 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from .text import disarmed
+
 T = TypeVar("T")
 
 
 class TokenPOError(ValueError):
-    """Base of every error that this package raises on bad input."""
+    """Base of every error that this package raises on bad input: one line, whatever a file has put into it."""
+
+    def __str__(self) -> str:
+        return disarmed(super().__str__()).replace("\r", "\\r").replace("\n", "\\n")
 
 
 class UnknownName(TokenPOError, TypeError):

@@ -37,7 +37,11 @@ def muted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Holds back what is written to file descriptor 2, and drops it where the block raises, as a panic's own lines."""
+    """Holds back what is written to file descriptor 2, and drops it where the block raises, as a panic's own lines.
+
+    Raises:
+        RuntimeError: a Rust library panicked, which is no Exception.
+    """
     with _ONE, contextlib.ExitStack() as stack:
         try:
             held, before = stack.enter_context(tempfile.TemporaryFile()), os.dup(2)
@@ -47,8 +51,10 @@ def held_back() -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             held.truncate(0)
+            if type(error).__name__ == "PanicException":
+                raise RuntimeError(str(error)) from error
             raise
         finally:
             os.dup2(before, 2)

@@ -19,11 +19,11 @@ from transformers.utils import logging as hf_logging
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.files import whole_directory
-from ..base.silence import muted
+from ..base.silence import held_back, muted
 from ..base.text import first_line
 from .device import resolve_device
 from .directory import RECORD, check_tokens, checked, is_local
-from .vocabulary import Tokenized
+from .vocabulary import Tokenized, asked, token_ids
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 Prompts = Sequence[Sequence[int]]  # token ids of each
@@ -70,7 +70,7 @@ class LanguageModel(Tokenized):
 
     def inserted(self, text: str) -> list[int]:
         """Token ids of a text inside a response, without any that a tokenizer puts around a text."""
-        return self._embedded(list(self.tokenizer(text, add_special_tokens=False)["input_ids"]))
+        return self._embedded(token_ids(self.tokenizer, text, add_special_tokens=False))
 
     def _embedded(self, ids: list[int]) -> list[int]:
         """The ids, all below `rows`: on a GPU another one would end the process."""
@@ -86,7 +86,8 @@ class LanguageModel(Tokenized):
         """The tokens whose own text ends with this one."""
         known = self.abilities.setdefault("tokens_ending", {})
         if text not in known:
-            texts = self.tokenizer.batch_decode([[i] for i in range(self.rows)], skip_special_tokens=True)
+            with asked(self.tokenizer, "on single tokens"):
+                texts = self.tokenizer.batch_decode([[i] for i in range(self.rows)], skip_special_tokens=True)
             known[text] = frozenset(i for i, x in enumerate(texts) if x.endswith(text))
         return known[text]
 
@@ -220,7 +221,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
 
 def _load_tokenizer(where: str) -> Any:
     try:
-        with _quiet(), muted():
+        with _quiet(), held_back(), muted():
             return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise TokenPOError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ class Tokenized:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens, without special tokens (EOS, padding)."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        with asked(self.tokenizer, "on tokens of a response"):
+            return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One string per token, special tokens included; for reports."""
@@ -60,14 +62,19 @@ class Vocabulary(Tokenized):
 
 def token_ids(tokenizer: Any, text: str, **settings: Any) -> list[int]:
     """Token ids of a text, with settings of the tokenizer's call; raises TokenPOError where the tokenizer fails."""
+    with asked(tokenizer, f"on the text {text!r:.80}"):
+        return list(tokenizer(text, **settings)["input_ids"])
+
+
+@contextlib.contextmanager
+def asked(tokenizer: Any, what: str) -> Iterator[None]:
+    """Raises TokenPOError where the tokenizer fails, even by a panic of its library."""
     try:
         with held_back():
-            return list(tokenizer(text, **settings)["input_ids"])
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic of the tokenizers' library is no Exception
+            yield
+    except Exception as error:
         raise TokenPOError(
-            f"the tokenizer of {tokenizer.name_or_path} fails on the text {text!r:.80}: {first_line(error)}; "
+            f"the tokenizer of {tokenizer.name_or_path} fails {what}: {first_line(error)}; "
             "correct its files, or use another model"
         ) from error
 
@@ -79,11 +86,12 @@ def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
         tokenizer: anything with transformers' `decode` and `convert_ids_to_tokens`.
     """
     texts = []
-    for i in ids:
-        text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        raw = tokenizer.convert_ids_to_tokens(i)
-        # SentencePiece drops a leading space when a token is decoded alone.
-        texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
+    with asked(tokenizer, "on tokens of a response"):
+        for i in ids:
+            text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            raw = tokenizer.convert_ids_to_tokens(i)
+            # SentencePiece drops a leading space when a token is decoded alone.
+            texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
     return texts
 
 
