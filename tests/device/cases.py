@@ -146,8 +146,8 @@ WAITS = {
     "engines/embedded/forward.py": (3, "how long each row is; the rows of a forward pass"),
     "core/update.py": (3, "the rows that can have a gradient; whether they are the update's, twice"),
     "core/types.py": (1, "the denominators"),
-    "core/boundary.py": (2, "whether log-probability and entropy are finite"),
-    "core/head/fused_pass.py": (3, "the tokens of the mask: their ids, temperatures and gradients"),
+    "core/boundary.py": (1, "whether log-probabilities are finite"),
+    "core/head/fused_pass.py": (1, "the tokens of the mask"),
     "core/head/token_stats.py": (1, "the tokens that have a gradient"),
     "core/statistics.py": (1, "whether the loss is finite"),
     "core/learner.py": (1, "whether the norm of the gradient is finite"),
@@ -168,9 +168,9 @@ def test_how_often_an_update_waits(tmp_path):
 
 
 def test_how_often_the_fused_head_waits(device):
-    """Ids, temperatures, finite?, gradients, live: once each; in chunks the lengths too, and the last three a chunk."""
+    """The tokens, finite?, live: once each; in chunks the lengths too, and the last two a chunk."""
     problem = on_a_card.Problem(torch.float32, small=True)
-    for chunk, most in ((1000, 5), (30, 3 + 3 * 4)):
+    for chunk, most in ((1000, 3), (30, 2 + 2 * 4)):
         problem.chunk = chunk
         objective = tokenpo.method("dapo")
         rollouts = problem.rollouts(objective.needs, NAME)

@@ -267,6 +267,14 @@ class Batch:
         }
         object.__setattr__(self, "policy", _copied(self.policy, **sealed))
 
+    @classmethod
+    def unchecked(cls, rollouts: Rollouts, credit: Credit, policy: Policy) -> Batch:
+        """Of a policy that is checked elsewhere, as a check waits for the device."""
+        made = object.__new__(cls)
+        for name, x in (("rollouts", rollouts), ("credit", credit), ("policy", policy)):
+            object.__setattr__(made, name, x)
+        return made
+
     @property
     def mask(self) -> Tensor:
         """[N, T] bool, true on response tokens."""

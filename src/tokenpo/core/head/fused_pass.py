@@ -21,6 +21,9 @@ from .softmax_backend import residual
 from .tiles import Tiled
 from .token_stats import joined, live_rows
 
+# All responses, all tokens.
+EVERYTHING = slice(None), slice(None)
+
 
 @dataclass(frozen=True, eq=False)
 class Fused:
@@ -40,7 +43,7 @@ class Fused:
 
     def batch(self, rollouts: Rollouts, credit: Credit) -> Batch:
         """The batch of the loss, with the pull in `logprob.grad`, where a backward pass would have left it."""
-        batch = Batch(rollouts, credit, self.policy)
+        batch = Batch.unchecked(rollouts, credit, self.policy)
         batch.policy.logprob.grad = self.pull
         return batch
 
@@ -49,7 +52,8 @@ class Fused:
 class Work:
     """The inputs of a fused loss, checked and without graph; `chunk` 0 takes the default.
 
-    `target` [M] and `scale`, 1/T as a number or [M, 1], belong to the rows of `hidden` [M, H].
+    To the rows of `hidden` [M, H] belong `place` [M], where the token is in [N · T], `target` [M], and `scale`, 1/T as
+    a number or [M, 1].
     """
 
     objective: Objective
@@ -61,6 +65,7 @@ class Work:
     totals: Totals
     chunk: int
     terms: Collection[str] | None
+    place: Tensor = field(init=False)
     target: Tensor = field(init=False)
     scale: float | Tensor = field(init=False)
 
@@ -70,7 +75,9 @@ class Work:
             raise MissingInput(f"{name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
         mask, heat = self.rollouts.mask, self.rollouts.temperature
         self.hidden, self.head, self.bias = self.hidden.detach(), self.head.detach(), _detached(self.bias)
-        self.target = self.rollouts.token_ids.masked_select(mask)
+        # Waits for the device, which has nothing to do yet; what selects tokens later need not.
+        self.place = mask.flatten().nonzero().squeeze(-1)
+        self.target = self.rollouts.token_ids.flatten()[self.place]
         m, hidden, head = len(self.target), self.hidden, self.head
         if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (m, head.shape[1]):
             raise TokenPOError(
@@ -78,7 +85,7 @@ class Work:
                 f"with M = {m} response tokens"
             )
         # `Rollouts` has checked that it is > 0; looking again would wait for the device.
-        self.scale = 1.0 if heat is None else heat.masked_select(mask).reciprocal().unsqueeze(-1)
+        self.scale = 1.0 if heat is None else heat.flatten()[self.place].reciprocal().unsqueeze(-1)
         self.chunk = self.chunk or chunk_rows(len(head), head.dtype, head.device)
 
     @property
@@ -101,7 +108,7 @@ class Work:
             drift = "entropy_drift" in self.objective.needs
             known = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
             work = self._observed(generator, known[0])
-            fused, g, g_entropy = work._loss(slice(None), known[0])
+            fused, g, g_entropy = work._loss(*EVERYTHING, known[0])
             if total.hidden is not None:
                 total.hidden.zero_()
             tiled.add_gradient(total, self.hidden, self.target, self.scale, known, g, g_entropy)
@@ -112,7 +119,7 @@ class Work:
         if self.objective.scope == "row" or self.objective.has_observed(self.credit):
             return self
         stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
-        everything = Batch(self.rollouts, self.credit, self._policy(slice(None), stats))
+        everything = Batch(self.rollouts, self.credit, self._policy(*EVERYTHING, stats))
         return dataclasses.replace(self, credit=self.objective.observed(everything, self.totals, generator).credit)
 
     def _plan(self) -> Iterator[tuple[slice, slice]]:
@@ -134,7 +141,7 @@ class Work:
         h, y, scale = (part(x, at) for x in (self.hidden, self.target, self.scale))
         fits = len(h) <= self.chunk
         stats = self._form(h, y, scale, buffer) if fits else self._stats(at)
-        fused, g, g_entropy = self._loss(rows, stats)
+        fused, g, g_entropy = self._loss(rows, at, stats)
         if total is None:
             return fused
         parts = live_rows(g, g_entropy, self.head, self.chunk)
@@ -163,41 +170,45 @@ class Work:
         stats = [self._form(self.hidden[x], self.target[x], part(self.scale, x), buffer) for x in parts]
         return joined(stats)
 
-    def _loss(self, rows: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
+    def _loss(self, rows: slice, at: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
         """The loss of some rows, and its gradients [M'] at their log-probabilities and, if it has one, entropies."""
-        objective, piece = self.objective, self.rollouts.rows(rows)
-        try:
-            batch = Batch(piece, self.credit.rows(rows), self._policy(rows, stats))
-        except NotFinite as error:
-            raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
-        # Leaves behind the checks of `Batch`, which the backward pass then need not go through.
-        policy = batch.policy
+        objective, piece, credit = self.objective, self.rollouts.rows(rows), self.credit.rows(rows)
+        policy = self._policy(rows, at, stats)
         leaves = [policy.logprob]
         if objective.entropy_gradient and policy.entropy is not None:
             leaves.append(policy.entropy)
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_()
-            loss = objective.loss(batch, self.totals, self.terms)
+            loss = objective.loss(Batch.unchecked(piece, credit, policy), self.totals, self.terms)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
-        detached = Policy(policy.logprob.detach(), _detached(policy.entropy), policy.entropy_drift)
-        entropy = self._table(rows, stats.entropy)
-        fused = Fused(Loss(loss.value.detach(), loss.terms), detached, entropy, grads[0])
-        pulled = [x.masked_select(piece.mask) for x in grads]
+        policy = Policy(policy.logprob.detach(), _detached(policy.entropy), policy.entropy_drift)
+        fused = Fused(Loss(loss.value.detach(), loss.terms), policy, self._table(rows, at, stats.entropy), grads[0])
+        pulled = [x.flatten()[self._inside(rows, at)] for x in grads]
+        try:
+            # Only now: a check waits for the device, which has the whole loss to compute by now.
+            Batch(piece, credit, policy)
+        except NotFinite as error:
+            raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
         return fused, pulled[0], pulled[1] if len(pulled) > 1 else None
 
-    def _policy(self, rows: slice, stats: RowStats) -> Policy:
+    def _policy(self, rows: slice, at: slice, stats: RowStats) -> Policy:
         """The fields [N', T] of the policy that the objective needs, zero on padding."""
         needs = self.objective.needs
         return Policy(
-            self._table(rows, stats.logprob),
-            self._table(rows, stats.entropy) if "entropy" in needs else None,
-            self._table(rows, stats.drift) if "entropy_drift" in needs else None,
+            self._table(rows, at, stats.logprob),
+            self._table(rows, at, stats.entropy) if "entropy" in needs else None,
+            self._table(rows, at, stats.drift) if "entropy_drift" in needs else None,
         )
 
-    def _table(self, rows: slice, x: Tensor) -> Tensor:
-        mask = self.rollouts.mask[rows]
-        return x.new_zeros(mask.shape).masked_scatter_(mask, x)
+    def _table(self, rows: slice, at: slice, x: Tensor) -> Tensor:
+        """[N', T] with the numbers [M'] of the tokens, zero elsewhere."""
+        shape = self.rollouts.mask[rows].shape
+        return x.new_zeros(shape.numel()).index_copy_(0, self._inside(rows, at), x).view(shape)
+
+    def _inside(self, rows: slice, at: slice) -> Tensor:
+        """Where the tokens `at` are among those of the responses `rows` [N' · T]."""
+        return self.place[at] - (rows.start or 0) * self.rollouts.mask.shape[1]
 
 
 def _moved(at: slice | Tensor, by: int, count: int) -> slice | Tensor:
