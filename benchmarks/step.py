@@ -61,7 +61,7 @@ class Work:
 SIZES = {
     "1.6M": Work(192, 528, 4, 6, updates=1),
     "0.1M": Work(64, 160, 2, 2, updates=4),
-    "0.5B": Work(896, 4864, 24, 14, 1, prompts=8, new_tokens=256, vocabulary=151936, ends=400, dtype="bfloat16"),
+    "0.5B": Work(896, 4864, 24, 14, 1, prompts=8, new_tokens=128, vocabulary=151936, ends=400, dtype="bfloat16"),
 }
 
 

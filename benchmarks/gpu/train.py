@@ -128,7 +128,7 @@ def beside_trl(work: step.Work, small: bool, device: str) -> dict[str, float | s
     """Milliseconds, tokens and peak memory of a training step of ours and of TRL's trainer."""
     torch.set_num_threads(1)
     names = ["tokenpo", *(["TRL"] if importlib.util.find_spec("trl") else [])]
-    steps, warmup = (2, 1) if small else (4, 1)
+    steps, warmup = (2, 1) if small else (3, 1)
     millions, found = step.compared(work, names, 1, steps, warmup, device)
     shape: dict[str, Any] = {
         "millions_of_parameters": round(millions, 2), "dtype": work.dtype, "responses": work.prompts * work.group,
