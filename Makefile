@@ -42,6 +42,7 @@ check: $(VENV)/.dev  ## format, lint, types, layers, generated documents, sizes
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python tools/site/docs.py --check
+	$(BIN)/python tools/site/gpu.py --check
 	$(BIN)/python tools/sizes.py
 
 slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs; then a real vLLM with verl
