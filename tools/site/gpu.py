@@ -55,6 +55,18 @@ of the hidden states, gradient of the head) at {flops:.0f} TFLOP/s. To these com
 chunks, the float32 sum of the head's gradient, which is read and written for each chunk.
 
 {predictions}
+
+With the tokens in one chunk the multiple is 1 + {per_hidden:.0f} / H: 1.06 at H = 4096, 1.09 at 2,900, 1.17 at 1,536,
+1.29 at 896. To come below, a kernel has to read each row of logits once (a row of 151,936 in bf16 is larger than the
+shared memory of a multiprocessor, so several have to share one), or the products' epilogues have to do the softmax.
+
+| | products | logits | what else differs |
+| --- | --- | --- | --- |
+| ours | 3 | one buffer, the residual in place; a chunk is a 32nd of the card's memory | any objective, entropy, temperature per token; tokens without a gradient are left out |
+| ours, the vocabulary in tiles | 4 | 4,096 tokens x 8,192 of the vocabulary | the head's gradient is summed in float32 a tile at a time |
+| quack's linear cross-entropy (c8ec317) | 3 | chunks of 4,096 tokens, the gradient in place | cross-entropy only; sums the head's gradient in float32 inside the product, as ours |
+| cut-cross-entropy (d42911f) | 4 | never in the card's memory | cross-entropy only; by default leaves out blocks of the gradient that are nearly zero |
+| Liger's GRPO loss (0.8.5) | 4 | a sequence x a part of the vocabulary | its backward products are in float32; `torch.compile` covers the loss alone, not the products |
 """
 
 
@@ -75,7 +87,7 @@ Of our 47 ms, 41 were kernels, as predicted; in the others the card waited for P
 whole before anything waits, and the rows of a tile begin where the card multiplies fast; neither was measured again.
 
 The card's clocks move: at 32,768 tokens the products took 164 ms beside the one and 148 ms beside the other, so that
-multiples are good to a tenth. Liger's loss is compiled by default, which was not measured.
+multiples are good to a tenth. Liger's loss ran without `torch.compile`, which by default it has.
 
 **TRL's trainer**: a micro-batch of 16 x 512 tokens takes 1.09 times as long by TRL's own pass as in the model's head,
 which holds 1.6 GiB more. TRL's pass stays the default on a GPU."""
@@ -104,7 +116,7 @@ def page(found: Mapping[str, Any]) -> str:
         status += f" on {found['date']}. {found['notes']}\n\n{results(found['parts'])}"
     text = HEAD.format(
         status=status, pieces="\n".join(f"| `{name}` | {words} |" for name, words in PARTS.items()),
-        flops=FLOPS / 1e12, bytes=BYTES / 1e12, predictions=table(head, [*predicted()]),
+        flops=FLOPS / 1e12, bytes=BYTES / 1e12, per_hidden=FLOPS / BYTES, predictions=table(head, [*predicted()]),
     )  # fmt: skip
     for part, words in PARTS.items():
         lines = found.get("parts", {}).get(part, [])
