@@ -9,7 +9,7 @@ import pytest
 
 from tokenpo.cli.evaluate import EXAMPLES
 from tokenpo.cli.main import main
-from tokenpo.engines.embedded.engine import build_engine
+from tokenpo.engines.embedded.loop import build_engine
 from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS
 from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.plan import Plan

@@ -1,4 +1,4 @@
-"""The command `tokenpo`: its parser. Each command has a file, and imports what it needs when it runs."""
+"""The command `tokenpo`: its parser, and `tokenpo completion`. A command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
 from ..base.worker import PARENT, end_with
-from .options import Command, try_places
+from .options import Command, add_command, need, path, try_places
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -27,8 +28,16 @@ EXAMPLES = """examples:
   tokenpo gradients runs/quickstart-tepo-seed0             the same at a checkpoint, against very many rollouts
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
-# The modules of this folder, as --help lists their commands.
-COMMANDS = "train evaluate methods show check recipes report compare explain exact gradients golden launch completion"
+COMMANDS = "train methods compare explain evaluate exact"  # the modules with commands, as --help lists them
+SHELLS = """examples:
+  tokenpo completion bash > ~/.local/share/bash-completion/completions/tokenpo
+  tokenpo completion zsh > ~/.zfunc/_tokenpo               with fpath+=~/.zfunc before compinit
+"""
+# Names and files, in the words of each shell.
+FUNCTIONS = {
+    "bash": "_tokenpo_{what}() {{ compgen -W '{names}' -- $1; compgen -f -- $1; }}",
+    "zsh": "_tokenpo_{what}() {{ _alternative 'names:{what}:({names})' 'files:file:_files' }}",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,10 +66,11 @@ def _answer(arguments: Sequence[str] | None) -> int:
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options; an unknown command is refused with the nearest name, which argparse does not give."""
-    names = COMMANDS.replace("evaluate", "eval").split()
+    top = parser()
+    (names,) = (action.choices for action in top._actions if isinstance(action, argparse._SubParsersAction))
     if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
         raise UnknownName(f"no command is called {arguments[0]!r}: {nearest(arguments[0], names)}")
-    return parser().parse_args(arguments)
+    return top.parse_args(arguments)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,6 +85,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Command)
     for name in COMMANDS.split():
         importlib.import_module(f".{name}", __package__).add(commands)
+    shells = add_command(commands, completion, "print the completions of a shell", SHELLS)
+    shells.add_argument("shell", choices=tuple(FUNCTIONS), help="which shell")
     return top
 
 
@@ -86,6 +98,37 @@ def _version_or_help(options: argparse.Namespace) -> int:
     else:
         options.program.print_help()
     return 0
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Prints the script; recipes and methods in it are those of now."""
+    need("shtab", "pydantic")
+    import shtab
+
+    from ..methods import METHODS
+    from ..recipe.files import shipped_recipes
+    from ..tasks import TASKS
+
+    # What may stand for an argument, by its name in the code; a file may, too.
+    names = {"method": METHODS, "methods": METHODS, "recipe": shipped_recipes(), "task": TASKS}
+    top = options.program
+    _mark(top, names)
+    functions = "\n".join(FUNCTIONS[options.shell].format(what=what, names=" ".join(x)) for what, x in names.items())
+    preamble: Any = {options.shell: functions}
+    print(shtab.complete(top, shell=options.shell, preamble=preamble))
+    return 0
+
+
+def _mark(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+    """Tells shtab what completes each argument of a command and of those below it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                _mark(command, names)
+        elif action.dest in names:
+            action.complete = dict.fromkeys(FUNCTIONS, f"_tokenpo_{action.dest}")  # type: ignore[attr-defined]
+        elif action.metavar in ("DIR", "MODEL") or action.type is path:
+            action.complete = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

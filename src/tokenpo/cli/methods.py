@@ -1,4 +1,4 @@
-"""`tokenpo methods`: the table of the methods, by what each of them changes."""
+"""`tokenpo methods`, `show`, `check` and `golden`: the table of the methods, and one of them by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import textwrap
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
-from .options import add_command, add_flag, argument
+from .options import METHODS, ONE_METHOD, add_command, add_flag, argument, need, one_entry, place
 
 EXAMPLES = """examples:
   tokenpo methods                            all of them
@@ -28,15 +28,21 @@ def add(commands: Any) -> None:
     argument(parser, "word", "WORD", "only methods with this in their description", nargs="?")
     argument(parser, "--needs", "INPUT", "only methods that read this input, such as old_entropy")
     add_flag(parser, "--json", "as JSON, one object for each")
+    parser = add_command(commands, show, "the formula of a method, its options and its choices")
+    argument(parser, "method", "METHOD", ONE_METHOD)
+    add_flag(parser, "--fingerprint", "what its push on a token depends on, and its picture with --out")
+    place(parser, "--out", "FILE", "the picture, an .svg, or a directory for it", folder=True)
+    parser = add_command(commands, check, "hold methods, also of your own, to the laws that every method obeys")
+    argument(parser, "methods", "LIST", METHODS)
+    about = "worked-out values of a method as JSON, for implementations in any language"
+    parser = add_command(commands, golden, about)
+    argument(parser, "method", "METHOD", ONE_METHOD)
+    place(parser, "--out", "FILE", "where to write them; without it they are printed")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
 
 
 def methods(options: argparse.Namespace) -> int:
-    """Prints the methods that were asked for.
-
-    Raises:
-        UnknownName: no method reads the input.
-        TokenPOError: no method has the word.
-    """
+    """Prints the methods that were asked for."""
     from ..methods import METHODS
 
     found = [described(name) for name in METHODS]
@@ -80,10 +86,8 @@ def _print(found: list[dict[str, Any]]) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDEST
     for name, number, words in rows:
         begin = f"{name:<{wide[0]}}  {number:<{wide[1]}}  "
-        room = max(width - 1, len(begin) + 20)
-        print(
-            textwrap.fill(words, room, initial_indent=begin, subsequent_indent=" " * len(begin), break_on_hyphens=False)
-        )
+        room, indent = max(width - 1, len(begin) + 20), " " * len(begin)
+        print(textwrap.fill(words, room, initial_indent=begin, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def _row(method: dict[str, Any]) -> tuple[str, str, str]:
@@ -92,3 +96,80 @@ def _row(method: dict[str, Any]) -> tuple[str, str, str]:
     if method["provenance"] not in ("paper", "code"):  # where the formula itself was read
         words += f" ({method['provenance']})"
     return method["name"], number, words
+
+
+def show(options: argparse.Namespace) -> int:
+    """Prints the docstrings of file and builder, and the objective; or how hard it pushes a token, and draws it."""
+    from ..methods import builder, method
+
+    entry = one_entry(options.method, "show")
+    if entry.options:
+        need("pydantic")
+        from ..recipe.objective import build_entry
+
+        objective: Any = build_entry(entry)  # options are read as a recipe's are
+    else:
+        objective = method(entry.method)
+    if options.fingerprint:
+        from ..lab.fingerprint.drawing import ranges, write
+
+        print("\n".join(ranges(entry.label, objective)))
+        out = options.out
+        file = out and (out / f"{objective.name}-fingerprint.svg" if out.is_dir() else out)
+        picture = file and write(entry.label, objective, method("grpo"), file)
+        print(f"picture: {picture}" if picture else "as a picture: --out FILE.svg")
+        return 0
+    if options.out:
+        raise TokenPOError("show writes a file only with --fingerprint: add it, or leave out --out")
+    build = builder(entry.method)
+    # The signature without the annotations, whose place is the docstring.
+    parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
+    print((inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or "").strip())
+    if source := getattr(build, "paper", None):
+        print(f"\nPaper: {source.title}, {source.reference}; provenance: {source.provenance}")
+    print(f"\n{entry.method}({parameters})\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Prints the laws that hold and the first that a method breaks; 1 where one breaks any."""
+    need("pydantic")
+    from ..core.laws import LAWS, Nonconforming, check_method, statement
+    from ..recipe.command_line import parse_entries
+    from ..recipe.objective import build_entry
+
+    # All are built, and their mistakes found, before the first is checked.
+    built = {entry.label: build_entry(entry) for entry in parse_entries(options.methods, "check")}
+    broken = 0
+    for label, objective in built.items():
+        try:
+            check_method(objective)
+        except Nonconforming as error:
+            broken += 1
+            print(f"{label}: {error}")
+        else:
+            print(f"{label}: all {len(LAWS)} laws hold")
+    if not broken:
+        print(*(f"  {law.__name__}: {statement(law)}" for law in LAWS), sep="\n")
+    return 1 if broken else 0
+
+
+def golden(options: argparse.Namespace) -> int:
+    """Writes or prints the values, one input or stage to a line."""
+    need("pydantic", "jinja2")
+    from ..lab.golden import golden as values
+    from ..page.frame import write
+    from ..recipe.objective import build_entry
+
+    entry = one_entry(options.method, "golden")
+    text = _text(values(entry.label, build_entry(entry), options.seed), "") + "\n"
+    print(text if options.out is None else f"written: {write(text, options.out)}\n", end="")
+    return 0
+
+
+def _text(value: Any, indent: str) -> str:
+    """JSON with a line for each name, so that two files can be compared by eye."""
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    rows = [f"{indent} {json.dumps(key, ensure_ascii=False)}: {_text(x, indent + ' ')}" for key, x in value.items()]
+    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"

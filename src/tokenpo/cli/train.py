@@ -1,8 +1,9 @@
-"""`tokenpo train`: a recipe trained by the embedded engine or another, and the report of the run."""
+"""`tokenpo train`, `launch`, `recipes` and `report`: a recipe, its training by any engine, and the page of the run."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,13 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..recipe.hosts import HOSTS, VERL, Host
-from .options import RECIPE, add_command, add_engine, add_flag, add_run, argument, need_engine
+from .options import RECIPE, add_command, add_engine, add_flag, add_run, argument, need, need_engine, path, place
+
+REPORTS = """examples:
+  tokenpo report runs/quickstart-hapo-seed1
+  tokenpo report runs/quickstart-hapo-seed1 --beside runs/quickstart-grpo-seed1
+What the page shows: docs/report.md
+"""
 
 
 def add(commands: Any) -> None:
@@ -21,6 +28,20 @@ def add(commands: Any) -> None:
     add_engine(parser, "engine that trains")
     add_flag(parser, "--accept-changes", "resume with other settings; they are noted in changes.jsonl")
     add_flag(parser, "--no-report", "write no report.html at the end")
+    parser = add_command(commands, launch, "train a recipe with TRL or verl, or print the command that does")
+    argument(parser, "recipe", "RECIPE", RECIPE)
+    names = [host.name for host in HOSTS.values() if host.commanded]
+    parser.add_argument("--engine", choices=names, required=True, help="engine that trains")
+    add_flag(parser, "--print", "print the command instead of starting it, for the scripts of a cluster")
+    add_run(parser)
+    parser = add_command(commands, recipes, "list the recipes of the package, or print one with every setting")
+    argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
+    about = "write report.html of a run: its curves, and every traced token coloured"
+    parser = add_command(commands, report, about, REPORTS)
+    argument(parser, "directory", "RUN", "the run directory")
+    argument(parser, "--beside", "OTHER", "another run, whose tokens are shown beside, on the same scales", type=path)
+    out = "page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside"
+    place(parser, "--out", "FILE", out, folder=True)
 
 
 def train(options: argparse.Namespace) -> int:
@@ -131,3 +152,53 @@ def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
 def _ends(low: float | None, high: float | None) -> str:
     """Undefined ends are NaN, and null in a file."""
     return "" if low is None or high is None or low != low else f" ({low:.3f} to {high:.3f})"
+
+
+def launch(options: argparse.Namespace) -> int:
+    """Starts the engine, or prints the command that names the recipe as the user did."""
+    need_engine()
+    from ..engines.launch import command, require_processes, train
+    from ..recipe.config import load_config
+    from ..recipe.files import find_recipe
+    from ..recipe.plan import Plan
+
+    host = HOSTS[options.engine]
+    require_processes(host, options.processes)
+    plan = Plan(load_config(find_recipe(options.recipe), method=options.method, overrides=options.set, out=options.out))
+    if not options.print:
+        train(plan, host, None, options.processes)
+        return 0
+    given = [options.recipe]
+    given += ["--method", options.method] if options.method else []
+    given += [part for text in options.set for part in ("--set", text)]
+    given += ["--out", options.out] if options.out else []
+    print(shlex.join(command(plan, host, given, options.processes)))
+    return 0
+
+
+def recipes(options: argparse.Namespace) -> int:
+    """Prints the list, or the recipe."""
+    need_engine()
+    from ..recipe.config import load_config
+    from ..recipe.files import PAPERS, find_recipe, shipped_recipes, to_toml
+
+    if options.recipe:
+        print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
+        return 0
+    shipped = shipped_recipes()
+    width = max(map(len, shipped)) + 2
+    firsts = {name: file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, file in shipped.items()}
+    lines = {name: name.ljust(width) + first for name, first in firsts.items()}
+    print(*(line for name, line in lines.items() if not name.startswith(PAPERS)), sep="\n")
+    print("\nset-ups of papers, for verl on a cluster; none of them was run here:")
+    print(*(line for name, line in lines.items() if name.startswith(PAPERS)), sep="\n")
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    """Writes the page and prints where."""
+    need("jinja2")
+    from ..evidence.report import write_report
+
+    print(write_report(options.directory, options.out, options.beside))
+    return 0

@@ -157,7 +157,7 @@ def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
     """The pairing itself: whatever the method, runs of one seed begin with the same weights and draw the same rollouts
     of the same problems; another seed draws others.
     """
-    from tokenpo.engines.embedded.engine import build_engine
+    from tokenpo.engines.embedded.loop import build_engine
     from tokenpo.engines.embedded.rollout import collect
 
     methods = "grpo,tepo" if lora else "grpo,tepo,hapo,adv_reweight"

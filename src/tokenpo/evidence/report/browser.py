@@ -40,8 +40,6 @@ _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 
 @dataclass(frozen=True)
 class DrawnPrompt:
-    """A prompt of one step and the responses to it."""
-
     text: str
     label: str
     cards: tuple[DrawnResponse, ...]
@@ -117,9 +115,13 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
         notes += _notes(f" of {label}" if len(traces) > 1 else "", trace, rollouts)
     if left_out:
         notes.append(f"Left out for size: {', '.join(visible(s.quantity.name, limit=30) for s in left_out)}.")
+    # Advantage where it tells tokens of one response apart; else entropy, which always does; else the first.
+    names = [s.quantity.name for s in shown]
+    apart = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in everything)
+    first = "advantage" if apart else "entropy"
     return Browser(
         scales=tuple(shown),
-        default=_default(shown, everything),
+        default=names.index(first) if first in names else 0,
         runs=runs,
         views=tuple(_bounded(runs, view) for view in _places(runs)),
         fixed=tuple(fixed),
@@ -134,8 +136,9 @@ def _load(trace: Trace, budget: int) -> list[Rollout]:
     offsets: dict[int, list[int]] = defaultdict(list)
     for step, offset in trace.index:
         offsets[step].append(offset)
-    steps = _spread(sorted(offsets), MOST_STEPS)
-    loaded: dict[tuple[int, int], Rollout] = {}
+    steps, loaded = sorted(offsets), dict[tuple[int, int], Rollout]()
+    if len(steps) > MOST_STEPS:  # first, last and evenly between
+        steps = [steps[round(i * (len(steps) - 1) / (MOST_STEPS - 1))] for i in range(MOST_STEPS)]
     spent = budget // 100
     for turn in range(MOST_ROLLOUTS):
         for step in dict.fromkeys([steps[-1], steps[0], *steps]):
@@ -146,13 +149,6 @@ def _load(trace: Trace, budget: int) -> list[Rollout]:
                     budget -= cost
                     loaded[step, turn] = rollout
     return [loaded[key] for key in sorted(loaded)]
-
-
-def _spread(items: Sequence[int], most: int) -> list[int]:
-    """First, last and evenly between."""
-    if len(items) <= most:
-        return list(items)
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def _cost(rollout: Rollout) -> int:
@@ -192,19 +188,19 @@ def _run(label: str, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> Dr
         answers[rollout.step][rollout.group, rollout.prompt].append(rollout)
     steps = []
     for number, of_prompts in answers.items():
-        prompts = [_prompt(place, of_prompt, scales) for place, of_prompt in enumerate(of_prompts.values(), start=1)]
+        prompts = [
+            DrawnPrompt(
+                paragraph(of_prompt[0].prompt, limit=PROMPT_LIMIT),
+                f"{place}: {visible(of_prompt[0].prompt, limit=LABEL_LIMIT)}",
+                tuple(_card(rollout, scales) for rollout in of_prompt),
+            )
+            for place, of_prompt in enumerate(of_prompts.values(), start=1)
+        ]
         live = [any(x for r in of_prompt for x in r.terms.get("advantage", ())) for of_prompt in of_prompts.values()]
         remark = _remark([rollout for rollout in rollouts if rollout.step == number])
         steps.append(DrawnStep(number, remark, tuple(prompts), live.index(True) if any(live) else 0))
     recorded = _quantities(rollouts)
     return DrawnRun(label, tuple(steps), tuple(KNOWN[name].label for name in EXPECTED if name not in recorded))
-
-
-def _prompt(place: int, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> DrawnPrompt:
-    text = rollouts[0].prompt
-    label = f"{place}: {visible(text, limit=LABEL_LIMIT)}"
-    cards = tuple(_card(rollout, scales) for rollout in rollouts)
-    return DrawnPrompt(paragraph(text, limit=PROMPT_LIMIT), label, cards)
 
 
 def _card(rollout: Rollout, scales: Sequence[Scale]) -> DrawnResponse:
@@ -241,12 +237,9 @@ def _places(runs: Sequence[DrawnRun]) -> list[View]:
     start, last = first.steps[0], len(first.steps) - 1
     if last:
         return [View(0, 0, start.live), View(0, last, first.steps[last].live)]
-    responses = len(start.prompts[0].cards)
     if len(start.prompts) > 1:
         return [View(0, 0, 0), View(0, 0, 1)]
-    if responses > 1:
-        return [View(0, 0, 0, 0), View(0, 0, 0, 1)]
-    return [View(0, 0, 0)]
+    return [View(0, 0, 0, 0), View(0, 0, 0, 1)] if len(start.prompts[0].cards) > 1 else [View(0, 0, 0)]
 
 
 def _bounded(runs: Sequence[DrawnRun], view: View) -> View:
@@ -273,14 +266,6 @@ def in_common(browser: Browser) -> tuple[int, int]:
     """(prompts that both runs answered at the same step, prompts of the first run)."""
     first, second = browser.runs[:2]
     return sum(1 for _ in _shared(first, second)), sum(len(step.prompts) for step in first.steps)
-
-
-def _default(scales: Sequence[Scale], drawn: Sequence[Rollout]) -> int:
-    """Advantage where it tells tokens of one response apart; else entropy, which always does; else the first."""
-    names = [s.quantity.name for s in scales]
-    if "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in drawn):
-        return names.index("advantage")
-    return names.index("entropy") if "entropy" in names else 0
 
 
 def _notes(whose: str, trace: Trace, drawn: Sequence[Rollout]) -> Iterator[str]:

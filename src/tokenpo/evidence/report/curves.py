@@ -109,21 +109,21 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
         if not _has(run, "eval/reward"):
             del chosen[1]
     others = [name for name in run.names if name not in LOGGED and _has(run, name)]
+    for name in others[:MOST_OTHER]:
+        title = visible(name.removeprefix(NOTE), limit=60)
+        if name.startswith(NOTE):
+            text = (
+                "Responses of which the verifier noted this; timeouts and crashes that stay are the verifier's fault."
+            )
+            chart = Chart(f"Verifier: {title}", "share of responses", text, fraction=True)
+        else:
+            chart = Chart(title, "", "Not a metric this report knows; drawn as it was logged.", low=None)
+        chosen.append((chart, [Curve(name, title)]))
     drawn = []
-    for chart, curves in [*chosen, *map(_other, others[:MOST_OTHER])]:
+    for chart, curves in chosen:
         if lines := [_line(run, curve, chart.stacked) for curve in curves if _has(run, curve.metric)]:
             drawn.append(replace(chart, lines=lines))
     return drawn, others[MOST_OTHER:]
-
-
-def _other(name: str) -> tuple[Chart, list[Curve]]:
-    title = visible(name.removeprefix(NOTE), limit=60)
-    if name.startswith(NOTE):
-        text = "Responses of which the verifier noted this; timeouts and crashes that stay are the verifier's fault."
-        chart = Chart(f"Verifier: {title}", "share of responses", text, fraction=True)
-    else:
-        chart = Chart(title, "", "Not a metric this report knows; drawn as it was logged.", low=None)
-    return chart, [Curve(name, title)]
 
 
 def _has(run: Run, name: str) -> bool:

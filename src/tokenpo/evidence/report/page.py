@@ -8,15 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from ...base.text import differences, duration, number
 from ...methods import METHODS, paper
 from ...page import frame
 from ...page.chart import Axis, Spot, axis_labels, draw, strip
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, percent, visible
-from ...page.tokens import Scale
 from ...runs.metrics import EXACT
 from ...runs.read import Run, Trace, read_run, read_trace
 from .browser import browse, embed, in_common
@@ -53,23 +50,35 @@ def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Pat
 def render(runs: Sequence[tuple[Run, Trace]]) -> str:
     """The page as text: head and curves are the first run's, the tokens those of all."""
     run, names = runs[0][0], _names([run for run, _ in runs])
-    title, facts = _title(run), list(_facts(run))
+    title, facts = f"{_short(_method(run)) or 'A run'} on {_short(_task(run)) or 'an unnamed task'}", list(_facts(run))
     if len(runs) > 1:
         title = f"{title}, beside {names[1]}"
         facts += [("beside, tokens only", names[1]), ("settings that differ", _changes(run, runs[1][0]))]
     browser = browse([(name, trace) for name, (_, trace) in zip(names, runs, strict=True)])
     drawn, undrawn = charts(run)
     outcomes, held_out = _outcomes(run)
+    axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
+    accuracies = "; ".join(f"{when}: {percent(spot.mean)} {_interval(spot)}" for when, spot in outcomes)
+    unread = [  # with several runs each note says whose it is
+        f"{name}: {note}" if len(runs) > 1 else note
+        for name, (each, trace) in zip(names, runs, strict=True)
+        for note in (*each.notes, *trace.notes, *_untraced(each, trace))
+    ]
+    # The places of the readout's numbers, which need more rows in a narrow window.
+    rules = [rule for i, scale in enumerate(browser.scales) for rule in scale.rules(i)] if browser else []
+    if browser:
+        columns = len(browser.scales) + 1
+        rules += [*_readout(columns, WIDE), "@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
     return frame.render(
         HERE / "report.html",
         title,
-        rules=_rules(browser.scales) if browser else (),
+        rules=rules,
         script=(HERE / "report.js").read_text(encoding="utf-8") if browser else "",
         facts=[(name, text) for name, text in facts if text],
         outcomes=[(when, percent(spot.mean), _interval(spot)) for when, spot in outcomes],
         held_out=held_out,
-        picture=_picture(outcomes),
-        notes=[*_unread(names, runs), *(browser.notes if browser else ()), *_undrawn(run, undrawn)],
+        picture=strip([spot for _, spot in outcomes], axis, f"Accuracy, {accuracies}") + axis_labels(axis),
+        notes=[*unread, *(browser.notes if browser else ()), *_undrawn(run, undrawn)],
         objective=paragraph(run.objective.strip("\n"), limit=20_000),
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
         constant=[(chart, draw(chart)) for chart in drawn if chart.constant],
@@ -80,10 +89,6 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
         software=[(_short(k), _short(v)) for k, v in list(run.versions.items())[:40]],
         config=paragraph(json.dumps(run.config, indent=2, ensure_ascii=False), limit=20_000),
     )
-
-
-def _title(run: Run) -> str:
-    return f"{_short(_method(run)) or 'A run'} on {_short(_task(run)) or 'an unnamed task'}"
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
@@ -145,13 +150,6 @@ def _changes(first: Run, second: Run) -> str:
     return "; ".join(visible(line, limit=80) for line in changes[:6]) + (" ..." if len(changes) > 6 else "")
 
 
-def _unread(names: Sequence[str], runs: Sequence[tuple[Run, Trace]]) -> Iterator[str]:
-    """Notes on what could not be read; with several runs each says whose it is."""
-    for name, (run, trace) in zip(names, runs, strict=True):
-        for note in (*run.notes, *trace.notes, *_untraced(run, trace)):
-            yield f"{name}: {note}" if len(runs) > 1 else note
-
-
 def _untraced(run: Run, trace: Trace) -> Iterator[str]:
     """A note on the steps that were due for a trace but had no group with an advantage."""
     every = _find(run.config, "output.trace_every", "trace_every")
@@ -194,13 +192,6 @@ def _interval(spot: Spot) -> str:
     return "" if spot.low is None or spot.high is None else f"{100 * spot.low:.3g}–{percent(spot.high)}"
 
 
-def _picture(outcomes: Sequence[tuple[str, Spot]]) -> Markup:
-    """Dots with their intervals on a line from 0 to 100 %."""
-    axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
-    name = "; ".join(f"{when}: {percent(spot.mean)} {_interval(spot)}" for when, spot in outcomes)
-    return strip([spot for _, spot in outcomes], axis, f"Accuracy, {name}") + axis_labels(axis)
-
-
 def _table(run: Run) -> tuple[Table, str]:
     """The numbers under the curves, and how much of them it is if not all."""
     names = run.names[: MOST_COLUMNS - 1]
@@ -209,13 +200,6 @@ def _table(run: Run) -> tuple[Table, str]:
     parts = [f"{len(lines)} of {steps:,} steps"] if len(lines) < steps else []
     parts += [f"{len(names)} of {len(run.names):,} metrics"] if len(names) < len(run.names) else []
     return Table(["step", *(visible(name, limit=60) for name in names)], rows), " and ".join(parts)
-
-
-def _rules(scales: Sequence[Scale]) -> list[str]:
-    """The style rules that depend on this run: colours per quantity, places of the readout."""
-    colours = [rule for i, scale in enumerate(scales) for rule in scale.rules(i)]
-    columns = len(scales) + 1
-    return [*colours, *_readout(columns, WIDE), "@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
 
 
 def _readout(columns: int, per_row: int) -> Iterator[str]:
