@@ -26,8 +26,8 @@ from tokenpo.core.parts import (
 from tokenpo.core.parts.weights import Affine
 from tokenpo.core.ranges import Share, limit
 from tokenpo.core.types import Batch, Rollouts, Trust
-from tokenpo.methods.sapo import SoftGate
-from tokenpo.methods.thr import HiddenReward
+from tokenpo.methods.surrogates import SoftGate
+from tokenpo.methods.token_weights import HiddenReward
 
 LIMIT = limit(0)
 

@@ -23,8 +23,7 @@ from oracle_support import (
 from oracles.weights import eligible
 from oracles.weights import kept as kept_by
 from tokenpo.core.parts import GroupAdvantage
-from tokenpo.methods.fipo import discounted
-from tokenpo.methods.nthr import SparedTokens
+from tokenpo.methods.token_weights import SparedTokens, discounted
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR

@@ -24,7 +24,7 @@ from ...core.objective import Objective
 from ...core.ops.kl import k3
 from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
-from ...methods.rloo import LeaveOneOut
+from ...methods.baselines import LeaveOneOut
 from ...models import Sampling
 from ...recipe.hosts import EMBEDDED
 from ...runs import checkpoint
@@ -32,7 +32,7 @@ from ...runs.directory import require_host, resumed
 from ...runs.records import Tracer
 from ...runs.rollouts.draw import Draw, draw
 from ...runs.rollouts.experience import facts
-from .engine import build_engine, with_optional_inputs
+from .loop import build_engine, with_optional_inputs
 from .rollout import collect
 from .updates import Prompts, Trainer, improve, ratio_check
 
