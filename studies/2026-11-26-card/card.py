@@ -142,8 +142,7 @@ def make(settings: Mapping[str, Any], plan: Mapping[str, Any], job: Job, graphs:
     Args:
         graphs: sample by CUDA graphs, where there are any.
     """
-    from tokenpo.engines.embedded.engine import Engine
-    from tokenpo.engines.embedded.loop import Local
+    from tokenpo.engines.embedded.loop import Engine, Local
     from tokenpo.recipe.config import parse_config
     from tokenpo.recipe.objective import require_here
     from tokenpo.recipe.plan import Plan

@@ -14,8 +14,7 @@ from tokenpo.cli import main as cli
 from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Keep, Signal
 from tokenpo.engines.embedded.directions import AtCheckpoint
-from tokenpo.engines.embedded.engine import build_engine
-from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.loop import build_engine, train
 from tokenpo.models import load, locate, save
 from tokenpo.recipe.config import Config
 from tokenpo.recipe.objective import require_here

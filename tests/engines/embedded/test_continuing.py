@@ -11,8 +11,7 @@ from run_views import numbers
 from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Continuations, EveryTokens
 from tokenpo.core.seeds import keyed_seed
-from tokenpo.engines.embedded.engine import build_engine
-from tokenpo.engines.embedded.loop import resume, train
+from tokenpo.engines.embedded.loop import build_engine, resume, train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.models import Sampling, sample
 from tokenpo.recipe.plan import Plan

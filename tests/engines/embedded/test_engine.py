@@ -9,8 +9,7 @@ import torch
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
-from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
-from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.loop import build_engine, train, with_optional_inputs
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer
 from tokenpo.methods import method

@@ -9,7 +9,7 @@ import torch
 
 from tokenpo.base.intervals import mean_of_numbers, mean_of_shares, wilson
 from tokenpo.core.seeds import keyed_seed
-from tokenpo.engines.embedded.engine import Engine, build_engine
+from tokenpo.engines.embedded.loop import Engine, build_engine
 from tokenpo.models import Sampling
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs import evaluation

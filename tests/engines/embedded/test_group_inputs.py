@@ -8,8 +8,7 @@ import torch
 from oracle_support.group_stats import naive_collision, naive_divergence, naive_influence, naive_prompt_logprob
 from tokenpo.base.errors import Unsupported
 from tokenpo.cli.view import SilentView
-from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
-from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.loop import build_engine, train, with_optional_inputs
 from tokenpo.recipe.plan import Plan
 
 INPUTS = {

@@ -18,9 +18,8 @@ from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Step
 from tokenpo.core.parts import Penalty, Weight
 from tokenpo.core.statistics import Statistics
-from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
 from tokenpo.engines.embedded.forward import Forward
-from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.loop import build_engine, train, with_optional_inputs
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.recipe.plan import Plan

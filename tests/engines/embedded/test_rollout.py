@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tokenpo.cli.view import SilentView
-from tokenpo.engines.embedded.engine import build_engine
-from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.loop import build_engine, train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs.rollouts.experience import gather, mixed_groups

@@ -13,8 +13,8 @@ from tokenpo.core.learner import Step
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Totals
 from tokenpo.core.update import Update
-from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.forward import Forward
+from tokenpo.engines.embedded.loop import build_engine
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.recipe.config import Train

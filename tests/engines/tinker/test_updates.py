@@ -12,7 +12,7 @@ import tokenpo
 from tinker_support import MODEL, Cloud, Service
 from tokenpo.base.errors import NotFinite, TokenPOError, Unsupported
 from tokenpo.core.learner import Learner
-from tokenpo.engines.embedded.engine import build_engine
+from tokenpo.engines.embedded.loop import build_engine
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer as Embedded
 from tokenpo.engines.embedded.updates import improve

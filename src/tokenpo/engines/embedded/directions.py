@@ -110,6 +110,10 @@ class AtCheckpoint:
         """Rollouts of a group."""
         return self.engine.config.rollout.group_size
 
+    @property
+    def _size(self) -> int:
+        return sum(x.numel() for x in self.trainer.parameters)
+
     def close(self) -> None:
         """The task may hold processes."""
         self.engine.task.close()
@@ -138,10 +142,9 @@ class AtCheckpoint:
         self, objectives: Sequence[Objective], shared: Sequence[Sequence[tuple[Rollouts, Prompts]]], *, moved: bool
     ) -> Iterator[Tensor]:
         """[R, K, D] of each of the objectives; `moved` once the policy is not the one that sampled."""
-        size = sum(x.numel() for x in self.trainer.parameters)
         for first in range(0, len(objectives), AT_ONCE):
             chunk = objectives[first : first + AT_ONCE]
-            found = torch.empty(len(chunk), len(shared), len(shared[0]), size)
+            found = torch.empty(len(chunk), len(shared), len(shared[0]), self._size)
             for r, batches in enumerate(shared):
                 for k, (rollouts, prompts) in enumerate(batches):
                     seen = self._forward.policy(rollouts, prompts)
@@ -185,7 +188,8 @@ class AtCheckpoint:
         return draw(engine.lm, engine.task, "train", start, count, self.group, sampling, autocast=autocast)
 
     def _gradient(self, start: int) -> tuple[Tensor, float]:
-        end, total, reward = start + self._problems, torch.zeros(()), 0.0
+        # Zero where no group has different rewards.
+        end, total, reward = start + self._problems, torch.zeros(self._size), 0.0
         for at in range(start, end, PIECE):
             drawn = self._draw(at, min(PIECE, end - at))
             rollouts = facts(drawn)

@@ -1,17 +1,23 @@
-"""Runs of the embedded engine: the model in this process."""
+"""Runs of the embedded engine: model, reference and task are in this process."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from ...core.learner import Learner, Step
+from ...core.objective import Objective
 from ...core.types import Policy, Rollouts
 from ...models import LanguageModel
 from ...recipe.config import Config
 from ...recipe.hosts import EMBEDDED, Host
+from ...recipe.objective import require_here
 from ...recipe.plan import Plan
 from ...runs import checkpoint, loop
 from ...runs.checkpoint import Progress
@@ -19,9 +25,12 @@ from ...runs.evaluation import Evaluation, evaluate
 from ...runs.loop import SHORTER, Outcome
 from ...runs.records import Tracer
 from ...runs.rollouts.draw import Draw
-from ...runs.rollouts.experience import Experience
+from ...runs.rollouts.experience import Experience, credited
+from ...runs.trackers import require_trackers
 from ...runs.view import View
-from .engine import Engine, build_engine, with_optional_inputs
+from ...tasks import Task
+from .facts import MAKERS, require_plain_head
+from .forward import Forward
 from .rollout import collect
 from .updates import Trainer, improve
 
@@ -34,6 +43,73 @@ def train(config: Config, view: View) -> Outcome:
 def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
     """Goes on from the newest good checkpoint, bit for bit on a CPU (`runs.loop.resume`)."""
     return loop.resume(Local, directory, view, wanted, accept=accept)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The parts of a run that stay while it trains; only the model's weights change."""
+
+    plan: Plan
+    lm: LanguageModel
+    task: Task
+    reference: LanguageModel | None
+
+    @property
+    def config(self) -> Config:
+        return self.plan.config
+
+    @property
+    def objective(self) -> Objective:
+        return self.plan.objective
+
+
+def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
+    """Loads everything a run needs, cheapest first, so that a mistake shows before a model is loaded.
+
+    Args:
+        needs: inputs that other objectives read, beside the run's own.
+    """
+    require_trackers(plan.config.output.track)
+    require_here(plan.objective)
+    if plan.config.threads is not None:
+        torch.set_num_threads(plan.config.threads)
+    task = plan.make_task()
+    try:
+        lm, needs = plan.load_model(), needs | plan.objective.needs
+        if "influence" in needs:
+            require_plain_head(lm, f"{plan.objective.name} needs influence, and in the embedded engine ")
+        # Under LoRA the reference is the same model with its adapters switched off.
+        apart = "ref_logprob" in needs and lm.adapter is None
+        return Engine(plan, lm, task, plan.load_model() if apart else None)
+    except BaseException:
+        task.close()
+        raise
+
+
+@torch.no_grad()
+def with_optional_inputs(
+    engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw, needs: frozenset[str] | None = None
+) -> Rollouts:
+    """The rollouts with the turns and rewards that the task reports, and with the inputs that take a forward pass.
+
+    Args:
+        needs: of objectives; None is those of the engine's own.
+    """
+    needs = engine.objective.needs if needs is None else needs
+    fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
+    if engine.config.rollout.rescore:
+        policy = forward.policy(rollouts, kept.prompts)
+        fields |= {"old_logprob": policy.logprob.float(), "old_entropy": policy.entropy}
+    if "ref_logprob" in needs:
+        lm = engine.reference or engine.lm
+        base = engine.lm.adapter.disable_adapter() if engine.reference is None else contextlib.nullcontext()
+        with base:
+            policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
+        fields["ref_logprob"] = policy.logprob.float()
+    for name in sorted(needs & MAKERS.keys()):
+        if getattr(rollouts, name) is None:
+            fields[name] = forward.fact(name, rollouts, kept.prompts)
+    return dataclasses.replace(rollouts, **fields) if fields else rollouts
 
 
 class Local:
@@ -63,7 +139,11 @@ class Local:
             checkpoint.restore(saved, self.engine.lm.model, self.trainer.optimizer)
 
     def about(self) -> str:
-        return self.engine.about()
+        lm = self.engine.lm
+        sizes = [(x.numel(), x.requires_grad) for x in lm.model.parameters()]
+        size, trained = sum(n for n, _ in sizes), sum(n for n, grad in sizes if grad)
+        part = "" if trained == size else f", {trained / 1e6:.2f} M of them trained"
+        return f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype} on {lm.device}"
 
     def collect(self, cursor: int) -> Experience:
         plan, rule = self.engine.objective.continuations, self.trainer.rule()
