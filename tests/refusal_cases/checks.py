@@ -24,8 +24,7 @@ NAMED = {
 ELSEWHERE = {
     ("engines/trl/contract.py", "check_import"): "TRL is missing: tests/engines/trl/test_parts.py",
     ("engines/trl/contract.py", "moved"): "a private surface moved: tests/engines/trl/test_parts.py",
-    ("engines/vllm/contract.py", "require_runner"): "a young surface moved: tests/engines/vllm/test_processor.py",
-    ("engines/vllm/contract.py", "bases"): "a young surface moved: tests/engines/vllm/test_processor.py",
+    ("engines/vllm/processor.py", "_bases"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("engines/launch.py", "require_installed"): "an engine is missing: tests/cli/test_launch.py",
     ("core/learner.py", "_require_versions"): "versions of a host: tests/core/test_learner.py",
     ("tasks/__init__.py", "refuse_tool"): "a task with a tool: tests/tasks/test_dial_calculator.py",

@@ -19,14 +19,10 @@ _SCALE = 2.0**-10
 
 
 def require_handed(objective: Objective, provides: frozenset[str], host: str) -> None:
-    """Refuses an objective whose loss needs more than the host hands over.
+    """Raises Unsupported where a loss needs more than the host hands over.
 
     Args:
         provides: inputs that the host has beside advantages and old and new log-probabilities.
-        host: its name in messages.
-
-    Raises:
-        Unsupported: naming method, obstacle, host and remedy.
     """
     negotiate(objective, provides, host, dict.fromkeys(objective.needs, REMEDY))
     signals = objective.prepare(_trial(objective)[0]).signals
@@ -41,11 +37,7 @@ def require_handed(objective: Objective, provides: frozenset[str], host: str) ->
 
 
 def require_proportional(objective: Objective, host: str) -> None:
-    """
-    Raises:
-        Unsupported: on an example, the loss is not proportional to the advantages: a penalty is added to them, or a
-            bound depends on their size.
-    """
+    """Raises Unsupported where, on an example, a penalty is added to advantages or a bound depends on their size."""
     rollouts, policy = _trial(objective)
     advantage, totals = objective.prepare(rollouts).advantage, Totals.of(rollouts)
 
@@ -60,10 +52,7 @@ def require_proportional(objective: Objective, host: str) -> None:
 
 
 def require_reward_credit(objective: Objective, host: str) -> None:
-    """
-    Raises:
-        Unsupported: on an example, the credit depends on old log-probabilities.
-    """
+    """Raises Unsupported where the credit depends on old log-probabilities, on an example."""
     rollouts, _ = _trial(objective)
     moved = dataclasses.replace(rollouts, old_logprob=rollouts.old_logprob * 2)
     if not torch.equal(objective.prepare(rollouts).advantage, objective.prepare(moved).advantage):

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 def accepted(config: Config, host: Host) -> Objective:
-    """The recipe's objective, if the engine can honour the recipe; the engine need not be installed.
-
-    Raises:
-        Unsupported: naming the setting, or what the method reads, and what to write instead.
-    """
+    """The recipe's objective; Unsupported where the engine, which need not be installed, can't honour the recipe."""
     if host is EMBEDDED:
         return accepted_here(config)
     plan = Plan(config)
@@ -46,11 +42,7 @@ def accepted(config: Config, host: Host) -> Objective:
 
 
 def backend(host: Host) -> type[Backend]:
-    """The model that `runs.loop` trains, for an engine without processes of its own.
-
-    Raises:
-        Unsupported: the engine's package is missing.
-    """
+    """The model that `runs.loop` trains, for an engine without processes of its own; Unsupported if it is missing."""
     require_installed(host)
     if host is TINKER:
         from .tinker.loop import Server
@@ -82,10 +74,9 @@ def train(plan: Plan, host: Host, resume: Path | None, processes: int) -> Path:
                 f"with --set verl.trainer.resume_mode=auto --out {resume}"
             )
         return _run(host, *_verl_run(plan))
-    _check_trl(plan, processes)
+    start = _trl_command(plan, processes)
     with _trl_directory(plan, resume) as directory:
-        given = [str(directory / "config.json"), *(["--resume"] if resume else [])]
-        return _run(host, directory, _trl_command(given, processes, plan.config))
+        return _run(host, directory, [*start, str(directory / "config.json"), *(["--resume"] if resume else [])])
 
 
 def command(plan: Plan, host: Host, arguments: Sequence[str], processes: int) -> list[str]:
@@ -101,16 +92,11 @@ def command(plan: Plan, host: Host, arguments: Sequence[str], processes: int) ->
         words = verl.command(plan)
         verl.prepare(plan.config)
         return words
-    _check_trl(plan, processes)
-    return _trl_command(arguments, processes, plan.config)
+    return [*_trl_command(plan, processes), *arguments]
 
 
 def require_processes(host: Host, processes: int) -> None:
-    """
-    Raises:
-        Unsupported: several processes, for an engine that is started in one.
-        TokenPOError: fewer than one.
-    """
+    """Raises TokenPOError for fewer than one process, Unsupported for several of an engine that is started in one."""
     if processes < 1:
         raise TokenPOError(f"--processes is {processes}, expected at least 1")
     if host.one_process and processes > 1:
@@ -130,9 +116,16 @@ def _run(host: Host, directory: Path, words: Sequence[str]) -> Path:
     return directory
 
 
-def _trl_command(arguments: Sequence[str], processes: int, config: Config) -> list[str]:
-    """accelerate's launcher; torch's for several processes on a CPU, where accelerate would need MPI."""
-    cpu = config.model.device == "cpu"
+def _trl_command(plan: Plan, processes: int) -> list[str]:
+    """accelerate's launcher; torch's for several processes on a CPU, where accelerate would need MPI.
+
+    Raises Unsupported where each process of TRL would refuse.
+    """
+    from .trl.recipe import require, schedule
+
+    require(plan)
+    schedule(plan, processes, longest_prompt=0)
+    cpu = plan.config.model.device == "cpu"
     if cpu and processes > 1:
         start = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     else:
@@ -140,15 +133,7 @@ def _trl_command(arguments: Sequence[str], processes: int, config: Config) -> li
         # Quiet: the launcher's traceback would bury the program's own message.
         start += ["--mixed_precision", "no", "--dynamo_backend", "no", "--quiet"]
         start += ["--cpu"] if cpu else ["--multi_gpu"] if processes > 1 else []
-    return [sys.executable, "-m", *start, "-m", "tokenpo.engines.trl.main", *arguments]
-
-
-def _check_trl(plan: Plan, processes: int) -> None:
-    """Refuses what each process of TRL would refuse, before a directory is made."""
-    from .trl.recipe import require, schedule
-
-    require(plan)
-    schedule(plan, processes, longest_prompt=0)
+    return [sys.executable, "-m", *start, "-m", "tokenpo.engines.trl.main"]
 
 
 @contextlib.contextmanager

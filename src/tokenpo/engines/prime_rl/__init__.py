@@ -29,11 +29,7 @@ PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
 
 
 def require(objective: Objective) -> None:
-    """
-    Raises:
-        Unsupported: prime-rl does not hand over an input of the objective or has another denominator, or the objective
-            computes its own credit.
-    """
+    """Raises Unsupported where an input or the denominator is not prime-rl's, or the objective computes its credit."""
     require_handed(objective, PROVIDES, HOST)
     if not isinstance(objective.aggregate, TokenMean):
         raise Unsupported(

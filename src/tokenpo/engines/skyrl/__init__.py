@@ -25,7 +25,6 @@ REDUCTIONS = {
     SequenceMean: "sequence_mean",
     ConstantLength: "seq_mean_token_sum_norm",
 }
-_PLACE = "trainer.algorithm"
 
 
 def register(objective: Objective, name: str = "tokenpo") -> None:
@@ -44,10 +43,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
 
 
 def require(objective: Objective) -> None:
-    """
-    Raises:
-        Unsupported: SkyRL does not hand over an input of the objective, or has no such denominator.
-    """
+    """Raises Unsupported where SkyRL does not hand over an input of the objective, or has no such denominator."""
     require_handed(objective, PROVIDES, "SkyRL")
     require_proportional(objective, "SkyRL")
     require_reward_credit(objective, "SkyRL")
@@ -101,13 +97,7 @@ def policy_loss(objective: Objective) -> Callable[..., tuple[Tensor, dict[str, f
 
 
 def require_settings(objective: Objective, config: Any) -> None:
-    """
-    Args:
-        config: SkyRL's trainer.algorithm.
-
-    Raises:
-        Unsupported: with this setting SkyRL would not train the objective.
-    """
+    """Raises Unsupported where SkyRL would not train the objective with a setting of its trainer.algorithm."""
     reduction = REDUCTIONS[type(objective.aggregate)]
     wanted = {"loss_reduction": reduction, "use_kl_loss": False, "advantage_batch_normalize": False}
     if isinstance(objective.aggregate, ConstantLength) and objective.aggregate.length is not None:
@@ -115,6 +105,6 @@ def require_settings(objective: Objective, config: Any) -> None:
     for name, value in wanted.items():
         if (given := getattr(config, name, None)) != value:
             raise Unsupported(
-                f"{_PLACE}.{name} = {given!r} would make SkyRL train something else than {objective.name}: set it to "
-                f"{value!r}"
+                f"trainer.algorithm.{name} = {given!r} would make SkyRL train something else than {objective.name}: "
+                f"set it to {value!r}"
             )

@@ -53,7 +53,7 @@ class V1Rows:
     def __init__(self, device: torch.device, is_pin_memory: bool) -> None:
         self._device = device
         self._numbers = Numbers(device)
-        self._rows: dict[int, int] = {}  # row of the batch -> number of its heat, 0 for none
+        self._rows: dict[int, int] = {}  # row of the batch -> number of its heat
         self._which: Tensor | None = None
 
     def is_argmax_invariant(self) -> bool:
@@ -73,11 +73,11 @@ class V1Rows:
             other = rows.get(target, 0)
             rows[target] = rows.get(source, 0)
             rows[source] = other if direction.name == "SWAP" else 0
-        self._which = None
+        self._rows, self._which = {row: number for row, number in rows.items() if number}, None
 
     def apply(self, logits: Tensor) -> Tensor:
         """logits [M, V], divided by the base temperature already; the same tensor, scaled in place."""
-        used = set(self._rows.values()) - {0}
+        used = set(self._rows.values())
         if not used:
             return logits
         if self._which is None or len(self._which) != len(logits):
