@@ -17,7 +17,7 @@ from tokenpo.base.errors import TokenPOError
 
 def test_the_rule_by_hand() -> None:
     hold = KLHold(target=0.004)
-    assert hold.start == 0.125 and hold.limit == 0.016
+    assert hold.start == 0.125 and hold.limit == 0.008
     assert hold.next(0.5, 0.004) == 0.5
     assert hold.next(0.5, 0.016) == pytest.approx(0.25, rel=1e-15)  # four times the KL, half the step
     assert hold.next(0.5, 0.001) == hold.next(0.5, 1e-9) == 1.0  # at most doubles
@@ -26,7 +26,8 @@ def test_the_rule_by_hand() -> None:
 
 
 def test_a_stop_alone_leaves_the_rate() -> None:
-    hold = KLHold(stop=0.01)
+    hold = KLHold.of(None, 0.01)
+    assert hold == KLHold(stop=0.01) and KLHold.of(None, None) is None
     assert (hold.start, hold.limit, hold.next(1.0, 5.0)) == (1.0, 0.01, 1.0)
 
 
@@ -52,7 +53,8 @@ N, T, V = 32, 4, 6
 class Table:
     """A policy that is a table of logits [T, V], trained by SGD."""
 
-    def __init__(self, kl: KLHold | None, lr: float) -> None:
+    def __init__(self, kl: KLHold | None, lr: float, *, ends: bool = True) -> None:
+        self.ends = ends
         self.logits = torch.zeros(T, V, dtype=torch.float64, requires_grad=True)
         self.learner, self.lr = Learner(method("grpo"), length=T, kl=kl), lr
         self.seen: list[dict[str, float]] = []
@@ -60,7 +62,7 @@ class Table:
     def policy(self, token_ids: Tensor) -> Policy:
         return Policy(self.logits.log_softmax(-1).expand(len(token_ids), T, V).gather(2, token_ids[..., None])[..., 0])
 
-    def batch(self, number: int, minibatches: int = 4) -> dict[str, float]:
+    def batch(self, number: int, minibatches: int = 4, epochs: int = 2) -> dict[str, float]:
         draws = torch.Generator().manual_seed(number)
         with torch.no_grad():
             probs = self.logits.softmax(-1).expand(N, T, V).reshape(-1, V)
@@ -68,13 +70,15 @@ class Table:
             old = self.policy(token_ids).logprob
         group, reward = torch.arange(N) // 4, (token_ids[:, 0] < 2).double()
         rollouts = Rollouts(mask=torch.ones(N, T, dtype=torch.bool), reward=reward, group=group, old_logprob=old)
-        for update in self.learner.begin(rollouts).updates(minibatches=minibatches, epochs=2):
+        for update in self.learner.begin(rollouts).updates(minibatches=minibatches, epochs=epochs):
             self.logits.grad = None
             _, loss = update.evaluate(self.policy(token_ids[update.rows]))
             loss.value.backward()
             if self.learner.check(update):
                 with torch.no_grad():
                     self.logits -= self.lr * self.learner.rate * self.logits.grad
+        if self.ends and self.learner.measures_end:
+            self.learner.end(update, self.policy(token_ids[update.rows]))
         self.seen.append(self.learner.metrics())
         return self.seen[-1]
 
@@ -84,7 +88,7 @@ def test_a_hundredfold_of_learning_rates_ends_at_the_target(lr: float) -> None:
     table = Table(KLHold(target=0.001), lr)
     for number in range(16):
         table.batch(number)
-    assert sum(held["kl"] for held in table.seen[8:]) / 8 == pytest.approx(0.001, rel=0.25)
+    assert sum(held["kl_reached"] for held in table.seen[8:]) / 8 == pytest.approx(0.001, rel=0.25)
     rates = [held["kl_rate"] for held in table.seen]
     assert rates[0] == 0.125
     assert all(0.2 - 1e-12 <= after / before <= 2 + 1e-12 for before, after in pairwise(rates))
@@ -132,8 +136,40 @@ def test_a_resumed_learner_goes_on_as_if_it_had_never_stopped() -> None:
     assert str(again.seen) == str(whole.seen[2:]) and torch.equal(again.logits, whole.logits)
 
 
-def test_one_update_a_batch_has_no_kl_to_hold() -> None:
-    table = Table(KLHold(target=0.001), 1.0)
-    rows = Rollouts(torch.ones(4, 1, dtype=torch.bool), torch.arange(4.0), torch.zeros(4).long(), torch.zeros(4, 1))
-    with pytest.raises(TokenPOError, match="this batch makes one"):
-        next(table.learner.begin(rows).updates())
+def test_the_last_step_of_a_batch_counts() -> None:
+    """Of two updates the second moves the policy after the last KL that is measured before one."""
+    seen, blind = (
+        Table(KLHold(target=0.001, stop=math.inf), 30.0),
+        Table(KLHold(target=0.001, stop=math.inf), 30.0, ends=False),
+    )
+    for table in (seen, blind):
+        held = table.batch(0, minibatches=2, epochs=1)
+        after = 2 * held["kl"]  # of the second update; before the first it is 0
+        table.batch(1, minibatches=2, epochs=1)
+        assert held["kl_reached"] > 1.5 * after if table is seen else held["kl_reached"] == pytest.approx(after)
+    assert seen.learner.rate < 0.9 * blind.learner.rate
+
+
+def test_the_kl_of_the_end_by_hand() -> None:
+    learner = Learner(method("grpo"), length=2, kl=KLHold(target=1.0))
+    mask = torch.tensor([[True, True], [True, False]])
+    rollouts = Rollouts(mask, torch.tensor([0.0, 1.0]), torch.zeros(2).long(), torch.full((2, 2), -1.0))
+    (update,) = learner.begin(rollouts).updates()
+    update.evaluate(Policy(torch.full((2, 2), -1.0, requires_grad=True)))
+    learner.check(update)
+    assert learner.measures_end and learner.metrics()["kl_reached"] == 0
+    learner.end(update, Policy(torch.tensor([[-1.5, -1.0], [0.0, 7.0]])))
+    wanted = (math.exp(-0.5) + 0.5 - 1 + math.exp(1.0) - 1 - 1) / 3
+    assert learner.metrics()["kl_reached"] == pytest.approx(wanted, rel=1e-6)
+    assert learner.state_dict()["rate"] == pytest.approx(0.125 * math.sqrt(1 / wanted), rel=1e-6)
+
+
+def test_one_update_a_batch_is_held_by_its_end_and_by_nothing_else() -> None:
+    table = Table(KLHold(target=0.001), 30.0)
+    for number in range(16):
+        table.batch(number, minibatches=1, epochs=1)
+    assert sum(held["kl_reached"] for held in table.seen[8:]) / 8 == pytest.approx(0.001, rel=0.75)
+    blind = Table(KLHold(target=0.001), 30.0, ends=False)
+    blind.batch(0, minibatches=1, epochs=1)
+    with pytest.raises(TokenPOError, match=r"call Learner\.end"):
+        blind.batch(1, minibatches=1, epochs=1)

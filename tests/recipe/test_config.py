@@ -196,7 +196,7 @@ def test_a_run_directory_below_the_home_of_its_user(monkeypatch, tmp_path):
 
 def test_a_kl_that_nothing_can_hold():
     for train, text in (
-        ({"kl_target": 0.004, "minibatches": 1}, "held between the updates of a batch, which has one"),
+        ({"kl_stop": 0.004, "minibatches": 1}, "ends a batch between its updates, and it has one"),
         ({"kl_target": 0.004, "kl_stop": 0.004}, "would end a batch that is on target"),
     ):
         with pytest.raises(TokenPOError, match=text):

@@ -12,12 +12,12 @@ from ..base.errors import TokenPOError
 class KLHold:
     """A target for the KL of a rollout batch, and a limit above which the rest of its updates is left out.
 
-    The KL is that of the metric `kl`: the k3 estimate of KL(old || new), nats, mean over the tokens that went through
-    the losses of the batch's updates, each taken before its own step. The old policy is the one that sampled.
+    The KL is the k3 estimate of KL(old || new), nats, mean over tokens; the old policy is the one that sampled. It is
+    measured before each update, on the update's rows, and on the rows of the last one after it.
 
     Args:
-        target: nats per token; None leaves the learning rate alone.
-        stop: nats per token of one update; None is four times the target, infinity never stops.
+        target: nats per token, of the largest of these KLs; None leaves the learning rate alone.
+        stop: nats per token before an update; None is twice the target, infinity never stops.
         first: what the host's learning rate is multiplied by in the first batch.
         fall, rise: least and largest factor from one batch to the next.
 
@@ -42,11 +42,16 @@ class KLHold:
             raise TokenPOError("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
         if self.target is not None and self.limit <= self.target:
             raise TokenPOError(
-                f"KLHold: stop = {self.stop} would end a batch that is on target = {self.target}: raise it, to four "
-                "times the target for instance"
+                f"KLHold: stop = {self.stop} would end a batch that is on target = {self.target}: raise it, to "
+                "twice the target for instance"
             )
         if not 0 < self.fall <= 1 <= self.rise:
             raise TokenPOError(f"KLHold: 0 < fall <= 1 <= rise does not hold of {self.fall} and {self.rise}")
+
+    @staticmethod
+    def of(target: float | None, stop: float | None) -> KLHold | None:
+        """What two settings ask for; None where both are None."""
+        return None if target is None and stop is None else KLHold(target, stop)
 
     @property
     def start(self) -> float:
@@ -55,13 +60,13 @@ class KLHold:
 
     @property
     def limit(self) -> float:
-        """KL of one update above which it and the rest of its batch are left out."""
+        """KL before an update above which it and the rest of its batch are left out."""
         if self.stop is not None:
             return self.stop
-        return math.inf if self.target is None else 4 * self.target
+        return math.inf if self.target is None else 2 * self.target
 
     def next(self, rate: float, kl: float) -> float:
-        """The multiplier of the next batch, after one with this KL at this multiplier.
+        """The multiplier of the next batch, after one whose largest KL was this at this multiplier.
 
         KL grows with the square of a small step, hence the root. A batch that moved nothing (0, or NaN without a token)
         had nothing to learn from, and says nothing of the rate.

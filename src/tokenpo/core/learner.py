@@ -8,6 +8,8 @@
             batch, loss = update.evaluate(policy, rows)       any of its rows, in any number of pieces
             loss.value.backward()
             learner.check(update)                             before the optimiser moves the weights
+        if learner.measures_end:                              only with a KL target
+            learner.end(update, policy)
 
 Where tensors come from, how ranks add up and when a batch begins is the host's business.
 """
@@ -27,11 +29,12 @@ from ..base.errors import NotFinite, TokenPOError, Unsupported, choose
 from .boundary import Boundary
 from .kl_hold import KLHold
 from .objective import Objective, State
+from .ops.kl import k3
 from .parts import GroupAdvantage
 from .ratio_check import STRICT, RatioCheck
 from .seeds import keyed_generator
 from .statistics import Statistics
-from .types import Credit, Rollouts, Totals
+from .types import Credit, Policy, Rollouts, Totals
 from .update import Update
 
 
@@ -79,11 +82,17 @@ class Learner:
 
         Raises:
             MissingInput: an input that the objective needs is absent.
-            TokenPOError: a token of a version that is still to come.
+            TokenPOError: a token of a version that is still to come; or the batch before had one update and no `end`,
+                with a KL target.
             Unsupported: `credit` would replace the objective's own, or tokens are too old for an objective without a
                 ratio.
         """
         step = self.look(rollouts, credit)
+        if self.measures_end and self.step is not None and self.step.made == 1 and not self.step.ended:
+            raise TokenPOError(
+                "the KL of a batch of one update is only seen after it: call Learner.end(update, policy) there, take "
+                "two updates of a batch or more, or hold no KL"
+            )
         self.rate = self._next_rate()
         self.step = dataclasses.replace(step, kl=self.kl, rate=self.rate)
         self.remember(rollouts if drawn is None else drawn)
@@ -136,13 +145,33 @@ class Learner:
         self.updates = update.number + 1
         if not step.stopped:
             step.statistics.include(update.statistics)
-            step.stopped = self.kl is not None and update.statistics.kl > self.kl.limit
+            if self.kl is not None:
+                step.saw(update.statistics.kl)
+                step.stopped = update.statistics.kl > self.kl.limit
         if step.stopped:
             step.left_out += 1
             return False
         step.statistics.add_update(torch.tensor(math.nan) if grad_norm is None else grad_norm.detach(), lr)
         step.made += 1
         return True
+
+    @property
+    def measures_end(self) -> bool:
+        """Whether the rate goes by the KL after the last update of the step, which `end` takes."""
+        targeted, step = self.kl is not None and self.kl.target is not None, self.step
+        return targeted and step is not None and step.made > 0 and not step.stopped
+
+    @torch.no_grad()
+    def end(self, update: Update, policy: Policy) -> None:
+        """Takes the KL after the last update of the step, which no later one sees.
+
+        Args:
+            update: the last.
+            policy: of all its rows, in their order, under the weights after it.
+        """
+        mask = update.rollouts.mask
+        moved = torch.where(mask, policy.logprob.detach() - update.rollouts.old_logprob, 0.0).double()
+        self._begun().saw(float(k3(moved).sum() / mask.sum()), ended=True)
 
     def skip(self, update: Update, why: str) -> None:
         """Counts an update that the host leaves out because a number is not finite."""
@@ -195,10 +224,8 @@ class Learner:
         self.rate, self.step = (1.0 if self.kl is None else rate), None
 
     def _next_rate(self) -> float:
-        """Of the step after this one; a step of fewer than two updates has moved no policy whose KL it could see."""
-        if self.kl is None or self.step is None or self.step.made + self.step.left_out < 2:
-            return self.rate
-        return self.kl.next(self.rate, self.step.statistics.kl)
+        """Of the step after this one."""
+        return self.rate if self.kl is None or self.step is None else self.kl.next(self.rate, self.step.reached)
 
     def _begun(self) -> Step:
         if self.step is None:
@@ -247,6 +274,8 @@ class Step:
         kl, rate: of the learner.
         stopped: the KL of an update was above the limit of `kl`; none is made from there on.
         left_out: number of updates not made since.
+        reached: largest KL that was measured in the step; 0 before the first.
+        ended: it was measured after the last update too.
     """
 
     objective: Objective
@@ -261,14 +290,20 @@ class Step:
     rate: float = 1.0
     stopped: bool = False
     left_out: int = 0
+    reached: float = 0.0
+    ended: bool = False
     statistics: Statistics = field(default_factory=Statistics)
 
     def metrics(self) -> dict[str, float]:
-        """Statistics of the updates so far; with a KL to hold also `kl_rate` and `kl_left_out`, with a critic
-        `explained_variance`."""
-        held = {} if self.kl is None else {"kl_rate": self.rate, "kl_left_out": self.left_out}
+        """Statistics of the updates so far; with a KL to hold also `kl_reached`, `kl_rate` and `kl_left_out`, with a
+        critic `explained_variance`."""
+        held = {"kl_reached": self.reached, "kl_rate": self.rate, "kl_left_out": self.left_out} if self.kl else {}
         critic = {} if self.objective.critic is None else {"explained_variance": self.explained_variance()}
         return self.statistics.summary() | held | critic
+
+    def saw(self, kl: float, *, ended: bool = False) -> None:
+        """Counts a KL, nats per token; NaN is that of no token."""
+        self.reached, self.ended = (kl if kl > self.reached else self.reached), self.ended or ended
 
     def explained_variance(self) -> float:
         """1 − Var(G − V) / Var(G) over the tokens, G what the critic is fitted to, V its value before the updates.
@@ -298,16 +333,7 @@ class Step:
             yield self.update(rows, part, self.first + number)
 
     def plan(self, epochs: int, minibatches: int, by: Literal["groups", "rows"]) -> list[tuple[int, Tensor]]:
-        """(pass, rows) of each update; seed and first update key the order, so no generator needs saving.
-
-        Raises:
-            TokenPOError: one update, and a KL to hold: before it the policy is the one that sampled.
-        """
-        if self.kl is not None and epochs * minibatches * len(self.objective.split()) == 1:
-            raise TokenPOError(
-                "the KL of a batch is measured between its updates, and this batch makes one: take two epochs or "
-                "minibatches, or hold no KL"
-            )
+        """(pass, rows) of each update; seed and first update key the order, so no generator needs saving."""
         draws = keyed_generator(self.seed, "minibatches", self.first)
         dealt = deal(self.rollouts.group, epochs, minibatches, by, draws)
         return [(part, rows) for part in range(len(self.objective.split())) for rows in dealt]

@@ -219,14 +219,12 @@ class Train(Section):
         default=None, gt=0, description="nats per token by which a rollout batch may move the policy; lr follows it"
     )
     kl_stop: float | None = Field(
-        default=None, gt=0, description="nats per token of an update that ends its batch; none: four times kl_target"
+        default=None, gt=0, description="nats per token before an update that ends its batch; none: twice kl_target"
     )
 
     def kl_hold(self) -> KLHold | None:
         """What holds the KL of a rollout batch; None where nothing does."""
-        if self.kl_target is None and self.kl_stop is None:
-            return None
-        return KLHold(self.kl_target, self.kl_stop)
+        return KLHold.of(self.kl_target, self.kl_stop)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -235,10 +233,8 @@ class Train(Section):
             held = self.kl_hold()
         except TokenPOError as error:
             raise ValueError(str(error)) from error
-        if held is not None and self.epochs * self.minibatches == 1:
-            raise ValueError(
-                "the KL is held between the updates of a batch, which has one: set minibatches to 2 or more"
-            )
+        if held is not None and held.target is None and self.epochs * self.minibatches == 1:
+            raise ValueError("kl_stop ends a batch between its updates, and it has one: set minibatches to 2 or more")
         return self
 
 
@@ -272,6 +268,7 @@ class Tinker(Section):
     base_url: str | None = Field(
         default=None, min_length=1, description="server of the engine tinker; none: TINKER_BASE_URL, else the service"
     )
+    seconds: float = Field(default=3600.0, gt=0, le=1e7, description="longest wait for an answer of that server")
 
 
 class Config(Section):

@@ -8,6 +8,7 @@ import torch
 
 from ..base.errors import NotFinite
 from ..core.learner import Learner, Step
+from ..core.types import Policy
 from ..core.update import Update
 from ..recipe.config import Train
 from .records import Tracer
@@ -17,6 +18,7 @@ def make_updates(
     learner: Learner,
     step: Step,
     make: Callable[[Update], None],
+    judge: Callable[[Update], Policy],
     tracer: Tracer,
     options: Train,
     most: int | None = None,
@@ -25,6 +27,7 @@ def make_updates(
 
     Args:
         make: makes one update: losses, the learner's check, and the step of the optimiser.
+        judge: scores the rows of an update under the weights as they are, without gradient.
         tracer: keeps of every response the last update that it is in; those of the last updates come first.
         options: with nonfinite = "skip" an update whose numbers are not finite is left out and counted.
         most: makes only the first updates, at most this number; None is all.
@@ -46,6 +49,8 @@ def make_updates(
             if options.nonfinite == "stop":
                 raise NotFinite(text, error.row) from error
             learner.skip(update, text)
+        if number + 1 == len(plan) and learner.measures_end:
+            learner.end(update, judge(update))
 
 
 def learning_rate(options: Train, update: int) -> float:

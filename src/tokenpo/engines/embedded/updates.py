@@ -20,7 +20,7 @@ from ...core.culprit import broken
 from ...core.learner import Learner, Step
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
-from ...core.types import Batch, Loss
+from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
 from ...models import LanguageModel
 from ...models.token_draw import TemperatureRule
@@ -105,7 +105,11 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most
         with _blaming(trainer, update, prompts):
             _descend(trainer, update)
 
-    make_updates(trainer.learner, step, make, tracer, trainer.options, most)
+    @torch.no_grad()
+    def judge(update: Update) -> Policy:
+        return trainer.forward.policy(update.rollouts, prompts)
+
+    make_updates(trainer.learner, step, make, judge, tracer, trainer.options, most)
     _require_finite_weights(trainer)
 
 

@@ -25,8 +25,8 @@ from ...core.update import Update
 from ...recipe.config import Train
 from ...runs.records import Tracer
 from ...runs.updates import make_updates
+from .answers import Answers, Nonsense, require_scores
 from .needs import RATIO, require
-from .service import result
 
 Prompts = Sequence[Sequence[int]]
 
@@ -42,6 +42,7 @@ class Trainer:
         adam: the optimiser's settings, or a function from the number of the update to them.
         ratio: the check before the first update.
         kl: holds the KL of each rollout batch; `adam`'s learning rate is multiplied by the learner's.
+        answers: how long the server is waited for, and how it is called in messages.
 
     Raises:
         Unsupported: the objective reads what no server gives.
@@ -57,9 +58,10 @@ class Trainer:
         adam: AdamParams | Callable[[int], AdamParams] | None = None,
         ratio: RatioCheck | None = RATIO,
         kl: KLHold | None = None,
+        answers: Answers | None = None,
     ) -> None:
         require(objective)
-        self.client = client
+        self.client, self.answers = client, answers or Answers()
         self.learner = Learner(objective, length=length, seed=seed, ratio=ratio, kl=kl)
         self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
 
@@ -71,9 +73,11 @@ class Trainer:
         """
         rows = rollouts.mask.any(1).nonzero()[:, 0]
         data = _data(rollouts, rows, prompts)
-        outputs = result(self.client.forward(data, "cross_entropy"), "in a forward pass").loss_fn_outputs
+        told = self.answers.one(lambda: self.client.forward(data, "cross_entropy"), "in a forward pass")
         found = torch.zeros_like(rollouts.old_logprob)
-        found[rows] = _aligned([out["logprobs"].to_torch() for out in outputs], rollouts, rows, prompts)
+        with self.answers.asking("in a forward pass"):
+            outputs = [out["logprobs"].to_torch() for out in told.loss_fn_outputs]
+            found[rows] = _aligned(outputs, data, rollouts, rows, prompts)
         return found
 
     def train(
@@ -109,26 +113,33 @@ class Trainer:
 
     def improve(self, step: Step, prompts: Prompts, tracer: Tracer, options: Train) -> None:
         """The updates of `train`, as a recipe has them."""
-        make_updates(self.learner, step, lambda update: self._make(update, prompts, tracer), tracer, options)
+
+        def make(update: Update) -> None:
+            self._make(update, prompts, tracer)
+
+        def judge(update: Update) -> Policy:
+            return Policy(self.score(update.rollouts, prompts))
+
+        make_updates(self.learner, step, make, judge, tracer, options)
 
     def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:
         rows = _sent(update)
         loss = _CustomLoss(self, update, rows, prompts, tracer)
         # Of all rows of the batch, as rows are places in it; an update holds its own alone.
         data = _data(update.rollouts, torch.searchsorted(update.rows, rows), prompts)
-        result(self.client.forward_backward_custom(data, loss), "in an update")
+        self.answers.one(lambda: self.client.forward_backward_custom(data, loss), "in an update")
         if loss.error is not None:
             raise loss.error
-        if loss.stepped is not None:  # the KL of the batch did not end it
-            result(loss.stepped, "in a step of the optimiser")
+        if (stepped := loss.stepped) is not None:  # the KL of the batch did not end it
+            self.answers.one(lambda: stepped, "in a step of the optimiser")
 
 
 class _CustomLoss:
     """The loss of one update, called once on a thread of the client's; its outcome is in `error` and `stepped`.
 
-    It must not raise: a client whose loss has failed takes no more requests. So the gradient at the log-probabilities
-    is taken here, where it can be refused, and the client gets the linear function with that gradient. The step of the
-    optimiser is requested here too, behind the backward pass, which saves a round trip.
+    It must not raise, but for nonsense: a client whose loss has failed takes no more requests. So the gradient at the
+    log-probabilities is taken here, where it can be refused, and the client gets the linear function with that
+    gradient. The step of the optimiser is requested here too, behind the backward pass, which saves a round trip.
     """
 
     def __init__(self, trainer: Trainer, update: Update, rows: Tensor, prompts: Prompts, tracer: Tracer) -> None:
@@ -138,7 +149,7 @@ class _CustomLoss:
 
     def __call__(self, data: list[Datum], logprobs: list[Tensor]) -> tuple[Tensor, dict[str, float]]:
         places = torch.searchsorted(self.update.rows, self.rows)
-        table = _aligned(logprobs, self.update.rollouts, places, self.prompts)
+        table = _aligned(logprobs, data, self.update.rollouts, places, self.prompts)
         try:
             with torch.enable_grad():
                 value, gradient = self._differentiated(table.detach())
@@ -201,8 +212,18 @@ def _data(rollouts: Rollouts, rows: Tensor, prompts: Prompts) -> list[Datum]:
     return data
 
 
-def _aligned(logprobs: Sequence[Tensor], rollouts: Rollouts, rows: Tensor, prompts: Prompts) -> Tensor:
-    """[M, T] of these rows, from the log-probabilities of their whole sequences; 0 beyond a response."""
+def _aligned(
+    logprobs: Sequence[Tensor], sent: Sequence[Datum], rollouts: Rollouts, rows: Tensor, prompts: Prompts
+) -> Tensor:
+    """[M, T] of these rows, from the log-probabilities of the sequences that were sent; 0 beyond a response.
+
+    Raises:
+        Nonsense: they are not the log-probabilities of those.
+    """
+    if len(logprobs) != len(sent):
+        raise Nonsense(f"it scored {len(logprobs)} sequences, and was sent {len(sent)}")
+    for logprob, datum in zip(logprobs, sent, strict=True):
+        require_scores(logprob, datum.model_input.length)
     starts = [len(prompts[int(group)]) - 1 for group in rollouts.group[rows]]
     responses = [logprob[start:] for logprob, start in zip(logprobs, starts, strict=True)]
     width = rollouts.mask.shape[1]
