@@ -204,3 +204,16 @@ def test_held_out_problems(tmp_path):
         result = json.loads((tmp_path / where / "results.json").read_text())
         found.append([result["numbers"], result["per_prompt"], result["length"]])
     assert found[0] == found[1]
+
+
+def test_gradients_at_a_checkpoint(tmp_path):
+    """What `tokenpo gradients` finds on the device is what it finds on the processor."""
+    found = []
+    for where in ("cpu", NAME):
+        trained(tmp_path / where, "dapo", where)
+        words = ["gradients", str(tmp_path / where), "tepo", "--after", "1", "--batches", "8", "--rollouts", "64"]
+        assert main([*words, "--json", str(tmp_path / f"{where}.json")]) == 0
+        found.append(json.loads((tmp_path / f"{where}.json").read_text()))
+    here, there = (file["methods"]["tepo"]["paired"] for file in found)
+    assert here["useful"][1] and there["after/useful"] == pytest.approx(here["after/useful"], abs=1e-4)
+    assert there["useful"] == pytest.approx(here["useful"], abs=1e-4)
