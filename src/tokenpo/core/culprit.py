@@ -61,7 +61,7 @@ def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
             if not padding:
                 probe.phase_one(objective, restricted)
             with torch.enable_grad():
-                objective.phase_two(probe).loss(restricted, totals, ())
+                objective.evaluated(restricted, totals, (), probe)
         except _Stop as stop:
             return stop.broken
     return None

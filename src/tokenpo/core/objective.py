@@ -16,31 +16,14 @@ import torch
 from torch import Tensor
 
 from ..base import notebook
-from ..base.errors import TokenPOError
+from ..base.errors import TokenPOError, choose
 from .boundary import Boundary
 from .ops import masked
-from .parts import (
-    AdaptiveTemperature,
-    Aggregate,
-    BatchSignal,
-    Continuations,
-    CreditStage,
-    Critic,
-    Memory,
-    MemorySignal,
-    Part,
-    Penalty,
-    Region,
-    Rejection,
-    Selection,
-    Shaping,
-    Signal,
-    SurrogateStage,
-    Weight,
-    check_parts,
-    walk,
-)
-from .phase_two import PhaseTwo
+from .parts import AdaptiveTemperature, BatchSignal, Continuations, Critic, Memory, MemorySignal, Part, Signal
+from .parts.correction import Rejection
+from .parts.part import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight, check_parts, walk
+from .parts.selection import Selection
+from .parts.surrogate import Region
 from .protocol import Answers
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, absent
 
@@ -225,7 +208,7 @@ class Objective:
         restricted = self.restricted(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                look = functools.partial(self.phase_two().trust, restricted)
+                look = functools.partial(self._answers.trust, self.surrogate, restricted.mask, restricted)
                 signal = self._answers.tensor("signal", part, batch.mask, restricted, look, generator)
                 restricted, batch = restricted.with_signal(part, signal), batch.with_signal(part, signal)
         return batch
@@ -261,8 +244,7 @@ class Objective:
             MissingInput: an input that this objective needs is absent.
             TokenPOError: a part of a step without the statistics of the whole, or an unknown term.
         """
-        restricted = self.observed(self.restricted(batch), totals)
-        return self.phase_two().loss(restricted, totals, terms)
+        return self.evaluated(self.observed(self.restricted(batch), totals), totals, terms)
 
     def value_loss(self, rollouts: Rollouts, credit: Credit, value: Tensor, totals: Totals) -> Loss:
         """The critic's loss on any rows of an optimiser step, a mean over its tokens; disjoint rows add up.
@@ -284,10 +266,52 @@ class Objective:
         terms = {"value": value.detach(), "target": target, "coefficient": coefficient, "loss": token.detach()}
         return Loss((token * coefficient).sum(), terms)
 
-    def phase_two(self, answers: Answers | None = None) -> PhaseTwo:
-        """The slots that make the loss, called through `answers` or as a loss calls them."""
-        slots = self.surrogate, self.weights, self.penalties, self.aggregate, self.only
-        return PhaseTwo(self._answers if answers is None else answers, *slots)
+    def evaluated(
+        self, batch: Batch, totals: Totals, names: Collection[str] | None, answers: Answers | None = None
+    ) -> Loss:
+        """`loss` of a batch that is restricted and observed; `answers` calls the parts.
+
+        Raises:
+            UnknownName: no such term.
+        """
+        ask, mask = self._answers if answers is None else answers, batch.mask
+        trust = ask.trust(self.surrogate, mask, batch)
+        weight = penalty = None
+        with torch.no_grad():
+            for stage in self.weights:
+                factor = ask.tensor("weight", stage, mask, batch, trust)
+                weight = factor if weight is None else weight * factor
+        for stage in self.penalties:
+            term = ask.tensor("penalty", stage, mask, batch, trust)
+            penalty = term if penalty is None else penalty + term
+        surrogate = trust.value if weight is None else weight * trust.value
+        token = -surrogate if penalty is None else penalty - surrogate
+        coefficient = self._coefficient(ask, batch, totals, token.dtype)
+        # On padding the coefficient is 0, the others anything.
+        terms: dict[str, Tensor | float] = {
+            "advantage": batch.credit.advantage,
+            "ratio": trust.ratio,
+            "low": trust.lower,
+            "high": trust.upper,
+            "clipped": trust.clipped,
+            "weight": 1.0 if weight is None else weight,
+            "surrogate": trust.value,
+            "penalty": 0.0 if penalty is None else penalty,
+            "coefficient": coefficient,
+            "loss": token,
+        }
+        kept = terms if names is None else {name: choose("loss: term", name, terms) for name in names}
+        return Loss((token * coefficient).sum(), {name: _term(x, token) for name, x in kept.items()})
+
+    def _coefficient(self, ask: Answers, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
+        mask = batch.mask
+        share = () if self.aggregate.share is None else (batch.signal(self.aggregate.share),)
+        coefficient = ask.coefficient(self.aggregate, mask, mask, totals, *share)
+        if self.only is not None:
+            mask = mask & ask.tensor("selection", self.only, mask, batch)
+        # A tensor takes the loss's precision before the product, not after it.
+        coefficient = coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
+        return coefficient * mask.to(dtype)
 
     @functools.cached_property
     def _parts(self) -> tuple[Part, ...]:
@@ -340,3 +364,9 @@ class Objective:
         if self.bypass:
             yield "bypass", "the old policy is the one that sampled"
         yield "needs", ", ".join(sorted(self.needs)) or "-"
+
+
+def _term(value: Tensor | float, like: Tensor) -> Tensor:
+    """[N, T] detached."""
+    value = value.detach() if isinstance(value, Tensor) else like.new_full((), value)
+    return value if value.shape == like.shape else value.expand_as(like)

@@ -13,8 +13,7 @@ from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.part import Memory
-from ..core.parts.protocols import CreditStage
+from ..core.parts.part import CreditStage, Memory
 from ..core.parts.surrogate import Clip, FixedBounds, LogLikelihood
 from ..core.ranges import POSITIVE, Count, Finite, Fraction, NotNegative, Share
 from ..core.types import Rollouts

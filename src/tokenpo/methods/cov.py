@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.ops import covariance, ranked
+from ..core.ops import ranked
 from ..core.parts import Anchor, BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, TokenMean, Unclipped
 from ..core.ranges import Fraction, NotNegative, Number, above, numbers_where
 from ..core.types import Batch
@@ -32,6 +32,18 @@ PAPER = Paper(
     code="PRIME-RL/Entropy-Mechanism-of-RL@8850579:verl/trainer/ppo/core_algos.py",
 )  # fmt: skip
 BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]
+
+
+@torch.no_grad()
+def covariance(advantage: Tensor, logprob: Tensor, count: Tensor | int) -> Tensor:
+    """(A_t − mean A)(lp_t − mean lp), without gradient; [N, T].
+
+    Args:
+        advantage, logprob: [N, T], 0 at tokens that do not count, such as padding; their covariance is meaningless.
+        count: number of tokens that count.
+    """
+    count = max(1, int(count))
+    return (advantage - advantage.sum() / count) * (logprob - logprob.sum() / count)
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,7 @@ class RandomCovariant(BatchSignal):
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         tokens = int(batch.mask.sum())
-        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
+        cov = covariance(batch.credit.advantage, batch.policy.logprob, tokens)
         inside = (cov > self.cov_low) & (cov < self.cov_high)
         eligible = (batch.mask & inside & ~trust().clipped).flatten().nonzero()[:, 0]
         count = max(1, int(self.fraction * tokens))
@@ -66,7 +78,7 @@ class TopCovariant(BatchSignal):
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         tokens = int(batch.mask.sum())
-        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
+        cov = covariance(batch.credit.advantage, batch.policy.logprob, tokens)
         top = ranked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens)))
         return torch.zeros_like(batch.mask).flatten().index_fill_(0, top, True).view_as(batch.mask)
 

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.ops import covariance, masked, ranked
+from ..core.ops import masked, ranked
 from ..core.ops.group import Groups
 from ..core.parts.aggregate import TokenMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.entropy import CurrentEntropyQuantile, OldEntropyQuantile
 from ..core.parts.part import BatchSignal, Look, MemorySignal, Signal
 from ..core.parts.penalties import Anchor, EntropyBonus, ReferenceKl
-from ..core.parts.selection import HighInBatch, Selection, entropy_of
+from ..core.parts.selection import CurrentEntropyQuantile, HighInBatch, OldEntropyQuantile, Selection, entropy_of
 from ..core.parts.surrogate import Clip, FixedBounds, Unclipped
 from ..core.parts.weights import BatchWeight, Drop, Keep, NormalisedWeight, SignalWeight
 from ..core.ranges import AboveZero, Fraction, Limit, NotNegative, Share, between
 from ..core.types import Batch, Rollouts
+from .cov import covariance
 from .options import Beta, Bound, DualOfScripts, High, Low, OfPolicy, Start, Step
 from .paper import Paper
 
@@ -207,7 +207,7 @@ class CovarianceTails(BatchSignal):
         border = ranked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)
         low = batch.mask & (entropy <= border)
         advantage, logprob = (masked.keep(x, low) for x in (batch.credit.advantage, batch.policy.logprob))
-        cov = covariance.tokenwise(advantage, logprob, low.sum())[low]
+        cov = covariance(advantage, logprob, low.sum())[low]
         count = max(1, int(self.fraction * cov.numel()))
         tails = torch.zeros_like(cov)
         tails[cov.topk(count).indices] = self.strong

@@ -29,7 +29,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import AdaptiveTemperature, Bounds, Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean, Weight
-from ..core.parts.entropy import CurrentEntropyScore, OldEntropyScore
+from ..core.parts.selection import CurrentEntropyScore, OldEntropyScore
 from ..core.parts.temperature import Heat
 from ..core.ranges import SHARE, Limit, NotNegative, Share, require
 from ..core.types import Batch, Rollouts, Trust

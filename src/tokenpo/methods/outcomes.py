@@ -12,9 +12,8 @@ from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts.aggregate import ConstantLength, SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.part import BatchSignal, Look
+from ..core.parts.part import BatchSignal, CreditStage, Look, Shaping
 from ..core.parts.penalties import ReferenceKl
-from ..core.parts.protocols import CreditStage, Shaping
 from ..core.parts.ratio import ProductSequence, Ratio, TokenRatio
 from ..core.parts.surrogate import Bounds, Clip, DetachedClip, FixedBounds, LogLikelihood
 from ..core.parts.weights import SignalWeight

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.group import Groups
-from ..core.ops.whitening import whiten
+from ..core.ops.masked import whiten
 from ..core.parts import K2, Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
 from ..core.ranges import NotNegative
 from ..core.types import Rollouts

@@ -13,8 +13,7 @@ from ..core.ops.ratio import log_ratio
 from ..core.parts import Bounds, DetachedClip, FixedBounds, Region, SelectedBounds
 from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.part import Part
-from ..core.parts.protocols import Penalty, SurrogateStage
+from ..core.parts.part import Part, Penalty, SurrogateStage
 from ..core.parts.ratio import Ratio, RolloutRatio, TokenRatio
 from ..core.parts.selection import HighInResponse, Selection
 from ..core.parts.surrogate import LogLikelihood, Unclipped, nowhere

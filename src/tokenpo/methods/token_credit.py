@@ -11,16 +11,15 @@ from ..base.errors import TokenPOError
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
+from ..core.ops.masked import whiten
 from ..core.ops.ratio import log_ratio
 from ..core.ops.turns import Turns
-from ..core.ops.whitening import whiten
 from ..core.parts.aggregate import TokenMean
 from ..core.parts.continuations import Continuations, Improbable, WhitenedGain, improbable
 from ..core.parts.correction import RolloutCorrection
 from ..core.parts.credit import GroupAdvantage, RewardToGo
-from ..core.parts.part import Signal
+from ..core.parts.part import CreditStage, Signal
 from ..core.parts.penalties import ReferenceKl
-from ..core.parts.protocols import CreditStage
 from ..core.parts.surrogate import Clip, FixedBounds
 from ..core.parts.weights import SignalWeight
 from ..core.ranges import FINITE, Count, Fraction, NotNegative, Range, Share, at_least

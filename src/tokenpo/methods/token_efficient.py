@@ -28,7 +28,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import BatchSignal, Clip, FixedBounds, GroupAdvantage, Keep, Look, SequenceMean, TokenMean
-from ..core.parts.protocols import CreditStage
+from ..core.parts.part import CreditStage
 from ..core.parts.weights import RowNormalised
 from ..core.ranges import Fraction, whole
 from ..core.types import Batch, Rollouts

@@ -13,9 +13,8 @@ from ..core.ops.group import Groups
 from ..core.ops.ratio import BOUND
 from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.part import MemorySignal, Signal
+from ..core.parts.part import MemorySignal, Signal, Weight
 from ..core.parts.penalties import ReferenceKl
-from ..core.parts.protocols import Weight
 from ..core.parts.ratio import Ratio
 from ..core.parts.surrogate import Clip, FixedBounds
 from ..core.parts.weights import BatchWeight, SignalWeight

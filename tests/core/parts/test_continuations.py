@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tokenpo.core.ops.segments import gains
+from tokenpo.core.ops.turns import gains
 from tokenpo.core.parts import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable, SegmentGain
 from tokenpo.core.types import Rollouts
 

@@ -1,4 +1,4 @@
-"""Sums and means over the true entries of a mask. Empty selections give 0, never NaN."""
+"""Sums, means and whitening over the true entries of a mask. Empty selections give 0, never NaN."""
 
 from __future__ import annotations
 
@@ -21,3 +21,17 @@ def mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
         return kept.sum() / mask.sum().clamp(min=1)
     return kept.sum(dim, keepdim=True) / mask.sum(dim, keepdim=True).clamp(min=1)
+
+
+def whiten(x: Tensor, mask: Tensor) -> Tensor:
+    """(x − mean) / √(var + 1e-8) of x [N, T] over the true entries of mask, variance with ddof 1; 0 elsewhere."""
+    values = x[mask].double()
+    out = x.new_zeros(x.shape, dtype=torch.float64)
+    if not values.numel():
+        return out
+    # From the smallest value, so that equal values have a mean and a variance of exactly 0.
+    centred = values - values.min()
+    centred = centred - centred.mean()
+    variance = centred.square().sum() / max(1, values.numel() - 1)
+    out[mask] = centred / (variance + 1e-8).sqrt()
+    return out

@@ -1,4 +1,4 @@
-"""Turns of a response: runs of tokens sampled without a tool or an environment in between."""
+"""Turns of a response, runs of tokens sampled without a tool in between; gains of segments, and GAE, along it."""
 
 from __future__ import annotations
 
@@ -72,3 +72,55 @@ def numbered(mask: Tensor) -> Tensor:
     before = torch.cat([torch.zeros_like(mask[:, :1]), mask[:, :-1]], 1)
     run = (mask & ~before).cumsum(1) - 1
     return torch.where(mask, run, 0)
+
+
+def gains(cuts: Tensor, begins: Tensor, ends: Tensor, reward: Tensor, start: Tensor | None) -> Tensor:
+    """[N, T] float64 value behind a token's segment − value before it; a segment begins at each cut.
+
+    >>> at = torch.tensor
+    >>> cuts, value = at([[False, True, False]]), at([[0.0, 0.5, 0.0]])
+    >>> gains(cuts, value, value, reward=at([1.0]), start=at([0.25])).tolist()
+    [[0.25, 0.5, 0.5]]
+
+    Args:
+        cuts: [N, T] bool, on response tokens.
+        begins, ends: [N, T] at a cut the value for the segment that begins, and for the one that ends there.
+        reward: [N] value behind the last segment.
+        start: [N] value before the first token; None is unknown, with a gain of 0 up to the first cut.
+    """
+    n, length = cuts.shape
+    begins, ends = begins.double(), ends.double()
+    behind, out = reward.double(), torch.zeros(n, length, dtype=torch.float64, device=cuts.device)
+    for t in range(length - 1, -1, -1):
+        out[:, t] = behind
+        behind = torch.where(cuts[:, t], ends[:, t], behind)
+    before = torch.full_like(behind, torch.nan) if start is None else start.double()
+    for t in range(length):
+        before = torch.where(cuts[:, t], begins[:, t], before)
+        out[:, t] -= before
+    return out.nan_to_num(nan=0.0)
+
+
+def gae(reward: Tensor, value: Tensor, mask: Tensor, lam: float | Tensor, gamma: float) -> Tensor:
+    """A_t = δ_t + γ λ A_t', δ_t = r_t + γ V_t' − V_t, t' the next token of the mask; behind the last, V and A are 0.
+
+    A token outside the mask hands V and A on to the one before it: it costs no discount and has no δ of its own.
+
+    Args:
+        reward, value: [N, T].
+        mask: [N, T] bool.
+        lam: a number, or [N], in [0, 1].
+
+    Returns:
+        [N, T] float64, 0 outside the mask.
+    """
+    reward, value = reward.double(), value.double()
+    ahead = later = torch.zeros_like(reward[:, 0])
+    advantage = torch.zeros_like(reward)
+    for t in reversed(range(mask.shape[1])):
+        here = mask[:, t]
+        delta = reward[:, t] + gamma * ahead - value[:, t]
+        later = torch.where(here, delta + gamma * lam * later, later)
+        ahead = torch.where(here, value[:, t], ahead)
+        advantage[:, t] = torch.where(here, later, 0.0)
+    return advantage

@@ -3,92 +3,37 @@
 A part is a frozen value; stages that hold equal signals share one tensor. A part of one paper lives in its file.
 """
 
-from .aggregate import ConstantLength as ConstantLength
-from .aggregate import PromptMean as PromptMean
-from .aggregate import SequenceMean as SequenceMean
-from .aggregate import TokenMean as TokenMean
-from .aggregate import TokenSum as TokenSum
-from .continuations import BehindToken as BehindToken
-from .continuations import Continuations as Continuations
-from .continuations import Cuts as Cuts
-from .continuations import EqualEntropy as EqualEntropy
-from .continuations import EveryTokens as EveryTokens
-from .continuations import Improbable as Improbable
-from .continuations import SegmentGain as SegmentGain
-from .continuations import WhitenedGain as WhitenedGain
-from .correction import Criterion as Criterion
-from .correction import EachToken as EachToken
-from .correction import Every as Every
-from .correction import Level as Level
-from .correction import Mean as Mean
-from .correction import Rejection as Rejection
-from .correction import RolloutCorrection as RolloutCorrection
-from .correction import RolloutMean as RolloutMean
-from .correction import Strayed as Strayed
-from .correction import Total as Total
-from .credit import GroupAdvantage as GroupAdvantage
-from .credit import RewardToGo as RewardToGo
-from .credit import ShrunkAdvantage as ShrunkAdvantage
-from .critic import Critic as Critic
-from .critic import Gae as Gae
-from .critic import LengthLambda as LengthLambda
-from .critic import RightLikelihood as RightLikelihood
+# isort: off
+from .aggregate import ConstantLength as ConstantLength, PromptMean as PromptMean, SequenceMean as SequenceMean
+from .aggregate import TokenMean as TokenMean, TokenSum as TokenSum
+from .continuations import BehindToken as BehindToken, Continuations as Continuations, Cuts as Cuts
+from .continuations import EqualEntropy as EqualEntropy, EveryTokens as EveryTokens, Improbable as Improbable
+from .continuations import SegmentGain as SegmentGain, WhitenedGain as WhitenedGain
+from .correction import Criterion as Criterion, EachToken as EachToken, Every as Every, Level as Level, Mean as Mean
+from .correction import Rejection as Rejection, RolloutCorrection as RolloutCorrection, RolloutMean as RolloutMean
+from .correction import Strayed as Strayed, Total as Total
+from .credit import GroupAdvantage as GroupAdvantage, RewardToGo as RewardToGo, ShrunkAdvantage as ShrunkAdvantage
+from .critic import Critic as Critic, Gae as Gae, LengthLambda as LengthLambda, RightLikelihood as RightLikelihood
 from .critic import TokenRewards as TokenRewards
-from .entropy import CurrentEntropyQuantile as CurrentEntropyQuantile
-from .entropy import CurrentEntropyScore as CurrentEntropyScore
-from .entropy import OldEntropyQuantile as OldEntropyQuantile
-from .entropy import OldEntropyScore as OldEntropyScore
-from .part import BatchSignal as BatchSignal
-from .part import Look as Look
-from .part import Memory as Memory
-from .part import MemorySignal as MemorySignal
-from .part import Part as Part
-from .part import Signal as Signal
-from .part import check_parts as check_parts
-from .part import walk as walk
-from .penalties import K1 as K1
-from .penalties import K2 as K2
-from .penalties import K3 as K3
-from .penalties import AbsoluteLogRatio as AbsoluteLogRatio
-from .penalties import Anchor as Anchor
-from .penalties import EntropyBonus as EntropyBonus
-from .penalties import Estimator as Estimator
-from .penalties import K3Within as K3Within
-from .penalties import ReferenceKl as ReferenceKl
-from .penalties import Reweighted as Reweighted
-from .penalties import StraightThrough as StraightThrough
-from .protocols import Aggregate as Aggregate
-from .protocols import CreditStage as CreditStage
-from .protocols import Penalty as Penalty
-from .protocols import Shaping as Shaping
-from .protocols import SurrogateStage as SurrogateStage
-from .protocols import Weight as Weight
-from .ratio import ArithmeticSequence as ArithmeticSequence
-from .ratio import GeometricSequence as GeometricSequence
-from .ratio import GeometricToken as GeometricToken
-from .ratio import ProductSequence as ProductSequence
-from .ratio import Ratio as Ratio
-from .ratio import RolloutRatio as RolloutRatio
-from .ratio import TokenRatio as TokenRatio
-from .ratio import WeightedRatio as WeightedRatio
-from .selection import HighInBatch as HighInBatch
-from .selection import HighInResponse as HighInResponse
-from .selection import Selection as Selection
-from .shaping import GroupOverlong as GroupOverlong
-from .shaping import SoftOverlong as SoftOverlong
-from .surrogate import Bounds as Bounds
-from .surrogate import Clip as Clip
-from .surrogate import DetachedClip as DetachedClip
-from .surrogate import FixedBounds as FixedBounds
-from .surrogate import LogLikelihood as LogLikelihood
-from .surrogate import Region as Region
-from .surrogate import SelectedBounds as SelectedBounds
+from .selection import CurrentEntropyQuantile as CurrentEntropyQuantile, CurrentEntropyScore as CurrentEntropyScore
+from .selection import OldEntropyQuantile as OldEntropyQuantile, OldEntropyScore as OldEntropyScore
+from .part import BatchSignal as BatchSignal, Look as Look, Memory as Memory, MemorySignal as MemorySignal, Part as Part
+from .part import Signal as Signal, check_parts as check_parts, walk as walk
+from .penalties import K1 as K1, K2 as K2, K3 as K3, AbsoluteLogRatio as AbsoluteLogRatio, Anchor as Anchor
+from .penalties import EntropyBonus as EntropyBonus, Estimator as Estimator, K3Within as K3Within
+from .penalties import ReferenceKl as ReferenceKl, Reweighted as Reweighted, StraightThrough as StraightThrough
+from .part import Aggregate as Aggregate, CreditStage as CreditStage, Penalty as Penalty, Shaping as Shaping
+from .part import SurrogateStage as SurrogateStage, Weight as Weight
+from .ratio import ArithmeticSequence as ArithmeticSequence, GeometricSequence as GeometricSequence
+from .ratio import GeometricToken as GeometricToken, ProductSequence as ProductSequence, Ratio as Ratio
+from .ratio import RolloutRatio as RolloutRatio, TokenRatio as TokenRatio, WeightedRatio as WeightedRatio
+from .selection import HighInBatch as HighInBatch, HighInResponse as HighInResponse, Selection as Selection
+from .shaping import GroupOverlong as GroupOverlong, SoftOverlong as SoftOverlong
+from .surrogate import Bounds as Bounds, Clip as Clip, DetachedClip as DetachedClip, FixedBounds as FixedBounds
+from .surrogate import LogLikelihood as LogLikelihood, Region as Region, SelectedBounds as SelectedBounds
 from .surrogate import Unclipped as Unclipped
 from .temperature import AdaptiveTemperature as AdaptiveTemperature
-from .weights import BatchWeight as BatchWeight
-from .weights import Drop as Drop
-from .weights import Keep as Keep
-from .weights import NormalisedWeight as NormalisedWeight
-from .weights import ProbabilityWeight as ProbabilityWeight
-from .weights import RowNormalised as RowNormalised
+from .weights import BatchWeight as BatchWeight, Drop as Drop, Keep as Keep, NormalisedWeight as NormalisedWeight
+from .weights import ProbabilityWeight as ProbabilityWeight, RowNormalised as RowNormalised
 from .weights import SignalWeight as SignalWeight
+# isort: on

@@ -9,8 +9,7 @@ from torch import Tensor
 from ..ops.group import Groups
 from ..ranges import Positive
 from ..types import Rollouts, Totals
-from .part import Signal
-from .protocols import Aggregate
+from .part import Aggregate, Signal
 
 
 @dataclass(frozen=True)

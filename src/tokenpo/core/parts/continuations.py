@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..ops.group import Groups
-from ..ops.segments import gains
-from ..ops.shrinkage import others_mean
-from ..ops.whitening import whiten
+from ..ops.group import Groups, others_mean
+from ..ops.masked import whiten
+from ..ops.turns import gains
 from ..ranges import Count, Fraction, NotNegative
 from ..types import Rollouts
-from .part import Part
-from .protocols import CreditStage
+from .part import CreditStage, Part
 
 
 class Cuts(Part):

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..ops.group import Groups
-from ..ops.shrinkage import others_mean, prior_weight
+from ..ops.group import Groups, others_mean, prior_weight
 from ..ops.turns import Turns
 from ..ranges import NotNegative, Share
 from ..types import Rollouts
-from .protocols import CreditStage
+from .part import CreditStage
 
 
 @dataclass(frozen=True)

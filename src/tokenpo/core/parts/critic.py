@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..ops.gae import gae
-from ..ops.whitening import whiten
+from ..ops.masked import whiten
+from ..ops.turns import gae
 from ..ranges import Finite, Limit, NotNegative, Positive, Share
 from ..types import Batch, Rollouts, Trust
-from .part import Part, Signal
-from .protocols import CreditStage, Penalty
+from .part import CreditStage, Part, Penalty, Signal
 
 
 @dataclass(frozen=True)

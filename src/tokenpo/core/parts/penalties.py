@@ -11,8 +11,7 @@ from ..ops import kl
 from ..ops.ratio import log_ratio
 from ..ranges import AboveZero, Finite, NotNegative
 from ..types import Batch, Trust
-from .part import BatchSignal, MemorySignal, Part, Signal
-from .protocols import Penalty
+from .part import BatchSignal, MemorySignal, Part, Penalty, Signal
 from .ratio import Ratio, TokenRatio
 from .weights import BatchWeight
 

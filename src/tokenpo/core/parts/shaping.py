@@ -10,7 +10,7 @@ from torch import Tensor
 from ..ops.group import Groups
 from ..ranges import Count, Finite, NotNegative, Share, whole
 from ..types import Rollouts
-from .protocols import Shaping
+from .part import Shaping
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..ops import clip, masked
+from ..ops import masked
+from ..ops.ratio import pessimistic
 from ..ranges import AboveOne, Limit, Share
 from ..types import Batch, Trust
-from .part import Part
-from .protocols import SurrogateStage
+from .part import Part, SurrogateStage
 from .ratio import Ratio, TokenRatio
 from .selection import Selection
 
@@ -62,7 +62,7 @@ class Clip(SurrogateStage):
     def __call__(self, batch: Batch) -> Trust:
         ratio = self.ratio(batch)
         lower, upper = self.bounds(batch)
-        value, clipped = clip.pessimistic(ratio, batch.credit.advantage, lower, upper, self.dual)
+        value, clipped = pessimistic(ratio, batch.credit.advantage, lower, upper, self.dual)
         return Trust(value, ratio, lower, upper, clipped)
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from ..ops import masked
 from ..ranges import Finite, NotNegative, Share, at_least
 from ..types import Batch, Trust
-from .part import BatchSignal, Look, MemorySignal, Part, Signal
-from .protocols import Weight
+from .part import BatchSignal, Look, MemorySignal, Part, Signal, Weight
 from .selection import Selection, selected
 
 
