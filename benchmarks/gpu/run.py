@@ -12,6 +12,7 @@ where time or memory ends. A case whose line is there already is left out; one t
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import importlib
 import json
@@ -89,11 +90,14 @@ def measured(run: Any, device: str) -> dict[str, Any]:
     import torch
 
     began = time.perf_counter()
+    # A case that takes long says where it is, which is all that is left of it where the time ends.
+    faulthandler.dump_traceback_later(30, repeat=True)
     try:
         found = {"numbers": run()}
     except Exception as error:
         traceback.print_exc()
         found = {"error": f"{type(error).__name__}: {error}"[:600]}
+    faulthandler.cancel_dump_traceback_later()
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
