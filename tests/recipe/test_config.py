@@ -162,7 +162,7 @@ def test_out_is_the_name_itself(tmp_path, out):
     assert load_config(path, out=out).output.dir == out
     assert load_config(path, overrides=["output.dir=set"], out=out).output.dir == out
     assert load_config(path, out=None).output.dir == "theirs"
-    with pytest.raises(TokenPOError, match=r"^--out a\nb: output.dir = "):
+    with pytest.raises(TokenPOError, match=r"^--out a\\nb: output.dir = "):
         load_config(path, out="a\nb")
 
 

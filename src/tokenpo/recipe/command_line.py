@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base.errors import TokenPOError
 
@@ -62,8 +61,7 @@ def toml_value(text: str) -> Any:
     return read["value"] if len(read) == 1 else text.strip()
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One method of the list, with its options as (key, value in TOML)."""
 
     label: str

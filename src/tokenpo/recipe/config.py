@@ -12,16 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from ..base import text
@@ -44,6 +35,11 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeValidator(_names)]
 
 
+def setting(default: Any, meaning: str | None = None, **bounds: Any) -> Any:
+    """A field with its default, its words in a written recipe and pydantic's bounds."""
+    return Field(default=default, description=meaning, **bounds)
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -55,7 +51,7 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _kind(cls, value: Any, info: ValidationInfo) -> Any:
+    def _kind(cls, value: Any, info: Any) -> Any:
         """Refuses text and switches for numbers, and numbers for switches: pydantic would convert them."""
         annotation: Any = cls.model_fields[info.field_name or ""].annotation
         kinds = {annotation, *get_args(annotation)}
@@ -68,21 +64,21 @@ class Section(BaseModel):
 
 
 class Lora(Section):
-    rank: int = Field(default=16, ge=1, le=10**5)
-    alpha: float = Field(default=32.0, gt=0)
-    targets: str | list[str] = Field(default="all-linear", description="module names, or all-linear")
+    rank: int = setting(16, ge=1, le=10**5)
+    alpha: float = setting(32.0, gt=0)
+    targets: str | list[str] = setting("all-linear", "module names, or all-linear")
 
 
 class Model(Section):
-    path: str = Field(default="tiny", pattern=_PATH, description="directory, hub id, or tiny: the package's model")
+    path: str = setting("tiny", "directory, hub id, or tiny: the package's model", pattern=_PATH)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
-    device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: cuda where there is one")
+    device: str = setting("auto", "cpu, cuda, cuda:1, ...; auto: cuda where there is one")
     lora: Lora | None = None
 
 
 class Task(Section):
     name: str = "dial_sum"
-    seed: int | None = Field(default=None, description="of the problems; none: the run's")
+    seed: int | None = setting(None, "of the problems; none: the run's")
     options: dict[str, Any] = Field(default_factory=dict, description="what the task's constructor takes")
 
 
@@ -100,7 +96,11 @@ class Method(BaseModel):
     @property
     def options(self) -> dict[str, Any]:
         """The builder's keywords; lists become tuples, so that the objective stays hashable."""
-        return {key: _tuples(value) for key, value in (self.model_extra or {}).items()}
+
+        def tuples(value: Any) -> Any:
+            return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+        return {key: tuples(value) for key, value in (self.model_extra or {}).items()}
 
 
 def _within(most: int, **counts: int) -> None:
@@ -110,38 +110,36 @@ def _within(most: int, **counts: int) -> None:
 
 
 class SoftOverlong(Section):
-    length: int | None = Field(
-        default=None, ge=1, description="tokens at which the penalty is full; none: max_new_tokens"
-    )
+    length: int | None = setting(None, "tokens at which the penalty is full; none: max_new_tokens", ge=1)
     cache: int = Field(ge=1, description="tokens over which it grows")
 
 
 class GroupOverlong(Section):
-    easy: float = Field(default=0.5, ge=0, le=1, description="accuracy from which a prompt counts as easy")
-    scale: float = Field(default=0.5, ge=0, description="largest penalty")
-    threshold: float = Field(default=0.0, description="a response is correct when its reward exceeds this")
+    easy: float = setting(0.5, "accuracy from which a prompt counts as easy", ge=0, le=1)
+    scale: float = setting(0.5, "largest penalty", ge=0)
+    threshold: float = setting(0.0, "a response is correct when its reward exceeds this")
 
 
 class Criterion(Section):
-    over: Literal["token", "total", "mean", "every"] = Field(
-        default="token", description="a token; a response by its tokens' sum (product of ratios), mean, or each of them"
+    over: Literal["token", "total", "mean", "every"] = setting(
+        "token", "a token; a response by its tokens' sum (product of ratios), mean, or each of them"
     )
-    of: Literal["ratio", "k2", "k3"] = Field(default="ratio", description="old / sampler's, or its divergence in nats")
-    low: float = Field(default=0.0, ge=0, description="least that stays")
-    high: float | None = Field(default=None, ge=0, description="most that stays; none: no bound")
+    of: Literal["ratio", "k2", "k3"] = setting("ratio", "old / sampler's, or its divergence in nats")
+    low: float = setting(0.0, "least that stays", ge=0)
+    high: float | None = setting(None, "most that stays; none: no bound", ge=0)
 
 
 class Correction(Section):
-    preset: str | None = Field(default=None, description="tis, icepop, seq_mis, mis_geo, ...; the others say more")
-    level: Literal["token", "sequence", "geometric"] | None = Field(
-        default="token", description="one weight for each token, or response (product, geometric mean); none: no weight"
+    preset: str | None = setting(None, "tis, icepop, seq_mis, mis_geo, ...; the others say more")
+    level: Literal["token", "sequence", "geometric"] | None = setting(
+        "token", "one weight for each token, or response (product, geometric mean); none: no weight"
     )
-    mode: Literal["truncate", "mask"] = Field(default="truncate", description="beyond the bounds: clamp, or drop")
-    cap: float | None = Field(default=2.0, ge=1, description="largest weight; none: no bound")
-    floor: float = Field(default=0.0, ge=0, le=1, description="smallest weight")
-    normalise: bool = Field(default=False, description="divide by the mean over the rollout batch")
-    reject: list[Criterion] = Field(default=[], description="what is dropped: all of these must be met to stay")
-    leaves: bool = Field(default=False, description="what is rejected leaves the denominators")
+    mode: Literal["truncate", "mask"] = setting("truncate", "beyond the bounds: clamp, or drop")
+    cap: float | None = setting(2.0, "largest weight; none: no bound", ge=1)
+    floor: float = setting(0.0, "smallest weight", ge=0, le=1)
+    normalise: bool = setting(False, "divide by the mean over the rollout batch")
+    reject: list[Criterion] = setting([], "what is dropped: all of these must be met to stay")
+    leaves: bool = setting(False, "what is rejected leaves the denominators")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -157,27 +155,22 @@ class Correction(Section):
 class ReferenceKl(Section):
     beta: float = Field(gt=0, description="coefficient")
     estimator: Literal["k1", "k2", "k3"] = "k3"
-    straight_through: bool = Field(default=False, description="the estimator's value, k2's gradient")
-    unbiased: bool = Field(default=False, description="k1 or k3 times the token's ratio, with gradient through both")
+    straight_through: bool = setting(False, "the estimator's value, k2's gradient")
+    unbiased: bool = setting(False, "k1 or k3 times the token's ratio, with gradient through both")
 
 
 class Rollout(Section):
-    prompts: int = Field(default=32, ge=1, le=10**5, description="problems of one rollout batch")
-    group_size: int = Field(default=8, ge=1, le=10**5, description="responses to each problem")
-    max_new_tokens: int = Field(default=64, ge=1, le=10**7, description="longest response, end of sequence included")
-    temperature: float = Field(default=1.0, gt=0, description="of the sampler")
-    dynamic_sampling: bool = Field(default=False, description="drop groups whose rewards are all equal, and refill")
-    max_extra_batches: int = Field(default=3, ge=0, le=10**4, description="how often one batch may be refilled")
-    soft_overlong: SoftOverlong | None = Field(default=None, description="DAPO's penalty on long responses")
-    group_overlong: GroupOverlong | None = Field(
-        default=None, description="GTPO's penalty on long answers to easy prompts"
-    )
-    rescore: bool = Field(
-        default=False, description="old log-prob and entropy from a forward pass, not from the sampler"
-    )
-    correction: Correction | None = Field(
-        default=None,
-        description="weights old / sampler's probability; they act with rescore or an adaptive temperature",
+    prompts: int = setting(32, "problems of one rollout batch", ge=1, le=10**5)
+    group_size: int = setting(8, "responses to each problem", ge=1, le=10**5)
+    max_new_tokens: int = setting(64, "longest response, end of sequence included", ge=1, le=10**7)
+    temperature: float = setting(1.0, "of the sampler", gt=0)
+    dynamic_sampling: bool = setting(False, "drop groups whose rewards are all equal, and refill")
+    max_extra_batches: int = setting(3, "how often one batch may be refilled", ge=0, le=10**4)
+    soft_overlong: SoftOverlong | None = setting(None, "DAPO's penalty on long responses")
+    group_overlong: GroupOverlong | None = setting(None, "GTPO's penalty on long answers to easy prompts")
+    rescore: bool = setting(False, "old log-prob and entropy from a forward pass, not from the sampler")
+    correction: Correction | None = setting(
+        None, "weights old / sampler's probability; they act with rescore or an adaptive temperature"
     )
 
     @field_validator("temperature")
@@ -195,31 +188,29 @@ class Rollout(Section):
 
 
 class Train(Section):
-    steps: int = Field(
-        default=60, ge=1, le=10**9, description="rollout batches, each followed by epochs x minibatches updates"
-    )
-    epochs: int = Field(default=1, ge=1, le=10**4, description="passes over one rollout batch")
-    minibatches: int = Field(default=4, ge=1, le=10**5, description="optimiser updates of one epoch")
-    minibatch_by: Literal["groups", "rows"] = Field(default="groups", description="what a minibatch takes whole")
-    micro_rows: int = Field(default=256, ge=1, description="most rows of one forward and backward pass")
-    micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
-    lr: float = Field(default=2e-4, ge=0, le=100, description="of AdamW, after the warm-up")
-    warmup: int = Field(default=0, ge=0, description="updates over which lr rises linearly")
-    weight_decay: float = Field(default=0.0, ge=0, le=100)
+    steps: int = setting(60, "rollout batches, each followed by epochs x minibatches updates", ge=1, le=10**9)
+    epochs: int = setting(1, "passes over one rollout batch", ge=1, le=10**4)
+    minibatches: int = setting(4, "optimiser updates of one epoch", ge=1, le=10**5)
+    minibatch_by: Literal["groups", "rows"] = setting("groups", "what a minibatch takes whole")
+    micro_rows: int = setting(256, "most rows of one forward and backward pass", ge=1)
+    micro_tokens: int = setting(16384, "most tokens of one pass: rows x (prompt + response)", ge=1)
+    lr: float = setting(2e-4, "of AdamW, after the warm-up", ge=0, le=100)
+    warmup: int = setting(0, "updates over which lr rises linearly", ge=0)
+    weight_decay: float = setting(0.0, ge=0, le=100)
     betas: tuple[Decay, Decay] = (0.9, 0.999)
-    eps: float = Field(default=1e-8, gt=0)
-    grad_clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no limit")
-    nonfinite: Literal["stop", "skip"] = Field(
-        default="stop", description="NaN or an infinity in a step: stop the run, or skip the update and count it"
+    eps: float = setting(1e-8, gt=0)
+    grad_clip: float | None = setting(1.0, "largest gradient norm; none: no limit", gt=0)
+    nonfinite: Literal["stop", "skip"] = setting(
+        "stop", "NaN or an infinity in a step: stop the run, or skip the update and count it"
     )
-    autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
-    reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
-    ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: 1e-3, in half precision 0.05")
-    kl_target: float | None = Field(
-        default=None, gt=0, description="nats per token by which a rollout batch may move the policy; lr follows it"
+    autocast: bool = setting(False, "bf16 forward passes on a GPU; nothing on a CPU")
+    reference_kl: ReferenceKl | None = setting(None, "penalty on leaving the reference model")
+    ratio_tolerance: float | None = setting(None, "nats; none: 1e-3, in half precision 0.05", gt=0)
+    kl_target: float | None = setting(
+        None, "nats per token by which a rollout batch may move the policy; lr follows it", gt=0
     )
-    kl_stop: float | None = Field(
-        default=None, gt=0, description="nats per token before an update that ends its batch; none: twice kl_target"
+    kl_stop: float | None = setting(
+        None, "nats per token before an update that ends its batch; none: twice kl_target", gt=0
     )
 
     def kl_hold(self) -> KLHold | None:
@@ -239,12 +230,10 @@ class Train(Section):
 
 
 class Evaluate(Section):
-    every: int = Field(default=0, ge=0, description="steps between evaluations; 0: only before and after")
-    problems: int = Field(default=200, ge=0, le=10**6, description="held-out problems; 0: no evaluation")
-    samples: int = Field(
-        default=8, ge=0, le=10**5, description="k of avg@k, at the rollout temperature; 0: greedy only"
-    )
-    rows: int = Field(default=256, ge=1, description="responses sampled at once")
+    every: int = setting(0, "steps between evaluations; 0: only before and after", ge=0)
+    problems: int = setting(200, "held-out problems; 0: no evaluation", ge=0, le=10**6)
+    samples: int = setting(8, "k of avg@k, at the rollout temperature; 0: greedy only", ge=0, le=10**5)
+    rows: int = setting(256, "responses sampled at once", ge=1)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -253,30 +242,30 @@ class Evaluate(Section):
 
 
 class Output(Section):
-    dir: str | None = Field(default=None, pattern=_PATH, description="run directory; none: runs/NAME-METHOD-seedSEED")
-    checkpoint_every: int = Field(default=20, ge=0, description="steps; 0: only at the end and on Ctrl-C")
-    keep: int = Field(default=2, ge=1, description="checkpoints kept")
-    rollouts_every: int = Field(default=0, ge=0, description="steps between whole batches in rollouts/; 0: none")
-    samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
-    trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
-    trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
-    track: Trackers = Field(default=[], description="live trackers: tensorboard, trackio, wandb")
-    project: str | None = Field(default=None, min_length=1, description="of trackio and wandb; none: tokenpo")
+    dir: str | None = setting(None, "run directory; none: runs/NAME-METHOD-seedSEED", pattern=_PATH)
+    checkpoint_every: int = setting(20, "steps; 0: only at the end and on Ctrl-C", ge=0)
+    keep: int = setting(2, "checkpoints kept", ge=1)
+    rollouts_every: int = setting(0, "steps between whole batches in rollouts/; 0: none", ge=0)
+    samples: int = setting(4, "responses written to samples.jsonl each step", ge=0)
+    trace_every: int = setting(10, "steps between traces of single tokens; 0: none", ge=0)
+    trace_rollouts: int = setting(4, "responses of one trace", ge=0)
+    track: Trackers = setting([], "live trackers: tensorboard, trackio, wandb")
+    project: str | None = setting(None, "of trackio and wandb; none: tokenpo", min_length=1)
 
 
 class Tinker(Section):
-    base_url: str | None = Field(
-        default=None, min_length=1, description="server of the engine tinker; none: TINKER_BASE_URL, else the service"
+    base_url: str | None = setting(
+        None, "server of the engine tinker; none: TINKER_BASE_URL, else the service", min_length=1
     )
-    seconds: float = Field(default=3600.0, gt=0, le=1e7, description="longest wait for an answer of that server")
+    seconds: float = setting(3600.0, "longest wait for an answer of that server", gt=0, le=1e7)
 
 
 class Config(Section):
     """One run, complete."""
 
-    name: str = Field(default="run", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$", description="of the run directory")
-    seed: int = Field(default=0, ge=0)
-    threads: int | None = Field(default=None, ge=1, le=4096, description="CPU threads; none: torch decides")
+    name: str = setting("run", "of the run directory", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$")
+    seed: int = setting(0, ge=0)
+    threads: int | None = setting(None, "CPU threads; none: torch decides", ge=1, le=4096)
     model: Model = Model()
     task: Task = Task()
     method: Method = Method()
@@ -367,7 +356,3 @@ def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
             return {}
         model = models[0]
     return model.model_fields
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -11,37 +11,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    """An engine.
-
-    Args:
-        name: of its folder, of `--engine`, and of its section in a recipe.
-        words: its name in messages.
-        resume: how a run of it is resumed.
-        marker: the file or folder that marks its runs, below the run directory; "" has none.
-        records: where the records of its runs lie, below the run directory.
-        package: what has to be installed; "" is no more than the package itself.
-        commanded: trains in processes of its own, so that `tokenpo launch` can print their command.
-        one_process: what to write in place of `--processes N`; "" takes several.
-        compared: settings of the runs of a comparison, where the user gives no others.
-        changeable: a run can be resumed with other settings.
-        goes_on: the command that began a run also goes on with it.
-        whole_machine: a run takes the whole machine, so that runs come one after the other.
-        own_metrics: logs metrics of its own: a comparison leaves out those of ours that no run has.
-    """
-
-    name: str
-    words: str
-    resume: str
-    marker: str = ""
-    records: str = ""
-    package: str = ""
-    commanded: bool = False
-    one_process: str = ""
-    compared: Mapping[str, object] = field(default_factory=dict)
-    changeable: bool = False
-    goes_on: bool = False
-    whole_machine: bool = False
-    own_metrics: bool = False
+    name: str  # of its folder, of `--engine`, and of its section in a recipe
+    words: str  # its name in messages
+    resume: str  # how a run of it is resumed
+    marker: str = ""  # the file or folder that marks its runs, below the run directory; "" has none
+    records: str = ""  # where the records of its runs lie, below the run directory
+    package: str = ""  # what has to be installed; "" is no more than the package itself
+    commanded: bool = False  # trains in processes of its own, so that `tokenpo launch` can print their command
+    one_process: str = ""  # what to write in place of `--processes N`; "" takes several
+    compared: Mapping[str, object] = field(default_factory=dict)  # settings of a comparison, where the user gives none
+    changeable: bool = False  # a run can be resumed with other settings
+    goes_on: bool = False  # the command that began a run also goes on with it
+    whole_machine: bool = False  # a run takes the whole machine, so that runs come one after the other
+    own_metrics: bool = False  # logs metrics of its own: a comparison leaves out those of ours that no run has
 
     def again(self, directory: object) -> str:
         """The command that goes on with a run of the embedded engine's loop."""

@@ -6,31 +6,9 @@ import dataclasses
 import math
 
 from ..base.errors import TokenPOError, UnknownName
+from ..core import parts
 from ..core.negotiation import negotiate, schedule_notes
 from ..core.objective import Objective
-from ..core.parts import (
-    K1,
-    K2,
-    K3,
-    Criterion,
-    EachToken,
-    Estimator,
-    Every,
-    GroupOverlong,
-    Mean,
-    NormalisedWeight,
-    Penalty,
-    ReferenceKl,
-    Rejection,
-    Reweighted,
-    RolloutCorrection,
-    RolloutMean,
-    SoftOverlong,
-    StraightThrough,
-    Total,
-    Weight,
-    walk,
-)
 from ..core.types import OPTIONAL
 from ..methods import builder, method, options_of
 from ..methods.corrections import Preset, applied, corrected
@@ -38,8 +16,8 @@ from .command_line import Entry, toml_value
 from .config import Config, Correction, Method
 from .hosts import EMBEDDED, HOSTS, Host
 
-_ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
-_LEVELS = {"token": EachToken(), "total": Total(), "mean": Mean(), "every": Every()}
+_ESTIMATORS: dict[str, parts.Estimator] = {"k1": parts.K1(), "k2": parts.K2(), "k3": parts.K3()}
+_LEVELS = {"token": parts.EachToken(), "total": parts.Total(), "mean": parts.Mean(), "every": parts.Every()}
 
 
 def build_objective(config: Config) -> Objective:
@@ -47,15 +25,14 @@ def build_objective(config: Config) -> Objective:
 
     Raises:
         UnknownName: no such method or option.
-        TokenPOError: an option of the wrong kind, two penalties on leaving the reference, or two corrections for the
-            policy that sampled.
+        TokenPOError: an option of the wrong kind; two penalties on leaving the reference; two rollout corrections.
     """
     objective, rollout = build_method(config.method), config.rollout
     shaping = list(objective.shaping)
-    if (soft := rollout.soft_overlong) is not None:
-        shaping.append(SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
-    if (group := rollout.group_overlong) is not None:
-        shaping.append(GroupOverlong(group.easy, group.scale, group.threshold))
+    if soft := rollout.soft_overlong:
+        shaping.append(parts.SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
+    if group := rollout.group_overlong:
+        shaping.append(parts.GroupOverlong(group.easy, group.scale, group.threshold))
     penalties = objective.penalties + _penalty(config, objective)
     objective = dataclasses.replace(objective, shaping=tuple(shaping), penalties=penalties)
     return objective if rollout.correction is None else _corrected(objective, rollout.correction)
@@ -76,12 +53,7 @@ def require_here(objective: Objective) -> None:
 
 
 def build_method(chosen: Method) -> Objective:
-    """The method alone, with its options as a recipe writes them.
-
-    Raises:
-        UnknownName: no such method or option.
-        TokenPOError: an option of the wrong kind, or a function of the user's that makes no objective.
-    """
+    """The method alone, with its options as a recipe writes them; raises as `build_objective`."""
     name, known = chosen.name, options_of(builder(chosen.name))
     # TOML has no null: "none" stands for it wherever the builder takes one.
     options = {
@@ -108,16 +80,14 @@ def _corrected(objective: Objective, asked: Correction) -> Objective:
     label = "rollout.correction"
     if asked.preset is not None:
         return corrected(objective, asked.preset, leaves=asked.leaves, label=label)
-    weights: tuple[Weight, ...] = ()
+    weights: tuple[parts.Weight, ...] = ()
     if asked.level is not None:
         sequence, geometric = asked.level != "token", asked.level == "geometric"
-        weight = RolloutCorrection(sequence, asked.mode == "mask", _limit(asked.cap), asked.floor, geometric)
-        weights = (NormalisedWeight(weight, RolloutMean(weight)) if asked.normalise else weight,)
-    if asked.reject:
-        criteria = (
-            Criterion(_LEVELS[one.over], one.low, _limit(one.high), _ESTIMATORS.get(one.of)) for one in asked.reject
-        )
-        weights += (Rejection(tuple(criteria), leaves=asked.leaves),)
+        weight = parts.RolloutCorrection(sequence, asked.mode == "mask", _limit(asked.cap), asked.floor, geometric)
+        weights = (parts.NormalisedWeight(weight, parts.RolloutMean(weight)) if asked.normalise else weight,)
+    rejected = [(_LEVELS[x.over], x.low, _limit(x.high), _ESTIMATORS.get(x.of)) for x in asked.reject]
+    if rejected:
+        weights += (parts.Rejection(tuple(parts.Criterion(*x) for x in rejected), leaves=asked.leaves),)
     return applied(objective, Preset(weights), label)
 
 
@@ -125,11 +95,11 @@ def _limit(bound: float | None) -> float:
     return math.inf if bound is None else bound
 
 
-def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
+def _penalty(config: Config, objective: Objective) -> tuple[parts.Penalty, ...]:
     asked = config.train.reference_kl
     if asked is None:
         return ()
-    own = [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]
+    own = [part for part in parts.walk(objective.penalties) if isinstance(part, parts.ReferenceKl)]
     if own:
         raise TokenPOError(
             f"train.reference_kl comes on top of {own[0]}, which {objective.name} has already: drop the section, "
@@ -137,13 +107,14 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
         )
     estimator = _ESTIMATORS[asked.estimator]
     if not asked.unbiased:
-        return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
+        used = parts.StraightThrough(estimator) if asked.straight_through else estimator
+        return (parts.ReferenceKl(asked.beta, used),)
     if asked.straight_through or asked.estimator == "k2":
         raise TokenPOError(
             "train.reference_kl.unbiased weighs k1 or k3 by the ratio, which makes the gradient the divergence's: set "
             "estimator to one of them, and leave straight_through out"
         )
-    return (Reweighted(ReferenceKl(asked.beta, estimator)),)
+    return (parts.Reweighted(parts.ReferenceKl(asked.beta, estimator)),)
 
 
 def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> list[str]:
@@ -174,10 +145,9 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
 
 def other_sections(config: Config, host: Host) -> list[str]:
     """Warnings on the sections of other engines in a recipe: this one does not read them."""
-    sections = {other.name: dict(getattr(config, other.name, ())) for other in HOSTS.values() if other is not host}
-    filled = {name: [key for key, x in section.items() if x is not None] for name, section in sections.items()}
-    return [
-        f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it"
-        for name, given in filled.items()
-        if given
-    ]
+    notes = []
+    for name in (other.name for other in HOSTS.values() if other is not host):
+        usual = dict(getattr(Config(), name, ()))
+        if given := [key for key, x in dict(getattr(config, name, ())).items() if x != usual.get(key)]:
+            notes.append(f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it")
+    return notes

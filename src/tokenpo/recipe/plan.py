@@ -62,11 +62,12 @@ class Plan:
         options = self.config.task.options
         paths = {name: value for name, value in options.items() if name.endswith("path") and isinstance(value, str)}
         files = {f"task.options.{name}": expanded(value) for name, value in paths.items()}
-        files |= {
-            "task.options.verifier": _code_file(str(options.get("verifier", ""))),
-            "method.name": _code_file(self.config.method.name),
-        }
-        hashes = {name: fingerprint([file]) for name, file in files.items() if file is not None and file.is_file()}
+        code = {"task.options.verifier": str(options.get("verifier", "")), "method.name": self.config.method.name}
+        for setting, name in code.items():
+            place = name.rpartition(":")[0]  # of "file.py:function" or "package.module:function"
+            file = expanded(place) if place.endswith(".py") else place and module_file(place, [str(Path.cwd())])
+            files |= {setting: file} if file else {}
+        hashes = {name: fingerprint([file]) for name, file in files.items() if file.is_file()}
         if is_local(self.model) and (directory := Path(self.model).expanduser()).is_dir():
             hashes["model.path"] = identity(directory)
         return {f"contents of {name}": value for name, value in hashes.items()}
@@ -86,11 +87,3 @@ class Plan:
     def make_task(self) -> Task:
         """The task; close it in the end."""
         return make_task(self.config.task.name, self.config.task.options, self.config.problem_seed)
-
-
-def _code_file(name: str) -> Path | None:
-    """The file of "file.py:function" or "package.module:function"; None for a name of ours."""
-    place = name.rpartition(":")[0]
-    if place.endswith(".py"):
-        return expanded(place)
-    return module_file(place, [str(Path.cwd())]) if place else None
