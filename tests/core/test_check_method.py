@@ -17,19 +17,8 @@ import tokenpo
 from own_part import made
 from tokenpo import Batch, Credit, Loss, Objective, Rollouts, Totals
 from tokenpo.core import laws as check
-from tokenpo.core.parts import (
-    Aggregate,
-    BatchSignal,
-    CreditStage,
-    GroupAdvantage,
-    Memory,
-    Penalty,
-    Selection,
-    SurrogateStage,
-    TokenMean,
-    Unclipped,
-    Weight,
-)
+from tokenpo.core.parts import GroupAdvantage, Selection, TokenMean, Unclipped
+from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Memory, Penalty, SurrogateStage, Weight
 from tokenpo.core.trial import Inputs, example
 from tokenpo.core.types import Trust
 

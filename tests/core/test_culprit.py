@@ -14,17 +14,8 @@ import tokenpo
 from own_part import gives
 from tokenpo import Batch, Objective, Policy, Rollouts, Totals
 from tokenpo.core.culprit import broken
-from tokenpo.core.parts import (
-    Aggregate,
-    CreditStage,
-    Penalty,
-    Shaping,
-    Signal,
-    SignalWeight,
-    SurrogateStage,
-    Unclipped,
-    Weight,
-)
+from tokenpo.core.parts import SignalWeight, Unclipped
+from tokenpo.core.parts.part import Aggregate, CreditStage, Penalty, Shaping, Signal, SurrogateStage, Weight
 
 GRPO = tokenpo.method("grpo")
 MASK = torch.tensor([[True, True, True], [True, True, False]])

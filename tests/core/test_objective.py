@@ -14,32 +14,12 @@ from torch import Tensor
 import tokenpo
 from own_part import gives
 from tokenpo import Batch, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
-from tokenpo.core.parts import (
-    AdaptiveTemperature,
-    Aggregate,
-    BatchSignal,
-    Clip,
-    CreditStage,
-    DetachedClip,
-    EntropyBonus,
-    FixedBounds,
-    GroupAdvantage,
-    LogLikelihood,
-    Penalty,
-    RolloutCorrection,
-    RolloutRatio,
-    Selection,
-    SequenceMean,
-    Shaping,
-    Signal,
-    SoftOverlong,
-    SurrogateStage,
-    TokenMean,
-    TokenRatio,
-    Unclipped,
-    Weight,
-    walk,
-)
+from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight, walk
+from tokenpo.core.parts.aggregate import SequenceMean, TokenMean
+from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Penalty, Shaping, Signal, SurrogateStage
+from tokenpo.core.parts.ratio import RolloutRatio, TokenRatio
+from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood, Unclipped
+from tokenpo.core.parts.temperature import AdaptiveTemperature
 from tokenpo.core.ranges import Share
 from tokenpo.methods.adv_reweight import OldProbability
 from tokenpo.methods.dppo import BinaryDivergence

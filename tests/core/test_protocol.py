@@ -18,22 +18,8 @@ import tokenpo
 from own_part import made
 from tokenpo import Batch, MissingInput, Objective, Rollouts, TokenPOError, UnknownName, check_method
 from tokenpo.core.laws import Nonconforming
-from tokenpo.core.parts import (
-    Aggregate,
-    BatchSignal,
-    Clip,
-    CreditStage,
-    Memory,
-    MemorySignal,
-    Part,
-    Penalty,
-    Selection,
-    Shaping,
-    Signal,
-    SignalWeight,
-    SurrogateStage,
-    Weight,
-)
+from tokenpo.core.parts import Clip, Selection, Signal, SignalWeight, SurrogateStage, Weight
+from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Memory, MemorySignal, Part, Penalty, Shaping
 from tokenpo.core.trial import example
 
 GRPO = tokenpo.method("grpo")

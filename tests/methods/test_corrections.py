@@ -16,21 +16,9 @@ import pytest
 import tokenpo
 from oracle_support import Sample, ragged, run
 from tokenpo import TokenPOError, UnknownName
-from tokenpo.core.parts import (
-    K2,
-    K3,
-    Criterion,
-    EachToken,
-    Every,
-    LogLikelihood,
-    Mean,
-    NormalisedWeight,
-    Rejection,
-    RolloutCorrection,
-    RolloutMean,
-    Total,
-    Weight,
-)
+from tokenpo.core.parts import LogLikelihood, NormalisedWeight, Total, Weight
+from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
+from tokenpo.core.parts.penalties import K2, K3
 from tokenpo.methods.corrections import PRESETS
 
 seeds = pytest.mark.parametrize("seed", range(2))

@@ -5,18 +5,11 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import (
-    agrees,
-    by_hand,
-    close,
-    facts,
-    moves,
-    of,
-    outcome,
-    ragged,
-    run,
-    score,
-)
+
+# isort: off
+from oracle_support import agrees, by_hand, close, facts, moves, of, outcome, ragged, run, score
+
+# isort: on
 from oracles.entropy import aer_after, skywork_after, temperature
 from tokenpo.core.types import Rollouts
 

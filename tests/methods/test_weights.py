@@ -8,18 +8,11 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import (
-    Sample,
-    assemble,
-    by_hand,
-    close,
-    moves,
-    outcome,
-    ragged,
-    run,
-    score,
-    tensors,
-)
+
+# isort: off
+from oracle_support import Sample, assemble, by_hand, close, moves, outcome, ragged, run, score, tensors
+
+# isort: on
 from oracles.weights import eligible
 from oracles.weights import kept as kept_by
 from tokenpo.core.parts import GroupAdvantage

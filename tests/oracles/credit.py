@@ -4,21 +4,10 @@ from math import ceil, comb
 
 import numpy as np
 
-from .prelude import (
-    cases,
-    clipped,
-    crossed,
-    group_advantage,
-    groups,
-    k3,
-    likelihood,
-    ratio,
-    response_mean,
-    sequence_mean,
-    sequence_ratio,
-    token_mean,
-    whitened,
-)
+# isort: off
+from .prelude import cases, clipped, crossed, group_advantage, groups, k3, likelihood, ratio, response_mean
+from .prelude import sequence_mean, sequence_ratio, token_mean, whitened
+# isort: on
 
 mean_of_means = sequence_mean
 

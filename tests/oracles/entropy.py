@@ -2,17 +2,9 @@
 
 import numpy as np
 
-from .prelude import (
-    cases,
-    clipped,
-    crossed,
-    group_advantage,
-    groups,
-    nearest_rank,
-    ratio,
-    sequence_ratio,
-    token_mean,
-)
+# isort: off
+from .prelude import cases, clipped, crossed, group_advantage, groups, nearest_rank, ratio, sequence_ratio, token_mean
+# isort: on
 
 
 @cases(

@@ -4,18 +4,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from .prelude import (
-    cases,
-    clipped,
-    crossed,
-    group_advantage,
-    groups,
-    k3,
-    loss,
-    ratio,
-    token_mean,
-    whitened,
-)
+# isort: off
+from .prelude import cases, clipped, crossed, group_advantage, groups, k3, loss, ratio, token_mean, whitened
+# isort: on
 
 
 @cases(

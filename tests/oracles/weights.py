@@ -2,20 +2,10 @@
 
 import numpy as np
 
-from .prelude import (
-    cases,
-    clipped,
-    crossed,
-    group_advantage,
-    groups,
-    k3,
-    loss,
-    nearest_rank,
-    ratio,
-    response_mean,
-    sequence_mean,
-    token_mean,
-)
+# isort: off
+from .prelude import cases, clipped, crossed, group_advantage, groups, k3, loss, nearest_rank, ratio, response_mean
+from .prelude import sequence_mean, token_mean
+# isort: on
 
 
 @cases(

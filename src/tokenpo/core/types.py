@@ -18,22 +18,11 @@ from ..base import notebook
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ..base.text import number
 from .boundary import Boundary
-from .facts import (
-    COUNT,
-    ENTROPY,
-    LOGPROB,
-    NATS,
-    POSITIVE,
-    PROBABILITY,
-    Fact,
-    collision,
-    documented,
-    entropy,
-    entropy_drift,
-    facts_of,
-    given,
-    optional,
-)
+
+# isort: off
+from .facts import COUNT, ENTROPY, LOGPROB, NATS, POSITIVE, PROBABILITY, Fact, collision, documented, entropy
+from .facts import entropy_drift, facts_of, given, optional
+# isort: on
 
 
 @dataclass(frozen=True, eq=False)

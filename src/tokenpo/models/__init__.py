@@ -9,16 +9,6 @@ from .score import score
 from .vocabulary import Vocabulary
 
 __all__ = [
-    "LanguageModel",
-    "LoraOptions",
-    "Samples",
-    "Sampling",
-    "Vocabulary",
-    "load",
-    "locate",
-    "require_room",
-    "sample",
-    "save",
-    "save_adapter",
-    "score",
-]
+    "LanguageModel", "LoraOptions", "Samples", "Sampling", "Vocabulary", "load", "locate", "require_room", "sample",
+    "save", "save_adapter", "score",
+]  # fmt: skip

@@ -25,18 +25,12 @@ from typing import Any
 
 from ..base import text
 from ..base.errors import TokenPOError
-from ..base.files import (
-    expanded,
-    explained,
-    is_fresh,
-    json_object,
-    locked,
-    making,
-    numbered,
-    refuse_links,
-    sweep,
-    write_whole,
-)
+
+# isort: off
+from ..base.files import expanded, explained, is_fresh, json_object, locked, making, numbered, refuse_links, sweep
+from ..base.files import write_whole
+
+# isort: on
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
@@ -48,16 +42,8 @@ from .rollouts import drop_after
 from .trackers import Trackers
 
 PACKAGES = (
-    "tokenpo",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "numpy",
-    "peft",
-    "reasoning-gym",
-    "math-verify",
-)
+    "tokenpo", "torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "reasoning-gym", "math-verify",
+)  # fmt: skip
 
 
 def versions(*more: str) -> dict[str, Any]:

@@ -12,22 +12,10 @@ import torch
 import tokenpo
 from oracle_support import Sample, ragged, run
 from tokenpo import TokenPOError
-from tokenpo.core.parts import (
-    K2,
-    K3,
-    Criterion,
-    Drop,
-    EachToken,
-    Every,
-    Mean,
-    NormalisedWeight,
-    Rejection,
-    RolloutCorrection,
-    RolloutMean,
-    Strayed,
-    Total,
-    Weight,
-)
+from tokenpo.core.parts import Strayed, Total, Weight
+from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
+from tokenpo.core.parts.penalties import K2, K3
+from tokenpo.core.parts.weights import Drop, NormalisedWeight
 
 LOG = torch.tensor([[0.5, 3.0, 1.0], [2.0, 0.25, 9.0]], dtype=torch.float64).log()
 MASK = torch.tensor([[True, True, True], [True, True, False]])

@@ -12,21 +12,9 @@ import torch
 import tokenpo
 from oracle_support import ragged, run
 from oracles import prelude
-from tokenpo.core.parts import (
-    K1,
-    K2,
-    K3,
-    AbsoluteLogRatio,
-    EntropyBonus,
-    Estimator,
-    GeometricSequence,
-    K3Within,
-    ProbabilityWeight,
-    ReferenceKl,
-    Reweighted,
-    StraightThrough,
-    TokenRatio,
-)
+from tokenpo.core.parts import ProbabilityWeight, Reweighted, StraightThrough
+from tokenpo.core.parts.penalties import K1, K2, K3, AbsoluteLogRatio, EntropyBonus, Estimator, K3Within, ReferenceKl
+from tokenpo.core.parts.ratio import GeometricSequence, TokenRatio
 from tokenpo.core.parts.weights import Affine
 
 LN2 = math.log(2)

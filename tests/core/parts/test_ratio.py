@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokenpo.core.parts import (
-    ArithmeticSequence,
-    GeometricSequence,
-    GeometricToken,
-    NormalisedWeight,
-    ProbabilityWeight,
-    ProductSequence,
-    TokenRatio,
-    WeightedRatio,
-)
-from tokenpo.core.parts.weights import Affine
+from tokenpo.core.parts import WeightedRatio
+from tokenpo.core.parts.ratio import ArithmeticSequence, GeometricSequence, GeometricToken, ProductSequence, TokenRatio
+from tokenpo.core.parts.weights import Affine, NormalisedWeight, ProbabilityWeight
 
 RATIOS = [[2.0, 0.5, 8.0], [3.0]]  # product 8, cube root 2; mean 10.5 / 3 = 3.5
 

@@ -8,22 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.parts import (
-    AdaptiveTemperature,
-    Clip,
-    Continuations,
-    Criterion,
-    DetachedClip,
-    EntropyBonus,
-    EveryTokens,
-    FixedBounds,
-    Mean,
-    Rejection,
-    RolloutCorrection,
-    SignalWeight,
-    SoftOverlong,
-    TokenRatio,
-)
+from tokenpo.core.parts import AdaptiveTemperature, EntropyBonus, SignalWeight, SoftOverlong, TokenRatio
+from tokenpo.core.parts.continuations import Continuations, EveryTokens
+from tokenpo.core.parts.correction import Criterion, Mean, Rejection, RolloutCorrection
+from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds
 from tokenpo.core.parts.weights import Affine, Sigmoid
 
 BOUNDS = FixedBounds(0.2, 0.2)

@@ -8,21 +8,11 @@ import pytest
 import torch
 
 from tokenpo import Objective, Totals
-from tokenpo.core.parts import (
-    BatchSignal,
-    CurrentEntropyQuantile,
-    Drop,
-    HighInBatch,
-    HighInResponse,
-    Keep,
-    NormalisedWeight,
-    OldEntropyQuantile,
-    RowNormalised,
-    Signal,
-    TokenMean,
-    Unclipped,
-)
+from tokenpo.core.parts import TokenMean, Unclipped
 from tokenpo.core.parts.credit import GroupAdvantage
+from tokenpo.core.parts.part import BatchSignal, Signal
+from tokenpo.core.parts.selection import CurrentEntropyQuantile, HighInBatch, HighInResponse, OldEntropyQuantile
+from tokenpo.core.parts.weights import Drop, Keep, NormalisedWeight, RowNormalised
 
 ONES = [[1.0] * 4, [1.0] * 3]
 ENTROPY = [[0.4, 0.1, 0.3, 0.2], [9.0, 8.0, 7.0]]

@@ -8,16 +8,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tokenpo.core.parts import (
-    Clip,
-    DetachedClip,
-    FixedBounds,
-    HighInResponse,
-    LogLikelihood,
-    Region,
-    SelectedBounds,
-    Unclipped,
-)
+from tokenpo.core.parts import HighInResponse, Unclipped
+from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds
 
 RATIOS = [[0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 5.0]]
 A = [2.0, -3.0]
