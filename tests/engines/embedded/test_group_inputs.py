@@ -59,7 +59,7 @@ def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_pa
 
 
 def test_influence_of_a_head_that_is_not_linear_is_refused_before_a_run(small, coin, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenpo.engines.embedded.facts.has_plain_head", lambda lm: False)
+    monkeypatch.setattr("tokenpo.engines.embedded.loop.has_plain_head", lambda lm: False)
     with pytest.raises(Unsupported, match=r"influence is defined for a linear head.*Qwen3ForCausalLM"):
         build_engine(Plan(small(tmp_path / "run", method={"name": "thr"})))
     assert build_engine(Plan(small(tmp_path / "run", method={"name": "tw_grpo"}))).objective.name == "tw_grpo"

@@ -1,9 +1,7 @@
 """Inputs that take a forward pass of their own: influence, divergence, the prompt's log-probability, any formula.
 
 All are taken under the current weights, without gradient. The responses to one prompt are a group; those without a
-token are in none. Where the head is plain, at most one chunk of logits is alive at a time. The arguments `prompts`,
-`prompt_of_row`, `token_ids`, `mask`, `temperature` and `max_tokens` are those of `models.score`, and shapes that do not
-belong together raise a TokenPOError.
+token are in none. Where the head is plain, at most one chunk of logits is alive at a time.
 
 Axes: P prompts, N rollouts, T response tokens (padded), M tokens of a group, H hidden size, V vocabulary.
 """
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError, Unsupported
 from ...core.facts import facts_of
 from ...core.head.projection import chunk_rows
 from ...core.head.softmax import wide
@@ -24,84 +21,47 @@ from ...core.ops import kl, masked
 from ...core.ops.group import Groups
 from ...core.types import Rollouts
 from ...models.model import LanguageModel
-from ...models.score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
+from ...models.score import MAX_TOKENS, Predictions, has_plain_head, predictions, score
 
 # Differences of log-probabilities are clamped to this, as in the authors' code: e^11 is 6e4, so that sums stay finite.
 _FURTHEST = 11.0
 Prompts = Sequence[Sequence[int]]
-Texts = tuple[Prompts, Tensor, Tensor, Tensor, Tensor | float]  # prompts, prompt_of_row, token_ids, mask, temperature
+Texts = tuple[Prompts, Tensor, Tensor, Tensor, Tensor]  # prompts, the one of each row, token_ids, mask, temperature
 
 
 @torch.no_grad()
-def influence(
-    lm: LanguageModel,
-    prompts: Prompts,
-    prompt_of_row: Tensor,
-    token_ids: Tensor,
-    mask: Tensor,
-    temperature: Tensor | float = 1.0,
-    *,
-    reward: Tensor,
-    max_tokens: int = MAX_TOKENS,
-    chunk: int | None = None,
-) -> Tensor:
-    """[N, T] Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the group's responses whose reward exceeds its mean (2505.18830).
+def influence(lm: LanguageModel, texts: Texts, reward: Tensor, max_tokens: int = MAX_TOKENS) -> Tensor:
+    """[N, T] Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the group's responses whose reward [N] exceeds its mean (2505.18830).
 
     h is the final hidden state that predicts a token, g its one-hot less the probabilities at the temperature that
     sampled it. A factor 1/temperature in g, which would make g hᵀ the gradient in the head's weights to the letter, is
     left out: a constant one scales scores and thresholds alike. With M = Σ g' h'ᵀ the sum is gᵀ M h, so its cost grows
     with the number of tokens and not with its square; M [V, H] of one group is held in float32 at least.
 
-    Args:
-        reward: [N].
-        chunk: rows of logits alive at a time; by default about 16 MB of them.
-
     Returns:
         0 where mask is false, and in groups whose rewards are all equal.
-
-    Raises:
-        Unsupported: the model's head is not plain.
     """
-    texts = prompts, prompt_of_row, token_ids, mask, temperature
-    check_texts("influence", *texts)
-    if reward.shape != mask.shape[:1]:
-        raise TokenPOError(f"influence: reward has shape {list(reward.shape)}, expected [{mask.shape[0]}]")
-    require_plain_head(lm)
-    groups = Groups.of(prompt_of_row, mask.any(1))
+    prompts, owner, token_ids, mask, temperature = texts
+    groups = Groups.of(owner, mask.any(1))
     mixed, right = groups.varied(reward), groups.above_mean(reward).to(lm.device)
     table = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
-    for tokens in _by_group(lm, (*texts[:3], mask & mixed[:, None], temperature), max_tokens):
-        table[tokens.row, tokens.column] = _scores(lm, tokens, right[tokens.row], chunk)
+    for tokens in _by_group(lm, (prompts, owner, token_ids, mask & mixed[:, None], temperature), max_tokens):
+        table[tokens.row, tokens.column] = _scores(lm, tokens, right[tokens.row])
     return table
 
 
 @torch.no_grad()
-def divergence(
-    lm: LanguageModel,
-    prompts: Prompts,
-    prompt_of_row: Tensor,
-    token_ids: Tensor,
-    mask: Tensor,
-    temperature: Tensor | float = 1.0,
-    *,
-    max_tokens: int = MAX_TOKENS,
-    chunk: int | None = None,
-) -> Tensor:
+def divergence(lm: LanguageModel, texts: Texts, max_tokens: int = MAX_TOKENS) -> Tensor:
     """[N, T] how far the group's next-token distributions lie apart at position t (2505.24718); 0 where mask is false.
 
         d_t = mean_i Σ_v (exp(D) − D − 1),   D = mean_j L_jtv − L_itv clamped to ±11
 
     L are the log-probabilities at the temperature of sampling, and −log V for a response of the group without a token
     at t (it has ended).
-
-    Args:
-        chunk: rows of logits alive at a time, by default about 16 MB of them, but at least one for each response.
     """
-    texts = prompts, prompt_of_row, token_ids, mask, temperature
-    check_texts("divergence", *texts)
-    table = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
+    table = torch.zeros(texts[3].shape, dtype=wide(lm.model.dtype), device=lm.device)
     for tokens in _by_group(lm, texts, max_tokens):
-        table[tokens.row, tokens.column] = _distances(lm, tokens, chunk)
+        table[tokens.row, tokens.column] = _distances(lm, tokens)
     return table
 
 
@@ -117,16 +77,8 @@ def by_formula(lm: LanguageModel, texts: Texts, formula: Callable[[Tensor], Tens
 
 
 @torch.no_grad()
-def prompt_logprob(
-    lm: LanguageModel, prompts: Prompts, temperature: float = 1.0, *, max_tokens: int = MAX_TOKENS
-) -> Tensor:
-    """[P] nats, the mean log-probability of a prompt's tokens after the first; 0 for a prompt of one token.
-
-    Raises:
-        TokenPOError: no prompts, a prompt of no tokens, or a temperature <= 0.
-    """
-    if not prompts or not all(prompts):
-        raise TokenPOError("prompt_logprob: there is no prompt, or one without tokens")
+def prompt_logprob(lm: LanguageModel, prompts: Prompts, temperature: float, max_tokens: int = MAX_TOKENS) -> Tensor:
+    """[P] nats, the mean log-probability of a prompt's tokens after the first; 0 for a prompt of one token."""
     width = max(2, *(len(prompt) for prompt in prompts)) - 1
     length = torch.tensor([len(prompt) - 1 for prompt in prompts])
     token_ids = torch.tensor([[*prompt[1:], *[0] * (width + 1 - len(prompt))] for prompt in prompts])
@@ -136,7 +88,7 @@ def prompt_logprob(
     return masked.mean(policy.logprob, mask.to(lm.device), dim=1)[:, 0]
 
 
-def texts(rollouts: Rollouts, prompts: Prompts) -> tuple[Prompts, Tensor, Tensor, Tensor, Tensor]:
+def texts(rollouts: Rollouts, prompts: Prompts) -> Texts:
     """The prompts in use, which of them each row answers, and token ids, mask and temperature [N, T]."""
     used, of_row = torch.unique(rollouts.group, return_inverse=True)
     mine = [list(prompts[group]) for group in used.tolist()]
@@ -144,59 +96,34 @@ def texts(rollouts: Rollouts, prompts: Prompts) -> tuple[Prompts, Tensor, Tensor
     return mine, of_row, rollouts.need("token_ids"), mask, heat.where(mask, 1.0)
 
 
-Maker = Callable[[LanguageModel, Rollouts, Prompts, int], Tensor]
-
-
-def _made_by(formula: Callable[[Tensor], Tensor]) -> Maker:
-    return lambda lm, facts, prompts, most: by_formula(lm, texts(facts, prompts), formula, most)
-
-
-def _prompt_logprob(lm: LanguageModel, facts: Rollouts, prompts: Prompts, most: int) -> Tensor:
-    heat = float(facts.need("temperature")[facts.mask][0])
-    return prompt_logprob(lm, prompts, heat, max_tokens=most)[facts.group]
-
-
 # Inputs that take a forward pass of their own, each with its maker: (model, rollouts, prompts, tokens of a pass).
-MAKERS: dict[str, Maker] = {
-    **{name: _made_by(fact.formula) for name, fact in facts_of(Rollouts).items() if fact.formula is not None},
-    "influence": lambda lm, facts, prompts, most: influence(
-        lm, *texts(facts, prompts), reward=facts.reward, max_tokens=most
-    ),
-    "divergence": lambda lm, facts, prompts, most: divergence(lm, *texts(facts, prompts), max_tokens=most),
-    "prompt_logprob": _prompt_logprob,
+MAKERS: dict[str, Callable[[LanguageModel, Rollouts, Prompts, int], Tensor]] = {
+    name: lambda lm, facts, prompts, most, formula=fact.formula: by_formula(lm, texts(facts, prompts), formula, most)
+    for name, fact in facts_of(Rollouts).items()
+    if fact.formula is not None
+} | {
+    "influence": lambda lm, facts, prompts, most: influence(lm, texts(facts, prompts), facts.reward, most),
+    "divergence": lambda lm, facts, prompts, most: divergence(lm, texts(facts, prompts), most),
+    "prompt_logprob": lambda lm, facts, prompts, most: prompt_logprob(
+        lm, prompts, float(facts.need("temperature")[facts.mask][0]), most
+    )[facts.group],
 }
-
-
-def require_plain_head(lm: LanguageModel, prefix: str = "") -> None:
-    """Raises Unsupported for a model for which `influence` has no meaning.
-
-    Args:
-        prefix: begins the sentence: "nthr needs influence, and ".
-    """
-    if not has_plain_head(lm):
-        raise Unsupported(
-            f"{prefix}influence is defined for a linear head, but the logits of {type(lm.model).__name__} are not just "
-            "head(hidden), they are capped or scaled, or the head carries an adapter: choose a method that does not "
-            "need influence, or leave the head out of the LoRA targets"
-        )
 
 
 def _by_group(lm: LanguageModel, texts: Texts, max_tokens: int) -> Iterator[Predictions]:
     """The tokens of one group after another. Small groups share forward passes, a large one may need several."""
     prompts, owner, token_ids, mask, temperature = texts
     for rows in _whole_groups(prompts, owner, mask, max_tokens):
-        heat = temperature[rows] if isinstance(temperature, Tensor) else temperature
-        pieces = list(predictions(lm, prompts, owner[rows], token_ids[rows], mask[rows], heat, max_tokens))
+        texts = prompts, owner[rows], token_ids[rows], mask[rows], temperature[rows]
+        pieces = list(predictions(lm, *texts, max_tokens))
         row, column, target, out = (
             torch.cat(part) for part in zip(*((p.row, p.column, p.target, p.out) for p in pieces), strict=True)
         )
         row = rows.to(row.device)[row]
-        heat = temperature.to(row.device)[row, column] if isinstance(temperature, Tensor) else temperature
-        group = owner.to(row.device)[row]
+        heat, group = temperature.to(row.device)[row, column], owner.to(row.device)[row]
         for one in group.unique():
             at = (group == one).nonzero()[:, 0]
-            mine = heat[at] if isinstance(heat, Tensor) else heat
-            yield Predictions(row[at], column[at], target[at], mine, out[at])
+            yield Predictions(row[at], column[at], target[at], heat[at], out[at])
 
 
 def _whole_groups(prompts: Prompts, owner: Tensor, mask: Tensor, max_tokens: int) -> Iterator[Tensor]:
@@ -218,12 +145,12 @@ def _whole_groups(prompts: Prompts, owner: Tensor, mask: Tensor, max_tokens: int
         yield torch.tensor(batch, device=owner.device)
 
 
-def _scores(lm: LanguageModel, tokens: Predictions, right: Tensor, chunk: int | None) -> Tensor:
+def _scores(lm: LanguageModel, tokens: Predictions, right: Tensor) -> Tensor:
     """[M] gᵀ M h of the tokens of one group, M over those that are `right` [M]."""
-    head = lm.model.get_output_embeddings()
-    chunk = chunk or chunk_rows(head.weight.shape[0])
+    shape = lm.model.get_output_embeddings().weight.shape
+    chunk = chunk_rows(shape[0])
     scores = torch.zeros(len(tokens.row), dtype=wide(lm.model.dtype), device=right.device)
-    matrix = torch.zeros(head.weight.shape, dtype=scores.dtype, device=right.device)
+    matrix = torch.zeros(shape, dtype=scores.dtype, device=right.device)
     exact = torch.autocast(right.device.type, enabled=False)  # products keep their precision under a caller's autocast
     for at in right.nonzero()[:, 0].split(chunk):
         g, h = _residual(lm, tokens, at)
@@ -243,7 +170,7 @@ def _residual(lm: LanguageModel, tokens: Predictions, at: Tensor) -> tuple[Tenso
     return g, tokens.out[at].to(g.dtype)
 
 
-def _distances(lm: LanguageModel, tokens: Predictions, chunk: int | None) -> Tensor:
+def _distances(lm: LanguageModel, tokens: Predictions) -> Tensor:
     """[M] d of the position of each token of one group."""
     rows, row = tokens.row.unique(return_inverse=True)
     columns, column = tokens.column.unique(return_inverse=True)
@@ -251,7 +178,7 @@ def _distances(lm: LanguageModel, tokens: Predictions, chunk: int | None) -> Ten
     place[row, column] = torch.arange(len(row), device=row.device)
     distances = torch.zeros(len(columns), dtype=wide(lm.model.dtype), device=row.device)
     vocabulary = lm.model.get_output_embeddings().weight.shape[0]
-    step = max(1, (chunk or chunk_rows(vocabulary)) // len(rows))
+    step = max(1, chunk_rows(vocabulary) // len(rows))
     for at in torch.arange(len(columns), device=row.device).split(step):
         alive = place[:, at] >= 0
         logp = distances.new_full((*alive.shape, vocabulary), -math.log(vocabulary))
@@ -265,5 +192,4 @@ def _log_probabilities(lm: LanguageModel, tokens: Predictions, at: Tensor) -> Te
     """[·, V] at the temperature of the tokens at `at`."""
     out = tokens.out[at]
     logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(wide(lm.model.dtype))
-    heat = tokens.temperature
-    return (logits / (heat[at, None] if isinstance(heat, Tensor) else heat)).log_softmax(-1)
+    return (logits / torch.as_tensor(tokens.temperature)[at, None]).log_softmax(-1)

@@ -11,10 +11,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ...base.errors import Unsupported
 from ...core.learner import Learner, Step
 from ...core.objective import Objective
 from ...core.types import Policy, Rollouts
 from ...models import LanguageModel
+from ...models.score import has_plain_head
 from ...recipe.config import Config
 from ...recipe.hosts import EMBEDDED, Host
 from ...recipe.objective import require_here
@@ -29,7 +31,7 @@ from ...runs.rollouts.experience import Experience, credited
 from ...runs.trackers import require_trackers
 from ...runs.view import View
 from ...tasks import Task
-from .facts import MAKERS, require_plain_head
+from .facts import MAKERS
 from .forward import Forward
 from .rollout import collect
 from .updates import Trainer, improve
@@ -76,8 +78,13 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
     task = plan.make_task()
     try:
         lm, needs = plan.load_model(), needs | plan.objective.needs
-        if "influence" in needs:
-            require_plain_head(lm, f"{plan.objective.name} needs influence, and in the embedded engine ")
+        if "influence" in needs and not has_plain_head(lm):
+            raise Unsupported(
+                f"{plan.objective.name} needs influence, and in the embedded engine influence is defined for a linear "
+                f"head, but the logits of {type(lm.model).__name__} are not just head(hidden), they are capped or "
+                "scaled, or the head carries an adapter: choose a method that does not need influence, or leave the "
+                "head out of the LoRA targets"
+            )
         # Under LoRA the reference is the same model with its adapters switched off.
         apart = "ref_logprob" in needs and lm.adapter is None
         return Engine(plan, lm, task, plan.load_model() if apart else None)
