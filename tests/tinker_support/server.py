@@ -56,6 +56,7 @@ class Cloud:
         chunk: most sequences of one request.
         told: changes what a sampler returns, (tokens, log-probabilities) -> the same, to play a server that errs.
         seen: asked with the server before each step of its optimiser.
+        fault: takes the kind of a request and its answer; returns another answer, or raises.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Cloud:
         self.directory, self.chunk, self.told, self.seen, self.dtype = directory, chunk, told, seen, dtype
         self.saved: dict[str, Any] = {}
         self.requests: list[str] = []
+        self.fault: Callable[[str, Any], Any] = lambda kind, value: value
 
     def model(self) -> LanguageModel:
         return load(self.directory, dtype=self.dtype)
@@ -127,7 +129,7 @@ class TrainingClient(RealTrainingClient):
                 async with self._take_turn(chunk.request_id):
                     self.cloud.requests.append("forward" if forward_only else "backward")
                     parts.append(self.weights.forward_backward(chunk.data, forward_only))
-            return combine_fwd_bwd_output_results(parts)
+            return self.cloud.fault(self.cloud.requests[-1], combine_fwd_bwd_output_results(parts))
 
         return self.holder.run_coroutine_threadsafe(run())
 
@@ -140,6 +142,7 @@ class TrainingClient(RealTrainingClient):
                 if self.cloud.seen:
                     self.cloud.seen(self.weights)
                 self.weights.step(optim_params or adam_params)
+                self.cloud.fault("step", None)
 
         return self.holder.run_coroutine_threadsafe(run())
 
@@ -148,15 +151,15 @@ class TrainingClient(RealTrainingClient):
         assert overwrite or path not in self.cloud.saved
         state = self.weights.lm.model.state_dict(), self.weights.optimizer.state_dict()
         self.cloud.saved[path] = copy.deepcopy(state)
-        return done(SimpleNamespace(path=path))
+        return done(self.cloud.fault("save", SimpleNamespace(path=path)))
 
     def save_weights_for_sampler(self, name: str, *args: Any, **settings: Any) -> Any:
         path = f"tinker://run-1/sampler_weights/{name}"
         self.cloud.saved[path] = copy.deepcopy(self.weights.lm.model.state_dict())
-        return done(SimpleNamespace(path=path))
+        return done(self.cloud.fault("final", SimpleNamespace(path=path)))
 
     def save_weights_and_get_sampling_client(self, *args: Any, **settings: Any) -> Any:
-        return done(Sampler(self.cloud, self.holder, copy.deepcopy(self.weights.lm)))
+        return done(self.cloud.fault("sampler", Sampler(self.cloud, self.holder, copy.deepcopy(self.weights.lm))))
 
 
 class Waited(AwaitableConcurrentFuture):
@@ -209,7 +212,8 @@ class Sampler(SamplingClient):
             data = [Datum(ModelInput.from_ints(ids[:-1]), {"target_tokens": ids[1:]})]
             with torch.no_grad():
                 (found,) = Weights(self.lm).logprobs(data) if len(ids) > 1 else (torch.zeros(0),)
-            return SampleResponse([], _prompt_logprobs_list=[None, *found.tolist()])
+            told = self.cloud.fault("scores", [None, *found.tolist()])
+            return SampleResponse([], _prompt_logprobs_list=told)
         answer = self.holder.loop.create_future()
         self._asked.append((prompt, num_samples, sampling_params, answer))
         return await answer
@@ -220,10 +224,11 @@ class Sampler(SamplingClient):
         asked, self._answered = self._asked[self._answered : sent], max(self._answered, sent)
         try:
             for response, (*_, answer) in zip(self._drawn([one[:3] for one in asked]), asked, strict=True):
-                answer.set_result(response)
-        except Exception as error:
+                answer.set_result(self.cloud.fault("sample", response))
+        except BaseException as error:
             for *_, answer in asked:
-                answer.set_exception(error)
+                if not answer.done():
+                    answer.cancel() if isinstance(error, asyncio.CancelledError) else answer.set_exception(error)
 
     def _drawn(self, asked: Sequence[tuple[ModelInput, int, Any]]) -> list[SampleResponse]:
         if not asked:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -34,9 +36,9 @@ from ...runs.updates import learning_rate
 from ...runs.view import View
 from ...tasks import Split, Task
 from . import service
+from .answers import Answers, background, require_path, require_scores
 from .needs import RATIO, accepted, require_one_answer
-from .responses import samples
-from .service import result
+from .responses import Limits, samples
 from .trainer import Trainer, sequence
 
 FILE = TINKER.marker  # says where the weights are
@@ -65,6 +67,7 @@ class Server:
 
     def __init__(self, config: Config, objective: Objective, task: Task, session: ServiceClient) -> None:
         self.config, self.objective, self.task, self.session = config, objective, task, session
+        self.answers = Answers.of(config)
         self.sampler: tuple[int, SamplingClient] | None = None
         self.reference: SamplingClient | None = None
         self.saved = ""
@@ -85,7 +88,7 @@ class Server:
 
     def start(self, saved: Path | None, progress: Progress) -> None:
         config, self.saved = self.config, progress.remote
-        self.client = service.training_client(self.session, config, progress.remote)
+        self.client = service.training_client(self.session, config, self.answers, progress.remote)
         ratio = dataclasses.replace(RATIO, tolerance=config.train.ratio_tolerance or RATIO.tolerance)
         length = config.rollout.max_new_tokens
         self.trainer = Trainer(
@@ -96,13 +99,16 @@ class Server:
             adam=self.adam,
             ratio=ratio,
             kl=config.train.kl_hold(),
+            answers=self.answers,
         )
-        tokenizer: Any = self.client.get_tokenizer()
+        tokenizer: Any = self.answers.one(lambda: background(self.client.get_tokenizer), "in giving its tokenizer")
         self.words = Vocabulary(tokenizer, (tokenizer.eos_token_id,))
         self.ends = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         if "ref_logprob" in self.objective.needs:
-            base = self.session.create_sampling_client(base_model=config.model.path)
-            self.reference = result(base, "when asked for the reference")
+            self.reference = self.answers.one(
+                lambda: self.session.create_sampling_client(base_model=config.model.path),
+                "when asked for the reference",
+            )
 
     @property
     def learner(self) -> Learner:
@@ -129,11 +135,10 @@ class Server:
         if self.config.rollout.rescore:
             fields["old_logprob"] = self.trainer.score(rollouts, prompts)
         if self.reference is not None:
-            fields["ref_logprob"] = _reported(self.reference, rollouts, prompts)
+            fields["ref_logprob"] = self.reported(self.reference, rollouts, prompts)
         if "prompt_logprob" in self.objective.needs:
-            mine = [self.weights().compute_logprobs(ModelInput.from_ints(prompt)) for prompt in prompts]
-            found = [result(future, "in scoring a prompt")[1:] or [0.0] for future in mine]
-            means = [math.fsum(cast(list[float], each)) / len(each) for each in found]
+            found = [each or [0.0] for each in self.scores(self.weights(), prompts, "in scoring prompts")]
+            means = [math.fsum(each) / len(each) for each in found]
             fields["prompt_logprob"] = torch.tensor(means)[rollouts.group]
         return dataclasses.replace(rollouts, **fields)
 
@@ -149,14 +154,14 @@ class Server:
     def save(self, directory: Path, progress: Progress) -> None:
         if progress.step:
             name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{directory.name}-step-{progress.step:06d}")
-            self.saved = result(self.client.save_state(name, overwrite=True), "in saving a checkpoint").path
+            self.saved = self.path(lambda: self.client.save_state(name, overwrite=True), "in saving a checkpoint")
         self._write(directory)
         checkpoint.begin(directory, dataclasses.replace(progress, remote=self.saved))
 
     def finish(self, directory: Path, step: int) -> list[str]:
-        kept = result(self.client.save_weights_for_sampler("final"), "in saving the weights")
-        self._write(directory, weights=self.saved, sampler=kept.path)
-        return [f"weights on the server, for a sampling client: {kept.path}"]
+        kept = self.path(lambda: self.client.save_weights_for_sampler("final"), "in saving the weights")
+        self._write(directory, weights=self.saved, sampler=kept)
+        return [f"weights on the server, for a sampling client: {kept}"]
 
     @staticmethod
     def is_finished(directory: Path, step: int, /) -> bool:
@@ -168,9 +173,17 @@ class Server:
     def weights(self) -> SamplingClient:
         """A sampler of the weights as they are."""
         if self.sampler is None or self.sampler[0] != self.learner.updates:
-            made = self.client.save_weights_and_get_sampling_client()
-            self.sampler = self.learner.updates, result(made, "in giving the weights to a sampler")
+            made = self.answers.one(
+                self.client.save_weights_and_get_sampling_client, "in giving the weights to a sampler"
+            )
+            self.sampler = self.learner.updates, made
         return self.sampler[1]
+
+    def path(self, ask: Callable[[], Any], doing: str) -> str:
+        """Where the server saved what it was asked to save."""
+        saved = self.answers.one(ask, doing)
+        with self.answers.asking(doing):
+            return require_path(saved.path)
 
     def draw(self, split: Split, start: int, count: int, each: int, sampling: Sampling) -> Draw:
         """Responses to `count` problems from position `start` on; each problem has a seed of its own."""
@@ -184,9 +197,10 @@ class Server:
                 top_k=-1,
                 top_p=1.0,
             )
-            asked.append(sampler.sample(ModelInput.from_ints(prompt), each, params))
-        responses: list[SampleResponse] = [result(future, "in sampling") for future in asked]
-        out = samples(responses, self.ends)
+            asked.append(functools.partial(sampler.sample, ModelInput.from_ints(prompt), each, params))
+        responses: list[SampleResponse] = self.answers.all(asked, "in sampling")
+        with self.answers.asking("in sampling"):
+            out = samples(responses, self.ends, Limits(each, sampling.max_new_tokens, len(self.words.tokenizer)))
         return verified(self.words, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
 
     def adam(self, number: int) -> AdamParams:
@@ -201,18 +215,25 @@ class Server:
             grad_clip_norm=train.grad_clip or 0.0,
         )
 
+    def scores(self, client: SamplingClient, sequences: Sequence[Sequence[int]], doing: str) -> list[list[float]]:
+        """The log-probability of each token of these sequences but the first."""
+        asked = [functools.partial(client.compute_logprobs, ModelInput.from_ints(list(one))) for one in sequences]
+        told = self.answers.all(asked, doing)
+        with self.answers.asking(doing):
+            for one, found in zip(sequences, told, strict=True):
+                require_scores(torch.tensor(found[1:], dtype=torch.float32), len(one) - 1)
+        return [cast(list[float], found[1:]) for found in told]
+
+    def reported(self, client: SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
+        """[N, T] log-probabilities of the responses by a sampling client."""
+        found, rows = torch.zeros_like(rollouts.old_logprob), rollouts.mask.any(1).nonzero()[:, 0].tolist()
+        sent = [sequence(rollouts, row, prompts) for row in rows]
+        told = self.scores(client, [tokens for tokens, _ in sent], "in scoring by the reference")
+        for row, (_, start), each in zip(rows, sent, told, strict=True):
+            found[row, : len(each) - start + 1] = torch.tensor(each[start - 1 :], dtype=found.dtype)
+        return found
+
     def _write(self, directory: Path, **places: str) -> None:
-        places = {"training_run": str(self.client.model_id), **places}
-        write_whole(directory / FILE, json.dumps(places, indent=1) + "\n")
-
-
-def _reported(client: SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
-    """[N, T] log-probabilities of the responses by a sampling client."""
-    found, asked = torch.zeros_like(rollouts.old_logprob), []
-    for row in rollouts.mask.any(1).nonzero()[:, 0].tolist():
-        tokens, start = sequence(rollouts, row, prompts)
-        asked.append((row, start, client.compute_logprobs(ModelInput.from_ints(tokens))))
-    for row, start, future in asked:
-        told = torch.tensor(result(future, "in scoring by the reference")[start:], dtype=found.dtype)
-        found[row, : len(told)] = told
-    return found
+        """The counts are of this process: requests that failed and were made again."""
+        written = {"training_run": str(self.client.model_id), **places, "asked_again": self.answers.again}
+        write_whole(directory / FILE, json.dumps(written, indent=1) + "\n")

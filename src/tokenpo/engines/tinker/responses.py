@@ -7,37 +7,52 @@ sampled are those that the update starts from.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...base.errors import TokenPOError, Unsupported
+from ...base.errors import NotFinite, Unsupported
 from ...core.types import Rollouts
 from ...models import Samples
+from .answers import SLACK, Nonsense, require_scores
 from .needs import ENGINE
 
 if TYPE_CHECKING:
     from tinker import SampledSequence, SampleResponse
 
 
-def samples(responses: Sequence[SampleResponse], ends: Collection[int] | None = None) -> Samples:
+class Limits(NamedTuple):
+    """What was asked for, which no answer exceeds: responses to a prompt, tokens of each, tokens of the tokenizer."""
+
+    each: int
+    most: int
+    vocabulary: int
+
+
+def samples(
+    responses: Sequence[SampleResponse], ends: Collection[int] | None = None, limits: Limits | None = None
+) -> Samples:
     """N = P·G responses to P prompts, in order.
 
     Args:
         ends: ids of the tokens that can end a response; None leaves it unchecked that a response holds its end.
+        limits: None leaves unchecked that the responses keep them.
 
     Raises:
-        TokenPOError: groups of different sizes, or a response without log-probabilities.
+        Nonsense: groups of different sizes or of another than was asked for, a response that is too long, of other
+            tokens than the tokenizer's, or without a log-probability for each, at most 0.
+        NotFinite: a log-probability is not finite.
         Unsupported: a response without the token that ended it, so that nothing could learn to end.
     """
     sizes = {len(response.sequences) for response in responses}
-    if len(sizes) != 1 or 0 in sizes:
-        raise TokenPOError(f"the server returned groups of {sorted(sizes)} responses: ask for one number, at least 1")
+    if len(sizes) != 1 or 0 in sizes or (limits and limits.each not in sizes):
+        wanted = f"{limits.each} were asked for" if limits else "ask for one number, at least 1"
+        raise Nonsense(f"the server returned groups of {sorted(sizes)} responses: {wanted}")
     rows = [row for response in responses for row in response.sequences]
-    for row in rows:
-        _require_whole(row, ends)
+    for number, row in enumerate(rows):
+        _require_whole(number, row, ends, limits)
     # One column at least, also where no response has a token.
     token_ids, logprob = (
         pad_sequence([*table, table[0].new_zeros(1)], batch_first=True)[:-1]
@@ -74,7 +89,7 @@ def rollouts(
         version: how many updates the weights had had that sampled; None where all is trained on at once.
 
     Raises:
-        TokenPOError, Unsupported: as `samples`, and what `Rollouts` refuses.
+        TokenPOError: as `samples`, and what `Rollouts` refuses.
     """
     out = samples(responses, ends)
     return Rollouts(
@@ -89,9 +104,18 @@ def rollouts(
     )
 
 
-def _require_whole(row: SampledSequence, ends: Collection[int] | None) -> None:
+def _require_whole(number: int, row: SampledSequence, ends: Collection[int] | None, limits: Limits | None) -> None:
     if row.logprobs is None or len(row.logprobs) != len(row.tokens):
-        raise TokenPOError("the server returned a response without a log-probability for each token: take another one")
+        raise Nonsense("the server returned a response without a log-probability for each token: take another one")
+    told = torch.tensor(row.logprobs, dtype=torch.float32)
+    require_scores(told, len(row.tokens))
+    if not torch.isfinite(told).all():
+        raise NotFinite(f"the server returned a log-probability that is not finite in response {number}", number)
+    if limits and len(row.tokens) > limits.most:
+        raise Nonsense(f"it returned a response of {len(row.tokens)} tokens, and was asked for {limits.most} at most")
+    odd = [token for token in row.tokens if not 0 <= token < (limits.vocabulary + SLACK if limits else 2**31)]
+    if odd:
+        raise Nonsense(f"it returned the token {odd[0]}, which its tokenizer does not have")
     if ends is not None and row.stop_reason == "stop" and (not row.tokens or row.tokens[-1] not in ends):
         raise Unsupported(
             f"{ENGINE} wants responses with the token that ends them, which the loss has inside, and this server "
