@@ -59,10 +59,8 @@ def add(commands: Any) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Makes the runs that are missing, then table, compare.html and compare.json; 130 when interrupted.
-
-    Raises:
-        TokenPOError: a mistake in the options; or, after everything was written, runs that failed.
+    """Makes the runs that are missing, then table, compare.html and compare.json; 130 when interrupted, an error once
+    all is written where runs failed.
     """
     need_engine()
     if options.runs is not None:
@@ -77,24 +75,25 @@ def compare(options: argparse.Namespace) -> int:
     host = HOSTS[options.engine]
     require_installed(host)
     plan = make_plan(
-        options.recipe,
-        options.methods,
-        SEEDS if options.seeds is None else options.seeds,
-        overrides=options.set,
-        out=options.out,
-        host=host,
-        accepted=lambda config: accepted(config, host),
-    )
+        options.recipe, options.methods, SEEDS if options.seeds is None else options.seeds, overrides=options.set,
+        out=options.out, host=host, accepted=lambda config: accepted(config, host),
+    )  # fmt: skip
     chosen, margins = _chosen(options, plan.config)
     baseline = options.baseline or plan.labels[0]
     pairs(plan.labels, baseline)
-    if options.dry_run:
-        return _dry_run(plan)
-    jobs = options.jobs or (1 if host.whole_machine else _jobs(plan))
     # Mistakes are found above, before anything is made.
     from ..evidence.compare.result import failed_in_words, gather
-    from ..evidence.compare.runs import execute
+    from ..evidence.compare.runs import State, execute, state
 
+    if options.dry_run:
+        states = [state(run) for run in plan.runs]
+        for run, found in zip(plan.runs, states, strict=True):
+            print(f"{found.value:<22}{shlex.join(['tokenpo', 'train', *run.arguments])}")
+        for note in plan.notes:
+            print(f"note: {note}")
+        print(f"{len(states)} runs, {states.count(State.DONE)} done, in {plan.out}")
+        return 0
+    jobs = options.jobs or (1 if host.whole_machine else _jobs(plan))
     ended = execute(plan.runs, jobs, plan.out, ProgressLines(plan, jobs, sys.stdout))
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
@@ -147,18 +146,6 @@ def _show(comparison: Comparison, out: Path) -> None:
     print(f"numbers: {write(to_json(comparison), out / 'compare.json')}")
 
 
-def _dry_run(plan: Plan) -> int:
-    from ..evidence.compare.runs import State, state
-
-    states = [state(run) for run in plan.runs]
-    for run, found in zip(plan.runs, states, strict=True):
-        print(f"{found.value:<22}{shlex.join(['tokenpo', 'train', *run.arguments])}")
-    for note in plan.notes:
-        print(f"note: {note}")
-    print(f"{len(states)} runs, {states.count(State.DONE)} done, in {plan.out}")
-    return 0
-
-
 def _jobs(plan: Plan) -> int:
     """One run per core and thread; a GPU is not shared unasked."""
     from ..models.device import resolve_device
@@ -186,7 +173,6 @@ class ProgressLines:
         self._say(f"{plan.out}: {self._all} runs, {self._done} done, {jobs} at a time")
 
     def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        """Called when a run ends."""
         from ..base.text import duration
 
         self._done += failure is None
@@ -198,7 +184,6 @@ class ProgressLines:
         self._say(f"[{self._done}/{self._all}] {run.name}: {how} in {duration(seconds)}{left}")
 
     def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
-        """Called many times a second."""
         from rich.text import Text
 
         from ..evidence.compare.runs import steps_made

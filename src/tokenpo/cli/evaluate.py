@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
     from ..evidence.evaluate.run import SamplingOptions
     from ..recipe.config import Config
-    from ..tasks import Task
 
 EXAMPLES = """examples:
   tokenpo eval tiny --task dial_sum --problems 50 --samples-per-prompt 8 --k 1,4,8 --max-new-tokens 64
@@ -124,13 +123,11 @@ def _check(options: argparse.Namespace, is_run: bool) -> None:
 
 def _of_samples(options: argparse.Namespace) -> int:
     """Estimates from a file of samples."""
-    from ..evidence.evaluate.directory import prepare
-    from ..evidence.evaluate.run import describe_file
+    from ..evidence.evaluate.run import describe_file, prepare
     from ..evidence.evaluate.samples import read_samples
     from ..tasks.verify import VerifierOptions, make_verifier
 
-    ks = _ks(options.k)
-    verifier = None
+    ks, verifier = _ks(options.k), None
     if options.verifier:
         verifier = make_verifier(options.verifier, VerifierOptions(options.extract or ""), "eval")
     elif options.extract:
@@ -152,14 +149,16 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
     """Samples a model, then estimates."""
     from .. import models as language
     from ..evidence.evaluate import run as evaluation
-    from ..evidence.evaluate.directory import SAMPLES, free_directory
     from ..evidence.evaluate.samples import read_samples
+    from ..tasks import held_out
 
     # Mistakes are found before anything is loaded.
     ks, sampling, where = _ks(options.k), _sampling(options, run), language.locate(options.model)
     task, described = _benchmark(options) if options.benchmark else _task(options, run)
     try:
-        count = _count(options, task, run)
+        its = run.evaluate.problems if run is not None else 0
+        count = held_out(task, options.problems or its or getattr(task, "test_size", None) or PROBLEMS)
+        task.problems("test", 0, count)  # too few different ones are found here, not after half of them were sampled
         dtype = options.dtype or (run.model.dtype if run is not None else "float32")
         if run is not None:
             changed = f" with {', '.join(options.task_option)}" if options.task_option else ""
@@ -176,7 +175,9 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
         about = {"path": options.model, "digest": evaluation.model_digest(where, lm), "dtype": dtype}
         config = evaluation.describe(plan, about, described)
         name = described.get("task") or described["benchmark"]
-        out = options.out or free_directory(f"{_short(options.model)}-{_short(name)}", config, options.seed)
+        # A model's and a file's name as parts of a directory's.
+        parts = [Path(x).name.removesuffix(".jsonl").removesuffix(".parquet") or "model" for x in (options.model, name)]
+        out = options.out or evaluation.free_directory("-".join(parts), config, options.seed)
         with _progress(count) as watch:
             evaluation.sample_model(plan, out, config, watch)
     except KeyboardInterrupt:
@@ -184,7 +185,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
         return 130
     finally:
         task.close()
-    samples, notes = read_samples(out / SAMPLES)
+    samples, notes = read_samples(out / evaluation.SAMPLES)
     _report(samples, ks, notes, config, f"{options.model} on {name}", out, options.seed)
     return 0
 
@@ -233,20 +234,11 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}
 
 
-def _count(options: argparse.Namespace, task: Task, run: Config | None) -> int:
-    from ..tasks import held_out
-
-    its = run.evaluate.problems if run is not None else 0
-    count = held_out(task, options.problems or its or getattr(task, "test_size", None) or PROBLEMS)
-    task.problems("test", 0, count)  # too few different ones are found here, not after half of them were sampled
-    return count
-
-
 def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Path | None, seed: int) -> None:
     """Prints the table, and writes results.json."""
     import dataclasses
 
-    from ..evidence.evaluate.directory import write_results
+    from ..evidence.evaluate.run import write_results
     from ..evidence.evaluate.summary import show, summarise
 
     summary = summarise(samples, ks, seed)
@@ -264,11 +256,6 @@ def _ks(text: str | None) -> list[int] | None:
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         raise TokenPOError(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
     return sorted({int(part) for part in parts})
-
-
-def _short(name: str) -> str:
-    """A model's or a file's name as part of a directory's."""
-    return Path(name).name.removesuffix(".jsonl").removesuffix(".parquet") or "model"
 
 
 @contextmanager

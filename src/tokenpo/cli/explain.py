@@ -40,10 +40,8 @@ def add(commands: Any) -> None:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Reads the rollouts, prints the table, writes explain.html and explain.json.
-
-    Raises:
-        TokenPOError: a mistake in options or file; or, after everything was written, methods that lack an input.
+    """Reads the rollouts, prints the table, writes explain.html and explain.json; an error once all is written where a
+    method lacks an input.
     """
     need("pydantic", "rich", "jinja2", "safetensors")
     from ..evidence.explain.explanation import explain_all, to_json, token_lines
@@ -59,16 +57,21 @@ def explain(options: argparse.Namespace) -> int:
         if options.correction is not None:
             corrected(objective, options.correction, label="--correction")
     # Mistakes in the methods are found above, before a large file is read.
-    from ..evidence.explain.explanation import show
     from ..evidence.explain.page import render
     from ..page.frame import write
+    from ..page.table import print_parts
+    from ..page.text import visible
     from ..runs.rollouts import read, write_lines
 
     recording = read(options.rollouts, options.step)
     recording = recording.at_first_update() if options.first_update else recording
     result = explain_all(recording, entries, options.entropy_quantile, options.correction)
-    show(result.tables, [*result.legend, *(f"note: {note}" for note in result.notes)], sys.stdout)
-    out = make_directory(options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}"))
+    lines = [*result.legend, *(f"note: {note}" for note in result.notes)]
+    print_parts([*result.tables, *(visible(line, limit=1000) for line in lines)], sys.stdout)
+    source, step = options.rollouts, result.recording.step
+    stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", source.resolve().name.removesuffix(source.suffix)) or "rollouts"
+    name = stem if step is None else f"{stem}-step{step}"
+    out = make_directory(options.out or Path("runs", f"explain-{name}"))
     print(f"page: {write(render(result, options.responses), out / 'explain.html')}")
     print(f"numbers: {write(to_json(result), out / 'explain.json')}")
     if options.tokens:
@@ -76,9 +79,3 @@ def explain(options: argparse.Namespace) -> int:
     if result.refused:
         raise MissingInput("; ".join(reason for _, reason in result.refused))
     return 0
-
-
-def _name(source: Path, step: int | None) -> str:
-    """Part of a directory's name."""
-    stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", source.resolve().name.removesuffix(source.suffix)) or "rollouts"
-    return stem if step is None else f"{stem}-step{step}"

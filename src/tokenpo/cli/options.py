@@ -104,11 +104,7 @@ def add_set(parser: argparse.ArgumentParser, meaning: str, form: str = "SECTION.
 
 
 def path(text: str) -> Path:
-    """For argparse's `type`: a path with the home directory for a leading ~, which a shell leaves where it is quoted.
-
-    Raises:
-        ArgumentTypeError: the home of an unknown user.
-    """
+    """For argparse's `type`: a path; a leading ~, which a shell leaves where it is quoted, is the home directory."""
     try:
         return expanded(text)
     except TokenPOError as error:
@@ -116,11 +112,7 @@ def path(text: str) -> Path:
 
 
 def one_entry(text: str, command: str) -> Entry:
-    """The method of a command that takes a single one.
-
-    Raises:
-        TokenPOError: not of that form, or several.
-    """
+    """The method of a command that takes a single one; raises TokenPOError for several."""
     from ..recipe.command_line import parse_entries
 
     first, *others = parse_entries(text, command)
@@ -130,12 +122,7 @@ def one_entry(text: str, command: str) -> Entry:
 
 
 def objectives(names: list[str], command: str) -> tuple[dict[str, Objective], set[str]]:
-    """The named methods by label, else all; and the labels of those whose code is the user's.
-
-    Raises:
-        UnknownName: no such method or option.
-        TokenPOError: a label twice, or an option of the wrong kind.
-    """
+    """The named methods by label, else all; and the labels of those whose code is the user's."""
     from ..methods import METHODS, method
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
@@ -147,7 +134,6 @@ def objectives(names: list[str], command: str) -> tuple[dict[str, Objective], se
 
 
 def need_engine() -> None:
-    """Raises TokenPOError with the remedy where the embedded engine's packages are missing."""
     need("pydantic", "rich", "transformers", "safetensors")
 
 

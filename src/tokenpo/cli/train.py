@@ -58,7 +58,7 @@ def train(options: argparse.Namespace) -> int:
     if records is None:
         return 130
     if not options.no_report:
-        from ..evidence.report import write_report
+        from ..evidence.report.page import write_report
 
         print(f"report: {write_report(records)}")
     return 0
@@ -198,7 +198,7 @@ def recipes(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     """Writes the page and prints where."""
     need("jinja2")
-    from ..evidence.report import write_report
+    from ..evidence.report.page import write_report
 
     print(write_report(options.directory, options.out, options.beside))
     return 0

@@ -121,21 +121,14 @@ class _Step:
         spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
         old = laid(old_logprob, -spread)
         row, columns = torch.arange(shape[0]), getattr(getattr(objective, "credit", None), "columns", 1)
+        right = (row % 2).double()  # right and wrong take turns, so that every group holds both
+        # With zeros alone a threshold on the influence would drop every token.
         known = {
-            "mask": laid(1.0, 1.0).bool(),
-            # Right and wrong take turns, so that every group holds both.
-            "reward": (row % 2).double(),
-            "group": row // GROUP,
-            "old_logprob": old,
-            "logprob": old,
-            "old_entropy": laid(old_entropy, spread),
-            "entropy": laid(entropy, spread),
-            "token_ids": torch.arange(old.numel()).view(shape),
-            "prompt_logprob": old[:, 0],
-            # With zeros alone a threshold on the influence would drop every token.
-            "influence": laid(1.0, 0.0),
-            "rewards": (row % 2).double()[:, None].expand(-1, columns),
-        }
+            "mask": laid(1.0, 1.0).bool(), "reward": right, "group": row // GROUP, "old_logprob": old, "logprob": old,
+            "old_entropy": laid(old_entropy, spread), "entropy": laid(entropy, spread), "prompt_logprob": old[:, 0],
+            "token_ids": torch.arange(old.numel()).view(shape), "influence": laid(1.0, 0.0),
+            "rewards": right[:, None].expand(-1, columns),
+        }  # fmt: skip
         for name in FACTS.keys() - known.keys():
             neutral = FACTS[name].neutral
             like = old[:, 0] if FACTS[name].shape == "[N]" else old

@@ -41,44 +41,34 @@ MEANINGS = {
 
 
 def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
-    """The values as plain data for JSON: the same arguments, the same numbers.
-
-    Args:
-        name: what the method is called.
-        objective: of `tokenpo.method`, or a composition of parts.
-        seed: of the inputs.
-    """
+    """The values as plain data for JSON, of an objective called `name` on inputs of this seed."""
     rollouts, policy = example(seed, groups=GROUPS, size=SIZE, length=TOKENS).values()
     rollouts, policy, mask = rollouts.only(objective.needs), policy.only(objective.needs), rollouts.mask
     state, draws = objective.start(), torch.Generator().manual_seed(seed)
     seen = evaluate(objective, rollouts, policy, state=state, length=LONGEST, draws=draws)
     gradient = {"logprob": seen.gradient} | ({"entropy": seen.entropy_gradient} if objective.entropy_gradient else {})
+    derivation = {
+        "signals": _plain({repr(key): x for key, x in seen.batch.credit.signals.items()}, mask),
+        **_plain({key: x.expand(mask.shape) for key, x in seen.loss.terms.items()}, mask),
+    }
     return {
-        "format": FORMAT,
-        "made_by": f"tokenpo {__version__}",
-        "method": name,
-        "objective": str(objective).splitlines(),
-        "meanings": MEANINGS,
+        "format": FORMAT, "made_by": f"tokenpo {__version__}", "method": name,
+        "objective": str(objective).splitlines(), "meanings": MEANINGS,
         "inputs": {"rollouts": _plain(vars(rollouts), mask), "policy": _plain(vars(policy), mask)},
         "totals": dataclasses.asdict(seen.totals),
-        "memory": {repr(part): dict(numbers) for part, numbers in state.items()},
-        "derivation": {
-            "signals": _plain({repr(key): x for key, x in seen.batch.credit.signals.items()}, mask),
-            **_plain({key: x.expand(mask.shape) for key, x in seen.loss.terms.items()}, mask),
-        },
-        "value": seen.loss.value.item(),
-        "gradient": _plain(gradient, mask),
-    }
+        "memory": {repr(part): dict(numbers) for part, numbers in state.items()}, "derivation": derivation,
+        "value": seen.loss.value.item(), "gradient": _plain(gradient, mask),
+    }  # fmt: skip
 
 
 def _plain(tensors: Mapping[str, Tensor | None], mask: Tensor) -> dict[str, Any]:
     """The tensors that are not None as lists, those [N, T] but the mask with null where the mask is false."""
-    shown = {name: x for name, x in tensors.items() if x is not None}
-    hidden = {
-        name: ~mask if x.shape == mask.shape and name != "mask" else mask.new_zeros(x.shape)
-        for name, x in shown.items()
-    }
-    return {name: _numbers(x.tolist(), hidden[name].tolist()) for name, x in shown.items()}
+    shown = {}
+    for name, x in tensors.items():
+        if x is not None:
+            hidden = ~mask if x.shape == mask.shape and name != "mask" else mask.new_zeros(x.shape)
+            shown[name] = _numbers(x.tolist(), hidden.tolist())
+    return shown
 
 
 def _numbers(x: Any, hidden: Any) -> Any:

@@ -42,12 +42,8 @@ MEANING = (
 
 @dataclass
 class Judged:
-    """A method at a checkpoint.
-
-    Args:
-        objective: its text.
-        numbers: by the keys of `TITLES`.
-        paired: what a difference to another method is made of, so that the noise of the rollouts cancels.
+    """A method at a checkpoint: its objective's text, numbers by the keys of `TITLES`, and what a difference to another
+    method is made of, so that the noise of the rollouts cancels.
     """
 
     objective: str
@@ -80,7 +76,14 @@ def on_policy(truth: Tensor, single: Tensor) -> dict[str, Estimate]:
         single: [R, K, D] directions of small batches at the policy that sampled.
     """
     truth, single = together(truth, single)
-    made = {"useful": _useful, "single": _single, "cosine": _cosine, "snr": _snr}
+
+    def useful(truth: Tensor, single: Tensor) -> float:
+        return float(_along(single, truth).mean() / root(single.square().sum(-1).mean()))
+
+    def cosines(truth: Tensor, single: Tensor) -> float:
+        return float(_along(unit(single), truth).mean())
+
+    made = {"useful": useful, "single": cosines, "cosine": _cosine, "snr": _snr}
     return {name: jackknife(statistic, truth, single) for name, statistic in made.items()}
 
 
@@ -104,14 +107,6 @@ def off_policy(truth: Tensor, size: Tensor, moved: Tensor) -> dict[str, Estimate
 def reliability(truth: Tensor) -> float:
     """cos² of the mean of the replicates [R, D] with what it estimates: how much of its power is signal."""
     return float((squared_mean(x := coordinates(truth)) / x.mean(0).square().sum()).clamp(-1, 1))
-
-
-def _useful(truth: Tensor, single: Tensor) -> float:
-    return float(_along(single, truth).mean() / root(single.square().sum(-1).mean()))
-
-
-def _single(truth: Tensor, single: Tensor) -> float:
-    return float(_along(unit(single), truth).mean())
 
 
 def _cosine(truth: Tensor, single: Tensor) -> float:
@@ -188,12 +183,7 @@ def context(about: Mapping[str, Any]) -> str:
 
 
 def require_same(path: Path, held: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Refuses to put methods at two checkpoints beside each other.
-
-    Raises:
-        TokenPOError: naming the file and what differs.
-    """
+    """Refuses to put methods at two checkpoints beside each other, naming the file and what differs."""
     if differ := [key for key in about if held.get(key) != about[key]]:
-        raise TokenPOError(
-            f"{path} is of another checkpoint or setting ({', '.join(differ)} differ): give another file"
-        )
+        names = ", ".join(differ)
+        raise TokenPOError(f"{path} is of another checkpoint or setting ({names} differ): give another file")

@@ -10,15 +10,18 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.jsonl import Lines
-from tokenpo.evidence.evaluate.directory import check, free_directory, prepare, write_results
 from tokenpo.evidence.evaluate.run import (
     SamplingOptions,
     SamplingPlan,
     as_chat,
+    check,
     describe,
     digest,
+    free_directory,
     model_digest,
+    prepare,
     sample_model,
+    write_results,
 )
 from tokenpo.evidence.evaluate.samples import read_samples
 from tokenpo.evidence.evaluate.summary import summarise

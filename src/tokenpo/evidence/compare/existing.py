@@ -50,18 +50,13 @@ class Subject:
 def of_plan(plan: Plan) -> Subject:
     """A recipe with several methods and seeds."""
     return Subject(
-        name=plan.config.name,
-        place=plan.out,
-        labels=plan.labels,
+        plan.config.name, plan.out, plan.labels,
         methods={entry.label: (entry.method, plan.options(entry.label)) for entry in plan.entries},
-        objectives=plan.objectives,
-        seeds=plan.seeds,
-        planned=len(plan.runs),
+        objectives=plan.objectives, seeds=plan.seeds, planned=len(plan.runs),
         config={"recipe": plan.recipe, **plan.config.model_dump(mode="json", exclude={"method", "seed", "output"})},
         origin="The command of every run",
-        origins=tuple(shlex.join(["tokenpo", "train", *run.arguments]) for run in plan.runs),
-        notes=plan.notes,
-    )
+        origins=tuple(shlex.join(["tokenpo", "train", *run.arguments]) for run in plan.runs), notes=plan.notes,
+    )  # fmt: skip
 
 
 # The settings that tell runs of one method apart; the sections of a foreign engine also hold paths.
@@ -91,23 +86,19 @@ def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tupl
     if len(grouped) < 2:
         raise TokenPOError(f"--runs holds nothing to compare with: all are {', '.join(grouped) or 'unfinished'}")
     firsts = {label: next(iter(by_seed.values())) for label, by_seed in grouped.items()}
-    shared = _shared([flat(run.config) for run in whole])
+    first, *rest = (flat(run.config) for run in whole)
+    shared = {key: x for key, x in first.items() if all(key in of and of[key] == x for of in rest)}
     unfinished = [f"{run.label} did not make all of its steps, and is left out." for run in runs if not _whole(run)]
+    name = str(shared.get("name") or shared.get("task.name") or "several tasks")
     subject = Subject(
-        name=str(shared.get("name") or shared.get("task.name") or "several tasks"),
-        place=Path("--runs"),
-        labels=tuple(grouped),
-        methods={label: _method(run) for label, run in firsts.items()},
+        name, Path("--runs"), tuple(grouped), methods={label: _method(run) for label, run in firsts.items()},
         objectives={label: run.objective.strip() for label, run in firsts.items()},
-        seeds=tuple(sorted({seed for by_seed in grouped.values() for seed in by_seed})),
-        planned=len(runs),
-        config={
-            key: value for key, value in shared.items() if key.partition(".")[0] not in ("method", "seed", "output")
-        },
+        seeds=tuple(sorted({seed for by_seed in grouped.values() for seed in by_seed})), planned=len(runs),
+        config={key: x for key, x in shared.items() if key.partition(".")[0] not in ("method", "seed", "output")},
         origin="The directory of every run",
         origins=tuple(f"{label} seed {seed}: {run.path}" for label, of in grouped.items() for seed, run in of.items()),
         notes=(*unfinished, *_unlike(firsts.values())),
-    )
+    )  # fmt: skip
     return subject, grouped
 
 
@@ -135,19 +126,17 @@ def _seed(run: Run) -> int:
     return seed
 
 
-def _engine(run: Run) -> str:
-    # A recipe has sections for other engines too; a config that is no recipe has that of its own.
-    own = (name for name in HOSTS if run.config.get(name) and "rollout" not in run.config)
-    return run.config.get("engine") or next(own, EMBEDDED.name)
-
-
 def _labels(runs: Sequence[Run]) -> Iterator[str]:
     """One for each run."""
-    engines, settings, names = {_engine(run) for run in runs}, [_settings(run) for run in runs], []
+    engines, settings, names = [], [_settings(run) for run in runs], []
     for run in runs:
+        # A recipe has sections for other engines too; a config that is no recipe has that of its own.
+        own = (name for name in HOSTS if run.config.get(name) and "rollout" not in run.config)
+        engines.append(run.config.get("engine") or next(own, EMBEDDED.name))
+    for run, engine in zip(runs, engines, strict=True):
         name, options = _method(run)
         written = ",".join(f"{key}={value}" for key, value in options.items())
-        names.append((f"{name}:{written}" if written else name) + (f" ({_engine(run)})" if len(engines) > 1 else ""))
+        names.append((f"{name}:{written}" if written else name) + (f" ({engine})" if len({*engines}) > 1 else ""))
     for own, name in zip(settings, names, strict=True):
         alike = [other for other, its_name in zip(settings, names, strict=True) if its_name == name]
         varying = [key for key, value in own.items() if any(other.get(key) != value for other in alike)]
@@ -156,11 +145,6 @@ def _labels(runs: Sequence[Run]) -> Iterator[str]:
 
 def _settings(run: Run) -> dict[str, Any]:
     return flat({key: run.config.get(key) for key in SECTIONS})
-
-
-def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    first, *rest = configs
-    return {key: value for key, value in first.items() if all(key in of and of[key] == value for of in rest)}
 
 
 def _unlike(firsts: Collection[Run]) -> Iterator[str]:

@@ -61,14 +61,9 @@ class Comparison:
 
 
 def gather(
-    plan: Plan,
-    measures: Sequence[Measure],
-    baseline: str,
-    failures: Sequence[Failure] = (),
-    margins: Mapping[str, float] | None = None,
-    *,
-    where_logged: bool = False,
-) -> Comparison:
+    plan: Plan, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure] = (),
+    margins: Mapping[str, float] | None = None, *, where_logged: bool = False,
+) -> Comparison:  # fmt: skip
     """Reads every whole run of the plan and judges the pairs.
 
     Args:
@@ -82,35 +77,20 @@ def gather(
     for planned in plan.runs:
         if state(planned) is State.DONE:
             runs[planned.label][planned.seed] = read_run(planned.directory, _metrics(measures))
-    measures = _logged(measures, runs) if where_logged else measures
-    return _compared(of_plan(plan), runs, measures, baseline, failures, margins or {})
+    return _compared(of_plan(plan), runs, measures, baseline, failures, margins or {}, where_logged)
 
 
 def gather_existing(
-    directories: Sequence[Path],
-    measures: Sequence[Measure],
-    baseline: str | None,
-    margins: Mapping[str, float],
-    *,
-    where_logged: bool = False,
-) -> Comparison:
+    directories: Sequence[Path], measures: Sequence[Measure], baseline: str | None, margins: Mapping[str, float],
+    *, where_logged: bool = False,
+) -> Comparison:  # fmt: skip
     """`gather` for runs that exist; the default baseline is the method of the first run.
 
     Raises:
         TokenPOError: as `read_existing` and `gather`.
     """
     subject, runs = read_existing(directories, _metrics(measures))
-    measures = _logged(measures, runs) if where_logged else measures
-    return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins)
-
-
-def _all(runs: ByLabel) -> list[Run]:
-    return [run for by_seed in runs.values() for run in by_seed.values()]
-
-
-def _logged(measures: Sequence[Measure], runs: ByLabel) -> Sequence[Measure]:
-    """The measures for which some run has a number; all where none has."""
-    return [x for x in measures if any(x.of(run).number is not None for run in _all(runs))] or measures
+    return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins, where_logged)
 
 
 def _metrics(measures: Sequence[Measure]) -> set[str]:
@@ -118,14 +98,12 @@ def _metrics(measures: Sequence[Measure]) -> set[str]:
 
 
 def _compared(
-    subject: Subject,
-    runs: ByLabel,
-    measures: Sequence[Measure],
-    baseline: str,
-    failures: Sequence[Failure],
-    margins: Mapping[str, float],
-) -> Comparison:
-    compared = pairs(subject.labels, baseline)
+    subject: Subject, runs: ByLabel, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure],
+    margins: Mapping[str, float], where_logged: bool,
+) -> Comparison:  # fmt: skip
+    compared, every = pairs(subject.labels, baseline), [run for by_seed in runs.values() for run in by_seed.values()]
+    if where_logged:
+        measures = [x for x in measures if any(x.of(run).number is not None for run in every)] or measures
     if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):
         has = [f"{label} has {', '.join(map(str, sorted(of))) or 'none'}" for label, of in runs.items()]
         failed = f"; {failed_in_words(failures)}" if failures else f" ({'; '.join(has)})"
@@ -137,15 +115,11 @@ def _compared(
                 f"--metrics {result.measure.name}: no run in {subject.place} logged a number for {result.measure.needs}"
             )
     return Comparison(
-        subject=subject,
-        baseline=baseline,
-        results=results,
+        subject, baseline, results,
         bands={name: {label: _band(runs[label].values(), name) for label in subject.labels} for name in CURVES},
-        finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()},
-        failures=tuple(failures),
-        versions=_all(runs)[0].versions,
-        notes=(*subject.notes, *_notes(runs, results)),
-    )
+        finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()}, failures=tuple(failures),
+        versions=every[0].versions, notes=(*subject.notes, *_notes(runs, every, results)),
+    )  # fmt: skip
 
 
 def failed_in_words(failures: Sequence[Failure]) -> str:
@@ -178,7 +152,7 @@ def _band(runs: Iterable[Run], name: str) -> Band:
     return [(step, statistics.fmean(column), min(column), max(column)) for step, column in columns]
 
 
-def _notes(runs: ByLabel, results: Sequence[Result]) -> Iterator[str]:
+def _notes(runs: ByLabel, every: Sequence[Run], results: Sequence[Result]) -> Iterator[str]:
     for label, by_seed in runs.items():
         for seed, run in by_seed.items():
             yield from (f"{label} seed {seed}: {note}" for note in run.notes)
@@ -189,7 +163,7 @@ def _notes(runs: ByLabel, results: Sequence[Result]) -> Iterator[str]:
                 f"Seed {seed}: the evaluations before training differ, so its runs did not begin alike (other software "
                 "or machine, or a device that is not exact?)."
             )
-    records = [run.versions for run in _all(runs)]
+    records = [run.versions for run in every]
     names = sorted({name for versions in records for name in versions})
     if odd := [name for name in names if len({json.dumps(versions.get(name)) for versions in records}) > 1]:
         yield f"The runs were not made with the same software on one machine: they differ in {', '.join(odd)}."
@@ -219,37 +193,27 @@ def _incomplete(result: Result) -> Iterator[str]:
 def to_json(comparison: Comparison) -> str:
     """compare.json: everything that table and page are made of, and every difference; an option of inf is text."""
     subject = comparison.subject
+    methods = [
+        {
+            "label": label, "method": method, "options": options, "objective": subject.objectives[label],
+            "finished": comparison.finished[label],
+        }
+        for label, (method, options) in subject.methods.items()
+    ]  # fmt: skip
+    metrics = []
+    for result in comparison.results:
+        by_label = {label: sorted(by_seed.items()) for label, by_seed in result.values.items()}
+        metrics.append({
+            **{key: getattr(result.measure, key) for key in ("name", "title", "unit", "meaning")},
+            "values": {label: {str(seed): x.number for seed, x in values} for label, values in by_label.items()},
+            "censored": {label: [seed for seed, x in values if x.censored] for label, values in by_label.items()},
+            "means": {label: result.mean(label) for label in result.values},
+            "pairs": [pair.as_json() for pair in result.pairs],
+        })  # fmt: skip
+    failed = [{"run": failure.run.name, "error": failure.line} for failure in comparison.failures]
     record = {
-        "format": 2,
-        "title": subject.title,
-        "config": subject.config,
-        "methods": [
-            {
-                "label": label,
-                "method": method,
-                "options": options,
-                "objective": subject.objectives[label],
-                "finished": comparison.finished[label],
-            }
-            for label, (method, options) in subject.methods.items()
-        ],
-        "seeds": subject.seeds,
-        "baseline": comparison.baseline,
-        "alpha": ALPHA,
-        "metrics": [_metric(result) for result in comparison.results],
-        "failed": [{"run": failure.run.name, "error": failure.line} for failure in comparison.failures],
-        "notes": comparison.notes,
-        "versions": comparison.versions,
-    }
+        "format": 2, "title": subject.title, "config": subject.config, "methods": methods, "seeds": subject.seeds,
+        "baseline": comparison.baseline, "alpha": ALPHA, "metrics": metrics, "failed": failed,
+        "notes": comparison.notes, "versions": comparison.versions,
+    }  # fmt: skip
     return json.dumps(finite(record, str), indent=1, ensure_ascii=False) + "\n"
-
-
-def _metric(result: Result) -> dict[str, Any]:
-    by_label = {label: sorted(by_seed.items()) for label, by_seed in result.values.items()}
-    return {
-        **{key: getattr(result.measure, key) for key in ("name", "title", "unit", "meaning")},
-        "values": {label: {str(seed): x.number for seed, x in values} for label, values in by_label.items()},
-        "censored": {label: [seed for seed, x in values if x.censored] for label, values in by_label.items()},
-        "means": {label: result.mean(label) for label in result.values},
-        "pairs": [pair.as_json() for pair in result.pairs],
-    }

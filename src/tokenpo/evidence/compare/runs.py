@@ -14,11 +14,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from ...base.errors import TokenPOError
 from ...base.files import is_fresh, locked, making, opened_in_place, refuse_links
@@ -46,8 +45,7 @@ class State(Enum):
     DONE = "done"
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """A run that ended without making its steps; `line` is the last error line of its log."""
 
     run: PlannedRun
@@ -55,8 +53,7 @@ class Failure:
     log: Path
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The runs that failed, and whether Ctrl-C stopped the comparison."""
 
     failures: tuple[Failure, ...]
@@ -64,13 +61,11 @@ class Ended:
 
 
 class Watcher(Protocol):
-    """Protocol for progress output."""
+    """Told of a run that has ended, with its failure if any, unless it was asked to stop; and often of the others."""
 
-    def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        """Called when a run has ended, with its failure if any; not called for a run that was asked to stop."""
+    def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None: ...
 
-    def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
-        """Called many times a second."""
+    def running(self, active: Sequence[PlannedRun], waiting: int) -> None: ...
 
 
 Command = Callable[[PlannedRun, bool], list[str]]
@@ -134,7 +129,12 @@ def execute(
     Raises:
         TokenPOError: a directory that is refused (nothing was started), or another comparison at work in `out`.
     """
-    with _locked(out) as lock, Interrupt() as interrupt:
+    busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
+    with making(out):
+        out.mkdir(parents=True, exist_ok=True)
+        refuse_links(out)
+        os.close(opened_in_place(out / ".lock", os.O_RDWR))
+    with locked(out / ".lock", busy) as lock, Interrupt() as interrupt:
         states = [(run, state(run)) for run in runs]
         waiting = deque((run, status) for run, status in states if status is not State.DONE)
         active: list[_Process] = []
@@ -211,15 +211,3 @@ class _Process:
         elif code == 0:
             message = "ended without making all of its steps"
         return Failure(self.run, visible(message or f"ended with status {code}", limit=400), self._log)
-
-
-@contextlib.contextmanager
-def _locked(out: Path) -> Iterator[IO[str]]:
-    """One comparison at a time."""
-    busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
-    with making(out):
-        out.mkdir(parents=True, exist_ok=True)
-        refuse_links(out)
-        os.close(opened_in_place(out / ".lock", os.O_RDWR))
-    with locked(out / ".lock", busy) as file:
-        yield file

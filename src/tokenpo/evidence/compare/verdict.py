@@ -100,41 +100,25 @@ class Pair:
                 f"in {d.behind}, {len(d.values) - d.ahead - d.behind} undecided."
             )
         if self.equivalent:
-            sentences.append(
-                f"A difference of {number(self.margin)} or more: p = {self.equal_adjusted:.3g}{corrected}."
-            )
+            equal = f"p = {self.equal_adjusted:.3g}{corrected}"
+            sentences.append(f"A difference of {number(self.margin)} or more: {equal}.")
         if not self.decided and not d.bounded:
-            if self.needed is not None:
-                estimate = f"about {self.needed} seeds would probably tell (estimate)"
-                sentences.append(f"If the difference is what it seems, {estimate}.")
-            elif seeds < 3:
-                sentences.append("Two seeds say too little of their spread to estimate how many would.")
-            else:
-                sentences.append("The difference is so near 0 that no number of seeds can be named.")
+            few = "Two seeds say too little of their spread to estimate how many would."
+            near = "The difference is so near 0 that no number of seeds can be named."
+            estimate = f"about {self.needed} seeds would probably tell (estimate)"
+            told = f"If the difference is what it seems, {estimate}."
+            sentences.append(told if self.needed is not None else few if seeds < 3 else near)
         return " ".join(sentences)
 
     def as_json(self) -> dict[str, Any]:
         """The pair as compare.json has it."""
+        d = self.differences
         return {
-            "a": self.a,
-            "b": self.b,
-            "seeds": self.seeds,
-            "differences": self.differences.values,
-            "above": self.differences.ahead,
-            "below": self.differences.behind,
-            "mean": self.mean,
-            "low": self.low,
-            "high": self.high,
-            "p": self.p,
-            "p_adjusted": self.adjusted,
-            "margin": self.margin,
-            "p_equivalence": self.p_equal,
-            "p_equivalence_adjusted": self.equal_adjusted,
-            "comparisons": self.family,
-            "verdict": self.verdict,
-            "seeds_needed": self.needed,
-            "reason": self.reason,
-        }
+            "a": self.a, "b": self.b, "seeds": self.seeds, "differences": d.values, "above": d.ahead, "below": d.behind,
+            "mean": self.mean, "low": self.low, "high": self.high, "p": self.p, "p_adjusted": self.adjusted,
+            "margin": self.margin, "p_equivalence": self.p_equal, "p_equivalence_adjusted": self.equal_adjusted,
+            "comparisons": self.family, "verdict": self.verdict, "seeds_needed": self.needed, "reason": self.reason,
+        }  # fmt: skip
 
 
 def too_few(seeds: int, family: int) -> str:
@@ -172,7 +156,11 @@ def judge(
         bounds = [(seed in late.get(a, ()), seed in late.get(b, ())) for seed in seeds]
         d = Differences.of([values[a][seed] for seed in seeds], [values[b][seed] for seed in seeds], bounds)
         pair = Pair(a, b, seeds, d, margin=margin)
-        judged.append(_tested(pair, resamples) if len(seeds) >= 2 else pair)
+        if len(seeds) >= 2:
+            low, high = bootstrap(d.known, resamples=resamples) if len(d.known) > 1 else (None, None)
+            p_equal = None if margin is None or d.bounded else equivalence(d.known, margin)
+            pair = replace(pair, mean=d.mean, low=low, high=high, p=d.p(), p_equal=p_equal)
+        judged.append(pair)
     tested = [i for i, pair in enumerate(judged) if pair.p is not None]
     adjusted = holm([judged[i].p for i in tested]).tolist()
     # A pair of which equivalence cannot be tested counts as one that showed none.
@@ -181,10 +169,3 @@ def judge(
         q = None if judged[i].p_equal is None else q
         judged[i] = replace(judged[i], family=len(tested), adjusted=p, equal_adjusted=q)
     return judged
-
-
-def _tested(pair: Pair, resamples: int) -> Pair:
-    d = pair.differences
-    low, high = bootstrap(d.known, resamples=resamples) if len(d.known) > 1 else (None, None)
-    p_equal = None if pair.margin is None or d.bounded else equivalence(d.known, pair.margin)
-    return replace(pair, mean=d.mean, low=low, high=high, p=d.p(), p_equal=p_equal)

@@ -1,40 +1,49 @@
-"""Samples of a model on problems: how it samples, what the samples depend on, and the sampling itself."""
+"""Samples of a model on problems: how it samples, what the samples depend on, the sampling and its directory.
+
+An interrupted evaluation goes on from its directory; nothing else may be in it.
+
+config.json     what the samples depend on: model, problems, sampling, versions; written first
+samples.jsonl   every sample, written as they come
+results.json    the config again, and the numbers
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.jsonl import Lines, cut
+from ...base.files import explained, is_fresh, locked, making, numbered, opened_in_place, refuse_links, write_whole
+from ...base.jsonl import Lines, cut, finite
+from ...base.text import differences
 from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling
 from ...models.directory import identity, is_local
 from ...runs.directory import versions
-from ...runs.rollouts.draw import Draw, draw
+from ...runs.rollouts.draw import draw
 from ...tasks import Task
 from ...tasks.files import Files
-from .directory import SAMPLES, check, prepare, reserved
 from .samples import record_of
+from .summary import Summary
+
+CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
+Config = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """Options of sampling.
-
-    Args:
-        samples: of each prompt.
-        max_new_tokens: longest sample.
-        temperature: 0 is greedy.
-        seed: that of a training run, for the samples that its own evaluation draws.
-        rows: samples drawn at once.
+    """How to sample: `samples` of each prompt, `rows` at once; `seed` is that of a training run, for the samples that
+    its own evaluation draws.
 
     Raises:
         TokenPOError: a number that makes no sense; the message names the option.
@@ -114,20 +123,16 @@ def describe(plan: SamplingPlan, model: Mapping[str, Any], problems: Mapping[str
 def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int, source: str) -> dict[str, Any]:
     """The config of estimates from a file of samples; `source` is the verifier's."""
     return {
-        "samples": {"file": str(path), "digest": _hash(path.read_bytes())},
-        "verifier": verifier,
-        "verifier_source": source,
-        "extract": extract,
-        "seed": seed,
-        "versions": versions(),
-    }
+        "samples": {"file": str(path), "digest": _hash(path.read_bytes())}, "verifier": verifier,
+        "verifier_source": source, "extract": extract, "seed": seed, "versions": versions(),
+    }  # fmt: skip
 
 
 def _hash(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
-def sample_model(plan: SamplingPlan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
+def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Callable[[int], None]) -> None:
     """Draws what is missing in the directory; the same plan, the same bytes, interrupted or not.
 
     Args:
@@ -148,8 +153,15 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Mapping[str, Any],
             if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
                 prepare(directory, config)
                 lines = stack.enter_context(contextlib.closing(Lines(directory / SAMPLES)))
-            for record in _records(batch):
-                lines.write(record)
+            lengths = batch.mask.sum(1).tolist()
+            for row, score in enumerate(batch.scores):
+                prompt, completion, finished = (
+                    row // batch.group_size,
+                    batch.completions[row],
+                    bool(batch.finished[row]),
+                )
+                problem = batch.problems[prompt]
+                lines.write(record_of(batch.start + prompt, problem, completion, lengths[row], finished, score))
             watch(first + count)
 
 
@@ -180,9 +192,96 @@ def _problem(line: bytes) -> Any:
         return None
 
 
-def _records(batch: Draw) -> Iterator[dict[str, Any]]:
-    lengths = batch.mask.sum(1).tolist()
-    for row, score in enumerate(batch.scores):
-        prompt = row // batch.group_size
-        problem, completion = batch.problems[prompt], batch.completions[row]
-        yield record_of(batch.start + prompt, problem, completion, lengths[row], bool(batch.finished[row]), score)
+def write_results(directory: Path, config: Config, summary: Summary) -> Path:
+    """Writes results.json, whole or not at all; NaN as null.
+
+    Raises:
+        TokenPOError: the file cannot be written; what was there stays.
+    """
+    with _writing(directory):
+        return write_whole(directory / RESULTS, _json(finite({"config": config, **dataclasses.asdict(summary)})))
+
+
+def prepare(directory: Path, config: Config) -> None:
+    """Makes the directory of an evaluation, or finds it made by the same one.
+
+    Raises:
+        TokenPOError: it holds anything else.
+    """
+    if not check(directory, config):
+        with making(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            write_whole(directory / CONFIG, _json(config))
+
+
+def check(directory: Path, config: Config) -> bool:
+    """Whether the directory is of this very evaluation; False where nothing is there yet.
+
+    Raises:
+        TokenPOError: it holds anything else.
+    """
+    if directory.is_file():
+        raise TokenPOError(f"{directory} is a file: give a directory with --out")
+    changed = _changed(directory, config)
+    if changed:
+        raise TokenPOError(
+            f"{directory} holds results of another evaluation ({'; '.join(changed)}): give another directory with --out"
+        )
+    if changed is None and directory.exists() and not is_fresh(directory):
+        raise TokenPOError(f"{directory} is not empty and holds no evaluation: give another directory with --out")
+    return changed is not None
+
+
+def free_directory(name: str, config: Config, seed: int) -> Path:
+    """The directory that this evaluation began in, or the next free name."""
+    base = Path("runs", f"eval-{name}-seed{seed}")
+    names = itertools.chain([base], numbered(base))
+    return next(path for path in names if not path.exists() or is_fresh(path) or _changed(path, config) == [])
+
+
+@contextlib.contextmanager
+def reserved(directory: Path) -> Iterator[None]:
+    """Lock the directory for this process; at the end, remove what was created if nothing was written.
+
+    Raises:
+        TokenPOError: it cannot be made or written, or another process holds it.
+    """
+    created = [path for path in (directory, *directory.parents) if not path.exists()]
+    lock = directory / ".lock"
+    creates_lock = not lock.exists()
+    with making(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        refuse_links(directory)
+        os.close(opened_in_place(lock, os.O_RDWR))
+    busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
+    with _writing(directory), locked(lock, busy):
+        try:
+            yield
+        finally:
+            if is_fresh(directory):
+                with contextlib.suppress(OSError):  # somebody else's by now: the first error is raised, not this
+                    if creates_lock:
+                        lock.unlink()
+                    for path in created:
+                        path.rmdir()
+
+
+def _writing(directory: Path) -> AbstractContextManager[None]:
+    remedy = "What was sampled is kept: make room, then give the same command again"
+    return explained(lambda why: f"the evaluation {directory} cannot be written: {why}. {remedy}")
+
+
+def _changed(directory: Path, config: Config) -> list[str] | None:
+    """Differences from the config of the evaluation in the directory, versions apart; None where none is there."""
+    file = directory / CONFIG
+    if not file.is_file():
+        return None
+    try:
+        changed = differences(json.loads(file.read_text(encoding="utf-8")), json.loads(_json(config)))
+    except (ValueError, AttributeError) as error:
+        raise TokenPOError(f"{file} is not the config of an evaluation: give another directory with --out") from error
+    return [line for line in changed if not line.startswith("versions.")]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n"

@@ -34,13 +34,7 @@ _MOST_REWARD = 3.4028234663852886e38  # float32, as in training
 
 @dataclass(frozen=True)
 class Sample:
-    """One line.
-
-    Args:
-        problem: the same for all samples of one prompt.
-        name: the problem as the file calls it.
-        reward: finite; None where the file says none.
-    """
+    """One line; `problem` is the same for all samples of one prompt, `name` is what the file calls it."""
 
     problem: str
     name: Any
@@ -76,19 +70,12 @@ def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sam
 
 def record_of(position: int, problem: Problem, completion: str, tokens: int, finished: bool, score: Score) -> dict:
     """The line of a sample that was drawn and scored here."""
+    reference = json.loads(json.dumps(problem.answer, default=str))  # parquet holds more kinds of values than JSON
     return {
-        "problem": position,
-        "prompt": problem.prompt,
-        "completion": completion,
-        "answer": score.answer,
-        # A parquet file may hold more kinds of values than JSON.
-        "reference": json.loads(json.dumps(problem.answer, default=str)),
-        "correct": score.correct,
-        "reward": score.reward,
-        "note": score.note,
-        "tokens": tokens,
-        "finished": finished,
-    }
+        "problem": position, "prompt": problem.prompt, "completion": completion, "answer": score.answer,
+        "reference": reference, "correct": score.correct, "reward": score.reward, "note": score.note,
+        "tokens": tokens, "finished": finished,
+    }  # fmt: skip
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -101,9 +88,18 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
     correct = _column(where, record, "correct", "whether the sample is right; or name a --verifier that judges it")
     if correct not in (0, 1) or not isinstance(correct, (bool, int, float)):
         raise TokenPOError(f"{where}: 'correct' is {correct!r:.80}: give true or false")
-    answer = record.get("answer")
+    answer, tokens, reward = (record.get(name) for name in ("answer", "tokens", "reward"))
     if not isinstance(answer, (str, int, float, type(None))):
         raise TokenPOError(f"{where}: 'answer' is a {type(answer).__name__}: give text, a number or null")
+    # Recorded rollouts hold the tokens themselves in the place of their number.
+    tokens = tokens if isinstance(tokens, (int, float)) and not isinstance(tokens, bool) else None
+    if tokens is not None and (not 0 <= tokens < _MOST_TOKENS or tokens != int(tokens)):
+        raise TokenPOError(
+            f"{where}: 'tokens' is {tokens!r:.40}: give the completion's length, a whole number from 0 on"
+        )
+    reward = reward if isinstance(reward, (int, float)) else None
+    if reward is not None and not abs(reward) <= _MOST_REWARD:
+        raise TokenPOError(f"{where}: 'reward' is {reward!r:.40}: give a finite number of float32, or null")
     # null names nothing: all lines that hold it would be one prompt.
     filled = {name: value for name, value in record.items() if value is not None}
     key = "problem" if "problem" in filled else "prompt"
@@ -114,30 +110,10 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
         name=name,
         vote=Vote(None if answer is None else normalised(str(answer)), bool(correct)),
         note=str(record.get("note") or ""),
-        tokens=_tokens(where, record.get("tokens")),
+        tokens=None if tokens is None else int(tokens),
         finished=finished if isinstance(finished, bool) else None,
-        reward=_reward(where, record.get("reward")),
+        reward=None if reward is None else float(reward),
     )
-
-
-def _reward(where: str, reward: Any) -> float | None:
-    """The reward as a float; None where the file holds no number."""
-    if not isinstance(reward, (int, float)):
-        return None
-    if not abs(reward) <= _MOST_REWARD:
-        raise TokenPOError(f"{where}: 'reward' is {reward!r:.40}: give a finite number of float32, or null")
-    return float(reward)
-
-
-def _tokens(where: str, tokens: Any) -> int | None:
-    """The length of a completion; None where it is no number: recorded rollouts hold the tokens themselves there."""
-    if not isinstance(tokens, (int, float)) or isinstance(tokens, bool):
-        return None
-    if not 0 <= tokens < _MOST_TOKENS or tokens != int(tokens):
-        raise TokenPOError(
-            f"{where}: 'tokens' is {tokens!r:.40}: give the completion's length, a whole number from 0 on"
-        )
-    return int(tokens)
 
 
 def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -> list[tuple[str, dict[str, Any]]]:

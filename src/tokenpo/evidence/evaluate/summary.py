@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from ...base.errors import TokenPOError
 from ...base.intervals import mean_of_numbers, mean_of_shares
 from ...page.table import Cell, Row, Table, print_parts
-from .estimators import METRICS, Vote
+from .estimators import METRICS
 from .samples import Sample
 
 _NOTES = 5  # kinds of notes that are shown, the most frequent ones
@@ -78,7 +78,13 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
         prompts[sample.problem].append(sample)
     votes = [[sample.vote for sample in of_prompt] for of_prompt in prompts.values()]
     ks = sorted({1, min(map(len, votes))}) if ks is None else ks
-    silent = _silent([sample.vote for sample in samples])
+    # A prompt with a right sample that has no answer cannot just be left out: what is left would be the prompts that
+    # are solved less often.
+    every = [sample.vote for sample in samples]
+    lost, right = sum(vote.correct and vote.answer is None for vote in every), sum(vote.correct for vote in every)
+    silent = f"{lost} of the {right} right samples have no answer to vote with" if lost else ""
+    if all(vote.answer is None for vote in every):
+        silent = "no sample has an answer to vote with"
     numbers, per_prompt = [], []
     for of_prompt in prompts.values():
         correct = sum(sample.vote.correct for sample in of_prompt)
@@ -95,7 +101,7 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     return Summary(
         prompts=len(prompts),
         samples=len(samples),
-        correct=sum(sample.vote.correct for sample in samples),
+        correct=right,
         numbers=tuple(numbers),
         per_prompt=tuple(per_prompt),
         notes=dict(sorted(Counter(sample.note for sample in samples if sample.note).items())),
@@ -117,18 +123,6 @@ def _reward(prompts: Collection[Sequence[Sample]], seed: int) -> Estimate | None
     if all(sample.reward == sample.vote.correct for samples in prompts for sample in samples):
         return None
     return Estimate("reward", 1, **vars(mean_of_numbers(means, seed)), prompts=len(means))
-
-
-def _silent(votes: Sequence[Vote]) -> str:
-    """Why these samples give no maj@k; "" where they do.
-
-    A prompt with a right sample that has no answer cannot just be left out: what is left would be the prompts that are
-    solved less often.
-    """
-    lost, right = sum(vote.correct and vote.answer is None for vote in votes), sum(vote.correct for vote in votes)
-    if all(vote.answer is None for vote in votes):
-        return "no sample has an answer to vote with"
-    return f"{lost} of the {right} right samples have no answer to vote with" if lost else ""
 
 
 def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> Iterator[str]:
@@ -157,27 +151,17 @@ def show(summary: Summary, title: str, stream: TextIO) -> None:
         reward = _cell(summary.reward)
         lines.append(f"Mean reward of a sample: {reward.text}{', ' * bool(reward.note)}{reward.note}.")
     table = Table(["", *(f"k = {k}" for k in ks)], rows)
+    facts = [] if summary.length is None else [f"mean length {summary.length:.1f} tokens"]
+    facts += [] if summary.cut is None else [f"{summary.cut:.1%} cut at the length limit"]
+    for note, count in sorted(summary.notes.items(), key=lambda item: -item[1])[:_NOTES]:
+        # A note of anybody's file: short, and nothing in it that a terminal would obey.
+        plain = "".join(c if c.isprintable() else " " for c in note)[:40]
+        facts.append(f"{count / summary.samples:.1%} {plain}")
+    lines += [f"Samples: {', '.join(facts)}."] if facts else []
     # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
-    parts = [counts, table, *lines, *_facts(summary), *summary.sentences]
-    print_parts(parts, stream, framed=False, least=20 + 25 * len(ks))
+    print_parts([counts, table, *lines, *summary.sentences], stream, framed=False, least=20 + 25 * len(ks))
 
 
 def _cell(number: Estimate) -> Cell:
     ends = f"{number.low:.3f} to {number.high:.3f} {number.kind[:1]}" if number.kind else ""
     return Cell("NaN" if math.isnan(number.value) else f"{number.value:.3f}", ends)
-
-
-def _facts(summary: Summary) -> list[str]:
-    facts = []
-    if summary.length is not None:
-        facts.append(f"mean length {summary.length:.1f} tokens")
-    if summary.cut is not None:
-        facts.append(f"{summary.cut:.1%} cut at the length limit")
-    often = sorted(summary.notes.items(), key=lambda item: -item[1])[:_NOTES]
-    facts += [f"{count / summary.samples:.1%} {_plain(note)}" for note, count in often]
-    return [f"Samples: {', '.join(facts)}."] if facts else []
-
-
-def _plain(note: str) -> str:
-    """A note of anybody's file: short, and nothing in it that a terminal would obey."""
-    return "".join(c if c.isprintable() else " " for c in note)[:40]

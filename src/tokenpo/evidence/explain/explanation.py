@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any
 
 from markupsafe import Markup
 
@@ -15,7 +15,7 @@ from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...base.text import number
 from ...methods.corrections import corrected
-from ...page.table import Cell, Row, Table, print_parts
+from ...page.table import Cell, Row, Table
 from ...page.text import percent, visible
 from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
@@ -27,27 +27,6 @@ COLUMNS = {
     "right": "right", "wrong": "wrong", "high": "high H", "low": "low H", "up": "up", "silent": "no push",
     "clipped": "clipped",
 }  # fmt: skip
-
-
-def show(tables: Sequence[Table], lines: Sequence[str], stream: TextIO) -> None:
-    """Prints tables, and lines under them."""
-    print_parts([*tables, *(visible(line, limit=1000) for line in lines)], stream)
-
-
-def tables(
-    title: str, labels: Sequence[str], tokens: Shares, shares: Sequence[Shares], cosines: Sequence[Sequence[float]]
-) -> list[Table]:
-    """Shares, of all tokens and of each method's push, and with several methods cosines."""
-    names = [visible(label, limit=80) for label in labels]
-    rows = [Row("(all tokens)", _cells(tokens), apart=True), *map(Row, names, map(_cells, shares))]
-    result = [Table(["method", "size", *COLUMNS.values()], rows, visible(title, limit=200))]
-    if len(names) > 1:
-        rows = [
-            Row(f"{place} {name}", [Cell(angle(x), kind=shade(x)) for x in row])
-            for place, (name, row) in enumerate(zip(names, cosines, strict=True), start=1)
-        ]
-        result.append(Table(["method", *map(str, range(1, len(names) + 1))], rows, "cosine"))
-    return result
 
 
 def angle(x: float) -> str:
@@ -70,17 +49,12 @@ def shade(cosine: float) -> str:
 
 def _cells(row: Shares) -> list[Cell]:
     """The size, and each share with a bar."""
-    shares = [getattr(row, name) for name in COLUMNS]
-    return [Cell(number(row.size)), *(Cell(percent(x), picture=_bar(x)) for x in shares)]
-
-
-def _bar(share: float) -> Markup:
-    if math.isnan(share):
-        return Markup("")
-    return Markup(
-        '<svg class="share" viewBox="0 0 40 4" aria-hidden="true"><path class="ground" d="M0 2H40"/>'
-        f'<path class="part" d="M0 2H{round(40 * share, 1)}"/></svg>'
-    )
+    cells = [Cell(number(row.size))]
+    for share in (getattr(row, name) for name in COLUMNS):
+        bar = '<svg class="share" viewBox="0 0 40 4" aria-hidden="true"><path class="ground" d="M0 2H40"/>'
+        bar += f'<path class="part" d="M0 2H{round(40 * share, 1)}"/></svg>'
+        cells.append(Cell(percent(share), picture=Markup("" if math.isnan(share) else bar)))
+    return cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +98,17 @@ class Explanation:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables of terminal, page and notebook."""
-        return tables(self.title, self.labels, self.tokens, self.table, self.cosines)
+        """Shares, of all tokens and of each method's push, and with several methods cosines."""
+        names = [visible(label, limit=80) for label in self.labels]
+        rows = [Row("(all tokens)", _cells(self.tokens), apart=True), *map(Row, names, map(_cells, self.table))]
+        result = [Table(["method", "size", *COLUMNS.values()], rows, visible(self.title, limit=200))]
+        if len(names) > 1:
+            rows = [
+                Row(f"{place} {name}", [Cell(angle(x), kind=shade(x)) for x in row])
+                for place, (name, row) in enumerate(zip(names, self.cosines, strict=True), start=1)
+            ]
+            result.append(Table(["method", *map(str, range(1, len(names) + 1))], rows, "cosine"))
+        return result
 
     @property
     def legend(self) -> list[str]:
@@ -178,17 +161,11 @@ def explain_all(
     methods = tuple(push_of(entry.label, objective, recording) for entry, objective in built)
     kinds = TokenKinds.of(recording, quantile)
     return Explanation(
-        recording=recording,
-        quantile=quantile,
-        kinds=kinds,
-        entries=tuple(entry for entry, _ in built),
-        methods=methods,
-        table=tuple(shares(method.push, method.clipped, kinds) for method in methods),
-        tokens=of_tokens(kinds),
-        cosines=tuple(tuple(cosine(a.push, b.push) for b in methods) for a in methods),
-        refused=tuple(refused),
+        recording, quantile, kinds, entries=tuple(entry for entry, _ in built), methods=methods,
+        table=tuple(shares(method.push, method.clipped, kinds) for method in methods), tokens=of_tokens(kinds),
+        cosines=tuple(tuple(cosine(a.push, b.push) for b in methods) for a in methods), refused=tuple(refused),
         notes=tuple(_notes(recording, kinds, methods, correction)),
-    )
+    )  # fmt: skip
 
 
 def _notes(
@@ -216,7 +193,14 @@ def _notes(
         share, most = percent(float((behind > 0).double().mean())), int(behind.max())
         yield f"Several policies sampled: {share} of the tokens are older than the newest, by {most} updates at most."
     if correction is not None:
-        yield _distance(recording)
+        facts = recording.rollouts
+        apart = (facts.old_logprob - facts.need("rollout_logprob"))[facts.mask].abs()
+        mean, most = number(float(apart.mean())), number(float(apart.max()))
+        yield (
+            f"The policy that sampled is {mean} nats a token from the old one, and {most} at most."
+            if apart.any()
+            else "The policy that sampled is the old one on every token: a correction has nothing to act on."
+        )
     if still := [method.label for method in methods if not method.push.any()]:
         several = "push" if len(still) > 1 else "pushes"
         yield f"{', '.join(still)} {several} no token: shares and cosines are undefined."
@@ -224,47 +208,26 @@ def _notes(
         yield from method.notes
 
 
-def _distance(recording: Recording) -> str:
-    """The distance of the policy that sampled from the old one, on which a correction acts."""
-    facts = recording.rollouts
-    apart = (facts.old_logprob - facts.need("rollout_logprob"))[facts.mask].abs()
-    if not apart.any():
-        return "The policy that sampled is the old one on every token: a correction has nothing to act on."
-    mean, most = number(float(apart.mean())), number(float(apart.max()))
-    return f"The policy that sampled is {mean} nats a token from the old one, and {most} at most."
-
-
 def to_json(result: Explanation) -> str:
     """explain.json: the numbers of table and page; null where one is undefined."""
     recording, facts = result.recording, result.recording.rollouts
+    of_each = zip(result.entries, result.methods, result.table, result.cosines, strict=True)
+    methods = [
+        {
+            "label": method.label, "method": entry.method,
+            "options": {key: toml_value(value) for key, value in entry.options}, "objective": str(method.objective),
+            **vars(row), "cosines": dict(zip(result.labels, cosines, strict=True)),
+        }
+        for entry, method, row, cosines in of_each
+    ]  # fmt: skip
     record = {
-        "format": 1,
-        "title": result.title,
-        "source": recording.source,
-        "step": recording.step,
-        "responses": len(facts),
-        "groups": result.groups,
-        "tokens": int(facts.mask.sum()),
-        "moved": recording.moved,
-        "entropy_quantile": result.quantile,
-        "entropy_threshold": result.kinds.threshold,
+        "format": 1, "title": result.title, "source": recording.source, "step": recording.step,
+        "responses": len(facts), "groups": result.groups, "tokens": int(facts.mask.sum()), "moved": recording.moved,
+        "entropy_quantile": result.quantile, "entropy_threshold": result.kinds.threshold,
         "share_of_tokens": {name: getattr(result.tokens, name) for name in ("right", "wrong", "high", "low")},
-        "methods": [
-            {
-                "label": method.label,
-                "method": entry.method,
-                "options": {key: toml_value(value) for key, value in entry.options},
-                "objective": str(method.objective),
-                **vars(row),
-                "cosines": dict(zip(result.labels, cosines, strict=True)),
-            }
-            for entry, method, row, cosines in zip(
-                result.entries, result.methods, result.table, result.cosines, strict=True
-            )
-        ],
-        "refused": [{"label": label, "reason": reason} for label, reason in result.refused],
+        "methods": methods, "refused": [{"label": label, "reason": reason} for label, reason in result.refused],
         "notes": result.notes,
-    }
+    }  # fmt: skip
     return json.dumps(finite(record), indent=1, ensure_ascii=False) + "\n"
 
 

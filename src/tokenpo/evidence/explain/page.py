@@ -28,7 +28,6 @@ from ...page.tokens import (
     scales,
 )  # fmt: skip
 from ...runs.metrics import Number
-from ...runs.rollouts import Response
 from .explanation import SHADES, Explanation
 from .push import MethodPush
 
@@ -93,7 +92,13 @@ def _rules(drawn: Drawn) -> Iterator[str]:
 def draw_responses(result: Explanation, most: int) -> Drawn:
     """The tokens of at most `most` responses, in the order of the file."""
     methods, responses = result.methods[:MOST_METHODS], result.recording.responses
-    rows = _affordable(responses, chosen(result)[:most], len(methods))
+    rows, budget = [], MOST_TOKENS
+    for row in chosen(result)[:most]:  # as many as fit on the page, and at least one
+        cost = len(methods) * len(kept(len(responses[row].tokens)))
+        if cost <= budget or not rows:
+            rows.append(row)
+            budget -= cost
+    rows.sort()
     numbers = {(row, method.label): _numbers(result, method, row) for row in rows for method in methods}
     drawn: dict[Quantity, list[Number]] = defaultdict(list)
     for (row, _), of_quantities in numbers.items():
@@ -103,27 +108,17 @@ def draw_responses(result: Explanation, most: int) -> Drawn:
 
     def card(row: int) -> DrawnResponse:
         response = responses[row]
-        return DrawnResponse(
-            row=row,
-            group=visible(str(response.group), limit=60),
-            length=len(response.tokens),
-            reward=response.reward,
-            correct=response.correct,
-            prompt=paragraph(response.prompt, limit=PROMPT_LIMIT),
-            answer="",
-            views=tuple(
-                draw_tokens(response.tokens, [(s, numbers[row, method.label][s.quantity]) for s in varying])
-                for method in methods
-            ),
+        views = tuple(
+            draw_tokens(response.tokens, [(s, numbers[row, method.label][s.quantity]) for s in varying])
+            for method in methods
         )
+        return DrawnResponse(
+            row=row, group=visible(str(response.group), limit=60), length=len(response.tokens), reward=response.reward,
+            correct=response.correct, prompt=paragraph(response.prompt, limit=PROMPT_LIMIT), answer="", views=views,
+        )  # fmt: skip
 
-    return Drawn(
-        scales=tuple(varying),
-        views=tuple(visible(method.label, limit=80) for method in methods),
-        cards=tuple(map(card, rows)),
-        fixed=tuple(fixed),
-        notes=tuple(_notes(result, rows)),
-    )
+    names = tuple(visible(method.label, limit=80) for method in methods)
+    return Drawn(tuple(varying), names, tuple(map(card, rows)), tuple(fixed), tuple(_notes(result, rows)))
 
 
 def chosen(result: Explanation) -> list[int]:
@@ -134,39 +129,22 @@ def chosen(result: Explanation) -> list[int]:
     for row, response in enumerate(responses):
         if response.tokens:
             groups[response.group].append(row)
-    ends = []
-    for rows in groups.values():
-        ranked = sorted(rows, key=lambda row: -responses[row].reward)
-        ends.append((ranked[0], ranked[-1]))
+    ranked = [sorted(rows, key=lambda row: -responses[row].reward) for rows in groups.values()]
+    ends = [(rows[0], rows[-1]) for rows in ranked]
     ends.sort(key=lambda pair: responses[pair[0]].reward == responses[pair[1]].reward)
     return [*dict.fromkeys(row for rows in (*ends, *groups.values()) for row in rows)]
 
 
-def _affordable(responses: Sequence[Response], rows: Sequence[int], methods: int) -> list[int]:
-    """The first of these rows that fit on the page, at least one, in the order of the file."""
-    affordable, budget = [], MOST_TOKENS
-    for row in rows:
-        cost = methods * len(kept(len(responses[row].tokens)))
-        if cost <= budget or not affordable:
-            affordable.append(row)
-            budget -= cost
-    return sorted(affordable)
-
-
 def _numbers(result: Explanation, method: MethodPush, row: int) -> dict[Quantity, list[Number]]:
     """[T] numbers of every quantity, those of the method before entropy and lag, which all methods share."""
+    dropped = method.rejected
+    if dropped is None and any(other.rejected is not None for other in result.methods):
+        dropped = torch.zeros_like(method.push)
+    own = {KNOWN[name]: getattr(method, name) for name in ("advantage", "weight", "ratio", "clipped")}
     tensors = {
-        PUSH: method.push,
-        KNOWN["advantage"]: method.advantage,
-        KNOWN["weight"]: method.weight,
-        KNOWN["ratio"]: method.ratio,
-        KNOWN["clipped"]: method.clipped,
-        REJECTED: method.rejected,
-        KNOWN["entropy"]: result.recording.entropy,
+        PUSH: method.push, **own, REJECTED: dropped, KNOWN["entropy"]: result.recording.entropy,
         LAG: result.recording.lag,
-    }
-    if method.rejected is None and any(other.rejected is not None for other in result.methods):
-        tensors[REJECTED] = torch.zeros_like(method.push)
+    }  # fmt: skip
     numbers = {q: values[row].double().tolist() for q, values in tensors.items() if values is not None}
     numbers[KNOWN["clipped"]] = [*map(clip_state, numbers[KNOWN["clipped"]], numbers[KNOWN["ratio"]])]
     return numbers

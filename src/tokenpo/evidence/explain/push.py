@@ -29,9 +29,7 @@ class MethodPush:
     """What one method makes of N responses; all tensors are [N, T], 0 behind the end of a response.
 
     Args:
-        label: as the user calls it.
-        advantage: the credit of phase one.
-        weight: factor on the surrogate.
+        advantage, weight: the credit of phase one, and the factor on the surrogate.
         ratio: of the current to the old policy, as this method takes it.
         clipped: the trust region cuts this token's gradient.
         rejected: a correction for the policy that sampled drops the token; None where there is none that drops.
@@ -67,8 +65,6 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
 def push_of(label: str, objective: Objective, recording: Recording) -> MethodPush:
     """Evaluates the objective on the whole recording as one optimiser step, without memory of earlier batches.
 
-    The objective gets the inputs that it needs and no others.
-
     Raises:
         MissingInput: the recording lacks an input.
         NotFinite: the loss or a gradient is not finite.
@@ -82,18 +78,11 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
         cause = broken(objective, result.batch, result.totals) or SOUND
         raise NotFinite(f"{label} on this recording is not finite: {cause}")
     dropped = rejected(objective, result.batch.of(rollouts, result.batch.policy))
-    return MethodPush(
-        label=label,
-        objective=objective,
-        advantage=terms["advantage"],
-        weight=torch.where(mask, terms["weight"], 0.0),
-        ratio=torch.where(mask, terms["ratio"], 0.0),
-        clipped=terms["clipped"].bool() & mask,
-        rejected=dropped,
-        # Adding 0 turns -0 into 0.
-        push=torch.where(mask, -result.gradient * rollouts.mask.sum(), 0.0) + 0.0,
-        notes=tuple(f"{label}: {note}" for note in _notes(objective, recording, dropped)),
-    )
+    weight, ratio = (torch.where(mask, terms[name], 0.0) for name in ("weight", "ratio"))
+    push = torch.where(mask, -result.gradient * rollouts.mask.sum(), 0.0) + 0.0  # adding 0 turns -0 into 0
+    notes = tuple(f"{label}: {note}" for note in _notes(objective, recording, dropped))
+    clipped = terms["clipped"].bool() & mask
+    return MethodPush(label, objective, terms["advantage"], weight, ratio, clipped, dropped, push, notes)
 
 
 def _notes(objective: Objective, recording: Recording, dropped: Tensor | None) -> Iterator[str]:
@@ -125,12 +114,9 @@ def _notes(objective: Objective, recording: Recording, dropped: Tensor | None) -
 
 @dataclass(frozen=True, eq=False)
 class TokenKinds:
-    """The kinds of tokens that shares are taken of; each [N, T] bool, inside the mask.
+    """The kinds of tokens that shares are taken of; each [N, T] bool, inside the mask, None where nothing says which.
 
-    Args:
-        right, wrong: of responses judged so; None where no response was judged.
-        high, low: with an entropy at or above, below the threshold; None where no entropy is known.
-        threshold: the quantile of the entropy, nats.
+    `high` and `low` have an entropy at or above, below the `threshold`, nats.
     """
 
     mask: Tensor
@@ -143,13 +129,10 @@ class TokenKinds:
     @staticmethod
     def of(recording: Recording, quantile: float) -> TokenKinds:
         """The quantile is the nearest-rank one over all response tokens of the recording."""
-        mask, entropy = recording.rollouts.mask, recording.entropy
+        mask, entropy, correct = recording.rollouts.mask, recording.entropy, recording.correct
         right = wrong = high = low = threshold = None
-        if any(verdict is not None for verdict in recording.correct):
-            right, wrong = (
-                torch.tensor([verdict is answer for verdict in recording.correct])[:, None] & mask
-                for answer in (True, False)
-            )
+        if any(verdict is not None for verdict in correct):
+            right, wrong = (torch.tensor([x is answer for x in correct])[:, None] & mask for answer in (True, False))
         if entropy is not None:
             threshold = float(ranked.quantile(entropy[mask], quantile))
             high = mask & (entropy >= threshold)
@@ -181,15 +164,10 @@ def shares(push: Tensor, clipped: Tensor, kinds: TokenKinds) -> Shares:
         return math.nan if kind is None else _over(size[kind].sum(), size.sum())
 
     return Shares(
-        size=_over(size.sum(), count),
-        up=part(push > 0),
-        right=part(kinds.right),
-        wrong=part(kinds.wrong),
-        high=part(kinds.high),
-        low=part(kinds.low),
-        silent=_over(((push == 0) & kinds.mask).sum(), count),
+        size=_over(size.sum(), count), up=part(push > 0), right=part(kinds.right), wrong=part(kinds.wrong),
+        high=part(kinds.high), low=part(kinds.low), silent=_over(((push == 0) & kinds.mask).sum(), count),
         clipped=_over(clipped.sum(), count),
-    )
+    )  # fmt: skip
 
 
 def of_tokens(kinds: TokenKinds) -> Shares:

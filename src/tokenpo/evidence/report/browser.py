@@ -120,15 +120,10 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
     apart = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in everything)
     first = "advantage" if apart else "entropy"
     return Browser(
-        scales=tuple(shown),
-        default=names.index(first) if first in names else 0,
-        runs=runs,
-        views=tuple(_bounded(runs, view) for view in _places(runs)),
-        fixed=tuple(fixed),
-        notes=tuple(notes),
-        rollouts=len(everything),
-        tokens=sum(len(r.tokens) for r in everything),
-    )
+        tuple(shown), names.index(first) if first in names else 0, runs,
+        views=tuple(_bounded(runs, view) for view in _places(runs)), fixed=tuple(fixed), notes=tuple(notes),
+        rollouts=len(everything), tokens=sum(len(r.tokens) for r in everything),
+    )  # fmt: skip
 
 
 def _load(trace: Trace, budget: int) -> list[Rollout]:
@@ -205,15 +200,11 @@ def _run(label: str, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> Dr
 
 def _card(rollout: Rollout, scales: Sequence[Scale]) -> DrawnResponse:
     return DrawnResponse(
-        row=rollout.row,
-        group="" if rollout.group is None else str(rollout.group),
-        length=len(rollout.tokens),
-        reward=rollout.reward,
-        correct=rollout.correct,
-        prompt="",  # stands above all of its responses
+        row=rollout.row, group="" if rollout.group is None else str(rollout.group), length=len(rollout.tokens),
+        reward=rollout.reward, correct=rollout.correct, prompt="",  # stands above all of its responses
         answer=visible(rollout.answer or "", limit=200),
         views=(draw_tokens(rollout.tokens, [(s, _values(rollout, s.quantity.name)) for s in scales]),),
-    )
+    )  # fmt: skip
 
 
 def _remark(rollouts: Sequence[Rollout]) -> str:
@@ -235,11 +226,12 @@ def _places(runs: Sequence[DrawnRun]) -> list[View]:
     if len(runs) > 1:
         return next(_shared(first, runs[1]), [View(i, 0, run.steps[0].live) for i, run in enumerate(runs[:2])])
     start, last = first.steps[0], len(first.steps) - 1
+    responses = len(start.prompts[0].cards)
     if last:
         return [View(0, 0, start.live), View(0, last, first.steps[last].live)]
     if len(start.prompts) > 1:
         return [View(0, 0, 0), View(0, 0, 1)]
-    return [View(0, 0, 0, 0), View(0, 0, 0, 1)] if len(start.prompts[0].cards) > 1 else [View(0, 0, 0)]
+    return [View(0, 0, 0, 0), View(0, 0, 0, 1)] if responses > 1 else [View(0, 0, 0)]
 
 
 def _bounded(runs: Sequence[DrawnRun], view: View) -> View:

@@ -25,13 +25,7 @@ from .world import World
 
 @dataclass(frozen=True, eq=False)
 class Contestant:
-    """A method that is judged.
-
-    Args:
-        label: in tables.
-        objective: the method.
-        exact: Q − V of every token takes the place of its credit: perfect token credit.
-    """
+    """A method that is judged; with `exact`, Q − V of every token takes the place of its credit: perfect credit."""
 
     label: str
     objective: Objective
@@ -50,10 +44,9 @@ class Contestant:
         self, learner: Learner, world: World, walked: Walk, logits: Tensor, sampler: Tensor | None = None,
         facts: Rollouts | None = None,
     ) -> Step:  # fmt: skip
-        """Phase one of a rollout batch.
+        """Phase one of a rollout batch under the policy with these logits [S, V].
 
         Args:
-            logits: [S, V] of the policy.
             sampler: [S, V] logits of the policy that sampled, where it was another.
             facts: the inputs without continuations, where they are known already.
         """

@@ -29,11 +29,8 @@ POPULATION, REPLICATES = 16, 8  # batches of a population, populations
 class Directions:
     """The directions of a method at one policy; R replicates, K batches of each, D parameters.
 
-    Args:
-        whole: [R, D] of each population as one batch.
-        single: [R, K, D] of its batches one by one.
-        slopes: the true gradients [D] of J, entropy and length.
-        share: [R, K] of the squared direction in the logits, that on states whose token matters.
+    `whole` [R, D] are those of each population as one batch, `single` [R, K, D] those of its batches, `slopes` the true
+    gradients [D] of J, entropy and length, `share` [R, K] that of a squared direction on states whose token matters.
     """
 
     whole: Tensor

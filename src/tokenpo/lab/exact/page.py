@@ -103,10 +103,7 @@ def _curves(world: World, rows: Sequence[Row]) -> tuple[chart.Chart, Markup]:
 
 
 def _method(row: Row, base: Row, worlds: Sequence[World]) -> dict[str, Any]:
-    says = {
-        "helps": helps(row, worlds), "fails": fails(row, base, worlds),
-        "why": why(row, base, worlds),
-    }  # fmt: skip
+    says = {"helps": helps(row, worlds), "fails": fails(row, base, worlds), "why": why(row, base, worlds)}
     named = [(name, visible(text, limit=2000)) for name, text in says.items()]
     return {"name": visible(row.label, limit=60), "says": named}
 
@@ -122,15 +119,12 @@ FAR = 2.0  # standard errors
 
 def helps(row: Row, worlds: Sequence[World]) -> str:
     """The worlds where the method gains most of what perfect token credit would, and its speed."""
-    gains = [
-        (world, x) for world in worlds if (x := row.at(world, "init/captured")).value > max(LEAST, FAR * _error(x))
-    ]
+    found = [(world, row.at(world, "init/captured")) for world in worlds]
+    gains = [(world, x) for world, x in found if x.value > max(LEAST, FAR * _error(x))]
     gains.sort(key=lambda gain: -gain[1].value)
-    gain = (
-        f"Of the possible gain it gets {_list([f'{_share(x)} in {world.name}' for world, x in gains[:3]])}."
-        if gains
-        else f"Nowhere does it get more of the possible gain than DAPO by {percent(LEAST)} and {FAR:g} standard errors."
-    )
+    gain = f"Nowhere does it get more of the possible gain than DAPO by {percent(LEAST)} and {FAR:g} standard errors."
+    if gains:
+        gain = f"Of the possible gain it gets {_list([f'{_share(x)} in {world.name}' for world, x in gains[:3]])}."
     ratios = sorted(x for world in worlds if math.isfinite(x := row.at(world, "middle/against").value))
     if not ratios:
         return gain
@@ -140,8 +134,16 @@ def helps(row: Row, worlds: Sequence[World]) -> str:
 
 def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
     """The worlds where training stays below the goal, and where an update is worth less than DAPO's."""
-    losses = sorted(_losses(row, base, worlds), key=lambda loss: loss[1] - loss[2])
-    stays = [f"{_named(world)} {_end(row, world)}" for world in worlds if _stays(row, world)]
+    losses, stays = [], []
+    for world in worlds:
+        own, theirs = (r.at(world, "init/useful").value for r in (row, base))
+        if theirs - own > SMALL and (x := row.at(world, "init/captured")).value < -FAR * _error(x):
+            losses.append((world, round(own, 3) + 0.0, theirs))
+        if _stays(row, world):
+            J, ran_out = number(row.at(world, "middle/J").value, 2), len(row.cells[world.name].curve) > MOST
+            end = f"it is at J = {J} after {MOST} batches" if ran_out else f"it stands still at J = {J}"
+            stays.append(f"{_named(world)} {end}")
+    losses.sort(key=lambda loss: loss[1] - loss[2])
     behind = [f"{number(own)} for {number(theirs)} in {_named(world)}" for world, own, theirs in losses]
     sentences = [
         f"{begin} {_list(where[:3])}{f'; so it is in {len(where) - 3} more' if len(where) > 3 else ''}."
@@ -152,18 +154,6 @@ def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
         if where
     ]
     return " ".join(sentences) or "In no world does it end below the goal or fall behind DAPO's update."
-
-
-def _losses(row: Row, base: Row, worlds: Sequence[World]) -> Iterator[tuple[World, float, float]]:
-    """(world, own, DAPO's) where useful progress lies clearly below DAPO's."""
-    for world in worlds:
-        own, theirs, captured = (
-            row.at(world, "init/useful"),
-            base.at(world, "init/useful"),
-            row.at(world, "init/captured"),
-        )
-        if theirs.value - own.value > SMALL and captured.value < -FAR * _error(captured):
-            yield world, round(own.value, 3) + 0.0, theirs.value
 
 
 def why(row: Row, base: Row, worlds: Sequence[World]) -> str:
@@ -219,16 +209,9 @@ def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
         if high > low
         else f"After a drift toward the gradient the useful progress of an update is {number(high)}."
     )
-    stays = [
-        f"{label} (J = {number(row.at(world, 'middle/J').value, 2)})"
-        for label, row in known.items()
-        if _stays(row, world)
-    ]
-    yield (
-        f"Exact training ends below J = {GOAL:g} with {_list(stays)}."
-        if stays
-        else "With all of them training arrives."
-    )
+    ends = {label: row.at(world, "middle/J").value for label, row in known.items() if _stays(row, world)}
+    stays = _list([f"{label} (J = {number(J, 2)})" for label, J in ends.items()]) if ends else ""
+    yield f"Exact training ends below J = {GOAL:g} with {stays}." if stays else "With all of them training arrives."
 
 
 def against(rows: Sequence[Row]) -> None:
@@ -242,13 +225,6 @@ def against(rows: Sequence[Row]) -> None:
 
 def _stays(row: Row, world: World) -> bool:
     return row.at(world, "middle/batches").value == math.inf
-
-
-def _end(row: Row, world: World) -> str:
-    """The mean reward at which exact training ended."""
-    J = number(row.at(world, "middle/J").value, 2)
-    ran_out = len(row.cells[world.name].curve) > MOST
-    return f"it is at J = {J} after {MOST} batches" if ran_out else f"it stands still at J = {J}"
 
 
 def _named(world: World) -> str:
@@ -304,21 +280,17 @@ def draw(world: World) -> Markup:
             middle = (x + x2) / 2
             path = f"M{x:.1f} {y:.1f}C{middle:.1f} {y:.1f} {middle:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
             parts.append(f'<path class="way" stroke-width="{0.4 + 3.6 * p:.2f}" d="{path}"/>')
-    chosen = deciding(world).tolist()
-    for state, decides in zip(world.states, chosen, strict=True):
+    for state, decides in zip(world.states, deciding(world).tolist(), strict=True):
         x, y = at(state.name)
-        title = f"{state.name}: {', '.join(number(p, 2) for p in state.p)}"
+        title = escape(f"{state.name}: {', '.join(number(p, 2) for p in state.p)}")
         kind = "state decides" if decides else "state"
-        parts.append(
-            f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"><title>{escape(title)}</title></circle>'
-        )
+        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"><title>{title}</title></circle>')
+    size = 2 * RADIUS
     for node in [node for node in places if node.startswith("reward ")]:
-        x, y = at(node)
+        x, y = (place - RADIUS for place in at(node))
+        box = f'x="{x:.1f}" y="{y:.1f}" width="{size}" height="{size}"'
         kind = "end" if node == "reward 0" else "end won"
-        parts.append(
-            f'<rect class="{kind}" x="{x - RADIUS:.1f}" y="{y - RADIUS:.1f}" width="{2 * RADIUS}" '
-            f'height="{2 * RADIUS}"><title>{escape(node)}</title></rect>'
-        )
+        parts.append(f'<rect class="{kind}" {box}><title>{escape(node)}</title></rect>')
     return Markup("".join(parts) + "</svg>")
 
 

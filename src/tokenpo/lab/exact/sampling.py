@@ -24,13 +24,8 @@ _FURTHEST = 11.0  # nats, in `divergence`
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Sampled paths.
-
-    Args:
-        states, tokens: [N, T] int; where the mask is false, 0.
-        mask: [N, T] bool.
-        reward: [N].
-        group: [N] int; G rows after each other are a group.
+    """Sampled paths: states and tokens [N, T] int, 0 where the mask [N, T] is false; reward [N]; G rows after each
+    other are a group [N] int.
     """
 
     states: Tensor
@@ -81,10 +76,10 @@ def onward(world: World, logits: Tensor, at: Tensor, group: Tensor, draws: torch
 def rollouts(
     world: World, walked: Walk, logits: Tensor, needs: frozenset[str], sampler: Tensor | None = None
 ) -> Rollouts:
-    """The inputs of an objective with these needs.
+    """The inputs of an objective with these needs; the reference policy is the world's initial one.
 
     Args:
-        logits: [S, V] of the policy that the update is anchored to; the reference policy is the world's initial one.
+        logits: [S, V] of the policy that the update is anchored to.
         sampler: [S, V] of the policy that sampled, where it is another.
     """
     size = int((walked.group == walked.group[0]).sum())

@@ -70,10 +70,8 @@ class Setting:
 
     def __str__(self) -> str:
         """The axes that are not as usual."""
-        changed = (
-            (f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
-        )
-        return ",".join(f"{key}={str(x).lower()}" for key, x in changed)
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        return ",".join(f"{key}={str(x).lower()}" for key, x in vars(self).items() if x != usual[key])
 
 
 USUAL = Setting()

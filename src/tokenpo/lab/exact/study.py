@@ -40,8 +40,7 @@ class Cell:
         numbers: by `POLICY/measure`, `drift/WAY`, `STEP/what` of exact training and `noisy/what`.
         useful: at the initial policy, kept whole because differences are taken where noise cancels.
         curve: mean reward after each batch of exact training with middle steps.
-        code: hash of the program that made it.
-        setting: what was not as usual.
+        code, setting: hash of the program that made it, and what was not as usual.
     """
 
     numbers: dict[str, Number]
@@ -124,9 +123,8 @@ def all_rows(
     """Studies what is not known yet, the references first, and returns these and all other known rows.
 
     Args:
-        known: rows by label; a cell of the same objective and program is not made again.
+        known: rows by label, of the same setting; a cell of the same objective and program is not made again.
         fresh: labels that are studied anew all the same.
-        setting: of the study; the known rows are of the same.
         done: called with the rows so far, the label of the last and the number of worlds in which it is done.
     """
     wanted = {c.label: c for c in [*references(), *contestants]}
@@ -149,11 +147,7 @@ def all_rows(
 
 
 def require_setting(known: Mapping[str, Row], setting: Setting, path: Path) -> None:
-    """Refuses to put studies of two settings beside each other.
-
-    Raises:
-        TokenPOError: naming the file and both.
-    """
+    """Refuses to put studies of two settings beside each other, naming the file and both."""
     for cell in (cell for row in known.values() for cell in row.cells.values()):
         if cell.setting != str(setting):
             theirs, ours = (text or "the usual one" for text in (cell.setting, str(setting)))
@@ -182,16 +176,15 @@ def shipped(setting: Setting) -> dict[str, Row]:
 def save(rows: Iterable[Row], path: Path) -> Path:
     """All numbers as JSON, of four digits; null stands for what is not finite; raises as `frame.write`."""
 
-    def kept(cell: Cell) -> dict[str, Any]:
-        numbers = {key: x.pair() for key, x in cell.numbers.items()}
-        curve = [rounded(x, 3) for x in cell.curve]
-        return {
-            "numbers": numbers, "useful": cell.useful.row(), "curve": curve, "code": cell.code, "setting": cell.setting,
-        }  # fmt: skip
-
     lines = []
     for row in rows:
-        worlds = {world: kept(cell) for world, cell in row.cells.items()}
+        worlds = {
+            world: {
+                "numbers": {key: x.pair() for key, x in cell.numbers.items()}, "useful": cell.useful.row(),
+                "curve": [rounded(x, 3) for x in cell.curve], "code": cell.code, "setting": cell.setting,
+            }
+            for world, cell in row.cells.items()
+        }  # fmt: skip
         text = json.dumps({"objective": row.objective, "worlds": worlds}, separators=(",", ":"))
         lines.append(f"{json.dumps(row.label)}: {text}")
     return write("{\n" + ",\n".join(lines) + "\n}\n", path)

@@ -19,10 +19,9 @@ from .world import World
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """Axes: S states, V tokens. All of them carry the graph of the logits.
+    """Axes: S states, V tokens. All of them carry the graph of the logits; J is the mean reward.
 
     Args:
-        J: mean reward.
         value: [S] mean reward of what follows.
         advantage: [S, V] Q − V of a token: how much it adds to the reward, in the mean.
         visits: [S] mean number of visits in a response.

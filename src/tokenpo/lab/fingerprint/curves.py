@@ -39,10 +39,7 @@ class Axis:
 
     Args:
         key: the field of `Facts` that varies, or a name of its own where `plain` has the field.
-        title: above its panel.
-        unit: below it.
-        values: the points.
-        at: facts that stand elsewhere than usual.
+        title, unit: above and below its panel.
         reads: only a method that reads one of these inputs can depend on it; none for any method.
         remembers: only a method with a memory can.
         plain: key of the axis without `at`; where the curves are the same, this one says nothing new.

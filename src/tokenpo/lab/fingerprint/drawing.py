@@ -38,12 +38,8 @@ text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fi
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One axis of one method.
-
-    Args:
-        channel: 0 for the push on the log-probability, 1 for that on the entropy.
-        own, behind: [P, 2] the pushes of the method and of the one behind it.
-        usual: [2] of both at the usual facts.
+    """One axis of one method: the pushes [P, 2] of its own and of the method behind it, and those of both at the usual
+    facts [2]; channel 0 is the push on the log-probability, 1 that on the entropy.
     """
 
     axis: Axis
@@ -80,11 +76,7 @@ def draw(name: str, objective: Any, base: Any) -> str:
 
 
 def write(name: str, objective: Any, base: Any, out: Path) -> Path:
-    """Draws one method into a file and returns its path.
-
-    Raises:
-        TokenPOError: an ending other than .svg, or a place that cannot be written.
-    """
+    """Draws one method into a file and returns its path; raises TokenPOError for an ending other than .svg."""
     if out.suffix != ".svg":
         raise TokenPOError(f"{out}: a fingerprint is drawn as .svg, not {out.suffix or 'a file without ending'}")
     return frame.write(draw(name, objective, base), out)
@@ -152,13 +144,9 @@ def _path(xs: Sequence[float], ys: Tensor, px: Callable[[float], float], py: Cal
             continue
         run = runs[-1]
         run.append((px(x), py(y)))
-        if len(run) > 2 and _straight(*run[-3:]):
-            del run[-2]
+        if len(run) > 2:
+            (x1, y1), (x2, y2), (x3, y3) = run[-3:]
+            # The middle one lies on the way, to a twentieth of a pixel.
+            if x3 != x1 and abs(y1 + (y3 - y1) * (x2 - x1) / (x3 - x1) - y2) < 0.05:
+                del run[-2]
     return "".join("M" + "L".join(f"{x:g} {y:g}" for x, y in run) for run in runs if len(run) > 1)
-
-
-def _straight(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    """Whether b lies on the way from a to c, to a twentieth of a pixel."""
-    if c[0] == a[0]:
-        return False
-    return abs(a[1] + (c[1] - a[1]) * (b[0] - a[0]) / (c[0] - a[0]) - b[1]) < 0.05
