@@ -91,12 +91,7 @@ def present(value: T | None, what: str) -> T:
 
 
 def require_loaded(what: str, about: Mapping[str, Any]) -> None:
-    """Raises for a user's function that could not be loaded, given its `user_code.Loaded.about`.
-
-    Raises:
-        UnknownName: no such module or function; the message names the nearest function.
-        TokenPOError: the module raises while it is imported.
-    """
+    """UnknownName or TokenPOError for a user's function that could not be loaded, by `user_code.Loaded.about`."""
     hint = f": {nearest(about['name'], about['known'])}" if "known" in about else ""
     for word, kind in (("missing", UnknownName), ("broken", TokenPOError)):
         if word in about:

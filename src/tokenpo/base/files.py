@@ -286,12 +286,7 @@ def _lock(handle: int) -> bool:
 
 
 def opened_in_place(path: Path, flags: int) -> int:
-    """A handle on a file that is written where it stands, and made where it is missing.
-
-    Raises:
-        TokenPOError: the name is that of something else, or of a file with another name, perhaps elsewhere.
-        OSError: it cannot be opened.
-    """
+    """A handle on a file that is written where it stands, made where it is missing; a TokenPOError for a link."""
     refusal = TokenPOError(f"{path} is a link or no regular file, and is not written through: remove it, or copy it")
     if path.is_symlink():
         raise refusal

@@ -79,11 +79,7 @@ class Pool:
         self._finalizer = weakref.finalize(self, _kill, self._workers)
 
     def map(self, jobs: Sequence[Sequence[Any]]) -> list[Outcome]:
-        """One outcome per job (the function's arguments), in their order.
-
-        Raises:
-            TokenPOError: the pool is closed, or a worker can't start (with its message).
-        """
+        """One outcome per job (the function's arguments); a TokenPOError where it is closed or no worker starts."""
         with self._lock:
             if not self._finalizer.alive:
                 raise TokenPOError(f"the pool of workers for {self.function!r} is closed")

@@ -29,12 +29,8 @@ PARENT = "TOKENPO_PARENT"  # to a command of ours: the pipe on which nothing is 
 def main(pool: int, source: str, function: str, limit: float, memory: int, *setup: str) -> None:
     """Serves `function` of the Python file `source` until stdin ends, whose first line is a token alone.
 
-    Args:
-        pool: file descriptor of the pipe.
-        source, function: the Python file, and its function to call with the items of each job.
-        limit: seconds a job may take; the pool counts them.
-        memory: bytes of address space; 0 is no limit.
-        setup: texts; with any, `function` is called with them and returns the function for the jobs.
+    `pool` is the pipe's descriptor, the rest as in `Pool`; with `setup` the function is called with it, and makes the
+    function for the jobs.
     """
     end_with(pool)
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")

@@ -85,10 +85,9 @@ def locate(name: str | Path) -> str | Path:
 
 
 def ask_hub(name: str) -> None:
-    """Asks the hub once whether it has a model, and prints so: the loader would ask for each file six times.
+    """Asks the hub once for a model, and prints so: the loader would ask for each file six times.
 
-    Raises:
-        TokenPOError: it has none of this name, or cannot be reached.
+    Raises TokenPOError where it has none of this name, or cannot be reached.
     """
     from huggingface_hub import hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
@@ -120,11 +119,7 @@ def _similar(path: Path) -> str:
 
 
 def checked(path_or_hub_id: str | Path) -> tuple[str, Path | None]:
-    """Where the loaders find a model, and its directory or the hub's cached small files (None without any), checked.
-
-    Raises:
-        TokenPOError: as `check_directory`, `ask_hub` and `check_names`.
-    """
+    """Where the loaders find a model, and its directory or the hub's cached small files (None without any), checked."""
     if is_local(path_or_hub_id):
         path = path_of(path_or_hub_id)
         check_directory(path)
@@ -185,12 +180,7 @@ def trained(path: Path) -> Mapping[str, object]:
 
 
 def check_directory(path: Path) -> None:
-    """Refuses a directory from which no model can be loaded.
-
-    Raises:
-        TokenPOError: it does not exist, holds an adapter, has no config.json, only pickled weights, none, some shards
-            missing, wants to run its own code, or has no tokenizer; or as `check_names`.
-    """
+    """Refuses a directory from which no model can be loaded, or which would run code of its own; see `check_names`."""
     _require_there(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is a file: give the directory that holds config.json and the weights")
@@ -221,9 +211,6 @@ def check_names(path: Path) -> None:
 
     Weight files must be plain names that end in .safetensors, since anything else would be unpickled; tokenizer files
     must have their usual names; attention and experts must be transformers' own, not code from the hub.
-
-    Raises:
-        TokenPOError: with the file and the name in it.
     """
     config = path / "config.json"
     for key, value in _settings(_object(config)):
@@ -302,9 +289,6 @@ def check_tokens(path: Path, rows: int) -> None:
     """Refuses a tokenizer with a token far beyond the model's `rows` embeddings: its library fills such a gap.
 
     Good models have a few tokens beyond; a prompt with one of those is refused when it is encoded.
-
-    Raises:
-        TokenPOError: with file, token and number.
     """
     tokens = list(_tokens(path))
     for file, token, number in tokens:

@@ -11,13 +11,7 @@ LONGEST = 1_000_000  # characters of a prompt
 
 
 def render(template: str, messages: list[dict[str, Any]], tokens: Mapping[str, Any]) -> dict[str, str]:
-    """{"text": the prompt}, or {"failed": the reason}.
-
-    Args:
-        template: in Jinja.
-        messages: of the chat.
-        tokens: texts of the special tokens by name.
-    """
+    """{"text": the prompt}, or {"failed": the reason}; `template` is Jinja, `tokens` the special ones by name."""
     try:
         (text,), _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **tokens)
     except MemoryError:

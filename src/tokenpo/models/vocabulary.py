@@ -80,11 +80,7 @@ def asked(tokenizer: Any, what: str) -> Iterator[None]:
 
 
 def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """One string per token, special tokens included.
-
-    Args:
-        tokenizer: anything with transformers' `decode` and `convert_ids_to_tokens`.
-    """
+    """One string per token, special tokens included, by transformers' `decode` and `convert_ids_to_tokens`."""
     texts = []
     with asked(tokenizer, "on tokens of a response"):
         for i in ids:

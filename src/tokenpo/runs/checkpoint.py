@@ -75,11 +75,7 @@ def begin(directory: Path, progress: Progress) -> Path:
 
 
 def save(directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> Path:
-    """Writes checkpoints/step-NNNNNN below the run directory, atomically; returns its path.
-
-    Raises:
-        OSError, SafetensorError: the disk is full, or worse; earlier checkpoints are untouched.
-    """
+    """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError where the disk is full, or worse."""
     return _publish(directory, progress, {"model": _weights(model), "optimizer": _moments(model, optimizer)})
 
 
@@ -151,11 +147,7 @@ def last_progress(directory: Path) -> Progress | None:
 
 
 def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Brings model and optimiser, both fresh, to the state of a checkpoint.
-
-    Raises:
-        TokenPOError: its tensors are not those of this model.
-    """
+    """Brings model and optimiser, both fresh, to a checkpoint; a TokenPOError if it is of another model."""
     if not (path / "model.safetensors").is_file():
         return
     weights = _weights(model)
@@ -170,11 +162,7 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 
 
 def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
-    """Writes model/, with the step and the checksum of its checkpoint; with LoRA merged in, also adapter/.
-
-    Raises:
-        OSError, SafetensorError: the disk is full, or worse.
-    """
+    """Writes model/, with the step and the checksum of its checkpoint, and with LoRA adapter/; raises as `save`."""
     language.save_adapter(lm, run / "adapter")  # first: the model says that the run is finished
     language.save(lm, run / "model", _model_of(run, step))
 

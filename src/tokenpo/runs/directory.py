@@ -47,11 +47,7 @@ PACKAGES = (
 
 
 def versions(*more: str) -> dict[str, Any]:
-    """Python, the machine, the packages and the commit of this one where it is a clone; None for what is not there.
-
-    Args:
-        more: distributions beside those that every run depends on.
-    """
+    """Python, machine, versions of `PACKAGES` and `more`, and the commit of a clone; None for what is not there."""
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
     for name in (*PACKAGES, *more):
         try:
@@ -141,11 +137,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 def new_directory(config: Config) -> Path:
-    """Makes the directory of a fresh run. One that was asked for must be empty; else the next free name is taken.
-
-    Raises:
-        TokenPOError: the directory asked for holds something.
-    """
+    """Makes the directory of a fresh run: the next free name, or what was asked for, refused where it is not empty."""
     path = config.directory()
     with making(path):
         if config.output.dir is None:
@@ -212,11 +204,7 @@ def _describe(path: Path, config: str, objective: str, packages: Sequence[str]) 
 
 
 def require_host(path: Path, host: Host) -> None:
-    """Each engine resumes its own runs alone.
-
-    Raises:
-        TokenPOError: a directory holds no run but a model, or a run of another engine.
-    """
+    """Each engine resumes its own runs alone; a TokenPOError for a model, or for a run of another engine."""
     if "model_type" in json_object(path / "config.json"):
         run = path.parent if path.name == "model" else "the directory of a run"
         raise TokenPOError(f"{path} is a model, not a run: give {run}")

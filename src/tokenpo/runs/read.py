@@ -105,10 +105,7 @@ class Trace:
 
 
 def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
-    """Reads everything of a run but its trace.
-
-    Args:
-        exactly: metrics of which every point is kept; others are thinned beyond 10,000 points.
+    """Reads everything of a run but its trace; every point of the metrics in `exactly`, others are thinned if long.
 
     Raises:
         TokenPOError: no such directory, or no metrics.jsonl with one whole line in it.

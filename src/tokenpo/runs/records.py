@@ -67,11 +67,7 @@ class Tracer:
 
     @torch.no_grad()
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """After the backward pass: takes the wanted rows, in place of those of an earlier update.
-
-        Args:
-            rows: [M] places in the rollout batch.
-        """
+        """After the backward pass: takes the wanted of rows [M], in place of those of an earlier update."""
         wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self.wanted]
         if not wanted:
             return

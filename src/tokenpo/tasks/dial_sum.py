@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, product
 
-from tokenpo.base.errors import TokenPOError
-from tokenpo.tasks.distinct import Different, require_held_out
-from tokenpo.tasks.types import Problem, Score, Split
+from ..base.errors import TokenPOError
+from .types import Different, Problem, Score, Split, require_held_out
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 OPERATORS = "+-*"
@@ -76,11 +75,7 @@ class DialSum:
         return sum(_held_out("".join(parts)) for space in spaces for parts in product(*space))
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """The `count` problems from position `start` of the split's endless order; in the test split each once.
-
-        Raises:
-            TokenPOError: the options leave no problem for the split, or fewer than that.
-        """
+        """As `Task.problems`; a TokenPOError where the options leave the split no problem, or too few."""
         if split == "train":
             return [self._problem(split, position) for position in range(start, start + count)]
         if self.test_size:

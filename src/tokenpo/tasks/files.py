@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..base.errors import TokenPOError
-from .distinct import require_held_out
 from .layout import Layout, read_rows
-from .types import Problem, Score, Split
+from .types import Problem, Score, Split, require_held_out
 from .verify import Verifier, VerifierOptions, checked, make_verifier
 
 
@@ -88,11 +87,7 @@ class Files:
         return len(self.test)
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """The `count` problems from position `start`; in the train split the next epoch begins after the last row.
-
-        Raises:
-            TokenPOError: the test split has no `start + count` problems.
-        """
+        """As `Task.problems`; in the train split the next epoch begins after the last row."""
         if split == "test":
             require_held_out(f"task {self.name!r}", self.test_size, start + count)
             return self.test[start : start + count]

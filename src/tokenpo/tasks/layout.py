@@ -17,11 +17,7 @@ Row = tuple[str, dict[str, Any]]  # ("train.jsonl line 3", columns)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Every row of a .jsonl or .parquet file.
-
-    Raises:
-        TokenPOError: no such file, an unknown suffix, a broken or an empty file.
-    """
+    """Every row of a .jsonl or .parquet file; a TokenPOError for another suffix, and a broken or an empty file."""
     if path.suffix not in READERS:
         hint = " (one JSON object a line is .jsonl)" if path.suffix == ".json" else ""
         raise TokenPOError(f"{path}: can't read files called *{path.suffix}{hint}; known: {', '.join(READERS)}")

@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ..base.errors import TokenPOError
-from .distinct import Different
 from .extract import extractor
-from .types import Problem, Score, Split
+from .types import Different, Problem, Score, Split
 from .verify import normalised, value_of, words
 
 _CANDIDATES = 256  # tried for one position; a quarter is held out, so chance alone fails once in 10**31
@@ -58,11 +57,7 @@ class ReasoningGym:
         raise NotImplementedError
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """The `count` problems from position `start` of the split's endless order; in the test split each once.
-
-        Raises:
-            TokenPOError: the options leave no problem for the split, or no `start + count` different held-out ones.
-        """
+        """As `Task.problems`; a TokenPOError where the options leave the split no problem, or too few."""
         if split == "train":
             return [self._problem(split, position) for position in range(start, start + count)]
         return self._tests.first(start + count)[start:]

@@ -1,10 +1,12 @@
-"""What a verifiable task is: problems by position, and a score for each completion."""
+"""What a verifiable task is: problems by position, none held out twice, and a score for each completion."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
+
+from ..base.errors import TokenPOError
 
 Split = Literal["train", "test"]
 
@@ -107,3 +109,46 @@ class ToolTask(Task, Protocol):
     def reply(self, problem: Problem, completion: str) -> str | None:
         """The tool's answer to a completion so far that ends with `calls`; None where that is no call."""
         ...
+
+
+def require_held_out(task: str, size: int, count: int) -> None:
+    """Raises TokenPOError where `count` exceeds the `size` of a test split: repeats would narrow an interval."""
+    if count > size:
+        raise TokenPOError(
+            f"{task} has {size} held-out problems, not the {count} asked for: ask for fewer (evaluate.problems, "
+            "--problems)"
+        )
+
+
+class Different:
+    """The problems of an endless order, each prompt once.
+
+    Args:
+        draw: the problem at a position of the order.
+        repeats: draws in a row without a new prompt, after which the search ends.
+        task: name and options, for messages.
+    """
+
+    def __init__(self, draw: Callable[[int], Problem], repeats: int, task: str) -> None:
+        self._draw, self._repeats, self._task = draw, repeats, task
+        self._problems: dict[str, Problem] = {}  # by prompt; every evaluation takes the same ones
+        self._position = 0
+
+    def first(self, count: int) -> list[Problem]:
+        """The first `count` problems.
+
+        Raises:
+            TokenPOError: fewer different ones were found.
+        """
+        in_vain = 0
+        while len(self._problems) < count and in_vain < self._repeats:
+            problem = self._draw(self._position)
+            self._position += 1
+            in_vain = in_vain + 1 if repr(problem.prompt) in self._problems else 0
+            self._problems.setdefault(repr(problem.prompt), problem)
+        if len(self._problems) < count:
+            raise TokenPOError(
+                f"{self._task} has {len(self._problems)} different held-out problems in {self._position} draws, not "
+                f"the {count} asked for: ask for fewer (evaluate.problems, --problems) or widen these options"
+            )
+        return list(self._problems.values())[:count]

@@ -81,11 +81,8 @@ def posed(
 ) -> tuple[list[Problem], list[list[int]]]:
     """`count` problems from position `start` on, and their prompts as token ids.
 
-    Args:
-        check: raises where a prompt cannot be answered.
-
     Raises:
-        TokenPOError: naming the problem, where its prompt has no tokens, the tokenizer fails on it or `check` does.
+        TokenPOError: naming the problem, where its prompt has no tokens, the tokenizer fails on it or `check` refuses.
     """
     problems = task.problems(split, start, count)
     prompts = []
@@ -107,14 +104,7 @@ def verified(
     samples: Samples,
     base: float,
 ) -> Draw:
-    """Scores the responses to some problems.
-
-    Args:
-        base: temperature at which log-probabilities and entropies are taken.
-
-    Raises:
-        NotFinite: a reward is not finite.
-    """
+    """Scores the responses to some problems; NotFinite for a reward that is not. `base` is as in `Draw`."""
     mask, group_size = samples.mask, len(samples) // len(problems)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
     token_ids = [row[:size] for row, size in zip(samples.token_ids.tolist(), length.tolist(), strict=True)]
@@ -136,11 +126,7 @@ def verified(
 
 
 class Called:
-    """A task's tool, called by the sampler.
-
-    Args:
-        problems: that each row answers.
-    """
+    """A task's tool, called by the sampler; `problems` are those that the rows answer."""
 
     def __init__(self, lm: LanguageModel, task: ToolTask, problems: Sequence[Problem]) -> None:
         self._lm, self._task, self._problems = lm, task, problems
@@ -163,12 +149,7 @@ def scored(
     token_ids: list[list[int]],
     name: Callable[[int], str],
 ) -> list[Score]:
-    """The scores of completions, one for each of `problems`; `name` names a row in messages.
-
-    Raises:
-        TokenPOError: the task did not give one score for each.
-        NotFinite: a reward is not finite.
-    """
+    """The scores of completions; `name` names a row in messages. TokenPOError or NotFinite where they are wrong."""
     scores = task.score(problems, completions, token_ids)
     if len(scores) != len(problems):
         raise TokenPOError(

@@ -84,11 +84,7 @@ def _whole(path: Path) -> Iterator[Path]:
 
 
 def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]]) -> Path:
-    """Writes the file whole or not at all, and its directory where there is none.
-
-    Raises:
-        TokenPOError: a number that is not finite, or a place that cannot be written.
-    """
+    """Writes the file whole or not at all; TokenPOError for a number that is not finite, or where it cannot be."""
     path = Path(path)
     # Half a surrogate pair is no character; inside a JSON string its escape is.
     with _whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
