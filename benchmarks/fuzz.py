@@ -51,18 +51,7 @@ HOSTILE = st.one_of(
     ),
     st.sampled_from(
         [
-            "",
-            "x",
-            "\x00",
-            "\x1b[31m",
-            "\ud800",
-            "../x",
-            "a" * 3000,
-            "$HOME",
-            "{{",
-            "1e9",
-            "none",
-            "tiny",
+            "", "x", "\x00", "\x1b[31m", "\ud800", "../x", "a" * 3000, "$HOME", "{{", "1e9", "none", "tiny",
             "F32\nX\r\x85",
         ]
     ),
@@ -71,7 +60,7 @@ HOSTILE = st.one_of(
     st.floats(),
     st.text(max_size=8),
     st.recursive(st.none() | st.integers(-2, 2), lambda inner: st.lists(inner, max_size=3), max_leaves=5),
-)
+)  # fmt: skip
 CHANGES = st.lists(
     st.tuples(st.integers(0, 10**6), st.sampled_from(["set", "set", "set", "drop", "add", "nest"]), HOSTILE),
     min_size=1,

@@ -36,71 +36,30 @@ class Answer:
 
 def right(chance: random.Random, n: int) -> tuple[str, bool]:
     forms = (
-        rf"\boxed{{{n}}}",
-        rf"so \boxed{{ {n} }}.",
-        rf"$\boxed{{{n}.0}}$",
-        rf"\boxed{{\frac{{{2 * n}}}{{2}}}}",
-        rf"\boxed{{{n - 3}+3}}",
-        rf"\boxed{{{n + 1}}} no: \boxed{{{n}}}",
-        rf"\boxed{{x={n}}}",
+        rf"\boxed{{{n}}}", rf"so \boxed{{ {n} }}.", rf"$\boxed{{{n}.0}}$", rf"\boxed{{\frac{{{2 * n}}}{{2}}}}",
+        rf"\boxed{{{n - 3}+3}}", rf"\boxed{{{n + 1}}} no: \boxed{{{n}}}", rf"\boxed{{x={n}}}",
         rf"\boxed{{{n}\text{{ cm}}}}",
-    )
+    )  # fmt: skip
     return chance.choice(forms), True
 
 
 def near(chance: random.Random, n: int) -> tuple[str, bool]:
     """Numbers and texts that hold the right digits and are something else."""
-    inner = chance.choice(
-        (
-            f"{n + 1}",
-            f"-{n}",
-            f"{n}.0001",
-            f"{n}0",
-            f"0.{n}",
-            f"{n}i",
-            f"{n}x",
-            f"x^{{{n}}}",
-            f"{n}^{{{n}}}",
-            rf"{n}\pm 1",
-            rf"\{{{n}, {n + 1}\}}",
-            f"({n}, {n})",
-            f"[{n}, {n + 2}]",
-            f"x<{n}",
-            rf"x \ge {n}",
-            rf"\infty - {n}",
-            rf"{n} \text{{ or }} {n + 1}",
-            f"{n}, {n + 1}",
-            rf"{n + 1} \neq {n}",
-            f"1/{n}",
-            rf"\frac{{1}}{{{n}}}",
-            f"e^{{{n}}}",
-            rf"\begin{{pmatrix}}{n}\\{n}\end{{pmatrix}}",
-            f"{n}e{n}",
-            f"{n}!",
-            rf"\sqrt{{{n}}}",
-            rf"\log {n}",
-            f"{n + 1}={n + 1}",
-        )
-    )
+    inner = chance.choice((
+        f"{n + 1}", f"-{n}", f"{n}.0001", f"{n}0", f"0.{n}", f"{n}i", f"{n}x", f"x^{{{n}}}", f"{n}^{{{n}}}",
+        rf"{n}\pm 1", rf"\{{{n}, {n + 1}\}}", f"({n}, {n})", f"[{n}, {n + 2}]", f"x<{n}", rf"x \ge {n}",
+        rf"\infty - {n}", rf"{n} \text{{ or }} {n + 1}", f"{n}, {n + 1}", rf"{n + 1} \neq {n}", f"1/{n}",
+        rf"\frac{{1}}{{{n}}}", f"e^{{{n}}}", rf"\begin{{pmatrix}}{n}\\{n}\end{{pmatrix}}", f"{n}e{n}", f"{n}!",
+        rf"\sqrt{{{n}}}", rf"\log {n}", f"{n + 1}={n + 1}",
+    ))  # fmt: skip
     return rf"the answer: \boxed{{{inner}}}", False
 
 
 def nothing(chance: random.Random, n: int) -> tuple[str, bool]:
     forms = (
-        "",
-        " \n\t",
-        "\x00",
-        r"\boxed{}",
-        r"\boxed{ }",
-        r"\boxed",
-        r"\boxed{",
-        "?",
-        "I do not know",
-        "$$",
-        r"\(\)",
-        "{}",
-        "\\",
-    )
+        "", " \n\t", "\x00", r"\boxed{}", r"\boxed{ }", r"\boxed", r"\boxed{", "?", "I do not know", "$$", r"\(\)",
+        "{}", "\\",
+    )  # fmt: skip
     return chance.choice(forms), False
 
 
@@ -115,58 +74,27 @@ def several(chance: random.Random, n: int) -> tuple[str, bool]:
 
 def deep(chance: random.Random, n: int) -> tuple[str, bool]:
     depth = chance.choice((30, 300, 3000, 30000))
-    opening, closing = chance.choice(
-        (
-            (r"\frac{1}{", "}"),
-            (r"\sqrt{", "}"),
-            ("(", ")"),
-            ("{", "}"),
-            (r"\left(", r"\right)"),
-            ("x^{", "}"),
-            ("-", ""),
-            (r"\boxed{", "}"),
-            (r"\text{", "}"),
-            (r"\sum_{i=1}^{", "}i"),
-            (r"\int_0^{", "}x dx"),
-            ("[", "]"),
-            (r"\begin{cases}", r"\end{cases}"),
-        )
-    )
-    depth += (
-        opening in ("-", "(", "{", r"\left(", r"\boxed{", r"\text{", "[") and depth % 2 == 0
-    )  # -(-n) would be right
+    opening, closing = chance.choice((
+        (r"\frac{1}{", "}"), (r"\sqrt{", "}"), ("(", ")"), ("{", "}"), (r"\left(", r"\right)"), ("x^{", "}"),
+        ("-", ""), (r"\boxed{", "}"), (r"\text{", "}"), (r"\sum_{i=1}^{", "}i"), (r"\int_0^{", "}x dx"),
+        ("[", "]"), (r"\begin{cases}", r"\end{cases}"),
+    ))  # fmt: skip
+    # -(-n) would be right.
+    depth += opening in ("-", "(", "{", r"\left(", r"\boxed{", r"\text{", "[") and depth % 2 == 0
     inner = str(n + 1)
     closed = closing if chance.random() < 0.7 else ""
     return rf"\boxed{{{opening * depth}{inner}{closed * depth}}}", False
 
 
 def powers(chance: random.Random, n: int) -> tuple[str, bool]:
-    bomb = chance.choice(
-        (
-            "9^{9^{9^{9}}}",
-            "10^{10^{10}}",
-            f"{n}^{{10^{{7}}}}",
-            "(10^{9})!",
-            "((100!)!)!",
-            r"\binom{10^9}{5\cdot 10^8}",
-            "2^{2^{2^{2^{2^{2}}}}}",
-            "(1+x)^{100000}",
-            r"\prod_{k=1}^{10^8} k",
-            r"\sum_{k=1}^{10^9} \frac{1}{k}",
-            "0^{-1}",
-            r"\frac{1}{0}",
-            r"\frac{0}{0}",
-            "1e999999999",
-            r"\int_0^1 \sin(\cos(\tan(e^{x^x}))) dx",
-            r"\lim_{x\to 0} \frac{\sin(1/x)}{x^{x^x}}",
-            "(x+y+z+w+u)^{60}",
-            r"\sqrt{2}^{\sqrt{2}^{\sqrt{2}^{\sqrt{2}^{9}}}}",
-            r"\sum_{n=1}^{\infty} \frac{\sin(n)}{n^{n}}",
-            rf"{n}^{{{n}^{{{n}}}}}",
-            "x^{x^{x^{x^{x}}}} = 3",
-            rf"\left\{{ x \mid x^{{97}}-x-{n}=0 \right\}}",
-        )
-    )
+    bomb = chance.choice((
+        "9^{9^{9^{9}}}", "10^{10^{10}}", f"{n}^{{10^{{7}}}}", "(10^{9})!", "((100!)!)!",
+        r"\binom{10^9}{5\cdot 10^8}", "2^{2^{2^{2^{2^{2}}}}}", "(1+x)^{100000}", r"\prod_{k=1}^{10^8} k",
+        r"\sum_{k=1}^{10^9} \frac{1}{k}", "0^{-1}", r"\frac{1}{0}", r"\frac{0}{0}", "1e999999999",
+        r"\int_0^1 \sin(\cos(\tan(e^{x^x}))) dx", r"\lim_{x\to 0} \frac{\sin(1/x)}{x^{x^x}}", "(x+y+z+w+u)^{60}",
+        r"\sqrt{2}^{\sqrt{2}^{\sqrt{2}^{\sqrt{2}^{9}}}}", r"\sum_{n=1}^{\infty} \frac{\sin(n)}{n^{n}}",
+        rf"{n}^{{{n}^{{{n}}}}}", "x^{x^{x^{x^{x}}}} = 3", rf"\left\{{ x \mid x^{{97}}-x-{n}=0 \right\}}",
+    ))  # fmt: skip
     return rf"\boxed{{{bomb}}}", False
 
 
@@ -221,46 +149,15 @@ def long(chance: random.Random, n: int) -> tuple[str, bool]:
 
 def random_text(chance: random.Random, n: int) -> tuple[str, bool]:
     words = (
-        r"\frac",
-        r"\sqrt",
-        "{",
-        "}",
-        "(",
-        ")",
-        "^",
-        "_",
-        "+",
-        "-",
-        "*",
-        "/",
-        "=",
-        "x",
-        "y",
-        "1",
-        "2",
-        "7",
-        r"\pi",
-        "!",
-        ",",
-        "|",
-        "i",
-        "e",
-        " ",
-    )
+        r"\frac", r"\sqrt", "{", "}", "(", ")", "^", "_", "+", "-", "*", "/", "=", "x", "y", "1", "2", "7", r"\pi",
+        "!", ",", "|", "i", "e", " ",
+    )  # fmt: skip
     return r"\boxed{" + "".join(chance.choice(words) for _ in range(chance.randrange(1, 40))) + "}", False
 
 
 KINDS: dict[Callable[[random.Random, int], tuple[str, bool]], float] = {
-    right: 20,
-    near: 33,
-    nothing: 6,
-    several: 8,
-    deep: 0.8,
-    powers: 0.8,
-    odd_text: 14,
-    long: 0.4,
-    random_text: 17,
-}
+    right: 20, near: 33, nothing: 6, several: 8, deep: 0.8, powers: 0.8, odd_text: 14, long: 0.4, random_text: 17,
+}  # fmt: skip
 
 
 def answers(count: int, seed: int) -> Iterator[Answer]:

@@ -58,17 +58,10 @@ def test_a_part_of_the_same_kind_shows_only_its_own_numbers(family: ModuleType) 
 @pytest.mark.parametrize(
     ("name", "group"),
     [
-        ("grpo", ""),
-        ("dr_grpo", ""),
-        ("dapo", ""),
-        ("gtpo", "credit"),
-        ("sapo", "surrogate"),
-        ("clip_cov", "weights"),
-        ("hapo", "several"),
-        ("tepo", "several"),
-        ("archer", "several"),
+        ("grpo", ""), ("dr_grpo", ""), ("dapo", ""), ("gtpo", "credit"), ("sapo", "surrogate"),
+        ("clip_cov", "weights"), ("hapo", "several"), ("tepo", "several"), ("archer", "several"),
     ],
-)
+)  # fmt: skip
 def test_groups_follow_the_slots(family: ModuleType, name: str, group: str) -> None:
     assert family.group(tokenpo.method(name), GRPO) == group
 

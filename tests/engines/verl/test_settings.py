@@ -187,18 +187,6 @@ def test_every_method_is_taken_or_refused_by_name() -> None:
             refused.add(name)
             assert str(error).startswith(f"{name} needs ")
     assert refused == {
-        "nthr",
-        "thr",
-        "tw_grpo",
-        "arm",
-        "vineppo",
-        "spo",
-        "gdpo",
-        "otb",
-        "mt_grpo",
-        "gigpo",
-        "remax",
-        "rae",
-        "ppo",
+        "nthr", "thr", "tw_grpo", "arm", "vineppo", "spo", "gdpo", "otb", "mt_grpo", "gigpo", "remax", "rae", "ppo",
         "vapo",
-    }
+    }  # fmt: skip
