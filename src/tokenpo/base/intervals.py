@@ -5,7 +5,6 @@ The problems are the sample: an interval is for the mean over other problems of 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,16 +105,6 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     ends = [normal.cdf(bias + (bias + z) / (1 - skew * (bias + z))) for z in (-wide, wide)]
     low, high = np.quantile(means, ends)
     return float(low), float(high)
-
-
-@functools.cache
-def widened(n: int) -> float:
-    """The level at which percentile intervals of n normal numbers are as wide as Student's at 95 % (Hesterberg 2015).
-
-    >>> round(widened(10), 4), round(widened(1000), 4)
-    (0.9829, 0.9504)
-    """
-    return 2 * NormalDist().cdf(_reach(n)) - 1
 
 
 def _reach(n: int) -> float:

@@ -15,7 +15,6 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from ..base import notebook
 from ..base.errors import TokenPOError, choose
 from .boundary import Boundary
 from .ops import masked
@@ -349,9 +348,6 @@ class Objective:
 
     def __str__(self) -> str:
         return "\n".join([f"objective {self.name}", *(f"  {slot:<12}{choice}" for slot, choice in self._choices())])
-
-    def _repr_html_(self) -> str:
-        return notebook.table(f"objective {self.name}", ["slot", "choice"], self._choices())
 
     def _choices(self) -> Iterator[tuple[str, str]]:
         """Every slot and its parts, as text."""

@@ -14,15 +14,24 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..base import notebook
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
-from ..base.text import number
 from .boundary import Boundary
-
-# isort: off
-from .facts import COUNT, ENTROPY, LOGPROB, NATS, POSITIVE, PROBABILITY, Fact, collision, documented, entropy
-from .facts import entropy_drift, facts_of, given, optional
-# isort: on
+from .facts import (
+    COUNT,
+    ENTROPY,
+    LOGPROB,
+    NATS,
+    POSITIVE,
+    PROBABILITY,
+    Fact,
+    collision,
+    documented,
+    entropy,
+    entropy_drift,
+    facts_of,
+    given,
+    optional,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,12 +182,6 @@ class Rollouts(Fields):
             MissingInput: there is no rollout_logprob.
         """
         return _copied(self, old_logprob=self.need("rollout_logprob"))
-
-    def _repr_html_(self) -> str:
-        groups, tokens = len(self.group.unique()), int(self.mask.sum())
-        fields = {name: x for name, x in vars(self).items() if x is not None and name not in ("mask", "group")}
-        title = f"Rollouts: {len(self):,} responses in {groups:,} groups, {tokens:,} tokens"
-        return _table(title, "field", fields, self.mask)
 
 
 @documented
@@ -361,21 +364,6 @@ class Loss:
 
     value: Tensor
     terms: Mapping[str, Tensor]
-
-    def _repr_html_(self) -> str:
-        counted = self.terms["coefficient"] != 0
-        title = f"Loss {number(self.value.item())}, of {int(counted.sum()):,} tokens"
-        return _table(title, "term", self.terms, counted)
-
-
-def _table(title: str, kind: str, tensors: Mapping[str, Tensor], mask: Tensor) -> str:
-    """HTML table of each tensor's shape, mean and range; of [N, T] tensors under the mask."""
-    rows = []
-    for name, x in tensors.items():
-        held = (x[mask] if x.shape == mask.shape else x).double()
-        numbers = (held.mean(), held.min(), held.max()) if held.numel() else ()
-        rows.append([name, list(x.shape), *(number(y.item()) for y in numbers)])
-    return notebook.table(title, [kind, "shape", "mean", "least", "most"], rows)
 
 
 def absent(name: str, prefix: str) -> TokenPOError:

@@ -10,7 +10,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ...base import notebook
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...base.text import number
@@ -65,9 +64,7 @@ class Explanation:
         quantile: tokens at or above this quantile of the entropy are of high entropy.
         methods: those whose inputs the recording holds, in the order given; `entries` and `table` are theirs.
         tokens: the shares of a push that is equal on all tokens.
-        cosines: [method][method].
         refused: (label, why) of the others.
-        notes: what a reader should know.
     """
 
     recording: Recording
@@ -124,12 +121,6 @@ class Explanation:
             nats = number(self.kinds.threshold)
             lines.append(f"High H: at or above the {self.quantile:g} quantile of the entropy, {nats} nats.")
         return lines
-
-    def _repr_html_(self) -> str:
-        return "".join(
-            notebook.table(t.title, t.head, [[row.name, *(cell.text for cell in row.cells)] for row in t.rows])
-            for t in self.tables
-        )
 
 
 def explain_all(
