@@ -20,7 +20,14 @@ from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import require, schedule
 from tokenpo.engines.trl.replenish import carried
-from tokenpo.engines.trl.settings import OVERRIDING, SETTINGS, TRANSLATED, Setting, remedy
+from tokenpo.engines.trl.settings import (
+    OVERRIDING,
+    SETTINGS,
+    TRANSLATED,
+    Setting,
+    remedy,
+    require_steps_to_hold,
+)
 from tokenpo.engines.trl.temperature import Served, Temperature, require_server
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.models.directory import ASSETS
@@ -111,6 +118,18 @@ def _images_with_logits(objective: tokenpo.Objective, heat: torch.Tensor | None 
 
     def ask(directory: Path) -> None:
         Forward.of(trainer, objective).policy(None, images, heat=heat)
+
+    return ask
+
+
+def _held(**given: Any) -> Callable[[Path], None]:
+    """A trainer that holds a KL, under what this environment has not."""
+    trainer: Any = SimpleNamespace(is_deepspeed_enabled=False, accelerator=SimpleNamespace(mixed_precision="no"))
+
+    def ask(directory: Path) -> None:
+        trainer.args = args(directory, kl_target=0.004)
+        vars(trainer).update(given)
+        require_steps_to_hold(trainer)
 
     return ask
 
@@ -319,6 +338,15 @@ CASES = [
     Case("dropout, under which two passes of one model are two policies", dropped(),
          ("grpo", "the ratio of new to old policy is not 1 in TRL", "above 0.05"),
          "set disable_dropout=True, or lora_dropout=0", varying=r"(?<=\| is )\S+(?= nats)"),
+    Case("`kl_target` with DeepSpeed", _held(is_deepspeed_enabled=True), ("kl_target", "DeepSpeed"),
+         "with FSDP for instance"),
+    Case("`kl_target` with fp16", _held(accelerator=SimpleNamespace(mixed_precision="fp16")), ("kl_target", "fp16"),
+         "set bf16=True"),
+    Case("`kl_target` with an optimiser that moves the weights within the backward pass",
+         _trainer(_small, kl_target=0.004, optim="galore_adamw_layerwise", optim_target_modules=["q_proj"]),
+         ("kl_target", "galore_adamw_layerwise"), "set optim='adamw_torch'"),
+    Case("`kl_stop` with one optimiser step a rollout batch", _trainer(_small, kl_stop=0.01), ("kl_stop",),
+         "set num_iterations or steps_per_generation higher"),
     Case("checkpoints within a rollout batch", _cut(save_strategy="steps", save_steps=3), ("save_steps = 3",),
          "set save_steps=4", TokenPOError),
     Case("an end within a rollout batch", _cut(max_steps=5), ("max_steps = 5",), "set max_steps=4", TokenPOError),
@@ -340,7 +368,6 @@ CASES = [
          ("train.minibatch_by = 'groups'",), "--set train.minibatch_by=rows"),
     _recipe('`train.nonfinite = "skip"`', {"train": {"nonfinite": "skip"}}, "train.nonfinite",
             "--set train.nonfinite=stop"),
-    _recipe("`train.kl_target`", {"train": {"kl_target": 0.004}}, "train.kl_target", "set both to none"),
     _recipe("`rollout.correction`", {"rollout": {"correction": {}}}, "rollout.correction",
             "--set rollout.correction=none"),
     _recipe("evaluation between the first step and the last", {"evaluate": {"every": 5}}, "evaluate.every",

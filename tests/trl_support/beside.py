@@ -49,7 +49,9 @@ def planned(case: dict[str, Any], processes: int) -> dict[str, Any]:
     updates = parts * plan.get("num_iterations", 1) // plan["gradient_accumulation_steps"]
     rows = plan["per_device_train_batch_size"] * parts * processes
     assert rows % frozen.GROUP == 0
-    batches = 2 if tokenpo.method(case["method"], **case["options"]).memories or updates == 1 else 1
+    batches = case.get("batches") or (
+        2 if tokenpo.method(case["method"], **case["options"]).memories or updates == 1 else 1
+    )
     return {**case, "rows": rows, "updates": updates, "schedule": {**plan, "max_steps": batches * updates}}
 
 

@@ -48,7 +48,7 @@ class Dump(TrainerCallback):
         if self.trainer.accelerator.is_main_process:
             model = self.trainer.accelerator.unwrap_model(self.trainer.model)
             tensors = {f"weight/{n}": x.detach().clone() for n, x in model.named_parameters()}
-            tensors |= {f"grad/{n}": x.grad.clone() for n, x in model.named_parameters()}
+            tensors |= {f"grad/{n}": x.grad.clone() for n, x in model.named_parameters() if x.grad is not None}
             save_file(tensors, self.directory / f"step{state.global_step}.safetensors")
 
 
@@ -87,6 +87,8 @@ if __name__ == "__main__":
         trainer = built(Tapped, sys.argv[1], case, directory)
         trainer.add_callback(Dump(trainer, directory))
         trainer.train()
-        found = {"seen": trainer.seen, "updates": trainer.cycle.updates}
+        weights = sum(float(x.double().sum()) for x in trainer.model.parameters())
+        found = {"seen": trainer.seen, "updates": trainer.cycle.updates, "weights": weights}
+        found["rate"] = trainer.learner.rate
         (directory / f"rank{trainer.accelerator.process_index}.json").write_text(json.dumps(found))
     leave()

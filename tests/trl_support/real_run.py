@@ -162,14 +162,14 @@ def reference(model: str, out: Path) -> dict[str, Any]:
 
 
 def resume(model: str, out: Path) -> dict[str, Any]:
-    """Four rollout batches at once, and two and two; HAPO draws at temperatures that it remembers."""
+    """Four rollout batches at once, and two and two: HAPO draws at temperatures that it remembers, a KL is held."""
 
-    def run(name: str, steps: int, **train: Any) -> dict[str, torch.Tensor]:
-        settings = {"method_options": {"tau": 0.4}, "steps_per_generation": 2, "rollouts_every": 1}
+    def run(name: str, steps: int, **train: Any) -> TokenPOTrainer:
+        settings = {"method_options": {"tau": 0.4}, "steps_per_generation": 2, "rollouts_every": 1, "kl_target": 0.01}
         args = config(out / name, method="hapo", **settings, max_steps=steps, save_strategy="steps", save_steps=4)
         trainer = TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
         trainer.train(**train)
-        return {n: x.detach().clone() for n, x in trainer.model.named_parameters()}
+        return trainer
 
     whole = run("resume-whole", 8)
     run("resume-parts", 4)
@@ -180,8 +180,9 @@ def resume(model: str, out: Path) -> dict[str, Any]:
     (out / "resume-parts" / "tokenpo" / "rollouts" / "step-000009.jsonl").write_text("{}")
     parts = run("resume-parts", 8, resume_from_checkpoint=True)
     return {
-        "same": all(torch.equal(whole[name], parts[name]) for name in whole),
+        "same": all(torch.equal(x, y) for x, y in zip(whole.model.parameters(), parts.model.parameters(), strict=True)),
         "first": first.count("\n"),
+        "logged": sorted({name for row in whole.state.log_history for name in row if name.startswith("kl_")}),
         "wrong": refused(lambda: run("resume-parts", 9, resume_from_checkpoint=_moved_checkpoint(out))),
         "card": (out / "resume-parts" / "README.md").read_text(),
     }

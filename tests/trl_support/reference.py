@@ -23,7 +23,14 @@ class Reference:
     """The embedded engine for one objective, with the seed and the longest response of TRL's run."""
 
     def __init__(
-        self, model: Path, objective: tokenpo.Objective, *, seed: int, longest: int, micro_rows: int = 256
+        self,
+        model: Path,
+        objective: tokenpo.Objective,
+        *,
+        seed: int,
+        longest: int,
+        micro_rows: int = 256,
+        kl: tokenpo.KLHold | None = None,
     ) -> None:
         self.lm, self.ref = language.load(model), language.load(model)
         self.objective = objective
@@ -31,14 +38,14 @@ class Reference:
         drift, graph = "entropy_drift" in needs, objective.entropy_gradient
         forward = Forward(self.lm, micro_rows, 10**6, drift=drift, entropy_grad=graph)
         optimizer = torch.optim.SGD(self.lm.model.parameters(), lr=0.0)
-        learner = Learner(objective, length=longest, seed=seed)
+        learner = Learner(objective, length=longest, seed=seed, kl=kl)
         self.trainer = Trainer(self.lm, learner, forward, optimizer, Train(lr=0.0))
 
     def scored(
         self, facts: dict[str, Any], prompts: list[list[int]], weights: dict[str, torch.Tensor]
     ) -> tokenpo.Rollouts:
         """Rollouts with the inputs that the objective reads, as the embedded engine makes them at these weights."""
-        self._set(weights)
+        self.weigh(weights)
         bare = tokenpo.Rollouts(**{"old_logprob": torch.zeros(facts["mask"].shape), **facts})
         with torch.no_grad():
             old = self.trainer.forward.policy(bare, prompts)
@@ -76,7 +83,7 @@ class Reference:
             step: its number in the run.
             share: of the rollout batch's steps, how many came before.
         """
-        self._set(weights)
+        self.weigh(weights)
         learner, passes = self.trainer.learner, len(self.objective.split())
         begun = Step(self.objective, rollouts, credit, learner.memory, learner.length, learner.seed)
         update = begun.update(torch.tensor(rows), int(share * passes), step)
@@ -89,7 +96,7 @@ class Reference:
             now = self.trainer.forward.policy(rollouts, prompts).logprob
         return float((now - rollouts.old_logprob).abs().max())
 
-    def _set(self, weights: dict[str, torch.Tensor]) -> None:
+    def weigh(self, weights: dict[str, torch.Tensor]) -> None:
         with torch.no_grad():
             for name, x in self.lm.model.named_parameters():
                 x.copy_(weights[f"weight/{name}"])

@@ -180,6 +180,8 @@ def test_a_resumed_run_is_the_run_that_never_stopped(ran: Callable) -> None:
         for name in ("resume-whole", "resume-parts")
     )
     assert whole == parts and [line["step"] for line in parts] == [1, 2, 3, 4]
+    assert len({line["kl_rate"] for line in parts}) > 2
+    assert part["logged"] == ["kl_left_out", "kl_rate", "kl_reached"]
     assert "multiple of 2" in part["wrong"]
     kept, again = (
         {file.name: file.read_bytes() for file in (out / name / "tokenpo" / "rollouts").iterdir()}

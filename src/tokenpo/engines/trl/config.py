@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 from trl import GRPOConfig  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
+from ...core.kl_hold import KLHold
 from .settings import require
 
 DEFAULTS = {
@@ -52,6 +53,12 @@ class TokenPOConfig(GRPOConfig):
         "How far the log-probabilities of two passes over the same tokens may lie apart before the first update, nats, "
         "the mean over tokens; None is 0.05.",
     )
+    kl_target: float | None = setting(
+        None, "Nats per token by which a rollout batch may move the policy; a factor on TRL's learning rate holds it."
+    )
+    kl_stop: float | None = setting(
+        None, "Nats per token before an optimiser step that ends its rollout batch; None: twice kl_target."
+    )
     trace_every: int = setting(10, "Rollout batches between traces of single tokens for the report; 0: none.")
     trace_rollouts: int = setting(4, "Responses of one trace.")
     rollouts_every: int = setting(0, "Rollout batches between whole ones in tokenpo/rollouts, for `tokenpo explain`.")
@@ -70,8 +77,13 @@ class TokenPOConfig(GRPOConfig):
         for name in ("max_extra_batches", "trace_every", "trace_rollouts", "rollouts_every"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
+        self.kl_hold()
         if self.dynamic_sampling and self.log_completions:
             raise Unsupported(
                 "TRL's log_completions would show the last draw of dynamic_sampling, which is not what is trained on: "
                 "leave one of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
             )
+
+    def kl_hold(self) -> KLHold | None:
+        """What holds the KL of a rollout batch; None where nothing does."""
+        return KLHold.of(self.kl_target, self.kl_stop)

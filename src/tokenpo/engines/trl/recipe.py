@@ -72,6 +72,8 @@ def settings(config: Config, cycle: Cycle, directory: Path) -> dict[str, Any]:
         "gradient_accumulation_steps": cycle.accumulate,
         "steps_per_generation": cycle.chunks,
         "ratio_tolerance": train.ratio_tolerance,
+        "kl_target": train.kl_target,
+        "kl_stop": train.kl_stop,
         "minibatch_by": train.minibatch_by if train.minibatches > 1 else "rows",
         "num_iterations": cycle.iterations,
         "max_steps": train.steps * cycle.updates,
@@ -105,10 +107,6 @@ def require(plan: Plan) -> None:
             "rollout.correction: without vLLM the sampler is the trainer's own model; --set rollout.correction=none",
         ),
         (config.train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
-        (
-            config.train.kl_hold() is not None,
-            "train.kl_target or train.kl_stop: its trainer owns the learning rate; set both to none",
-        ),
         (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),
         (
             device not in ("auto", "cpu", "cuda"),

@@ -50,6 +50,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         self._records: Records | None = None  # of the first process, while it trains
         self._batches = 0
         self._rate = math.nan
+        self._lent: list[tuple[dict[str, Any], Any]] = []  # groups of the optimiser, and TRL's learning rate of each
         self._started = time.perf_counter()
         self._drawing = 0.0
 
@@ -96,11 +97,22 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         self._trainer.current.settle()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        optimizer = kwargs.get("optimizer")
-        if optimizer is not None:
-            self._rate = optimizer.param_groups[0]["lr"]
-        self._trainer.current.settle()
-        self._trainer.current.check(self._rate)
+        trainer, optimizer = self._trainer, kwargs.get("optimizer")
+        groups = [] if optimizer is None else optimizer.param_groups
+        held = trainer.learner.kl is not None
+        self._lent = [(group, group["lr"]) for group in groups] if held else []
+        for group, lr in self._lent:
+            group["lr"] = lr * trainer.learner.rate
+        if groups:
+            self._rate = groups[0]["lr"]
+        trainer.current.settle()
+        if not trainer.current.check(self._rate) and optimizer is not None:
+            optimizer.zero_grad()  # an optimiser leaves weights without a gradient alone
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # TRL's schedule goes on from its own rate, and its checkpoint holds that one.
+        for group, lr in self._lent:
+            group["lr"] = lr
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % self._trainer.cycle.updates == 0:
@@ -123,6 +135,10 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         trainer, current = self._trainer, self._trainer.current
         batch, step, every = current.batch, current.step, trainer.args.rollouts_every
         self._batches += 1
+        current.end()
+        held = {} if step is None else {name: x for name, x in step.metrics().items() if name.startswith("kl_")}
+        for name, value in held.items():
+            trainer._metrics["train"][name].append(value)
         if every and self._batches % every == 0 and step is not None:
             whole = recorded(trainer, batch, step, self._batches)
             if self._records is not None:
@@ -132,7 +148,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         if self._records is None:
             return
         line = {"step": self._batches, "update": state.global_step, **batch_metrics(trainer, batch, step)}
-        line |= (Statistics() if step is None else step.statistics).summary()
+        line |= (Statistics() if step is None else step.statistics).summary() | held
         del line["grad_norm"]  # TRL's own log has it
         line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds, **last}
         self._records.add(line)

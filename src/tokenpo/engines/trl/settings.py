@@ -353,6 +353,37 @@ def require(args: Any, defaults: Mapping[str, Any], own: Iterable[str]) -> None:
         )
 
 
+def require_steps_to_hold(trainer: Any) -> None:
+    """Raises Unsupported where a KL is to be held, and TRL's optimiser steps cannot be scaled or left out."""
+    args = trainer.args
+    if args.kl_hold() is None:
+        return
+    optim = str(getattr(args.optim, "value", args.optim))
+    name = "kl_stop" if args.kl_target is None else "kl_target"
+    for refused, why in (
+        (
+            trainer.is_deepspeed_enabled,
+            "DeepSpeed makes them within its backward pass: train without it, with FSDP for instance",
+        ),
+        (
+            trainer.accelerator.mixed_precision == "fp16",
+            "the loss scale of fp16 wants the gradients of every step: set bf16=True",
+        ),
+        (
+            optim.endswith("_layerwise") or "lomo" in optim,
+            f"optim = {optim!r} makes them within the backward pass: set optim='adamw_torch'",
+        ),
+        (
+            args.kl_target is None and trainer.cycle.updates == 1,
+            "a rollout batch of one has none to leave out: set num_iterations or steps_per_generation higher",
+        ),
+    ):
+        if refused:
+            raise Unsupported(
+                f"TokenPOConfig.{name} = {getattr(args, name)} leaves out optimiser steps of TRL's, and {why}"
+            )
+
+
 def cut(args: Any) -> tuple[str, str] | None:
     """The setting that excludes tokens of the vocabulary, and what to do about it."""
     for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):

@@ -36,7 +36,7 @@ from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
 from .replenish import Refill, carried
 from .rollout_batch import RolloutBatch, local_rows, over_ranks
-from .settings import require_untouched
+from .settings import require_steps_to_hold, require_untouched
 from .temperature import of_draw, require_server, with_vllm
 from .updates import ROW, InFlightBatch, look
 
@@ -93,6 +93,7 @@ class TokenPOTrainer(GRPOTrainer):
             super().__init__(model, reward_funcs, args, *rest, **named)
         contract.check_instance(self)
         require_server(self, self.policy_objective)
+        require_steps_to_hold(self)
         if self.aux_loss_enabled:
             raise Unsupported(
                 f"{self.policy_objective.name} replaces TRL's loss, and with it the auxiliary loss of a mixture of "
@@ -127,7 +128,8 @@ class TokenPOTrainer(GRPOTrainer):
         tolerance = HALF_TOLERANCE if self.args.ratio_tolerance is None else self.args.ratio_tolerance
         ratio = RatioCheck("TRL", REMEDY, tolerance, "mean")
         length = self.max_completion_length
-        return Learner(self.policy_objective, length=length, seed=self.args.seed, ratio=ratio)
+        kl = self.args.kl_hold()
+        return Learner(self.policy_objective, length=length, seed=self.args.seed, ratio=ratio, kl=kl)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(

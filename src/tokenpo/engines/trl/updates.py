@@ -80,17 +80,27 @@ class InFlightBatch:
         self.tracer.add(rows, batch, loss)
         self._traced = None
 
-    def check(self, lr: float) -> None:
-        """Before the optimiser moves the weights: the learner's check, of the statistics of all ranks."""
+    def check(self, lr: float) -> bool:
+        """Before the optimiser moves the weights: the learner's check, of the statistics of all ranks, which all have
+        its answer."""
         if self.update is None:
-            return
+            return True
         accelerator, statistics = self._trainer.accelerator, self.update.statistics
         self.update.statistics = statistics.across(
             lambda x: accelerator.gather(x[None]).sum(0),
             lambda x: accelerator.gather(x[None]).amax(0),
             accelerator.device,
         )
-        self._trainer.learner.check(self.update, lr=lr)
+        return self._trainer.learner.check(self.update, lr=lr)
+
+    def end(self) -> None:
+        """After the last optimiser step, on all ranks: the KL that it leaves, where the learner holds one."""
+        trainer, cycle, update = self._trainer, self._cycle, self.update
+        if update is None or self._rows is None or not trainer.learner.measures_end:
+            return
+        once = list(dict.fromkeys(cycle.chunks_of(cycle.updates - 1)))
+        parts = [trainer._buffered_inputs[chunk] for chunk in once]
+        trainer.learner.end(update, _policy_of(trainer, update, trainer.model, parts, self._rows[:, once].flatten()))
 
     def _begin(
         self, step: Step, number: int, model: Any, buffer: Sequence[dict[str, Any]], chunks: Sequence[int]
@@ -123,9 +133,14 @@ def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, 
         parts: micro-batches of this rank that together hold its rows, each once.
         rows: of the parts of all ranks, in their order.
     """
+    update.observe(_policy_of(trainer, update, model, parts, rows))
+
+
+def _policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> Policy:
+    """The current policy on all rows of the update, in their order; the arguments are those of `look`."""
     order = rows.argsort()
     order = order[torch.searchsorted(rows[order], update.rows)]
-    update.observe(policy_now(trainer, model, parts, [update.of(part[ROW])[0] for part in parts]).rows(order))
+    return policy_now(trainer, model, parts, [update.of(part[ROW])[0] for part in parts]).rows(order)
 
 
 @torch.no_grad()
