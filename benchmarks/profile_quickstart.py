@@ -24,7 +24,7 @@ from pathlib import Path
 # Label, the end of the file's name or a part of it, function. Without a file the import system's own.
 PARTS = [
     ("imports", "importlib._bootstrap>", "_find_and_load"),
-    ("engine: task, model", "embedded/engine.py", "build_engine"),
+    ("engine: task, model", "embedded/loop.py", "build_engine"),
     ("rollouts", "embedded/rollout.py", "collect"),
     ("evaluations", "runs/evaluation.py", "evaluate"),
     ("  sampling, in both", "models/sampler.py", "sample"),

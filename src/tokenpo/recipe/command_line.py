@@ -75,9 +75,6 @@ def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
     >>> [entry.label for entry in parse_entries("tepo,hapo:tau=0,beta=0,plain@hapo:tau=0")]
     ['tepo', 'hapo:tau=0,beta=0', 'plain']
 
-    Args:
-        where: the option or command that was given the list, for messages.
-
     Raises:
         TokenPOError: not of that form, or a label twice.
     """

@@ -24,7 +24,7 @@ from ...core.objective import Objective
 from ...core.ops.kl import k3
 from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
-from ...methods.baselines import LeaveOneOut
+from ...methods.rloo import LeaveOneOut
 from ...models import Sampling
 from ...recipe.hosts import EMBEDDED
 from ...runs import checkpoint
@@ -59,9 +59,6 @@ class AtCheckpoint:
         step: of the checkpoint; None is the newest.
         batches: that all methods share, each as large as a minibatch of the run; a multiple of R.
         rollouts: for the gradient of the reward; a multiple of R groups.
-
-    Raises:
-        TokenPOError: no such run or checkpoint, groups of one response, or too few batches or rollouts.
     """
 
     def __init__(self, run: Path, needs: frozenset[str], step: int | None, batches: int, rollouts: int) -> None:
@@ -153,11 +150,7 @@ class AtCheckpoint:
             yield from found
 
     def move(self, minibatches: int) -> None:
-        """Makes the next updates of the run, all of them on its next rollout batch, in several epochs if need be.
-
-        Raises:
-            TokenPOError: dynamic sampling left nothing to learn from.
-        """
+        """Makes the next updates of the run, all of them on its next rollout batch, in several epochs if need be."""
         trainer, experience = self.trainer, self._next
         if experience.kept is None or experience.rollouts is None:
             raise TokenPOError("the run's next rollout batch has no group to learn from: take another --step")

@@ -18,22 +18,14 @@ from .facts import MAKERS, texts
 
 @dataclass(frozen=True)
 class Forward:
-    """Forward passes of a model over sampled tokens.
-
-    Args:
-        micro_rows: most rows of one pass.
-        micro_tokens: most tokens of one pass, counted as rows x (longest prompt + longest response).
-        drift: also Policy.entropy_drift.
-        autocast: bf16 on a GPU.
-        entropy_grad: keep the graph of the entropy.
-    """
+    """Forward passes of a model over sampled tokens."""
 
     lm: LanguageModel
-    micro_rows: int
-    micro_tokens: int
-    drift: bool = False
-    autocast: bool = False
-    entropy_grad: bool = False
+    micro_rows: int  # most of one pass
+    micro_tokens: int  # most of one pass, counted as rows x (longest prompt + longest response)
+    drift: bool = False  # also Policy.entropy_drift
+    autocast: bool = False  # bf16 on a GPU
+    entropy_grad: bool = False  # keep the graph of the entropy
 
     def splits(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], rows: Tensor) -> list[Tensor]:
         """Disjoint parts of `rows` [M] that each fit the budget, the longest first; a single row always fits."""
@@ -55,14 +47,9 @@ class Forward:
 
     def policy(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Policy:
         """Log-prob, with graph unless gradients are off, and entropy [M, T] of any rows; `group` counts the prompts."""
+        more = {"drift": self.drift, "entropy_grad": self.entropy_grad, "max_tokens": self.micro_tokens}
         with precision(self.lm.device, self.autocast):
-            return score(
-                self.lm,
-                *texts(rollouts, prompts),
-                drift=self.drift,
-                entropy_grad=self.entropy_grad,
-                max_tokens=self.micro_tokens,
-            )
+            return score(self.lm, *texts(rollouts, prompts), **more)
 
     def learn(
         self, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]
@@ -70,9 +57,6 @@ class Forward:
         """Adds the gradient of these rows' loss to the parameters' `.grad`; yields rows, batch and loss of each pass.
 
         Where the head is plain, loss and head are evaluated together and no logits are kept.
-
-        Args:
-            rows: places in the rollout batch.
         """
         rollouts, _ = update.of(rows)
         head = self.lm.model.get_output_embeddings()

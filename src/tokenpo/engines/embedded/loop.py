@@ -66,11 +66,7 @@ class Engine:
 
 
 def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
-    """Loads everything a run needs, cheapest first, so that a mistake shows before a model is loaded.
-
-    Args:
-        needs: inputs that other objectives read, beside the run's own.
-    """
+    """Loads everything a run needs, cheapest first; `needs` are inputs that other objectives read beside its own."""
     require_trackers(plan.config.output.track)
     require_here(plan.objective)
     if plan.config.threads is not None:
@@ -97,11 +93,7 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
 def with_optional_inputs(
     engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw, needs: frozenset[str] | None = None
 ) -> Rollouts:
-    """The rollouts with the turns and rewards that the task reports, and with the inputs that take a forward pass.
-
-    Args:
-        needs: of objectives; None is those of the engine's own.
-    """
+    """The rollouts with turns and rewards of the task and inputs that take a forward pass; `needs`: of objectives."""
     needs = engine.objective.needs if needs is None else needs
     fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
     if engine.config.rollout.rescore:

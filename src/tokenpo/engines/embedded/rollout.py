@@ -30,7 +30,6 @@ def collect(
     """One rollout batch from position `cursor` of the training problems on.
 
     Args:
-        rule: adaptive temperature.
         plan: where kept responses are continued from, for `Rollouts.gain`; None for nowhere.
         baseline: fill in `Rollouts.baseline`, the reward of a greedy response to each problem.
     """

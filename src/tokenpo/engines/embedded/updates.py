@@ -45,26 +45,15 @@ class Trainer:
 
     @staticmethod
     def of(config: Config, lm: LanguageModel, objective: Objective) -> Trainer:
-        options = config.train
+        options, length = config.train, config.rollout.max_new_tokens
         trainable = [x for x in lm.model.parameters() if x.requires_grad]
         optimizer = torch.optim.AdamW(
             trainable, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
         )
-        forward = Forward(
-            lm,
-            options.micro_rows,
-            options.micro_tokens,
-            drift="entropy_drift" in objective.needs,
-            autocast=options.autocast,
-            entropy_grad=objective.entropy_gradient,
-        )
-        learner = Learner(
-            objective,
-            length=config.rollout.max_new_tokens,
-            seed=config.seed,
-            ratio=ratio_check(options, lm),
-            kl=options.kl_hold(),
-        )
+        drift, bonus = "entropy_drift" in objective.needs, objective.entropy_gradient
+        forward = Forward(lm, options.micro_rows, options.micro_tokens, drift, options.autocast, bonus)
+        check = ratio_check(options, lm)
+        learner = Learner(objective, length=length, seed=config.seed, ratio=check, kl=options.kl_hold())
         return Trainer(lm, learner, forward, optimizer, options)
 
     @property
@@ -90,10 +79,7 @@ def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
 
 
 def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most: int | None = None) -> None:
-    """Trains on one rollout batch, as `make_updates` does.
-
-    Args:
-        prompts: token ids of the prompt of each group.
+    """Trains on one rollout batch, as `make_updates` does; `prompts` are token ids of the prompt of each group.
 
     Raises:
         NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.

@@ -30,8 +30,7 @@ REDUCTIONS = {
 def register(objective: Objective, name: str = "tokenpo") -> None:
     """Registers an objective, before Ray starts, for trainer.algorithm.policy_loss_type = .advantage_estimator = NAME.
 
-    Raises:
-        Unsupported: as `require`.
+    Raises Unsupported as `require`.
     """
     from skyrl.backends.skyrl_train.utils.ppo_utils import (  # pyright: ignore[reportMissingImports]
         AdvantageEstimatorRegistry,

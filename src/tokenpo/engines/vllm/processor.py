@@ -34,11 +34,7 @@ def _bases() -> tuple[type, ...]:
 
 
 class AdaptiveTemperatureProcessor(*_bases()):
-    """V1's runner makes it with (config, device, pinned memory or not), V2's with (config, states of the requests).
-
-    Raises:
-        Unsupported: vLLM would report other log-probabilities.
-    """
+    """V1's runner makes it with (config, device, pinned memory or not), V2's with (config, states of the requests)."""
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
         require_processed(vllm_config)
