@@ -13,7 +13,7 @@ from torch import Tensor
 import tokenpo
 from tokenpo.core.ops import masked
 from tokenpo.core.ops.group import Groups
-from tokenpo.core.ops.group import others_mean, prior_weight
+from tokenpo.core.ops.shrinkage import others_mean, prior_weight
 from tokenpo.core.parts import (
     CreditStage,
     DetachedClip,
@@ -26,8 +26,8 @@ from tokenpo.core.parts import (
 from tokenpo.core.parts.weights import Affine
 from tokenpo.core.ranges import Share, limit
 from tokenpo.core.types import Batch, Rollouts, Trust
-from tokenpo.methods.surrogates import SoftGate
-from tokenpo.methods.token_weights import HiddenReward
+from tokenpo.methods.sapo import SoftGate
+from tokenpo.methods.thr import HiddenReward
 
 LIMIT = limit(0)
 

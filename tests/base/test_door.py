@@ -13,12 +13,16 @@ import pytest
 
 import tokenpo
 from tokenpo.base.errors import TokenPOError
-
-# isort: off
-from tokenpo.base.files import is_fresh, locked, opened_in_place, refuse_links, remove_directory, sweep, whole
-from tokenpo.base.files import write_whole
-
-# isort: on
+from tokenpo.base.files import (
+    is_fresh,
+    locked,
+    opened_in_place,
+    refuse_links,
+    remove_directory,
+    sweep,
+    whole,
+    write_whole,
+)
 from tokenpo.base.jsonl import Lines, cut
 
 SOURCE = Path(tokenpo.__file__).parent

@@ -13,7 +13,8 @@ import tokenpo
 from oracle_support import Sample, by_hand, close, facts, moves, of, outcome, ragged, run, score
 from oracles.credit import rae_after
 from tokenpo.core.parts import SoftOverlong
-from tokenpo.methods.baselines import BestMargin, OverMean
+from tokenpo.methods.grpo_passk import BestMargin
+from tokenpo.methods.maxrl import OverMean
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR

@@ -5,11 +5,7 @@ import pytest
 import torch
 
 import tokenpo
-
-# isort: off
 from oracle_support import agrees, by_hand, close, facts, moves, of, outcome, ragged, run, score
-
-# isort: on
 from oracles.entropy import aer_after, skywork_after, temperature
 from tokenpo.core.types import Rollouts
 

@@ -10,7 +10,7 @@ import tokenpo
 from oracle_support import by_hand, close, moves, of, outcome, ragged, run
 from oracles.surrogates import label_loss
 from tokenpo.core.parts import LogLikelihood
-from tokenpo.methods.surrogates import Gamma
+from tokenpo.methods.vespo import Gamma
 
 every_form = pytest.mark.parametrize("form", ["mix_of_mins", "min_of_mixes"])
 UP, DOWN = np.ones((1, 2)), -np.ones((1, 2))

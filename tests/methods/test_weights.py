@@ -8,15 +8,12 @@ import pytest
 import torch
 
 import tokenpo
-
-# isort: off
 from oracle_support import Sample, assemble, by_hand, close, moves, outcome, ragged, run, score, tensors
-
-# isort: on
 from oracles.weights import eligible
 from oracles.weights import kept as kept_by
 from tokenpo.core.parts import GroupAdvantage
-from tokenpo.methods.token_weights import SparedTokens, discounted
+from tokenpo.methods.fipo import discounted
+from tokenpo.methods.nthr import SparedTokens
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR

@@ -4,10 +4,21 @@ from math import ceil, comb
 
 import numpy as np
 
-# isort: off
-from .prelude import cases, clipped, crossed, group_advantage, groups, k3, likelihood, ratio, response_mean
-from .prelude import sequence_mean, sequence_ratio, token_mean, whitened
-# isort: on
+from .prelude import (
+    cases,
+    clipped,
+    crossed,
+    group_advantage,
+    groups,
+    k3,
+    likelihood,
+    ratio,
+    response_mean,
+    sequence_mean,
+    sequence_ratio,
+    token_mean,
+    whitened,
+)
 
 mean_of_means = sequence_mean
 

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-# isort: off
 from .prelude import cases, clipped, crossed, group_advantage, groups, nearest_rank, ratio, sequence_ratio, token_mean
-# isort: on
 
 
 @cases(

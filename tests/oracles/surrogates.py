@@ -2,10 +2,23 @@
 
 import numpy as np
 
-# isort: off
-from .prelude import cases, clipped, crossed, group_advantage, groups, k3, lengths, likelihood, nearest_rank, ratio
-from .prelude import response_mean, sequence_mean, sequence_ratio, sequence_sum, token_mean
-# isort: on
+from .prelude import (
+    cases,
+    clipped,
+    crossed,
+    group_advantage,
+    groups,
+    k3,
+    lengths,
+    likelihood,
+    nearest_rank,
+    ratio,
+    response_mean,
+    sequence_mean,
+    sequence_ratio,
+    sequence_sum,
+    token_mean,
+)
 
 
 @cases({}, {"low": 0.1, "high": 0.4}, {"beta": 0.3}, {"beta": 0.05, "low": 0.3, "high": 0.3})

@@ -4,9 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-# isort: off
 from .prelude import cases, clipped, crossed, group_advantage, groups, k3, loss, ratio, token_mean, whitened
-# isort: on
 
 
 @cases(

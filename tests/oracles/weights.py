@@ -2,10 +2,20 @@
 
 import numpy as np
 
-# isort: off
-from .prelude import cases, clipped, crossed, group_advantage, groups, k3, loss, nearest_rank, ratio, response_mean
-from .prelude import sequence_mean, token_mean
-# isort: on
+from .prelude import (
+    cases,
+    clipped,
+    crossed,
+    group_advantage,
+    groups,
+    k3,
+    loss,
+    nearest_rank,
+    ratio,
+    response_mean,
+    sequence_mean,
+    token_mean,
+)
 
 
 @cases(

@@ -1,4 +1,4 @@
-"""The methods, in files by their subject, the large ones apart; the table of contents.
+"""The methods: a paper with parts of its own has a file, the others share `compositions`; the table of contents.
 
 `tokenpo.methods.hapo(beta=0.5)` and `tokenpo.method("hapo", beta=0.5)` are the same. Plain imports let an editor
 complete names and options; their order is that of every list of methods.
@@ -24,37 +24,55 @@ from .compositions import tr_grpo as tr_grpo
 from .hapo import hapo as hapo
 from .adv_reweight import adv_reweight as adv_reweight
 from .compositions import cispo as cispo
-from .surrogates import gmpo as gmpo, sapo as sapo, aspo as aspo
+from .gmpo import gmpo as gmpo
+from .sapo import sapo as sapo
+from .aspo import aspo as aspo
 from .compositions import archer as archer
-from .surrogates import ce_gppo as ce_gppo
+from .ce_gppo import ce_gppo as ce_gppo
 from .dppo import dppo_tv as dppo_tv, dppo_kl as dppo_kl
-from .entropy import forking_tokens as forking_tokens, stapo as stapo
-from .baselines import edge_grpo as edge_grpo, rloo as rloo
+from .forking_tokens import forking_tokens as forking_tokens
+from .stapo import stapo as stapo
+from .edge_grpo import edge_grpo as edge_grpo
+from .rloo import rloo as rloo
 from .reinforce_pp import reinforce_pp as reinforce_pp, reinforce_pp_baseline as reinforce_pp_baseline
-from .raft import raft as raft, raft_pp as raft_pp, reinforce_rej as reinforce_rej
-from .baselines import gpg as gpg, opo as opo
-from .entropy import sent as sent
+from .raft import raft as raft, raft_pp as raft_pp
+from .raft import reinforce_rej as reinforce_rej
+from .gpg import gpg as gpg
+from .opo import opo as opo
+from .sent import sent as sent
 from .token_efficient import s_grpo as s_grpo
 from .adv_reweight import lopti as lopti
-from .token_weights import ha_dw as ha_dw
-from .entropy import skywork_entropy as skywork_entropy, aer as aer
+from .ha_dw import ha_dw as ha_dw
+from .skywork_entropy import skywork_entropy as skywork_entropy
+from .aer import aer as aer
 from .token_efficient import t_spmo as t_spmo
-from .token_weights import tw_grpo as tw_grpo, nthr as nthr, thr as thr
-from .baselines import arm as arm, grpo_passk as grpo_passk, maxrl as maxrl
-from .outcomes import hmpo as hmpo, topr as topr
+from .tw_grpo import tw_grpo as tw_grpo
+from .nthr import nthr as nthr
+from .thr import thr as thr
+from .arm import arm as arm
+from .grpo_passk import grpo_passk as grpo_passk
+from .maxrl import maxrl as maxrl
+from .hmpo import hmpo as hmpo
+from .topr import topr as topr
 from .compositions import luspo as luspo
-from .surrogates import vespo as vespo
+from .vespo import vespo as vespo
 from .dhpo import dhpo as dhpo
-from .entropy import egspo as egspo
+from .egspo import egspo as egspo
 from .compositions import vineppo as vineppo
-from .token_credit import spo as spo
+from .spo import spo as spo
 from .compositions import opsm as opsm
-from .surrogates import rollout_is as rollout_is, prime_rl as prime_rl, dro as dro
+from .rollout_is import rollout_is as rollout_is
+from .prime_rl import prime_rl as prime_rl
+from .dro import dro as dro
 from .m2po import m2po as m2po, m2po_rollout as m2po_rollout
-from .token_weights import fipo as fipo
-from .outcomes import real as real
-from .token_credit import gdpo as gdpo, otb as otb, mt_grpo as mt_grpo, gigpo as gigpo
-from .baselines import remax as remax, rae as rae
+from .fipo import fipo as fipo
+from .real import real as real
+from .gdpo import gdpo as gdpo
+from .otb import otb as otb
+from .mt_grpo import mt_grpo as mt_grpo
+from .gigpo import gigpo as gigpo
+from .remax import remax as remax
+from .rae import rae as rae
 from .compositions import eb_cispo as eb_cispo
 from .ppo import ppo as ppo, vapo as vapo
 # isort: on

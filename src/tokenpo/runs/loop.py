@@ -24,12 +24,20 @@ from ..recipe.objective import warnings
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import LearnerState, Progress
-
-# isort: off
-from .directory import LOGS, OpenRun, cut_back, describe, edited_recipe, evaluations, held, new_directory, note_changes
-from .directory import open_checkpoint, require_host, resumed
-
-# isort: on
+from .directory import (
+    LOGS,
+    OpenRun,
+    cut_back,
+    describe,
+    edited_recipe,
+    evaluations,
+    held,
+    new_directory,
+    note_changes,
+    open_checkpoint,
+    require_host,
+    resumed,
+)
 from .evaluation import Evaluation
 from .records import Clock, Tracer, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
 from .rollouts import step_file, write_lines

@@ -24,7 +24,7 @@ from ...core.parts import (
 )
 from ...core.parts.part import walk
 from ...core.types import OPTIONAL
-from ...methods.surrogates import SoftWeight
+from ...methods.vespo import SoftWeight
 from ...recipe.config import Method
 from ...recipe.objective import build_method
 from .settings import CORRECTIONS, contradicted, cut, named

@@ -1,0 +1,99 @@
+"""MT-GRPO: the turn that calls a tool has an advantage of its own.
+
+    norm(x)_i = (x_i − mean_g x) / (std_g x + 1e-4)
+    A_it = norm(R^out)_i + coef · norm(R^turn)_i   in the first turn, before the tool's result
+           norm(R^out)_i                           after it
+           norm(R^turn + R^out)_i                  where no result came
+    J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta · k3(π_ref/π) ]
+
+With norm="joint" the scale is one: d = std_g(R^out + coef R^turn) + 1e-4, and
+    A_it = (R^out + coef R^turn − mean_g)_i / d   in the first turn
+           (R^out − mean_g)_i / d                 after it
+
+R^out sums what the last `outcome_rewards` reward functions gave, R^turn what those before them did.
+Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome (four in
+their example); beta = 0, as everywhere here for verifiable rewards (0.01 in their example).
+Note: the authors' form has three scales, and which of them a response gets depends on whether it called a tool, an
+action: the expected update is not the gradient of any reward. A call that earns little at once and loses more in the
+end is learnt (docs/exact.md, "Turns"); norm="joint" follows the gradient of R^out + coef R^turn, up to its scale.
+Departures: the authors take the mean over the tokens of a micro-batch, and weigh each reward function. They find the
+result in the text of the messages; here a result came where the response has a second turn: one that ends with its tool
+call counts as one without. Turns after the first share one advantage. The code's second form, in which the first turn
+gets norm(R^turn + gamma R^out) alone, is left out.
+Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from ..base.errors import TokenPOError
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.ops.turns import Turns
+from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
+from ..core.ranges import Count, NotNegative
+from ..core.types import Rollouts
+from .options import Beta, High, Low
+from .paper import Paper
+
+OfTurn = Annotated[NotNegative, "weight of the first turn's own advantage"]
+Outcomes = Annotated[Count, "number of last reward functions that judge the outcome; the others judge the first turn"]
+
+
+@dataclass(frozen=True)
+class FirstTurn(CreditStage):
+    """The advantage of the outcome, and in the first of several turns also that of the turn."""
+
+    reads = {"rewards", "turn"}
+    coef: OfTurn
+    outcome_rewards: Outcomes
+    group: GroupAdvantage
+    joint: bool = False
+
+    @property
+    def columns(self) -> int:
+        return self.outcome_rewards
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        each, alive = rollouts.need("rewards").nan_to_num(0.0).double(), rollouts.mask.any(1)
+        if each.shape[1] < self.columns:
+            raise TokenPOError(
+                f"mt_grpo: the last {self.outcome_rewards} rewards judge the outcome, and Rollouts.rewards has "
+                f"{each.shape[1]} columns: give so many, and before them those of the turn"
+            )
+        of_turn = each[:, : -self.outcome_rewards].sum(1)
+        of_outcome = each[:, -self.outcome_rewards :].sum(1) + bonus
+        groups, turns = Groups.of(rollouts.group, alive), Turns.of(rollouts.need("turn"), rollouts.mask)
+        if self.joint:
+            whole = of_outcome + self.coef * of_turn
+            (mean, std), later = groups.mean_std(whole), of_outcome - groups.mean_std(of_outcome)[0]
+            pair = torch.where(turns.index == 0, (whole - mean)[:, None], later[:, None])
+            return torch.where(groups.varied(whole)[:, None], pair / (std + self.group.eps)[:, None], 0.0)
+        turn, outcome, both = (self.group.of(groups, x)[:, None] for x in (of_turn, of_outcome, of_turn + of_outcome))
+        called = (turns.count > 1)[:, None]
+        return torch.where(called, outcome + self.coef * turn * (turns.index == 0), both)
+
+
+@Paper(
+    "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment", "2505.11821", "code",
+    code="SiliangZeng/Multi-Turn-RL-Agent@7860de6:verifiers/trainers/mt_grpo_env_trainer.py; "
+    "SiliangZeng/Multi-Turn-RL-Agent@3f06c26:verifiers/examples/triviaqa_search.py",
+)  # fmt: skip
+def mt_grpo(
+    *,
+    coef: OfTurn = 1.0,
+    outcome_rewards: Outcomes = 1,
+    norm: Annotated[
+        Literal["each", "joint"], "each sum over its own deviation, or all over that of the whole"
+    ] = "each",
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Beta = 0.0,
+) -> Objective:
+    """What a tool call earned counts for the tokens that made it, the outcome for all."""
+    credit = FirstTurn(coef, outcome_rewards, GroupAdvantage(eps=1e-4), norm == "joint")
+    penalties = (ReferenceKl(beta),) if beta else ()
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

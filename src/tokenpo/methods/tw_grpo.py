@@ -1,0 +1,62 @@
+"""TW-GRPO: positions at which a group's responses part ways weigh more.
+
+    L_itv = log-probability of token v at position t of response i, −log V where it has ended;   L̄_tv = mean_i L_itv
+    d_t = mean_i Σ_v (exp(D) − D − 1),   D = L̄_tv − L_itv clamped to ±11                               (`divergence`)
+    w_t = 1 + (alpha − 1) · (d_t − min d) / (max d − min d + 1e-8)
+    A_i = (R_i − mean_g R) / (std_g R + 1e-4)
+    J = 1/Σ|o_i| Σ_i Σ_t w_t · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+The mean over i and the extremes of d are of one group. The sum over the vocabulary has no probabilities for weights: d
+is no divergence between distributions, and the tail dominates it.
+Defaults: alpha 1.7, clip 0.2/0.28 (the authors' code and script).
+Departures: d is the old policy's, at the temperature of sampling, and w has no gradient; the authors' code takes the
+current policy's with its gradient. The extremes run over the positions at which a response of the group goes on; the
+code's run over the padding too, so that its weights depend on the width of the batch. The code's KL term has
+coefficient 0 in the script. Soft rewards for several choices and inverted questions belong to the data.
+Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Equal d everywhere is alpha = 1.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, Signal, SignalWeight, TokenMean
+from ..core.ranges import NotNegative
+from ..core.types import Rollouts
+from .options import High, Low
+from .paper import Paper
+
+FLOOR = 1e-8
+
+
+@dataclass(frozen=True)
+class PositionWeight(Signal):
+    """1 where the group's divergence is least, rising linearly to `alpha` where it is largest."""
+
+    reads = {"divergence"}
+    alpha: NotNegative
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        mask, divergence = rollouts.mask, rollouts.need("divergence")
+        d = divergence.double()
+        groups = Groups.of(rollouts.group, mask.any(1))
+        low, _ = groups.extremes(d.masked_fill(~mask, torch.inf).amin(1))
+        _, high = groups.extremes(d.masked_fill(~mask, -torch.inf).amax(1))
+        share = (d - low[:, None]) / (high - low + FLOOR)[:, None]
+        return torch.where(mask, 1 + (self.alpha - 1) * share, 1.0).to(divergence.dtype)
+
+
+@Paper(
+    "Reinforcing Video Reasoning with Focused Thinking", "2505.24718", "code",
+    code="longmalongma/TW-GRPO@aa529ff:src/open_r1/trainer/grpo_trainer.py",
+)  # fmt: skip
+def tw_grpo(
+    *, alpha: Annotated[NotNegative, "largest weight; the smallest is 1"] = 1.7, low: Low = 0.2, high: High = 0.28
+) -> Objective:
+    """Tokens weigh more at positions where the group's next-token distributions lie apart."""
+    credit, weights = GroupAdvantage(eps=1e-4), (SignalWeight(PositionWeight(alpha)),) if alpha != 1 else ()
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)
