@@ -1,9 +1,10 @@
-"""What a power cut may not undo: a file is on the disk before it has its name, which it has before the old one goes."""
+"""Files that are whole or not there, and JSON lines."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import multiprocessing
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.files import locked, old_of, sweep, whole, whole_directory, write_whole
-from tokenpo.base.jsonl import Lines
+from tokenpo.base.jsonl import Line, Lines, cut, whole_lines
 from tokenpo.runs import checkpoint
 
 
@@ -195,3 +196,36 @@ def test_a_lock_is_refused_to_the_second_unless_there_are_no_locks(tmp_path: Pat
     monkeypatch.setattr(fcntl, "flock", missing)
     with locked(tmp_path / ".lock", "busy: wait"):
         pass
+
+
+def test_lines_are_cut_back_and_what_is_not_finite_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    lines = Lines(path)
+    lines.write({"a": float("nan"), "b": [1.0, float("inf")], "c": "ü"})
+    size = lines.sync()
+    lines.write({"d": 1})
+    lines.close()
+    cut(path, size)
+    assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
+        {"a": None, "b": [1.0, None], "c": "ü"}
+    ]
+    cut(tmp_path / "absent", 0)
+    with pytest.raises(TokenPOError, match="was changed since"):
+        cut(path, size + 1)
+
+
+def test_whole_lines_are_read_and_the_others_named(tmp_path: Path) -> None:
+    def parse(value: object) -> int:
+        if not isinstance(value, int):
+            raise ValueError("not a number")
+        return value
+
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'1\n\n[]\n{"a\n22\n3')
+    notes: list[str] = []
+    assert list(whole_lines(path, parse, notes)) == [Line(1, 0, 1), Line(5, 10, 22), Line(6, 13, 3)]
+    assert notes == ["log.jsonl: 2 lines were left out (line 3: not a number; line 4: not valid JSON)."]
+    path.write_bytes(b'1\n{"a')
+    notes.clear()
+    assert [line.value for line in whole_lines(path, parse, notes)] == [1]
+    assert notes == ["log.jsonl: 1 line was left out (line 2: not valid JSON, cut off while it was being written)."]

@@ -1,4 +1,4 @@
-"""Bounds of importance ratios (the ratios are in tests/core/parts/test_ratio.py), and the pessimistic clip."""
+"""Bounds of importance ratios (the ratios are in tests/core/parts/test_surrogate.py), and the pessimistic clip."""
 
 from __future__ import annotations
 

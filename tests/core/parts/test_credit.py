@@ -1,4 +1,4 @@
-"""GroupAdvantage by hand, and exact zeros where nothing can be learnt."""
+"""Credit by hand: the group advantage, exact zeros where nothing can be learnt, and gains of segments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import torch
 
 import tokenpo
 from timing import peak_bytes
-from tokenpo.core.parts import GroupAdvantage
+from tokenpo.core.ops.turns import gains
+from tokenpo.core.parts import GroupAdvantage, SegmentGain
+from tokenpo.core.parts.continuations import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable
+from tokenpo.core.types import Rollouts
 
 
 def _advantage(stage: GroupAdvantage, rollouts, bonus: list[float] | None = None) -> list[float]:
@@ -76,3 +79,93 @@ def test_memory_by_group() -> None:
     size = 4 * rollouts.mask.numel()
     assert peak_bytes(lambda: tokenpo.method("gtpo", scope="batch").prepare(rollouts)) / size > 10
     assert peak_bytes(lambda: tokenpo.method("gtpo").prepare(rollouts)) / size < 4
+
+
+def facts(lengths: list[int], reward: list[float] | None = None, **fields: list[list[float]]) -> Rollouts:
+    """One group; what is not given is 0, log-probabilities -1."""
+    n, width = len(lengths), max(lengths)
+    given = {"old_logprob": [[-1.0] * width] * n, **fields}
+    tensors = {k: torch.tensor(x, dtype=torch.long if k == "token_ids" else torch.float64) for k, x in given.items()}
+    return Rollouts(
+        mask=torch.arange(width) < torch.tensor(lengths)[:, None],
+        reward=torch.tensor(reward or [0.0] * n, dtype=torch.float64),
+        group=torch.zeros(n, dtype=torch.long), **tensors,
+    )  # fmt: skip
+
+
+def places(part, rollouts: Rollouts) -> list[list[int]]:
+    return [row.nonzero()[:, 0].tolist() for row in Continuations(part, 1).at(rollouts)]
+
+
+def test_every_tokens() -> None:
+    assert places(EveryTokens(3), facts([7, 4])) == [[0, 3, 6], [0, 3]]
+
+
+def test_behind_a_token() -> None:
+    """At the first token and behind each 9; a 9 at the end has nothing behind it."""
+    assert places(BehindToken(9), facts([5, 3], token_ids=[[1, 9, 2, 2, 9], [9, 9, 9, 0, 0]])) == [[0, 2], [0, 1, 2]]
+
+
+def test_improbable() -> None:
+    """Probabilities below 1/2 stand at 1, 2, 4, 5, 6; the 1st, 3rd and 5th of them are 1, 4, 6."""
+    logp = [[-0.1, -1.0, -1.0, -0.1, -1.0, -1.0, -1.0]]
+    assert places(Improbable(2, 0.5), facts([7], old_logprob=logp)) == [[1, 4, 6]]
+
+
+def test_equal_entropy() -> None:
+    """Entropies 1, 0, 0, 1, 2, 0: of 4 lie 0, 1, 1, 1, 2, 4 before the tokens. One cut at 2, before token 4; three at
+    1, 2 and 3: before token 1, token 4 and token 5, where 4 of 4 are past the third mark as well."""
+    entropy = [[1.0, 0.0, 0.0, 1.0, 2.0, 0.0]]
+    assert places(EqualEntropy(1), facts([6], old_entropy=entropy)) == [[4]]
+    assert places(EqualEntropy(3), facts([6], old_entropy=entropy)) == [[1, 4, 5]]
+
+
+def test_no_entropy_is_no_cut_and_padding_has_none() -> None:
+    entropy = [[0.0, 0.0, 0.0], [1.0, 1.0, 50.0]]
+    assert places(EqualEntropy(1), facts([3, 2], old_entropy=entropy)) == [[], [1]]
+
+
+def test_only_groups_that_differ() -> None:
+    same, other = facts([2, 2], [1, 1]), facts([2, 2], [1, 0])
+    plan = Continuations(EveryTokens(1), 1, mixed=True)
+    assert not plan.at(same).any()
+    assert plan.at(other).all()
+
+
+def test_gains_by_hand() -> None:
+    """Values 0.2 before token 0, 0.6 before token 2, reward 1: 0.4 and 0.4. Without a cut at the first token and with
+    no value of the prompt, the first segment has none."""
+    value = torch.tensor([[0.2, 0.0, 0.6]])
+    first = gains(value > 0, value, value, torch.tensor([1.0]), None)
+    torch.testing.assert_close(first, torch.tensor([[0.4, 0.4, 0.4]], dtype=torch.float64), rtol=1e-7, atol=0)
+    cuts = torch.tensor([[False, False, True]])
+    torch.testing.assert_close(gains(cuts, value, value, torch.tensor([1.0]), None)[0, :2], torch.zeros(2).double())
+
+
+def test_segments_add_up_to_the_reward_less_the_value_of_the_prompt() -> None:
+    """One token a segment: Σ_t gain = R - V(start), whatever the values between."""
+    value = torch.rand(5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    reward, start = torch.rand(2, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    cuts = torch.arange(8).expand(5, 8) > 0
+    torch.testing.assert_close(gains(cuts, value, value, reward, start).sum(1), reward - start, rtol=1e-12, atol=1e-15)
+
+
+def test_own_reward_and_lean_by_hand() -> None:
+    """Rewards 1, 0, 0 of a group: others' means 0, 1/2, 1/2. Three continuations at token 1, of which 1/3 are right.
+
+    Up to the cut of the first response (3·1/3 + 1)/4 = 1/2 less 0. From there (3·1/3 + 2·0)/5 = 1/5: 1 - 1/5. Of the
+    second (1 + 0)/4 = 1/4 less 1/2; (1 + 2·1/2)/5 = 2/5: 0 - 2/5.
+    """
+    rollouts = facts([2, 2, 2], [1, 0, 0])
+    plan = Continuations(EqualEntropy(1), 3, start=True, own=True, lean=2.0)
+    cuts = torch.tensor([[False, True]] * 3)
+    got = plan.gain(rollouts, cuts, torch.full((3, 2), 1 / 3))
+    expected = torch.tensor([[0.5, 0.8], [-0.25, -0.4], [-0.25, -0.4]], dtype=torch.float64)
+    torch.testing.assert_close(got, expected, rtol=1e-7, atol=0)
+
+
+def test_a_bonus_goes_to_every_token_of_the_response() -> None:
+    """Gains 0.5 and -0.5, bonuses 1 and 0."""
+    rollouts = facts([2, 2], [1, 0], gain=[[0.5, 0.5], [-0.5, -0.5]])
+    got = SegmentGain(Continuations(EveryTokens(2), 1))(rollouts, torch.tensor([1.0, 0.0], dtype=torch.float64))
+    assert got.tolist() == [[1.5, 1.5], [-0.5, -0.5]]

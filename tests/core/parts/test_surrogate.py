@@ -1,4 +1,4 @@
-"""Surrogates by hand: value, gradient, and which tokens the trust region cuts."""
+"""Ratios and surrogates by hand: value, gradient, and which tokens the trust region cuts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,63 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tokenpo.core.parts import HighInResponse, Unclipped
+from tokenpo.core.parts import HighInResponse, Unclipped, WeightedRatio
+from tokenpo.core.parts.ratio import ArithmeticSequence, GeometricSequence, GeometricToken, ProductSequence, TokenRatio
 from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds
+from tokenpo.core.parts.weights import Affine, NormalisedWeight, ProbabilityWeight
+
+ROWS = [[2.0, 0.5, 8.0], [3.0]]  # product 8, cube root 2; mean 10.5 / 3 = 3.5
+
+
+def _slope(ratio, step) -> list[float]:
+    """d/dlp of the sum of the ratio over the tokens, each token of row 0 counted once."""
+    (gradient,) = torch.autograd.grad(torch.where(step.mask, ratio, 0).sum(), step.policy.logprob)
+    return gradient[step.mask].tolist()
+
+
+@pytest.mark.parametrize(
+    ("stage", "value", "slope"),
+    [
+        (TokenRatio(), [2, 0.5, 8, 3], [2, 0.5, 8, 3]),  # d r_t / d lp_t = r_t
+        (GeometricSequence(), [2, 2, 2, 3], [2, 2, 2, 3]),  # three tokens each show s: 3 · s/3
+        (GeometricToken(), [2, 2, 2, 3], [2, 2, 2, 3]),  # each its own: s
+        (ArithmeticSequence(), [3.5, 3.5, 3.5, 3], [2, 0.5, 8, 3]),  # 3 · r_t/3
+        (ProductSequence(), [8, 8, 8, 3], [24, 24, 24, 3]),  # three tokens each show W: 3 · W
+    ],
+)
+def test_by_hand(batch, stage, value: list[float], slope: list[float]) -> None:
+    step = batch(ROWS, [1.0, 1.0])
+    seen = stage(step)
+    assert seen[step.mask].tolist() == pytest.approx(value, rel=1e-14)
+    assert _slope(seen, step) == pytest.approx(slope, rel=1e-14)
+
+
+def test_ratios_are_bounded(batch) -> None:
+    """e^±30 is held at e^±20, without gradient."""
+    step = batch([[torch.e**30, torch.e**-30]], [1.0], old=1e-20)
+    seen = TokenRatio()(step)
+    assert seen.log()[0].tolist() == pytest.approx([20, -20], rel=1e-14)
+    assert _slope(seen, step) == [0, 0]
+
+
+def test_weighted_ratio(batch) -> None:
+    """p = 0.1 r: 0.2, 0.05, 0.8 | 0.3; w = p / 2 + 1 / 2 is stopped, so the gradient is w r like the value."""
+    step = batch(ROWS, [1.0, 1.0], old=0.1)
+    seen = WeightedRatio(TokenRatio(), ProbabilityWeight(Affine(0.5)))(step)
+    expected = [0.6 * 2, 0.525 * 0.5, 0.9 * 8, 0.65 * 3]
+    assert seen[step.mask].tolist() == pytest.approx(expected, rel=1e-14)
+    assert _slope(seen, step) == pytest.approx(expected, rel=1e-14)
+
+
+def test_weighted_ratio_with_a_normalised_weight(batch) -> None:
+    """The same weights over their mean (0.6 + 0.525 + 0.9 + 0.65) / 4 = 0.66875."""
+    step = batch(ROWS, [1.0, 1.0], old=0.1)
+    weight = NormalisedWeight.of(ProbabilityWeight(Affine(0.5)))
+    step = step.with_signal(weight.mean, weight.mean(step, lambda: None, None))
+    seen = WeightedRatio(TokenRatio(), weight)(step)
+    expected = [x / 0.66875 for x in (0.6 * 2, 0.525 * 0.5, 0.9 * 8, 0.65 * 3)]
+    assert seen[step.mask].tolist() == pytest.approx(expected, rel=1e-14)
+
 
 RATIOS = [[0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 5.0]]
 A = [2.0, -3.0]
