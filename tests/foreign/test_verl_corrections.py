@@ -221,22 +221,18 @@ def test_its_other_settings_are_read_too() -> None:
     ("asked", "message"),
     [
         ({"rollout_is": "tokens"}, "rollout_is='tokens' is no choice; did you mean 'token'"),
-        (
-            {"rollout_is": "token", "rollout_is_threshold": "2-3"},
-            "rollout_is_threshold = '2-3' is no threshold above 0",
-        ),
+        ({"rollout_is": "token", "rollout_is_threshold": "2-3"},
+         "rollout_is_threshold = '2-3' is no threshold above 0"),
         ({"rollout_is": "token", "rollout_is_threshold": -1.0}, "= -1.0 is no threshold above 0"),
         ({"rollout_rs": "seq_max_k1", "rollout_rs_threshold": 2}, "rollout_rs='seq_max_k1' is no choice"),
         ({"rollout_rs": "token_k2", "rollout_rs_threshold": "0.1_2"}, "token_k2 has an upper bound only"),
         ({"rollout_rs": "token_k2"}, "rollout_rs_threshold = None: give one threshold"),
         ({"rollout_rs": "token_k1,token_k2", "rollout_rs_threshold": "1,2,3"}, "or one for each of token_k1, token_k2"),
         ({"loss_type": "reinforce"}, "together with bypass_mode alone"),
-        (
-            {"rollout_is": "token", "rollout_is_batch_normalize": True, "bypass_mode": True, "loss_type": "reinforce"},
-            "rollout_is_batch_normalize with bypass_mode",
-        ),
+        ({"rollout_is": "token", "rollout_is_batch_normalize": True, "bypass_mode": True, "loss_type": "reinforce"},
+         "rollout_is_batch_normalize with bypass_mode"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_mean_nothing_are_refused(asked: dict, message: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=message):
         preset_of(asked)

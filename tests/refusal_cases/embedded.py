@@ -77,47 +77,19 @@ def typed(*words: str) -> None:
 
 
 CASES = [
-    Case(
-        "an objective of your own, `mine`, that reads `hidden_states`",
-        _own,
-        ("mine", "hidden_states"),
-        "choose another method, or compute hidden_states yourself",
-    ),
-    Case(
-        "an objective of your own, `mine`, that reads `gain`, without a word on where continuations are drawn",
-        _bought,
-        ("mine", "gain"),
-        "a part that holds tokenpo.core.parts.Continuations",
-    ),
-    Case(
-        "`ppo`, which reads `value`",
-        lambda directory: require_here(tokenpo.method("ppo")),
-        ("ppo", "value"),
-        "choose another method, or compute value yourself",
-    ),
-    Case(
-        "`tokenpo gradients` of `vineppo`",
-        lambda directory: AtCheckpoint(directory, tokenpo.method("vineppo").needs, None, 8, 64),
-        ("gain",),
-        "leave out methods that read gain",
-    ),
-    Case(
-        "`nthr` for a model whose head carries a LoRA adapter",
-        _adapted_head,
-        ("nthr", "influence", "Qwen3ForCausalLM"),
-        "leave the head out of the LoRA targets",
-    ),
-    Case(
-        "a sampler and a trainer that disagree by more than `train.ratio_tolerance`",
-        _apart,
-        ("grpo", "ratio"),
-        "set rollout.rescore = true",
-        varying=r"(?<=\| is )\S+(?= nats)",
-    ),
-    Case(
-        "`--processes 2`",
-        lambda directory: typed("train", "quickstart", "--processes", "2"),
-        ("--processes 2",),
-        "leave it out, or add --engine trl",
-    ),
-]
+    Case("an objective of your own, `mine`, that reads `hidden_states`", _own, ("mine", "hidden_states"),
+         "choose another method, or compute hidden_states yourself"),
+    Case("an objective of your own, `mine`, that reads `gain`, without a word on where continuations are drawn",
+         _bought, ("mine", "gain"), "a part that holds tokenpo.core.parts.Continuations"),
+    Case("`ppo`, which reads `value`", lambda directory: require_here(tokenpo.method("ppo")), ("ppo", "value"),
+         "choose another method, or compute value yourself"),
+    Case("`tokenpo gradients` of `vineppo`",
+         lambda directory: AtCheckpoint(directory, tokenpo.method("vineppo").needs, None, 8, 64), ("gain",),
+         "leave out methods that read gain"),
+    Case("`nthr` for a model whose head carries a LoRA adapter", _adapted_head,
+         ("nthr", "influence", "Qwen3ForCausalLM"), "leave the head out of the LoRA targets"),
+    Case("a sampler and a trainer that disagree by more than `train.ratio_tolerance`", _apart, ("grpo", "ratio"),
+         "set rollout.rescore = true", varying=r"(?<=\| is )\S+(?= nats)"),
+    Case("`--processes 2`", lambda directory: typed("train", "quickstart", "--processes", "2"), ("--processes 2",),
+         "leave it out, or add --engine trl"),
+]  # fmt: skip

@@ -26,31 +26,13 @@ def _raw(directory: Path) -> None:
 
 
 CASES = [
-    Case(
-        'an adaptive temperature under `logprobs_mode="raw_logprobs"`',
-        _raw,
-        ("logprobs_mode='raw_logprobs'", "adaptive temperature"),
-        'set logprobs_mode="processed_logprobs"',
-    ),
-    Case(
-        "an adaptive temperature in a request with `temperature=0`",
-        _request(temperature=0.0),
-        ("temperature 0",),
-        "give a temperature above 0 or leave the keys out",
-        TokenPOError,
-    ),
-    Case(
-        "an adaptive temperature in a request with `min_p=0.1`",
-        _request(min_p=0.1),
-        ("min_p = 0.1",),
-        "set min_p=0 or leave the keys out",
-        TokenPOError,
-    ),
-    Case(
-        "an adaptive temperature in a request that holds some of its keys",
-        _request(without="tokenpo_spread"),
-        ("without tokenpo_spread",),
-        "give what tokenpo.engines.vllm.extra_args(objective, state) returns, whole",
-        MissingInput,
-    ),
-]
+    Case('an adaptive temperature under `logprobs_mode="raw_logprobs"`', _raw,
+         ("logprobs_mode='raw_logprobs'", "adaptive temperature"), 'set logprobs_mode="processed_logprobs"'),
+    Case("an adaptive temperature in a request with `temperature=0`", _request(temperature=0.0), ("temperature 0",),
+         "give a temperature above 0 or leave the keys out", TokenPOError),
+    Case("an adaptive temperature in a request with `min_p=0.1`", _request(min_p=0.1), ("min_p = 0.1",),
+         "set min_p=0 or leave the keys out", TokenPOError),
+    Case("an adaptive temperature in a request that holds some of its keys", _request(without="tokenpo_spread"),
+         ("without tokenpo_spread",), "give what tokenpo.engines.vllm.extra_args(objective, state) returns, whole",
+         MissingInput),
+]  # fmt: skip

@@ -206,20 +206,14 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (
-            "collect",
-            r"^memory ran out while sampling for step 1 \(268,435,456.0 MiB could not be had\): lower rollout.pr",
-        ),
-        (
-            "improve",
-            "^memory ran out in the update of step 1 .*: lower train.micro_rows, train.micro_tokens or rollout",
-        ),
-        (
-            "evaluate",
-            "^memory ran out in the evaluation after step 0 .*: lower evaluate.rows or rollout.max_new_tokens,",
-        ),
+        ("collect",
+         r"^memory ran out while sampling for step 1 \(268,435,456.0 MiB could not be had\): lower rollout.pr"),
+        ("improve",
+         "^memory ran out in the update of step 1 .*: lower train.micro_rows, train.micro_tokens or rollout"),
+        ("evaluate",
+         "^memory ran out in the evaluation after step 0 .*: lower evaluate.rows or rollout.max_new_tokens,"),
     ],
-)
+)  # fmt: skip
 def test_memory_that_runs_out_is_one_sentence_with_what_to_lower(tiny, expected, monkeypatch, place, said):
     """2^48 bytes are more than any machine gives: the error is torch's own."""
     config = tiny("run")
