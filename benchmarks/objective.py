@@ -68,37 +68,26 @@ class Data:
         return Data(mask, reward, torch.arange(rows) // size, fields)
 
 
-def ours(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
-    """Everything from plain tensors to the gradient, with exactly the inputs that the objective needs."""
+def ours(objective: tokenpo.Objective, data: Data, terms: Sequence[str] | None = None) -> Callable[[], None]:
+    """From plain tensors to the gradient, with exactly the inputs that the objective needs.
+
+    With `terms` from the credit alone: what an engine asks for at every micro-batch.
+    """
     chosen = {name: data.fields[name] for name in objective.needs}
     policy = {name: chosen.pop(name) for name in ("entropy", "entropy_drift") if name in chosen}
     generator = torch.Generator().manual_seed(0)
 
-    def run() -> None:
-        logprob = data.fields["logprob"].detach().requires_grad_()
-        if objective.entropy_gradient:
-            policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
+    def begun() -> tuple[tokenpo.Rollouts, tokenpo.Credit, tokenpo.Totals]:
         rollouts = tokenpo.Rollouts(data.mask, data.reward, data.group, data.fields["old_logprob"], **chosen)
-        credit = objective.prepare(rollouts)
-        batch = tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, **policy))
-        batch = objective.observe(batch, generator)
-        objective.loss(batch, tokenpo.Totals.of(rollouts)).value.backward()
+        return rollouts, objective.prepare(rollouts), tokenpo.Totals.of(rollouts)
 
-    return run
-
-
-def alone(objective: tokenpo.Objective, data: Data, terms: Sequence[str] = TERMS) -> Callable[[], None]:
-    """From credit to the gradient: what an engine asks for at every micro-batch."""
-    chosen = {name: data.fields[name] for name in objective.needs}
-    policy = {name: chosen.pop(name) for name in ("entropy", "entropy_drift") if name in chosen}
-    rollouts = tokenpo.Rollouts(data.mask, data.reward, data.group, data.fields["old_logprob"], **chosen)
-    credit, totals = objective.prepare(rollouts), tokenpo.Totals.of(rollouts)
-    generator = torch.Generator().manual_seed(0)
+    known = None if terms is None else begun()
 
     def run() -> None:
         logprob = data.fields["logprob"].detach().requires_grad_()
         if objective.entropy_gradient:
             policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
+        rollouts, credit, totals = known or begun()
         batch = objective.observe(tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, **policy)), generator)
         objective.loss(batch, totals, terms).value.backward()
 
@@ -211,7 +200,7 @@ def losses_alone(data: Data, names: list[str], rounds: int, terms: Sequence[str]
     """A line for each method and each peer: milliseconds, how often it fits into verl's vanilla, temporaries."""
     peers = {"verl vanilla": verls("grpo", data, phase_one=False), "TRL": trls(data), "three lines": three_lines(data)}
     runs = {name: run for name, run in peers.items() if run is not None}
-    runs |= {name: alone(tokenpo.method(name), data, terms) for name in names}
+    runs |= {name: ours(tokenpo.method(name), data, terms) for name in names}
     times, size = milliseconds(runs, rounds), 4 * data.mask.numel()
     vanilla = times.get("verl vanilla")
     lines = [f"{'loss alone':<22}{'ms':>8}{'verl/it':>9}{'temporaries':>13}"]
@@ -255,7 +244,7 @@ def main(arguments: list[str] | None = None) -> None:
     data = Data.of(options.rows, options.length)
     if options.profile:
         method = tokenpo.method(options.profile)
-        print(profile(alone(method, data) if options.alone else ours(method, data)))
+        print(profile(ours(method, data, TERMS if options.alone else None)))
         return
     names = options.only or [x for x in tokenpo.methods.METHODS if tokenpo.method(x).needs <= data.fields.keys()]
     print(f"{options.rows} x {options.length} tokens, float32, one thread, median CPU time of {options.rounds} rounds")

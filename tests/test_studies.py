@@ -104,14 +104,8 @@ def test_other_documents_quote_its_verdicts(bed: ModuleType) -> None:
 
 @pytest.mark.slow
 def test_the_study_on_a_gpu_makes_everything_in_small_and_goes_on(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        str(ROOT / "studies" / "2026-11-26-card" / "card.py"),
-        "run",
-        "--device",
-        "cpu",
-        "--small",
-    ]
+    card = ROOT / "studies" / "2026-11-26-card" / "card.py"
+    command = [sys.executable, str(card), "run", "--device", "cpu", "--small"]
     for runs in (7, 0):
         done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, check=True)
         told = json.loads(done.stdout[done.stdout.index("{\n") :])

@@ -117,7 +117,6 @@ def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any)
         ("train.lr=true", "--set train.lr=true: train.lr = True: must be a number"),
         ("train.betas=[0.9, true]", "must be a number"),
         ("rollout.rescore=1", "rollout.rescore = 1: must be true or false"),
-        ("trian.lr=1", "--set trian.lr=1: the top level has no key 'trian': did you mean 'train'?"),
         ("train.lrr=1", "--set train.lrr=1: section [train] has no key 'lrr'"),
         (
             "train=3",
@@ -132,7 +131,6 @@ def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any)
         ("output.dir=", "--set output.dir=: output.dir = ''"),
         ("rollout.soft_overlong.length=80",
          "section [rollout.soft_overlong] lacks the key 'cache': write it there, or"),
-        ("train.reference_kl.estimator=k1", "section [train.reference_kl] lacks the key 'beta'"),
         ("model.lora=8", "or --set model.lora.KEY=VALUE, where KEY is one of rank, alpha, targets"),
         ("train.lr", "--set train.lr: write section.key=value"),
         ("=3", "--set =3: write section.key=value"),
