@@ -32,12 +32,12 @@ def lines(path: Path, *records: dict) -> str:
     return str(path)
 
 
-def test_help_names_every_benchmark() -> None:
+def test_help_names_every_benchmark():
     listed = next(line for line in EXAMPLES.splitlines() if line.startswith("benchmarks: "))
     assert listed.split()[1:] == list(BENCHMARKS)
 
 
-def test_a_model_on_a_task(capsys: pytest.CaptureFixture) -> None:
+def test_a_model_on_a_task(capsys):
     assert run(*TINY, "--samples-per-prompt", "3", "--k", "3,1,8", "--out", "out") == 0
     shown = capsys.readouterr().out
     assert "tiny on dial_sum: 4 prompts, 12 samples" in shown
@@ -70,29 +70,7 @@ def measured(raw: dict) -> evaluation.Evaluation:
     return evaluation.evaluate(engine.config, engine.lm, engine.task)
 
 
-def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Same problems, same samples: avg@k is the same number in the same interval."""
-    config = {
-        "seed": 3,
-        "rollout": {"max_new_tokens": 40, "temperature": 0.9},
-        "evaluate": {"problems": 6, "samples": 4, "rows": 16},
-        "output": {"dir": "unused"},
-        "model": {"device": "cpu"},
-    }
-    trained = measured(config)
-    common = ["tiny", "--task", "dial_sum", "--problems", "6", "--max-new-tokens", "40", "--seed", "3"]
-    assert run(*common, "--samples-per-prompt", "4", "--temperature", "0.9", "--rows", "16", "--out", "a") == 0
-    assert run(*common, "--temperature", "0", "--out", "b") == 0
-    sampled = (trained.sampled.value, trained.sampled.low, trained.sampled.high)
-    greedy = (trained.greedy.value, trained.greedy.low, trained.greedy.high)
-    for out, k, expected in (("a", 4, sampled), ("b", 1, greedy)):
-        numbers = json.loads(Path(out, "results.json").read_text("utf-8"))["numbers"]
-        [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
-        assert (found["value"], found["low"], found["high"]) == pytest.approx(expected, abs=1e-12)
-    assert 0 < trained.sampled.value < 1
-
-
-def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
     """Nothing but the directory is given, and avg@k is what the run itself measured at its end."""
     Path("small.toml").write_text(
         'seed = 3\nmodel.device = "cpu"\ntask = {name = "dial_sum", seed = 5, options = {operands = 3}}\n'
@@ -117,7 +95,7 @@ def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path: Path, capsys: py
     assert "only a run directory brings its own task" in capsys.readouterr().err
 
 
-def test_graded_rewards_agree_with_a_training_run_too(capsys: pytest.CaptureFixture) -> None:
+def test_graded_rewards_agree_with_a_training_run_too(capsys):
     """A reward function of partial credit: mean reward and its interval are the same numbers, and stand below."""
     Path("judge.py").write_text("def partial(completions, **_):\n    return [len(c) % 5 / 4 for c in completions]\n")
     file = lines(Path("sums.jsonl"), *[{"prompt": f"{i % 9}+{i // 9}="} for i in range(40)])
@@ -140,7 +118,7 @@ def test_graded_rewards_agree_with_a_training_run_too(capsys: pytest.CaptureFixt
     assert json.loads(Path("b/results.json").read_text("utf-8"))["reward"] == found
 
 
-def test_a_model_on_a_file_of_ones_own(capsys: pytest.CaptureFixture) -> None:
+def test_a_model_on_a_file_of_ones_own(capsys):
     file = lines(Path("sums.jsonl"), *[{"question": f"{i}+1=", "answer": str(i + 1)} for i in range(1, 4)])
     common = ["tiny", "--benchmark", file, "--verifier", "exact", "--extract", "hash", "--max-new-tokens", "20"]
     assert run(*common, "--problems", "9") == 0  # of three: no problem counts twice
@@ -159,7 +137,7 @@ def test_a_model_on_a_file_of_ones_own(capsys: pytest.CaptureFixture) -> None:
     assert sample["prompt"][0]["content"].startswith("1+1=\n\nPlease reason step by step")
 
 
-def test_a_run_directory_stands_for_its_model(capsys: pytest.CaptureFixture) -> None:
+def test_a_run_directory_stands_for_its_model(capsys):
     from tokenpo.models.directory import ASSETS
 
     Path("run").mkdir()
@@ -172,7 +150,7 @@ def test_a_run_directory_stands_for_its_model(capsys: pytest.CaptureFixture) -> 
     assert Path("a/samples.jsonl").read_bytes() == Path("b/samples.jsonl").read_bytes()
 
 
-def test_samples_with_a_cut_line_and_mixed_sizes(capsys: pytest.CaptureFixture) -> None:
+def test_samples_with_a_cut_line_and_mixed_sizes(capsys):
     records = [{"prompt": "a", "correct": True, "answer": 1}] * 2 + [{"prompt": "b", "correct": False, "answer": 2}]
     file = lines(Path("s.jsonl"), *records)
     with Path(file).open("a") as stream:
@@ -190,7 +168,7 @@ def test_samples_with_a_cut_line_and_mixed_sizes(capsys: pytest.CaptureFixture) 
     assert "samples.digest" in capsys.readouterr().err
 
 
-def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
+def test_samples_can_be_judged_here(capsys):
     record = {"prompt": "?", "reference": "2", "correct": False}
     file = lines(Path("s.jsonl"), record | {"completion": "so #2"}, record | {"completion": "so #3"})
     assert run("--samples", file, "--verifier", "exact", "--extract", "hash") == 0
@@ -198,7 +176,7 @@ def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
     assert not Path("runs").exists()
 
 
-def test_half_a_character_in_samples_is_written_as_its_escape() -> None:
+def test_half_a_character_in_samples_is_written_as_its_escape():
     halves = (
         {"problem": 1, "correct": True, "answer": "\ud800", "note": "\udfff"},
         {"problem": "\ud801", "correct": False},
@@ -246,9 +224,7 @@ def test_half_a_character_in_samples_is_written_as_its_escape() -> None:
         (["--samples", "bad.jsonl", "--extract", "hash"], "name one with --verifier"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_two(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, monkeypatch, tmp_path):
     lines(Path("bad.jsonl"), {"prompt": "x"})
     Path("empty.jsonl").touch()
     monkeypatch.setenv("HOME", str(Path.cwd()))
@@ -259,7 +235,7 @@ def test_a_mistake_is_one_line_and_status_two(
     assert {path.name for path in tmp_path.iterdir()} == {"bad.jsonl", "empty.jsonl"}  # nothing was begun
 
 
-def test_interrupted_is_130_and_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_interrupted_is_130_and_goes_on(monkeypatch, capsys):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 

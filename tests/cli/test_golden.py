@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "golden.md"
 
 
 @pytest.mark.parametrize("name", tokenpo.methods.METHODS)
-def test_the_stages_of_every_method_add_up_and_read_back(name: str) -> None:
+def test_the_stages_of_every_method_add_up_and_read_back(name):
     """The value is the sum of its terms, and a step against the written gradient lowers it as much as that says."""
     objective = tokenpo.method(name)
     values = golden(name, objective)
@@ -31,7 +31,7 @@ def test_the_stages_of_every_method_add_up_and_read_back(name: str) -> None:
     assert ("entropy" in values["gradient"]) == objective.entropy_gradient
 
 
-def test_the_gradient_is_that_of_the_value() -> None:
+def test_the_gradient_is_that_of_the_value():
     values = golden("grpo", tokenpo.method("grpo"))
     flat = [x for row in values["gradient"]["logprob"] for x in row if x is not None]
     rows = zip(*(values["derivation"][k] for k in ("advantage", "ratio", "clipped", "coefficient")), strict=True)
@@ -41,7 +41,7 @@ def test_the_gradient_is_that_of_the_value() -> None:
     assert flat == pytest.approx(by_hand, rel=1e-12)
 
 
-def test_the_page_reads_a_file_without_tokenpo(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+def test_the_page_reads_a_file_without_tokenpo(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["golden", "grpo", "--out", "grpo.json"]) == 0
     (code,) = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -52,7 +52,7 @@ def test_the_page_reads_a_file_without_tokenpo(tmp_path: Path, monkeypatch, caps
     assert capsys.readouterr().out == shown
 
 
-def test_options_and_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_options_and_mistakes(tmp_path, capsys):
     assert main(["golden", "grpo:high=0.3", "--seed", "1"]) == 0
     text = capsys.readouterr().out
     assert (

@@ -47,7 +47,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return started
 
 
-def test_trls_launcher_on_gpus_and_on_a_cpu(capsys: pytest.CaptureFixture) -> None:
+def test_trls_launcher_on_gpus_and_on_a_cpu(capsys):
     options = ["--method", "hapo", "--set", "model.device=auto"]
     gpus = printed(capsys, *TRL, "--processes", "8", *options, "--out", "runs/a b")
     assert gpus[:3] == [sys.executable, "-m", "accelerate.commands.launch"] and "--multi_gpu" in gpus
@@ -58,7 +58,7 @@ def test_trls_launcher_on_gpus_and_on_a_cpu(capsys: pytest.CaptureFixture) -> No
     assert two[1:3] == ["-m", "torch.distributed.run"] and two[two.index("--nproc-per-node") + 1] == "2"
 
 
-def test_a_section_of_another_engine_is_called_idle(capsys: pytest.CaptureFixture) -> None:
+def test_a_section_of_another_engine_is_called_idle(capsys):
     recipe = ["papers/tepo_qwen2.5_7b", "--set", "evaluate.every=0"]
     assert main(["launch", *recipe, "--engine", "trl", "--print"]) == 0
     shown = capsys.readouterr()
@@ -70,7 +70,7 @@ def test_a_section_of_another_engine_is_called_idle(capsys: pytest.CaptureFixtur
     assert main(["launch", *TRL, "--print"]) == 0 and capsys.readouterr().err == ""
 
 
-def test_a_method_that_reads_the_sampler_is_told_a_setting_of_a_recipe(capsys: pytest.CaptureFixture) -> None:
+def test_a_method_that_reads_the_sampler_is_told_a_setting_of_a_recipe(capsys):
     """TRL's own settings for it, use_vllm and rollout_func, are in no recipe; with the remedy it is accepted."""
     assert main(["launch", *TRL, "--method", "dppo_tv", "--print"]) == 2
     error = capsys.readouterr().err
@@ -81,7 +81,7 @@ def test_a_method_that_reads_the_sampler_is_told_a_setting_of_a_recipe(capsys: p
     assert printed(capsys, *TRL, "--method", "dppo_tv", *remedy)[-2:] == remedy
 
 
-def test_verl_gives_its_own_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verl_gives_its_own_command(capsys, monkeypatch):
     prepared = []
     monkeypatch.setattr(verl, "command", lambda plan: ["python3", plan.objective.name, str(plan.config.train.steps)])
     monkeypatch.setattr(verl, "prepare", prepared.append)
@@ -90,7 +90,7 @@ def test_verl_gives_its_own_command(capsys: pytest.CaptureFixture, monkeypatch: 
     assert [config.method.name for config in prepared] == ["tepo"], "the command names files that must exist"
 
 
-def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch, tmp_path):
     """Left in one directory, the second run would go on from the first one's checkpoint; `auto` asks for that."""
     prepared, started = [], []
     monkeypatch.setattr(verl, "command", lambda plan: ["python3", plan.config.output.dir or ""])
@@ -115,9 +115,7 @@ def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.Monkey
     assert started[3:] == [started[0]] * 2
 
 
-def test_every_run_of_trl_has_a_directory_of_its_own(
-    children: list, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_run_of_trl_has_a_directory_of_its_own(children, monkeypatch, tmp_path):
     """Left in one directory, the second run would write over the first one's model and mix its checkpoints with it."""
     monkeypatch.chdir(tmp_path)
     first = Path("runs/quickstart-tepo-seed0")
@@ -144,16 +142,14 @@ def test_every_run_of_trl_has_a_directory_of_its_own(
         (["--engine", "trl", "--set", "rollout.prompts=3", "--set", "train.minibatches=5"], "divided evenly"),
     ],
 )
-def test_a_mistake_is_found_before_anything_starts(
-    command: list[str], options: list[str], message: str, children: list, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_a_mistake_is_found_before_anything_starts(command, options, message, children, capsys, tmp_path):
     out = tmp_path / "run"
     assert main([*command, "quickstart", *options, "--out", str(out)]) == 2
     shown = capsys.readouterr()
     assert message in shown.err and shown.out == "" and not children and not out.exists()
 
 
-def test_the_embedded_engine_is_one_process(capsys: pytest.CaptureFixture) -> None:
+def test_the_embedded_engine_is_one_process(capsys):
     assert main(["train", "quickstart", "--processes", "3"]) == 2
     error = capsys.readouterr().err
     assert "--processes 3 means nothing to" in error and "add --engine trl" in error
@@ -161,9 +157,7 @@ def test_the_embedded_engine_is_one_process(capsys: pytest.CaptureFixture) -> No
 
 @pytest.mark.parametrize("engine", ["trl", "verl"])
 @pytest.mark.parametrize("command", ["launch", "train"])
-def test_a_missing_engine_comes_with_its_remedy(
-    command: str, engine: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_engine_comes_with_its_remedy(command, engine, capsys, monkeypatch, tmp_path):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == engine else find(name))
     assert main([command, "quickstart", "--engine", engine, "--out", str(tmp_path / "run")]) == 2
@@ -171,7 +165,7 @@ def test_a_missing_engine_comes_with_its_remedy(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_of_another_engine_is_not_resumed(children: list, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_a_run_of_another_engine_is_not_resumed(children, capsys, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     assert main(["train", "--resume", str(tmp_path), "--engine", "trl"]) == 2
     assert "holds no run of the trl engine but one of the embedded engine" in capsys.readouterr().err
@@ -187,9 +181,7 @@ def test_a_run_of_another_engine_is_not_resumed(children: list, capsys: pytest.C
 
 
 @pytest.mark.parametrize("engine", ["embedded", "trl"])
-def test_a_model_is_not_resumed_but_its_run(
-    engine: str, children: list, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_a_model_is_not_resumed_but_its_run(engine, children, capsys, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 9}')
     assert main(["train", "--resume", str(tmp_path / "model"), "--engine", engine]) == 2
@@ -197,9 +189,7 @@ def test_a_model_is_not_resumed_but_its_run(
     assert capsys.readouterr().err == message and not children
 
 
-def test_a_run_that_never_began_is_in_nobodys_way(
-    children: list[list[str]], capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_a_run_that_never_began_is_in_nobodys_way(children, capsys, tmp_path):
     out = tmp_path / "run"
     fresh = ["train", *TRL, "--out", str(out)]
     assert main(fresh) == 2
@@ -214,9 +204,7 @@ def test_a_run_that_never_began_is_in_nobodys_way(
     assert '"steps": 3' in (out / "config.json").read_text()
 
 
-def test_what_lies_in_the_directory_is_not_written_over(
-    children: list[list[str]], capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_what_lies_in_the_directory_is_not_written_over(children, capsys, tmp_path):
     command = ["train", *TRL, "--out", str(tmp_path)]
     with held(tmp_path):
         assert main(command) == 2
@@ -229,9 +217,7 @@ def test_what_lies_in_the_directory_is_not_written_over(
 
 
 @pytest.mark.parametrize("engine", [host.name for host in HOSTS.values() if host.commanded])
-def test_no_engine_is_given_weights_that_are_pickled(
-    engine: str, children: list, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_no_engine_is_given_weights_that_are_pickled(engine, children, capsys, tmp_path):
     """Their own loaders would take them."""
     model, out = tmp_path / "model", tmp_path / "run"
     model.mkdir()

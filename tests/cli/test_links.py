@@ -74,7 +74,7 @@ def _bytes(outside: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_writes_through_a_link(here: Path, name: str, capsys: pytest.CaptureFixture) -> None:
+def test_no_command_writes_through_a_link(here, name, capsys):
     command, written, refuses = COMMANDS[name]
     whole = here / written
     spare = shutil.copytree(whole, here / "spare")
@@ -104,9 +104,7 @@ COMPARE = ["compare", "quickstart", "--methods", "grpo,tepo", "--set", "train.st
           for name in (".lock", "logs", "logs/quickstart-grpo-seed0.log", "quickstart-grpo-seed0")),
     ],
 )  # fmt: skip
-def test_nothing_trains_where_a_link_leads_out(
-    here: Path, command: list[str], planted: str, refusal: str, capsys: pytest.CaptureFixture
-) -> None:
+def test_nothing_trains_where_a_link_leads_out(here, command, planted, refusal, capsys):
     (here / "made" / planted).parent.mkdir(parents=True)
     outside = here.parent / "outside"
     _plant(here / "made", planted, outside)

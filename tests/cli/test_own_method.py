@@ -65,7 +65,7 @@ def train(*words: str) -> int:
     return main(["train", "quickstart", *SETTINGS, *words])
 
 
-def test_a_run_goes_by_its_name_and_keeps_to_its_file(capsys: pytest.CaptureFixture) -> None:
+def test_a_run_goes_by_its_name_and_keeps_to_its_file(capsys):
     assert train("--method", "late.py:late", "--set", "method.low=0.1") == 0
     directory = Path("runs", "quickstart-late-seed0")
     config = load_config(directory / "config.json")
@@ -83,7 +83,7 @@ def test_a_run_goes_by_its_name_and_keeps_to_its_file(capsys: pytest.CaptureFixt
     assert main(["report", str(directory)]) == 0
 
 
-def test_recorded_rollouts_are_explained_by_it(capsys: pytest.CaptureFixture) -> None:
+def test_recorded_rollouts_are_explained_by_it(capsys):
     assert train("--no-report") == 0
     explain = ["explain", "runs/quickstart-tepo-seed0", "--methods"]
     assert main([*explain, "grpo,late.py:late,x@late.py:late:low=0.1", "--first-update", "--out", "out"]) == 0
@@ -102,7 +102,7 @@ def test_recorded_rollouts_are_explained_by_it(capsys: pytest.CaptureFixture) ->
     assert "method hapo has no option 'name'" in capsys.readouterr().err
 
 
-def test_the_laws_are_checked_on_it(capsys: pytest.CaptureFixture) -> None:
+def test_the_laws_are_checked_on_it(capsys):
     assert main(["check", "tepo,late.py:late"]) == 0
     out = capsys.readouterr().out
     assert "tepo: all 18 laws hold\nlate: all 18 laws hold\n  rows_add_up: Losses and gradients" in out
@@ -116,7 +116,7 @@ def test_the_laws_are_checked_on_it(capsys: pytest.CaptureFixture) -> None:
     assert main(["check", "mine.py:uncertain:share=0.3"]) == 0
 
 
-def test_it_is_shown_with_its_options(capsys: pytest.CaptureFixture) -> None:
+def test_it_is_shown_with_its_options(capsys):
     assert main(["show", "late.py:late:low=0.1,high=0.3"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Late: a baseline over the batch") and "late.py:late(low=0.2, high=0.2)" in out
@@ -131,7 +131,7 @@ def test_it_is_shown_with_its_options(capsys: pytest.CaptureFixture) -> None:
         assert main(words) == 2 and message in capsys.readouterr().err
 
 
-def test_a_function_may_require_an_option_and_pass_others_on(capsys: pytest.CaptureFixture) -> None:
+def test_a_function_may_require_an_option_and_pass_others_on(capsys):
     Path("loose.py").write_text(LOOSE, encoding="utf-8")
     assert main(["show", "loose.py:loose:low=0.1,dual=3"]) == 0
     out = capsys.readouterr().out
@@ -142,7 +142,7 @@ def test_a_function_may_require_an_option_and_pass_others_on(capsys: pytest.Capt
         tokenpo.method("loose.py:loose", low=0.1, daul=3.0)
 
 
-def test_lists_tell_its_place_from_its_options() -> None:
+def test_lists_tell_its_place_from_its_options():
     entries = parse_entries("grpo,a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late, my files/b.py:late,hapo:tau=0")
     assert [(entry.label, entry.method, entry.options) for entry in entries] == [
         ("grpo", "grpo", ()),
@@ -153,7 +153,7 @@ def test_lists_tell_its_place_from_its_options() -> None:
     ]
 
 
-def test_its_module_is_executed_once() -> None:
+def test_its_module_is_executed_once():
     Path("counted.py").write_text(FILE + "\n__import__('pathlib').Path('count').open('a').write('x')\n")
     assert tokenpo.method("counted.py:late") == tokenpo.method("counted.py:late", high=0.2)
     assert Path("count").read_text() == "x"
@@ -180,7 +180,7 @@ def test_its_module_is_executed_once() -> None:
         ("late.py:late", {"low": "much"}, TokenPOError, r"option low = 'much' must be a number"),
     ],
 )
-def test_mistakes_name_the_method_and_the_remedy(name: str, options: dict, kind: type, message: str) -> None:
+def test_mistakes_name_the_method_and_the_remedy(name, options, kind, message):
     Path("broken.py").write_text("1 / 0\n")
     Path("odd.py").write_text(ODD)
     Path("script.py").write_text("import sys\nsys.exit(0)\n")
@@ -191,7 +191,7 @@ def test_mistakes_name_the_method_and_the_remedy(name: str, options: dict, kind:
         tokenpo.method(name, **options)
 
 
-def test_one_name_is_the_file_that_it_names_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_name_is_the_file_that_it_names_now(monkeypatch):
     """Not what stood there before, nor the file of that name in another directory."""
 
     def low() -> float:
@@ -206,7 +206,7 @@ def test_one_name_is_the_file_that_it_names_now(monkeypatch: pytest.MonkeyPatch)
     assert low() == 0.4
 
 
-def test_a_config_holds_the_contents_of_files_and_modules(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_holds_the_contents_of_files_and_modules(here, monkeypatch):
     monkeypatch.setenv("HOME", str(here))
     assert tokenpo.method("~/late.py:late").name == "late"
     config = parse_config({"method": {"name": "~/late.py:late"}}, "test")
@@ -220,13 +220,13 @@ def test_a_config_holds_the_contents_of_files_and_modules(here: Path, monkeypatc
     assert expected.items() <= Plan(config).contents.items()
 
 
-def test_none_is_understood_whatever_the_annotation_is_made_of() -> None:
+def test_none_is_understood_whatever_the_annotation_is_made_of():
     text = "import tokenpo\nfrom typing import Optional\n\n\ndef f(*, dual: Optional[float] = 9.0):\n"
     Path("opt.py").write_text(text + "    return tokenpo.method('dapo', dual=dual)\n")
     assert build_method(Method(name="opt.py:f", dual="none")).surrogate.dual is None  # as a recipe writes it
 
 
-def test_a_comparison_keeps_its_runs_to_the_file(capsys: pytest.CaptureFixture) -> None:
+def test_a_comparison_keeps_its_runs_to_the_file(capsys):
     words = ["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp", *SETTINGS[:-2]]
     assert main([*words, "--seeds", "2"]) == 0
     Path("late.py").write_text(FILE + "# changed\n")
@@ -234,7 +234,7 @@ def test_a_comparison_keeps_its_runs_to_the_file(capsys: pytest.CaptureFixture) 
     assert "holds a run with another config (contents of method.name: " in capsys.readouterr().err
 
 
-def test_every_command_reports_what_a_part_raised(capsys: pytest.CaptureFixture) -> None:
+def test_every_command_reports_what_a_part_raised(capsys):
     broken = FILE.replace("        place = ", "        {}['x']\n        place = ")
     Path("mine.py").write_text(broken, encoding="utf-8")
     line = broken.splitlines().index("        {}['x']") + 1
@@ -249,7 +249,7 @@ def test_every_command_reports_what_a_part_raised(capsys: pytest.CaptureFixture)
     assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {message}\n")
 
 
-def test_training_names_an_input_that_is_read_undeclared(capsys: pytest.CaptureFixture) -> None:
+def test_training_names_an_input_that_is_read_undeclared(capsys):
     Path("mine.py").write_text(READING, encoding="utf-8")
     message = 'objective late: Position() reads old_entropy, which it does not declare: put reads = {"old_entropy"} '
     assert train("--method", "mine.py:late", "--no-report") == 2
@@ -260,11 +260,3 @@ def test_training_names_an_input_that_is_read_undeclared(capsys: pytest.CaptureF
     Path("mine.py").write_text(declared, encoding="utf-8")
     assert train("--method", "mine.py:late", "--no-report") == 0
     assert main(["check", "mine.py:late"]) == 0
-
-
-def test_training_names_the_part_of_a_loss_that_is_no_number(capsys: pytest.CaptureFixture) -> None:
-    Path("mine.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
-    assert train("--method", "mine.py:late", "--no-report", "--set", "rollout.max_new_tokens=64") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("tokenpo: step 1, update 1 of ")
-    assert "the loss of late is nan: weight Position() is nan on token 0 of rollout " in error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -21,18 +20,18 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("words", "name"), PLACES)
-def test_home(words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home(words, name, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert getattr(parser().parse_args(words), name) == tmp_path / "r"
 
 
-def test_a_recipe_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_in_the_home_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     shutil.copy(RECIPES / "quickstart.toml", tmp_path / "mine.toml")
     assert find_recipe("~/mine.toml") == tmp_path / "mine.toml"
 
 
-def test_a_home_that_nobody_has_is_one_sentence(capsys: pytest.CaptureFixture) -> None:
+def test_a_home_that_nobody_has_is_one_sentence(capsys):
     with pytest.raises(SystemExit):
         main(["report", "~nobody-of-that-name/run"])
     said = capsys.readouterr().err
@@ -50,9 +49,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize(("words", "name"), WRITERS)
-def test_a_place_to_write_is_tried_before_work_begins(
-    words: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_place_to_write_is_tried_before_work_begins(words, name, tmp_path, capsys):
     (tmp_path / "file").touch()
     there = tmp_path / "file" / "x.json"
     assert main([*words, f"--{name}", str(there)]) == 2
@@ -61,12 +58,12 @@ def test_a_place_to_write_is_tried_before_work_begins(
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_directory_is_no_file_to_write(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_directory_is_no_file_to_write(tmp_path, capsys):
     assert main(["exact", "nobody", "--page", str(tmp_path)]) == 2
     assert f"cannot write {tmp_path}: Is a directory" in capsys.readouterr().err
 
 
-def test_every_option_that_names_a_place_to_write_is_tried() -> None:
+def test_every_option_that_names_a_place_to_write_is_tried():
     """But those of train and launch, which make the run directory before anything else."""
     (commands,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
     named = {

@@ -30,7 +30,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def test_closed_forms() -> None:
+def test_closed_forms():
     """c = dJ/dlp per token, with dr/dlp = r; A = 0.7 or -2, p = 0.1 r.
 
     SAPO: J = 4/tau sigmoid(tau (r - 1)) A, so c = 4 s (1 - s) r A. A weight w(p) is a factor. The k3 penalty towards a
@@ -71,7 +71,7 @@ def companions() -> np.ndarray:
     return -MEAN_ENTROPY * np.log1p(-(np.arange(n) + 0.5) / n)
 
 
-def test_entropy_is_compared_with_the_companions() -> None:
+def test_entropy_is_compared_with_the_companions():
     """HAPO at ratio 1, A = 1, below the pivot: c = 1 + h, h = (log H - pivot) / (pivot - min log H).
 
     Forking tokens keep the highest fifth; the response's own token is one of all.
@@ -85,7 +85,7 @@ def test_entropy_is_compared_with_the_companions() -> None:
     assert c("forking_tokens", 1.0, [1.0], given={"old_entropy": entropy_at(0.801)}) == 1
 
 
-def test_a_quantile_over_the_response_needs_a_response_of_many_tokens() -> None:
+def test_a_quantile_over_the_response_needs_a_response_of_many_tokens():
     """ASPO's 80 % quantile of ten tokens is the eighth, round(0.8 * 9) = 7: two exceed it and get the bound 1.4."""
     table = coefficients(tokenpo.method("aspo"), RATIOS, [1.0], old_entropy=TENTHS)
     assert table.shape == (10, 1, 8)
@@ -94,14 +94,14 @@ def test_a_quantile_over_the_response_needs_a_response_of_many_tokens() -> None:
 
 
 @pytest.mark.parametrize("name", ["gspo", "gspo_token", "tepo_v1", "grpo_s", "gmpo"])
-def test_tokens_of_a_response_share_its_ratio(name: str) -> None:
+def test_tokens_of_a_response_share_its_ratio(name):
     objective = tokenpo.method(name)
     one = coefficients(objective, RATIOS, [1.0, -1.0], old_entropy=0.5)
     many = coefficients(objective, RATIOS, [1.0, -1.0], old_entropy=TENTHS)
     np.testing.assert_allclose(many, one.expand(10, 2, 8), rtol=1e-12, atol=1e-14)
 
 
-def test_stapo_drops_unlikely_sure_tokens() -> None:
+def test_stapo_drops_unlikely_sure_tokens():
     """Ten tokens with p = 0.001, none of the companions is that unlikely: 75 % quantile is the eighth, round(0.75 * 9).
 
     Seven are dropped, and the weight of the others is divided by the mean weight of the step.
@@ -111,7 +111,7 @@ def test_stapo_drops_unlikely_sure_tokens() -> None:
     np.testing.assert_allclose(got, [0] * 7 + [tokens / (tokens - 7)] * 3, rtol=1e-12)
 
 
-def test_the_token_has_influence_and_its_companions_have_none() -> None:
+def test_the_token_has_influence_and_its_companions_have_none():
     """THR: 1 + p on right and 1 - p on wrong tokens, p = 0.1. NTHR: in the response's group of eight four others are
     right, so eta = 2 |1/2 - 4/8| = 0 spares a wrong token altogether."""
     np.testing.assert_allclose(c("thr", 1.0, [0.9]), 1.1 * 0.9, rtol=1e-12)
@@ -120,7 +120,7 @@ def test_the_token_has_influence_and_its_companions_have_none() -> None:
     assert c("nthr", -1.0, [0.9], kl=0.0, eta=0.5) == pytest.approx(-0.45, rel=1e-12)
 
 
-def test_random_draws_are_averaged() -> None:
+def test_random_draws_are_averaged():
     kept = c("s_grpo", 1.0) / np.where(FINE <= 1.2, FINE, 1) * COPIES
     (share,) = set(np.round(kept[FINE <= 1.2], 9))
     assert share == round(share)
@@ -133,7 +133,7 @@ def test_random_draws_are_averaged() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_has_a_finite_table_whose_cells_stand_alone(name: str) -> None:
+def test_every_method_has_a_finite_table_whose_cells_stand_alone(name):
     ratio, advantage = [0.01, 0.7, 1.0, 4.0, 10.0], [2.0, 0.0, -0.3]
     objective = tokenpo.method(name)
     single = coefficients(objective, ratio, advantage)
@@ -149,7 +149,7 @@ CLIPPED = [m for m in METHODS if isinstance(getattr(tokenpo.method(m).surrogate,
 
 
 @pytest.mark.parametrize("name", [m for m in CLIPPED if isinstance(tokenpo.method(m).surrogate, Clip)])
-def test_a_clip_cuts_where_its_bounds_say(name: str) -> None:
+def test_a_clip_cuts_where_its_bounds_say(name):
     """c / A of a clipped surrogate without penalties: 0 beyond the bound on the side of A, positive inside.
 
     Every ratio of the table is r for a single token; weights that drop the token are left out.
@@ -178,7 +178,7 @@ class Plain:
         return tokenpo.Loss(value, {"coefficient": torch.full_like(ratio.detach(), 7.0)})
 
 
-def test_an_outside_objective_needs_the_protocol_alone() -> None:
+def test_an_outside_objective_needs_the_protocol_alone():
     with torch.no_grad():
         table = tokenpo.coefficients(Plain(), torch.tensor([0.5, 2.0]), (3.0, -1.0))
     np.testing.assert_allclose(table, [[1.5, 6], [-0.5, -2]], rtol=1e-12)
@@ -201,21 +201,21 @@ def test_an_outside_objective_needs_the_protocol_alone() -> None:
         ([1.0], [1.0], {"entropy": [0.1, 0.2], "old_entropy": [0.1]}, "entropy has 2 tokens, old_entropy 1"),
     ],
 )
-def test_mistakes_are_named(ratio: list, advantage: list, given: dict, message: str) -> None:
+def test_mistakes_are_named(ratio, advantage, given, message):
     with pytest.raises(tokenpo.TokenPOError, match=message):
         coefficients(tokenpo.method("grpo"), ratio, advantage, **given)
     with pytest.raises(tokenpo.TokenPOError, match=r"quantile = 1 must lie in \[0, 1\)"):
         entropy_at(1)
 
 
-def test_probability_one_is_allowed() -> None:
+def test_probability_one_is_allowed():
     """1/n · n and log(1/n) + log(n) may round above 1 and 0, which no probability is; Plain would refuse it."""
     for n in range(2, 30):
         for ratio in (n, 1 / np.nextafter(1 / n, 0)):
             assert coefficients(Plain(), [ratio], [1.0], old_prob=1 / n).item() == pytest.approx(n, rel=1e-12)
 
 
-def test_a_token_without_coefficient_has_none() -> None:
+def test_a_token_without_coefficient_has_none():
     """Only the tokens that an optimiser pass is about count; the others are pushed by 0, not by 0 / 0."""
     objective = dataclasses.replace(tokenpo.method("grpo"), only=HighInResponse(0.8))
     got = coefficients(objective, [0.5], [1.0], old_entropy=TENTHS)[:, 0, 0]

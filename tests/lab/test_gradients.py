@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -29,7 +27,7 @@ def made() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return J + noise(R, power=8), 2 * (0.8 * J + 0.6 * across) + noise(R, K, power=12), J
 
 
-def test_the_noise_of_the_truth_takes_nothing_away(made) -> None:
+def test_the_noise_of_the_truth_takes_nothing_away(made):
     """|E g|² = 4, E|g|² = 16: cosine 0.8, useful and single 1.6/4 = 0.4, SNR 4/12. As if ∇J were its estimate, all but
     the last would be √½ of that."""
     truth, single, _ = made
@@ -41,7 +39,7 @@ def test_the_noise_of_the_truth_takes_nothing_away(made) -> None:
     assert gradients.reliability(truth) == pytest.approx(0.5, abs=0.1)
 
 
-def test_off_policy_is_per_step_on_policy(made) -> None:
+def test_off_policy_is_per_step_on_policy(made):
     """Half the direction where steps on policy have a root mean square of 4: half of what is useful there."""
     truth, single, _ = made
     found = gradients.off_policy(truth, single.norm(dim=-1), single / 2)
@@ -51,13 +49,13 @@ def test_off_policy_is_per_step_on_policy(made) -> None:
     assert [x.value for x in clipped.values()] == [0, 0, 0]
 
 
-def test_coordinates_keep_inner_products(made) -> None:
+def test_coordinates_keep_inner_products(made):
     truth, _, _ = made
     found = gradients.coordinates(truth)
     torch.testing.assert_close(found @ found.T, (truth @ truth.T).double(), rtol=0, atol=1e-5)
 
 
-def test_differences_are_paired() -> None:
+def test_differences_are_paired():
     """What both have in common has no error."""
     common = (0.4, 0.5, 0.6, 0.7)
     rows = {label: Judged(label) for label in ("dapo", "x")}
@@ -69,7 +67,7 @@ def test_differences_are_paired() -> None:
     assert rows["x"].numbers["useful"].error > 0.1
 
 
-def test_file(tmp_path: Path) -> None:
+def test_file(tmp_path):
     row = Judged("text")
     row.add({"useful": Estimate(0.5, (0.4, 0.6))}, "after/")
     path = gradients.save({"step": 3}, {"x": row}, tmp_path / "found.json")
@@ -84,7 +82,7 @@ def test_file(tmp_path: Path) -> None:
         gradients.load(tmp_path / "no.json")
 
 
-def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path):
     with pytest.raises(
         TokenPOError, match=r"cannot write .*none/x\.json: No such file or directory; give another place"
     ):

@@ -23,7 +23,7 @@ def table(text: str) -> Table:
     return Table([text, text, "verdict"], rows, title=text, words=True, foot=[Cell(text)])
 
 
-def test_every_text_of_a_table_stays_text(tmp_path) -> None:
+def test_every_text_of_a_table_stays_text(tmp_path):
     (tmp_path / "page.html").write_text(TEMPLATE)
     mild, *wild = (
         read_html(render(tmp_path / "page.html", "title", it=table(text)))
@@ -37,7 +37,7 @@ def test_every_text_of_a_table_stays_text(tmp_path) -> None:
         assert rows[0].classes == ["apart"] and rows[1].all("td")[1].classes == ["decided"]
 
 
-def test_a_terminal_prints_what_a_page_shows() -> None:
+def test_a_terminal_prints_what_a_page_shows():
     stream = io.StringIO()
     print_parts([table("[bold]x"), "[red]then"], stream)
     lines = stream.getvalue().splitlines()
@@ -46,7 +46,7 @@ def test_a_terminal_prints_what_a_page_shows() -> None:
     assert cells == [["[bold]x", "[bold]x", "[bold]x"], ["", "", "[bold]x"], ["b", "1", "2"]]
 
 
-def test_a_file_is_as_wide_as_the_table_needs() -> None:
+def test_a_file_is_as_wide_as_the_table_needs():
     stream = io.StringIO()
     wide = Table([f"{i:09}" for i in range(20)], [Row("a", [Cell("1")] * 19)])
     print_parts([wide], stream, framed=False, least=300)

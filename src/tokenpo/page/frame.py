@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,11 +20,8 @@ HERE = Path(__file__).parent
 def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: str = "", **values: Any) -> str:
     """The page of a template as text: the same arguments, the same bytes.
 
-    Args:
-        source: the template; a style sheet of the same name beside it follows the common one.
-        rules: style rules of this page alone, after them.
-        script: the only one that may run.
-        values: what the template fills in, escaped unless it is Markup.
+    A style sheet of the template's name beside it follows the common one, then the rules of this page alone. No other
+    script may run. `values` are what the template fills in, escaped unless they are Markup.
     """
     sheets = [sheet for sheet in (HERE / "style.css", source.with_suffix(".css")) if sheet.is_file()]
     style = "\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules])
@@ -33,19 +29,12 @@ def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: st
     policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
     if script:
         policy += f"; script-src '{_digest(script)}'; require-trusted-types-for 'script'; trusted-types 'none'"
-    return _template(source).render(policy=policy, style=Markup(style), script=Markup(script), title=title, **values)
-
-
-@functools.cache
-def _template(source: Path) -> jinja2.Template:
+    loader = jinja2.FileSystemLoader([source.parent, HERE])
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([source.parent, HERE]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.get_template(source.name)
+    template = environment.get_template(source.name)
+    return template.render(policy=policy, style=Markup(style), script=Markup(script), title=title, **values)
 
 
 def _digest(text: str) -> str:
@@ -53,11 +42,7 @@ def _digest(text: str) -> str:
 
 
 def write(text: str, target: Path) -> Path:
-    """Writes a file whole or not at all.
-
-    Raises:
-        TokenPOError: the place cannot be written.
-    """
+    """Writes a file whole or not at all; raises TokenPOError where the place cannot be written."""
     try:
         return write_whole(target, text)
     except OSError as error:

@@ -59,7 +59,7 @@ def math() -> Iterator[Verifier]:
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_an_entry_reads_its_columns_from_a_local_file(name, math: Verifier, tmp_path, monkeypatch):
+def test_an_entry_reads_its_columns_from_a_local_file(name, math, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "tokenpo.evidence.evaluate.benchmarks.make_verifier",
         lambda kind, options, task: math if kind == "math" else make_verifier(kind, options, task),
@@ -156,14 +156,14 @@ def served(monkeypatch) -> list[tuple]:
     return asked
 
 
-def test_the_hub_is_asked_for_the_entry_and_splits_take_turns(served: list[tuple]):
+def test_the_hub_is_asked_for_the_entry_and_splits_take_turns(served):
     task = load(BENCHMARKS["knights_knaves"], most=9)
     assert served == [("K-and-K/knights-and-knaves", "test", f"{n}ppl") for n in range(2, 9)]
     assert [p.columns["quiz"] for p in task.test] == [f"{n}ppl 0" for n in range(2, 9)] + ["2ppl 1", "3ppl 1"]
     assert set(task.test[0].columns) == {"quiz", "solution_text"}
 
 
-def test_what_the_hub_can_not_give_is_one_sentence(served: list[tuple], monkeypatch):
+def test_what_the_hub_can_not_give_is_one_sentence(served, monkeypatch):
     with pytest.raises(TokenPOError, match=r"offline/offline \(test\) can't be .*: Couldn't reach the Hub; give"):
         load(Benchmark("x", "offline/offline", "test"))
     with pytest.raises(MissingInput, match=r"HuggingFaceH4/MATH-500 has no column 'problem' \(columns: question"):

@@ -41,7 +41,7 @@ def shares(votes: list[Vote]) -> dict[str, Fraction]:
 
 
 @pytest.mark.parametrize("n", range(1, 8))
-def test_avg_and_both_passes_are_the_mean_over_all_subsets(n: int):
+def test_avg_and_both_passes_are_the_mean_over_all_subsets(n):
     for c in range(n + 1):
         samples = [("x", i < c) for i in range(n)]
         for k in range(1, n + 1):
@@ -51,7 +51,7 @@ def test_avg_and_both_passes_are_the_mean_over_all_subsets(n: int):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_maj_is_the_mean_over_all_subsets(seed: int):
+def test_maj_is_the_mean_over_all_subsets(seed):
     draw = random.Random(seed)
     answers = draw.choice([["a"], ["a", "b"], ["a", "b", "c", "d"], ["a", "b", None], list("abcdefghi"), [None]])
     mixed = draw.random() < 0.3

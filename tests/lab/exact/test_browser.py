@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from chromium import Chromium, installed
@@ -14,7 +12,7 @@ ROWS = """[...document.querySelectorAll(".choice.m1 tbody tr")].filter(row => !r
 SHOWN = """[...document.querySelectorAll(".choice")].filter(x => getComputedStyle(x).display === "block").length"""
 
 
-def test_sorts_and_filters(made: Path, tmp_path: Path) -> None:
+def test_sorts_and_filters(made, tmp_path):
     program = installed()
     if program is None:
         pytest.skip("NOT CHECKED in a browser: chromium is not installed")

@@ -23,7 +23,7 @@ from tokenpo.lab.exact.worlds import LARGE, WORLDS
 from tokenpo.methods import method
 
 
-def test_numbers(made: Path) -> None:
+def test_numbers(made):
     rows = study.load(made / "all.json")
     assert list(rows) == ["dapo", "exact credit", "still"]
     (cell,) = rows["still"].cells.values()
@@ -39,9 +39,7 @@ def test_numbers(made: Path) -> None:
     assert cell.curve[0] == pytest.approx(0.4)
 
 
-def test_goes_on_and_keeps_what_is_known(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_goes_on_and_keeps_what_is_known(made, tmp_path, monkeypatch, capsys):
     """A method of one's own is always run, as its code may have changed, and first: its mistakes are found at once."""
     monkeypatch.chdir(made)
     runs, file = counted(monkeypatch, made / "all.json"), tmp_path / "all.json"
@@ -56,9 +54,7 @@ def test_goes_on_and_keeps_what_is_known(
     assert "captured" in out and "still" in out and "gspo" in out
 
 
-def test_on_a_full_disk_the_table_is_printed(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_on_a_full_disk_the_table_is_printed(made, tmp_path, monkeypatch, capsys):
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -72,7 +68,7 @@ def test_on_a_full_disk_the_table_is_printed(
     assert last == f"tokenpo: cannot write {file}: No space left on device; give another place"
 
 
-def test_another_program_or_objective_is_another_study(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_program_or_objective_is_another_study(monkeypatch):
     world, known, runs = WORLDS["two_modes"](), {}, counted(monkeypatch, EXACT)
 
     def again(low: float = 0.2) -> list[str]:
@@ -88,7 +84,7 @@ def test_another_program_or_objective_is_another_study(monkeypatch: pytest.Monke
     assert again(low=0.1) == ["dapo", "exact credit", "x"]
 
 
-def test_page(made: Path) -> None:
+def test_page(made):
     html, script = (made / "x.html").read_text(encoding="utf-8"), (page.HERE / "exact.js").read_text(encoding="utf-8")
     stands_alone(html, script)
     tree = read_html(html)
@@ -102,7 +98,7 @@ def test_page(made: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_world_is_drawn_in_the_room_of_a_card(name: str) -> None:
+def test_a_large_world_is_drawn_in_the_room_of_a_card(name):
     """Eleven columns of states at most as wide as usual; circles of radius 6 that do not touch."""
     svg = page.draw(LARGE[name]())
     (width,) = re.findall(r'viewBox="0 0 ([\d.]+)', svg)
@@ -111,7 +107,7 @@ def test_a_large_world_is_drawn_in_the_room_of_a_card(name: str) -> None:
     assert min(b - a for a, b in itertools.pairwise(columns)) > 2 * page.RADIUS
 
 
-def test_file_is_json_with_null_for_what_is_not_finite(tmp_path: Path) -> None:
+def test_file_is_json_with_null_for_what_is_not_finite(tmp_path):
     numbers = {"middle/batches": study.Number(math.inf), "middle/entropy": study.Number(math.nan)}
     row = study.Row("x", "text", {"two_modes": study.Cell(numbers, study.Estimate(0.5, (0.4, 0.6)), [0.1], "code")})
     found = study.load(study.save([row], tmp_path / "x.json"))["x"].cells["two_modes"]
@@ -135,7 +131,7 @@ def test_file_is_json_with_null_for_what_is_not_finite(tmp_path: Path) -> None:
         (["--set", "group=1"], "both must be 2 or more"),
     ],
 )
-def test_mistakes(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_mistakes(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("junk.json").write_text("[1]")
     cell = {"numbers": {}, "useful": [1], "curve": [], "code": "", "setting": "group=4"}

@@ -18,7 +18,7 @@ from tokenpo.lab.exact.truth import truth
 from tokenpo.lab.exact.worlds import WORLDS
 
 
-def test_with_many_continuations_the_gain_of_a_token_is_its_advantage() -> None:
+def test_with_many_continuations_the_gain_of_a_token_is_its_advantage():
     """20,000 a cut: two means of rewards in [0, 1] differ from their values by at most 0.5 / sqrt(20,000) = 0.0035
     each; 0.025 is five deviations of the difference. Behind the last token the reward itself stands."""
     world = WORLDS["lucky_guess"]()
@@ -31,7 +31,7 @@ def test_with_many_continuations_the_gain_of_a_token_is_its_advantage() -> None:
     assert exact[walked.mask].abs().max() > 0.2
 
 
-def test_shared_prefixes_are_drawn_from_once_and_every_token_is_counted() -> None:
+def test_shared_prefixes_are_drawn_from_once_and_every_token_is_counted():
     """Two responses of one group of `two_modes`, three of another: [1, 0], [1, 2]; [1, 0], [3, 0], [3, 0]. All
     have two tokens, so a continuation takes two from the start and one from behind a token. Distinct prefixes:
     two starts, [1] of the first group, [1] and [3] of the second: 5 continuations of each are 5 · (2 + 2 + 1 +
@@ -48,7 +48,7 @@ def test_shared_prefixes_are_drawn_from_once_and_every_token_is_counted() -> Non
     assert torch.equal(got.facts.need("gain"), again.facts.need("gain"))
 
 
-def test_no_cut_costs_nothing() -> None:
+def test_no_cut_costs_nothing():
     """Groups of equal rewards, where only mixed ones are continued."""
     world = WORLDS["two_modes"]()
     walked = walk(world, world.initial, 2, 4, keyed_generator(0, "test"), even=False)
@@ -63,7 +63,7 @@ def test_no_cut_costs_nothing() -> None:
     Continuations(EveryTokens(2), 2),
     Continuations(EqualEntropy(1), 1, mixed=True, start=True, own=True, lean=1.0),
 ])  # fmt: skip
-def test_one_or_two_continuations_leave_the_update_unbiased(plan: Continuations) -> None:
+def test_one_or_two_continuations_leave_the_update_unbiased(plan):
     """The expected update points along the true gradient: its cosine is 1 within four standard errors."""
     objective = dataclasses.replace(tokenpo.method("rloo"), name="bought", credit=SegmentGain(plan))
     result = cosine(observe(Contestant("bought", objective), Table(WORLDS["forks_between_sure"]()), "init"))

@@ -36,19 +36,19 @@ def _miss(world: World, credit: Gae, wrong: float = 0.0) -> float:
 
 @pytest.mark.parametrize("name", OPEN)
 @pytest.mark.parametrize("lam", [0.0, 0.5, 0.95, 1.0])
-def test_with_the_exact_value_every_fixed_lambda_is_exact(name: str, lam: float) -> None:
+def test_with_the_exact_value_every_fixed_lambda_is_exact(name, lam):
     assert _miss(WORLDS[name](), Gae(lam=lam, whitened=False)) < 1e-12
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_with_a_wrong_value_only_lambda_one_is_exact(name: str) -> None:
+def test_with_a_wrong_value_only_lambda_one_is_exact(name):
     """And the further from one the worse."""
     misses = [_miss(WORLDS[name](), Gae(lam=lam, whitened=False), wrong=0.3) for lam in (1.0, 0.9, 0.5, 0.0)]
     assert misses[0] < 1e-12
     assert 3e-3 < misses[1] < misses[2] < misses[3]
 
 
-def test_a_lambda_of_the_length_is_biased_even_with_the_exact_value() -> None:
+def test_a_lambda_of_the_length_is_biased_even_with_the_exact_value():
     """Where the response ends is what later actions choose; where the first one alone does, there is no bias. A fixed
     lambda has none in either."""
     adaptive = Gae(lam=LengthLambda(1.0), whitened=False)
@@ -68,7 +68,7 @@ def _world(choice: str) -> World:
     return World("chosen length", "", None, "", states, {"first": 1.0})
 
 
-def test_the_world_gives_the_value_that_a_perfect_critic_would() -> None:
+def test_the_world_gives_the_value_that_a_perfect_critic_would():
     """The target of the critic, the return, explains on the whole as much as can be: its mean over responses is V."""
     world = WORLDS["lucky_guess"]()
     every = enumerated(world)

@@ -43,7 +43,7 @@ def sigmoid_weight(p: float) -> float:
 
 
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "tr_grpo"])
-def test_one_decision(method: str) -> None:
+def test_one_decision(method):
     """k of G are right. The gradient of log p is (1-q)(1,-1) for the right token and q(-1,1) for the wrong one. With
     advantages (1 - k/G)/s and -(k/G)/s the update is k(G-k)/(G² s) (w(q)(1-q) + w(1-q) q) (1,-1): s is the deviation
     plus 1e-6 or, in Dr. GRPO, 1; w is TR-GRPO's weight or 1.
@@ -61,7 +61,7 @@ def test_one_decision(method: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["two_modes", "sparse_chain", "free_length", "easy_and_hard", "lucky_guess"])
-def test_dr_grpo_climbs_the_mean_reward(name: str) -> None:
+def test_dr_grpo_climbs_the_mean_reward(name):
     """Groups of two, all pairs of responses by their probability: the expected update is c ∇J. A_i = (R_i - R_j)/2 and
     1/N Σ 1/L: c = (G-1)/G · 1/L = 1/(2L).
     """
@@ -87,7 +87,7 @@ def test_dr_grpo_climbs_the_mean_reward(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_dr_grpo_has_cosine_one_from_samples(name: str) -> None:
+def test_dr_grpo_has_cosine_one_from_samples(name):
     """What is measured agrees with what is proven: within four standard errors, and the error is small."""
     result = measures.observe(Contestant("dr_grpo", tokenpo.method("dr_grpo")), Table(WORLDS[name]()), "init")
     found = measures.cosine(result)
@@ -95,7 +95,7 @@ def test_dr_grpo_has_cosine_one_from_samples(name: str) -> None:
     assert abs(found.value - 1) <= max(4 * found.error, 1e-3)
 
 
-def test_exact_credit_puts_everything_on_decisions() -> None:
+def test_exact_credit_puts_everything_on_decisions():
     world = WORLDS["forks_between_sure"]()
     result = measures.observe(Contestant("exact", tokenpo.method("dapo"), exact=True), Table(world), "init")
     assert measures.deciding_share(result).value == pytest.approx(1, abs=1e-12)
@@ -103,7 +103,7 @@ def test_exact_credit_puts_everything_on_decisions() -> None:
 
 
 @pytest.mark.parametrize("even", [True, False])
-def test_sampling_follows_the_policy(even: bool) -> None:
+def test_sampling_follows_the_policy(even):
     """Visits and reward of 16,384 responses; dealt evenly they are off by less than four independent errors / 5."""
     world = WORLDS["lucky_guess"]()
     walked = walk(world, world.initial, 2048, 8, torch.Generator().manual_seed(3), even=even)

@@ -33,7 +33,7 @@ def contestant(name: str, **options: float) -> Contestant:
 
 @pytest.mark.parametrize("world", FOUR)
 @pytest.mark.parametrize("method", CORE)
-def test_on_policy(method: str, world: str, worlds: dict[str, Table]) -> None:
+def test_on_policy(method, world, worlds):
     """Without weights on tokens the expected update is the gradient's direction, wherever nothing is divided by."""
     result = measures.observe(contestant(method), worlds[world], "init")
     found = {name: measure(result) for name, measure in measures.MEASURES.items()}
@@ -43,7 +43,7 @@ def test_on_policy(method: str, world: str, worlds: dict[str, Table]) -> None:
     assert weighted or found["cosine"].value > 0.99
 
 
-def test_hapo_gives_the_surest_decision_nothing(worlds: dict[str, Table]) -> None:
+def test_hapo_gives_the_surest_decision_nothing(worlds):
     model = worlds["sure_fork_filler"]
     result, fork = measures.observe(contestant("hapo"), model, "init"), model.world.index["fork"]
     by_state = result.single.unflatten(-1, model.start().shape).abs().amax((0, 1, 3))
@@ -51,7 +51,7 @@ def test_hapo_gives_the_surest_decision_nothing(worlds: dict[str, Table]) -> Non
     assert measures.useful(result).value == pytest.approx(0, abs=1e-12)
 
 
-def test_clip_after_a_drift(worlds: dict[str, Table]) -> None:
+def test_clip_after_a_drift(worlds):
     """A drift of 0.01 nats a token on one state is more than GRPO's clip allows there: nothing is left toward it."""
     world = worlds["fork_sure_filler"]
     left = {}
@@ -61,7 +61,7 @@ def test_clip_after_a_drift(worlds: dict[str, Table]) -> None:
     assert left["grpo"] == pytest.approx(0, abs=1e-9) and left["cispo"] > 0.9
 
 
-def test_training_arrives_or_stands(worlds: dict[str, Table]) -> None:
+def test_training_arrives_or_stands(worlds):
     size = training.STEPS["middle"]
     dapo = training.train(contestant("dapo"), worlds["two_modes"], size, even=True)
     assert dapo.J[0] == pytest.approx(0.4) and dapo.J[-1] >= training.GOAL > dapo.J[-2]
@@ -72,14 +72,14 @@ def test_training_arrives_or_stands(worlds: dict[str, Table]) -> None:
     assert stuck.J[-1] == pytest.approx(0.08, abs=1e-12)
 
 
-def test_seeds_repeat_and_differ(worlds: dict[str, Table]) -> None:
+def test_seeds_repeat_and_differ(worlds):
     once, again, other = (
         training.train(contestant("hapo"), worlds["two_modes"], 0.2, even=False, seed=seed).J for seed in (0, 0, 1)
     )
     assert once == again != other and len(once) == training.NOISY + 1
 
 
-def test_hapo_samples_at_its_own_temperature(worlds: dict[str, Table]) -> None:
+def test_hapo_samples_at_its_own_temperature(worlds):
     """From the second batch on; the log-probabilities stay those of the constant one, so that the ratio is 1."""
     with_it, without = (
         training.train(contestant("hapo", tau=tau), worlds["free_length"], 0.2, even=True).J for tau in (0.05, 0.0)

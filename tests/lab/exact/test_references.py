@@ -13,7 +13,7 @@ from tokenpo.lab.exact.setting import USUAL, Setting
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
 
 
-def test_a_first_run_makes_the_method_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_a_first_run_makes_the_method_alone(monkeypatch, capsys):
     """The references come with the package, in the usual setting."""
     runs = counted(monkeypatch, EXACT)
     assert study.shipped(Setting(group=4)) == {}
@@ -24,7 +24,7 @@ def test_a_first_run_makes_the_method_alone(monkeypatch: pytest.MonkeyPatch, cap
     assert runs == ["dapo", "exact credit", "grpo"]
 
 
-def test_the_references_are_those_of_the_page() -> None:
+def test_the_references_are_those_of_the_page():
     published = study.load(EXACT)
     for label, row in study.shipped(USUAL).items():
         assert row.objective == published[label].objective
@@ -45,7 +45,7 @@ QUICK = [(study.BASE, "two_modes"), (study.PERFECT, "easy_and_hard")]
 @pytest.mark.parametrize(
     ("label", "world"), [*QUICK, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in EVERY if pair not in QUICK)]
 )
-def test_a_reference_can_be_made_again(label: str, world: str) -> None:
+def test_a_reference_can_be_made_again(label, world):
     """Numbers are kept with four digits, and another machine may round the last of them another way."""
     kept = study.shipped(USUAL)[label].cells
     if world not in kept:

@@ -30,7 +30,7 @@ def residual(state: int, token: int) -> torch.Tensor:
     return torch.nn.functional.one_hot(torch.tensor(token), LOGP.shape[1]) - LOGP[state].exp()
 
 
-def test_influence(batch) -> None:
+def test_influence(batch):
     """⟨g, g'⟩ of all tokens of right responses in the same state; other states have another h, which is orthogonal."""
     found = rollouts(WORLD, batch, WORLD.initial, frozenset({"influence"})).need("influence")
     tokens = [(i, t) for i, t in batch.mask.nonzero().tolist()]
@@ -42,7 +42,7 @@ def test_influence(batch) -> None:
         assert float(found[i, t]) == pytest.approx(sum(float(g @ other) for other in others), abs=1e-12)
 
 
-def test_divergence(batch) -> None:
+def test_divergence(batch):
     """mean_i Σ_v (exp(D) - D - 1), D = mean_j L_j - L_i, where a response that has ended is uniform."""
     found = rollouts(WORLD, batch, WORLD.initial, frozenset({"divergence"})).need("divergence")
     for t in range(WORLD.length):
@@ -56,7 +56,7 @@ def test_divergence(batch) -> None:
             assert float(found[i, t]) == pytest.approx(expected if batch.mask[i, t] else 0, abs=1e-12)
 
 
-def test_the_policy_is_seen_as_it_is(batch) -> None:
+def test_the_policy_is_seen_as_it_is(batch):
     """Entropy H and its drift Σ_v p² (log p + H), token by token."""
     result = view(WORLD.initial, batch, frozenset({"entropy", "entropy_drift"}))
     p = LOGP.exp()
@@ -70,7 +70,7 @@ def test_the_policy_is_seen_as_it_is(batch) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_runs(name: str, batch) -> None:
+def test_every_method_runs(name, batch):
     objective: Objective = method(name)
     contestant = Contestant(name, objective)
     learner = contestant.learner(WORLD)

@@ -30,7 +30,7 @@ def sentences_of(changed: Row) -> tuple[str, str, str]:
     return *text, page.why(changed, rows[0], [WORLD])
 
 
-def test_as_the_others() -> None:
+def test_as_the_others():
     helps, fails, why = sentences_of(row("x"))
     assert helps == (
         "Nowhere does it get more of the possible gain than DAPO by 5 % and 2 standard errors. Where exact training "
@@ -40,7 +40,7 @@ def test_as_the_others() -> None:
     assert why.startswith("On policy its expected update is the gradient's direction")
 
 
-def test_a_gain() -> None:
+def test_a_gain():
     helps, _, why = sentences_of(row("x", init_useful=0.75, init_captured=0.5, init_deciding=0.8, middle_batches=5.0))
     assert helps.startswith("Of the possible gain it gets 50 % (± 1) in sure_fork_filler. Where exact training")
     assert "it takes 0.5 times DAPO's batches" in helps
@@ -52,7 +52,7 @@ def test_a_gain() -> None:
 @pytest.mark.parametrize(
     ("batches", "end"), [(12, "stands still at J = 0.08"), (training.MOST + 1, "is at J = 0.08 after")]
 )
-def test_a_fixed_point(batches: int, end: str) -> None:
+def test_a_fixed_point(batches, end):
     changed = row(
         "x", batches, init_useful=0.0, init_captured=-2.0, init_deciding=0.0, middle_batches=math.inf, middle_J=0.08
     )
@@ -72,11 +72,11 @@ def test_a_fixed_point(batches: int, end: str) -> None:
         ({"drift_toward": 0.1}, "Its clip leaves less of an update once"),
     ],
 )
-def test_why(changes: dict[str, float], begins: str) -> None:
+def test_why(changes, begins):
     assert sentences_of(row("x", **changes))[2].startswith(begins)
 
 
-def test_a_world() -> None:
+def test_a_world():
     rows = [row(BASE), row(PERFECT, init_useful=0.9), row("a", init_captured=0.4)]
     rows.append(row("b", init_useful=0.5, drift_toward=0.7))
     assert list(page.of_world(WORLD, rows)) == [

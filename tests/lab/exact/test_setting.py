@@ -20,14 +20,14 @@ from tokenpo.lab.exact.worlds import WORLDS
 GRPO = Contestant("grpo", tokenpo.method("grpo"))
 
 
-def test_network_begins_as_the_table() -> None:
+def test_network_begins_as_the_table():
     world = WORLDS["lucky_guess"]()
     network = Network(world)
     torch.testing.assert_close(network.logits(network.start()), world.initial, rtol=0, atol=1e-14)
     assert float(truth(world, network.logits(policy(network, "late"))).J) == pytest.approx(0.95, abs=1e-9)
 
 
-def test_gradient_goes_back_through_the_network() -> None:
+def test_gradient_goes_back_through_the_network():
     """Against differences of J in three of the parameters, (J(+e) - J(-e)) / 2e, whose error is of order e² = 1e-10."""
     network = Network(WORLDS["forks_between_sure"]())
     at = network.start()
@@ -38,7 +38,7 @@ def test_gradient_goes_back_through_the_network() -> None:
         assert float(found[place]) == pytest.approx((up - down) / 2e-5, abs=1e-9)
 
 
-def test_states_interfere_in_a_network_alone() -> None:
+def test_states_interfere_in_a_network_alone():
     """A step on one state moves those of the same length most."""
     world = WORLDS["forks_between_sure"]()
     way = torch.zeros_like(world.initial)
@@ -51,7 +51,7 @@ def test_states_interfere_in_a_network_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["hot", "rounded"])
-def test_a_sampler_that_differs_is_corrected_by_its_ratio(name: str) -> None:
+def test_a_sampler_that_differs_is_corrected_by_its_ratio(name):
     """DAPO without correction is bent, with token ratios to the sampler it climbs the mean reward again."""
     setting, model = Setting(sampler=name), Table(WORLDS["free_length"]())
     plain = tokenpo.method("dr_grpo")
@@ -62,7 +62,7 @@ def test_a_sampler_that_differs_is_corrected_by_its_ratio(name: str) -> None:
     assert mended > 0.999 > bent + 1e-3
 
 
-def test_sizes() -> None:
+def test_sizes():
     """Twice the groups halve the noise: the ratio of signal to noise doubles, within the error of both."""
     model = Table(WORLDS["two_modes"]())
     small, large = (measures.snr(measures.observe(GRPO, model, "init", Setting(batch=b))) for b in (8, 16))
@@ -71,7 +71,7 @@ def test_sizes() -> None:
     assert result.single.shape == (measures.REPLICATES, measures.POPULATION, model.start().numel())
 
 
-def test_adam() -> None:
+def test_adam():
     """Its first step is the sign of the gradient over √D, wherever there is one."""
     way = torch.tensor([[3.0, -0.01], [0.0, 2.0]], dtype=torch.float64)
     step = training.Adam().scaled(way, first=True)

@@ -23,7 +23,7 @@ def moved(world: World) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_is_the_sum_over_all_responses(name: str) -> None:
+def test_is_the_sum_over_all_responses(name):
     world = WORLDS[name]()
     every, logits = enumerated(world), moved(world).requires_grad_()
     logp, at = logits.log_softmax(-1), truth(world, logits)
@@ -50,7 +50,7 @@ def test_is_the_sum_over_all_responses(name: str) -> None:
     torch.testing.assert_close(theorem, exact["J"], rtol=0, atol=1e-13)
 
 
-def test_sound_share() -> None:
+def test_sound_share():
     """Reasoned: 0.3 · 0.8 · 0.85 = 0.204; guessed: 0.7 · 0.25 = 0.175."""
     world = WORLDS["lucky_guess"]()
     assert float(truth(world, world.initial).sound) == pytest.approx(0.204 / 0.379, rel=1e-12)
@@ -58,13 +58,13 @@ def test_sound_share() -> None:
 
 @pytest.mark.parametrize(("name", "level"), [("late", 0.95), ("stuck", 0.03)])
 @pytest.mark.parametrize("world", ["sparse_chain", "easy_and_hard", "paraphrases"])
-def test_later_policies(world: str, name: str, level: float) -> None:
+def test_later_policies(world, name, level):
     chosen = (WORLDS | LARGE)[world]()
     assert float(truth(chosen, policy(Table(chosen), name)).J) == pytest.approx(level, abs=1e-9)
 
 
 @pytest.mark.parametrize("way", ["toward", "away", "random"])
-def test_drift(way: str) -> None:
+def test_drift(way):
     world = WORLDS["forks_between_sure"]()
     to = drifted(Table(world), way)
     assert divergence(world, world.initial, to) == pytest.approx(0.01, rel=1e-9)
@@ -87,7 +87,7 @@ P, TO = (0.4, 0.3, 0.2, 0.1), ("wrong1", "right1", "wrong1", "right1")  # of the
         ("right1", State("wrong1", P, (1.0,) * 4), "one name"),
     ],
 )
-def test_a_wrong_world_is_refused(name: str, broken: State, message: str) -> None:
+def test_a_wrong_world_is_refused(name, broken, message):
     world = WORLDS["two_modes"]()
     with pytest.raises(TokenPOError, match=message):
         replace(world, states=tuple(broken if state.name == name else state for state in world.states))

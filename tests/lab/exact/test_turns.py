@@ -17,7 +17,7 @@ from tokenpo.lab.exact.worlds import TURNS
 WORLD = TURNS["ask_or_answer"]()
 
 
-def test_the_truth_is_the_sum_over_all_responses() -> None:
+def test_the_truth_is_the_sum_over_all_responses():
     """J = 0.3 (0.1 + 0.3) + 0.5 = 0.62; asking is worth 0.4 - 0.62."""
     every, logits = enumerated(WORLD), WORLD.initial.clone().requires_grad_()
     taken = logits.log_softmax(-1)[every.states, every.tokens] * every.mask
@@ -27,7 +27,7 @@ def test_the_truth_is_the_sum_over_all_responses() -> None:
     torch.testing.assert_close(slopes(WORLD, WORLD.initial)["J"], torch.autograd.grad(J, logits)[0], rtol=0, atol=1e-15)
 
 
-def test_rewards_of_turns_are_told_from_the_outcome() -> None:
+def test_rewards_of_turns_are_told_from_the_outcome():
     walked = walk(WORLD, WORLD.initial, 8, 8, torch.Generator().manual_seed(0), even=True)
     facts = rollouts(WORLD, walked, WORLD.initial, frozenset({"rewards", "token_reward", "baseline"}))
     asked = walked.tokens[:, 0] == 0
@@ -45,7 +45,7 @@ def test_rewards_of_turns_are_told_from_the_outcome() -> None:
         ("dr_grpo", {}, 1, False), ("remax", {}, 1, False), ("rae", {}, 1, False), ("gigpo", {}, 1, False),
     ],
 )  # fmt: skip
-def test_scales_of_their_own_teach_to_ask(name: str, options: dict, cosine: float, asks: bool) -> None:
+def test_scales_of_their_own_teach_to_ask(name, options, cosine, asks):
     """Of docs/exact.md. A reward that only those who ask get weighs as much as the outcome once it is normalised."""
     result = measures.observe(Contestant(name, tokenpo.method(name, **options)), Table(WORLD), "init")
     assert measures.cosine(result).value == pytest.approx(cosine, abs=5e-3)

@@ -130,5 +130,5 @@ PREMISES: dict[str, Callable[[World], bool]] = {
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_is_as_expected(name: str) -> None:
+def test_is_as_expected(name):
     assert faults(ALL[name]()) == []

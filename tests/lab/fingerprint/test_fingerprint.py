@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -24,7 +23,7 @@ def curve(name: str, axis: str, channel: int = 0) -> torch.Tensor:
     return fingerprint(tokenpo.method(name)).curves[axis][..., channel]
 
 
-def test_grpo_by_hand() -> None:
+def test_grpo_by_hand():
     up, down = curve("grpo", "ratio").T.tolist()
     assert up == pytest.approx([r * A if r < 1.2 else 0.0 for r in RATIOS])
     assert down == pytest.approx([-r * A if r > 0.8 else 0.0 for r in RATIOS])
@@ -33,7 +32,7 @@ def test_grpo_by_hand() -> None:
 
 
 @pytest.mark.parametrize("right", range(SIZE + 1))
-def test_accuracy_by_hand(right: int) -> None:
+def test_accuracy_by_hand(right):
     reward = torch.tensor([1.0] * right + [0.0] * (SIZE - right), dtype=torch.float64)
     scaled = (reward - reward.mean()) / (reward.std() + 1e-6)
     up, down = pushes(GRPO, [Facts(accuracy=right / SIZE)])[0, :, 0].tolist()
@@ -51,35 +50,35 @@ def test_accuracy_by_hand(right: int) -> None:
         ("adv_reweight", "ref_ratio"), ("gpg", "batch_accuracy"), ("grpo_s", "response_entropy"),
     ],
 )  # fmt: skip
-def test_a_method_depends_on_what_it_is_about(name: str, varies: str) -> None:
+def test_a_method_depends_on_what_it_is_about(name, varies):
     own, axis = fingerprint(tokenpo.method(name)), next(axis for axis in AXES if axis.key == varies)
     assert own.varies(axis, 0)
     assert not fingerprint(GRPO).varies(axis, 0) or varies == "length"
     assert any(panel.axis is axis for panel in panels(tokenpo.method(name), GRPO))
 
 
-def test_an_entropy_bonus_is_a_push_on_the_entropy() -> None:
+def test_an_entropy_bonus_is_a_push_on_the_entropy():
     """AER pays for entropy in groups of which less than half are right."""
     bonus = curve("aer", "accuracy", channel=1)
     assert (bonus[:4].nan_to_num(1.0) > 0).all() and not bonus[4:].nan_to_num().any()
     assert not curve("gtpo", "accuracy", channel=1).nan_to_num().any()
 
 
-def test_equal_only_where_nothing_differs() -> None:
+def test_equal_only_where_nothing_differs():
     assert distance(GRPO, dataclasses.replace(GRPO, name="other"))[0] == 0
     assert distance(tokenpo.method("grpo", high=0.3), GRPO)[0] > 0.005
     for far, where in (distance(GRPO, tokenpo.method("thr")), distance(tokenpo.method("thr"), GRPO)):
         assert far > EQUAL and where in {axis.title for axis in AXES}
 
 
-def test_draws_are_no_dependence() -> None:
+def test_draws_are_no_dependence():
     """S-GRPO takes tokens at random, wherever they stand."""
     own = fingerprint(tokenpo.method("s_grpo"))
     keys = {axis.key for axis in AXES if own.varies(axis, 0)}
     assert own.noise > 0 and keys == {"ratio", "length", "accuracy"}
 
 
-def test_the_token_is_the_same_in_both_responses() -> None:
+def test_the_token_is_the_same_in_both_responses():
     """With an advantage of one sign, and no length or group in it, right and wrong are pushed alike."""
     held = dataclasses.replace(GRPO, penalties=(ReferenceKl(0.5),), surrogate=tokenpo.method("raft").surrogate)
     apart = pushes(held, [Facts(ref_ratio=2.0)]) - pushes(held, [Facts()])
@@ -87,7 +86,7 @@ def test_the_token_is_the_same_in_both_responses() -> None:
     assert apart[0, 0, 0].item() == pytest.approx(apart[0, 1, 0].item()) == pytest.approx(0.5 * (2 - 1))
 
 
-def test_an_input_that_is_not_designed_has_an_axis_of_its_own() -> None:
+def test_an_input_that_is_not_designed_has_an_axis_of_its_own():
     class Drift:
         """A method from outside: the credit of GRPO, weighed by the drift of the entropy."""
 
@@ -104,7 +103,7 @@ def test_an_input_that_is_not_designed_has_an_axis_of_its_own() -> None:
     assert own.curves["entropy_drift"][:, 0, 0].tolist() == pytest.approx([A * x for x in axis.values])
 
 
-def test_the_picture_is_drawn_from_the_curves() -> None:
+def test_the_picture_is_drawn_from_the_curves():
     shown = panels(tokenpo.method("thr"), GRPO)
     assert [panel.axis.key for panel in shown] == ["ratio", "length", "accuracy", "influence"]
     picture = ElementTree.fromstring(draw("<thr>", tokenpo.method("thr"), GRPO))
@@ -116,13 +115,13 @@ def test_the_picture_is_drawn_from_the_curves() -> None:
     assert lines == ["g", "g", "r", "w"] * 4
 
 
-def test_a_terminal_shows_the_ends_of_the_curves() -> None:
+def test_a_terminal_shows_the_ends_of_the_curves():
     rows = [re.split(r"  +", line) for line in ranges("thr", tokenpo.method("thr"))]
     assert [row[0] for row in rows[2:]] == ["ratio", "length", "accuracy of the group", "influence"]
     assert [row[1] for row in rows[2:]] == ["0 to 1.21", "0.514 to 1.83", "0 to 2.72", "0.842 to 1.03"]
 
 
-def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_is_named(tmp_path):
     with pytest.raises(tokenpo.TokenPOError, match=r"as \.svg, not \.png"):
         write("grpo", GRPO, GRPO, tmp_path / "a.png")
     assert write("grpo", GRPO, GRPO, tmp_path / "a.svg").read_text(encoding="utf-8").startswith("<svg")

@@ -20,14 +20,11 @@ class Subject:
     """The runs of several methods as one thing.
 
     Args:
-        name: what they were trained on, in a word.
-        place: where they lie, for messages.
-        labels: the methods, in order; `methods` has their name and options, `objectives` their str(objective).
-        seeds: ascending, of any method.
-        planned: how many runs there should be.
+        name, place: what they were trained on, in a word, and where they lie, for messages.
+        labels: the methods, in order; `methods` has their name and options, `objectives` their text.
+        seeds, planned: ascending, of any method; how many runs there should be.
         config: the settings that all runs share.
         origin, origins: what made each run, a command or a directory, and the heading of these lines.
-        notes: what a reader should know beforehand.
     """
 
     name: str
@@ -68,10 +65,8 @@ def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tupl
     """The runs in the directories: their subject, and the runs by label and seed.
 
     A label is the method with its options, the engine where there are several, and the settings by which runs of it
-    differ. A run that did not make all of its steps is left out, with a note.
-
-    Args:
-        exactly: metrics of which every point is needed.
+    differ. A run that did not make all of its steps is left out, with a note. `exactly` are metrics of which every
+    point is needed.
 
     Raises:
         TokenPOError: no run, one without method or seed, two of the same method and seed, or a single method.
@@ -115,8 +110,7 @@ def _method(run: Run) -> tuple[str, Mapping[str, Any]]:
 
 
 def _seed(run: Run) -> int:
-    """verl has one in its section for data."""
-    foreign = (run.config.get(VERL.name) or {}).get("data") or {}
+    foreign = (run.config.get(VERL.name) or {}).get("data") or {}  # verl's section for data
     seed = run.config.get("seed", foreign.get("seed"))
     if not isinstance(seed, int):
         raise TokenPOError(

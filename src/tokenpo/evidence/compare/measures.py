@@ -31,11 +31,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run: `name` as on the command line, `title` and `unit` as shown, `meaning` as a sentence.
-
-    Args:
-        needs: the logged metric that it is taken from.
-        of: takes it from a run that made all of its steps.
+    """A number of a run: `name` as on the command line, `title` and `unit` as shown, `meaning` as a sentence, the
+    logged metric that it `needs`; `of` takes it from a run that made all of its steps.
     """
 
     name: str
@@ -48,9 +45,6 @@ class Measure:
 
 def measures(names: Sequence[str], threshold: float, config: Config | None) -> list[Measure]:
     """The measures of these names; `threshold` is the accuracy that `steps` and `train-steps` wait for.
-
-    Args:
-        config: of the runs that are to be made; None where they exist.
 
     Raises:
         UnknownName: no such measure, or it reads a metric that no run logs.
@@ -69,12 +63,7 @@ def measures(names: Sequence[str], threshold: float, config: Config | None) -> l
 
 
 def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
-    """The least differences that matter, by measure, as written: "accuracy=0.02,area=0.01".
-
-    Raises:
-        UnknownName: a measure that is not among the chosen.
-        TokenPOError: not of that form, or no number above 0.
-    """
+    """The least differences that matter, by measure, as written: "accuracy=0.02,area=0.01"."""
     least, names = {}, [measure.name for measure in chosen]
     for piece in filter(None, text.split(",")):
         name, _, number = (part.strip() for part in piece.rpartition("="))

@@ -19,7 +19,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...base.intervals import widened
+from ...base.intervals import LEVEL, student
 
 Floats = NDArray[np.float64]
 
@@ -108,7 +108,10 @@ def bootstrap(differences: Sequence[float], *, seed: int = 0, resamples: int = R
     d, swapped = canonical(differences)
     generator = np.random.default_rng(seed)
     means = d[generator.integers(0, len(d), (resamples, len(d)))].mean(-1)
-    tail = 100 * (1 - widened(len(d))) / 2
+    # The level at which percentile intervals of n normal numbers are as wide as Student's at 95 %.
+    n = len(d)
+    level = 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * student(LEVEL, n - 1)) - 1
+    tail = 100 * (1 - level) / 2
     ends = np.percentile(means, [tail, 100 - tail])
     # A sum that is 0 but for rounding is 0: an end there is read with care.
     low, high = np.where(np.abs(ends) <= 1e-12 * np.abs(d).max(), 0.0, ends).tolist()

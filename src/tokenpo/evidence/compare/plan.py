@@ -21,9 +21,8 @@ EVALUATIONS = 10
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: `arguments` are those of `tokenpo train`, and `config` is what they come to.
-
-    `goes_on`: it continues what its directory holds without being asked to, as verl does.
+    """One run: `arguments` are those of `tokenpo train`, `config` is what they come to; as verl does, a run that
+    `goes_on` continues what its directory holds without being asked to.
     """
 
     label: str
@@ -40,13 +39,8 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole comparison.
-
-    Args:
-        config: of its first run.
-        objectives: label to str(objective).
-        runs: all methods with the first seed, then all with the second: a machine that is slow for a while slows all.
-        notes: what a reader should know of the plan.
+    """A whole comparison: `config` of its first run, `objectives` label to text; `runs` are all methods with the first
+    seed, then all with the second, so that a machine that is slow for a while slows all.
     """
 
     recipe: str
@@ -68,27 +62,19 @@ class Plan:
 
 
 def make_plan(
-    recipe: str,
-    methods: str,
-    seeds: int,
-    *,
-    overrides: Sequence[str] = (),
-    out: Path | None = None,
-    host: Host = EMBEDDED,
-    accepted: Callable[[Config], Objective] = accepted_here,
-) -> Plan:
+    recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None,
+    host: Host = EMBEDDED, accepted: Callable[[Config], Objective] = accepted_here,
+) -> Plan:  # fmt: skip
     """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
 
     Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise;
     with TRL, which evaluates before and after, two. verl has no setting for threads, and validates greedily.
 
     Args:
-        host: the engine that trains.
-        accepted: the objective of a recipe that this engine can honour.
+        accepted: the objective of a recipe that the host can honour.
 
     Raises:
         TokenPOError: fewer than two methods or seeds, no evaluation, a setting that the comparison makes itself.
-        UnknownName: a recipe, method, option or setting that does not exist.
     """
     entries = parse_methods(methods)
     if seeds < 2:
@@ -106,18 +92,19 @@ def make_plan(
     numbers = tuple(range(base.seed, base.seed + seeds))
     runs = tuple(_run(recipe, entry, seed, settings, out, host) for seed in numbers for entry in entries)
     firsts = runs[: len(entries)]  # one of each method
-    objectives = _objectives(firsts, accepted)
+    objectives: dict[str, str] = {}
+    for run in firsts:
+        text = str(accepted(run.config))
+        if twin := next((label for label, other in objectives.items() if other == text), None):
+            raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
+        objectives[run.label] = text
     _check_directories(firsts)
     notes = tuple(_notes(firsts, entries, base))
     return Plan(recipe, out, tuple(entries), numbers, runs[0].config, objectives, runs, notes)
 
 
 def parse_methods(text: str) -> list[Entry]:
-    """The entries of `--methods`, two or more.
-
-    Raises:
-        TokenPOError: not of that form, fewer than two, a label twice.
-    """
+    """The entries of `--methods`; raises TokenPOError for fewer than two."""
     entries = parse_entries(text)
     if len(entries) < 2:
         raise TokenPOError(f"--methods {text!r} holds nothing to compare with: name at least two; {SYNTAX}")
@@ -127,11 +114,7 @@ def parse_methods(text: str) -> list[Entry]:
 
 
 def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
-    """(method, baseline) for every other method; with the baseline "all", every later method with every earlier one.
-
-    Raises:
-        TokenPOError: no method has this label.
-    """
+    """(method, baseline) for every other method; with the baseline "all", every later method with every earlier one."""
     if baseline == "all":
         return [(b, a) for i, a in enumerate(labels) for b in labels[i + 1 :]]
     if baseline not in labels:
@@ -147,17 +130,6 @@ def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Pat
     where = () if host is EMBEDDED else ("--engine", host.name)
     arguments = (recipe, "--method", entry.method, *where, *words, "--out", str(directory), "--no-report")
     return PlannedRun(entry.label, seed, directory, config, arguments, goes_on=host.goes_on)
-
-
-def _objectives(runs: Sequence[PlannedRun], accepted: Callable[[Config], Objective]) -> dict[str, str]:
-    """Label to objective in words; two that are the same would be compared with themselves."""
-    texts: dict[str, str] = {}
-    for run in runs:
-        text = str(accepted(run.config))
-        if twin := next((label for label, other in texts.items() if other == text), None):
-            raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
-        texts[run.label] = text
-    return texts
 
 
 def _check_directories(runs: Sequence[PlannedRun]) -> None:

@@ -69,9 +69,6 @@ def gather(
     Args:
         margins: by the name of a measure, the least difference that matters.
         where_logged: leave out a measure that no run has, as another engine logs other metrics.
-
-    Raises:
-        TokenPOError: no pair has two seeds in common, or a metric is in no run.
     """
     runs: dict[str, dict[int, Run]] = {label: {} for label in plan.labels}
     for planned in plan.runs:
@@ -84,11 +81,7 @@ def gather_existing(
     directories: Sequence[Path], measures: Sequence[Measure], baseline: str | None, margins: Mapping[str, float],
     *, where_logged: bool = False,
 ) -> Comparison:  # fmt: skip
-    """`gather` for runs that exist; the default baseline is the method of the first run.
-
-    Raises:
-        TokenPOError: as `read_existing` and `gather`.
-    """
+    """`gather` for runs that exist; the default baseline is the method of the first run."""
     subject, runs = read_existing(directories, _metrics(measures))
     return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins, where_logged)
 

@@ -78,11 +78,7 @@ def train_command(run: PlannedRun, resume: bool) -> list[str]:
 
 
 def state(run: PlannedRun) -> State:
-    """The state of a run's directory.
-
-    Raises:
-        TokenPOError: a run with another config, or something that is no run.
-    """
+    """The state of a run's directory; raises TokenPOError for another run, or something that is no run."""
     if not run.directory.exists() or (run.directory.is_dir() and is_fresh(run.directory)):
         return State.NEW
     file = run.directory / (STARTED if run.goes_on else "config.json")

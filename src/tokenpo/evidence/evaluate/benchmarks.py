@@ -100,9 +100,6 @@ def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Ben
     Args:
         file: a local copy of its problems.
         changes: fields of the entry to replace; None leaves a field as it is.
-
-    Raises:
-        UnknownName: neither an entry nor a .jsonl or .parquet file; the message names the nearest.
     """
     known = {_plain(key): entry for key, entry in BENCHMARKS.items()}
     if _plain(name) in known:
@@ -120,14 +117,8 @@ def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Ben
 
 
 def load(entry: Benchmark, file: Path | None = None, most: int | None = None) -> Files:
-    """The problems of an entry as the test split, in their own order, with their verifier.
-
-    Args:
-        file: a .jsonl or .parquet file in the place of the hub.
-        most: how many problems, from the first on; None is all.
-
-    Raises:
-        TokenPOError: no such file or data set, a row that can't be used, a verifier that is not there.
+    """The problems of an entry as the test split, in their own order and at most `most`, with their verifier; `file` is
+    a .jsonl or .parquet file in the place of the hub.
     """
     verifier = make_verifier(entry.verifier, VerifierOptions(entry.extract), "eval")
     rows = read_rows(file) if file else _hub_rows(entry.hub, entry.config, entry.split, _columns(entry), most)
@@ -145,12 +136,7 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
 
 
 def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int | None = None) -> list[Row]:
-    """The rows of the splits "a+b+c" in turn, at most `most` of each, each with its place for error messages.
-
-    Raises:
-        TokenPOError: `datasets` is missing or too old, or the data set can't be had (offline, moved, gated).
-        MissingInput: it has not these columns.
-    """
+    """The rows of the splits "a+b+c" in turn, at most `most` of each, each with its place for error messages."""
     try:
         datasets: Any = import_module("datasets")
     except ImportError as error:

@@ -135,12 +135,8 @@ def _hash(content: bytes) -> str:
 def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Callable[[int], None]) -> None:
     """Draws what is missing in the directory; the same plan, the same bytes, interrupted or not.
 
-    Args:
-        config: all that the samples depend on; a directory with another one is refused.
-        watch: called with the number of problems that are done.
-
-    Raises:
-        TokenPOError: the directory holds something else, or another process samples into it.
+    A directory with another `config`, all that the samples depend on, is refused; `watch` is called with the number of
+    problems that are done.
     """
     check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
     with reserved(directory), contextlib.ExitStack() as stack:
@@ -193,21 +189,13 @@ def _problem(line: bytes) -> Any:
 
 
 def write_results(directory: Path, config: Config, summary: Summary) -> Path:
-    """Writes results.json, whole or not at all; NaN as null.
-
-    Raises:
-        TokenPOError: the file cannot be written; what was there stays.
-    """
+    """Writes results.json, whole or not at all; NaN as null."""
     with _writing(directory):
         return write_whole(directory / RESULTS, _json(finite({"config": config, **dataclasses.asdict(summary)})))
 
 
 def prepare(directory: Path, config: Config) -> None:
-    """Makes the directory of an evaluation, or finds it made by the same one.
-
-    Raises:
-        TokenPOError: it holds anything else.
-    """
+    """Makes the directory of an evaluation, or finds it made by the same one; raises as `check`."""
     if not check(directory, config):
         with making(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -241,11 +229,7 @@ def free_directory(name: str, config: Config, seed: int) -> Path:
 
 @contextlib.contextmanager
 def reserved(directory: Path) -> Iterator[None]:
-    """Lock the directory for this process; at the end, remove what was created if nothing was written.
-
-    Raises:
-        TokenPOError: it cannot be made or written, or another process holds it.
-    """
+    """Lock the directory for this process; at the end, remove what was created if nothing was written."""
     created = [path for path in (directory, *directory.parents) if not path.exists()]
     lock = directory / ".lock"
     creates_lock = not lock.exists()

@@ -46,14 +46,10 @@ class Sample:
 
 
 def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sample], list[str]]:
-    """The samples of a file, and what was left out of it.
-
-    Args:
-        verifier: judges every completion anew; None takes the file's own `correct`.
+    """The samples of a file, and what was left out of it; a verifier judges every completion anew.
 
     Raises:
-        TokenPOError: no such file, no whole line, a value of the wrong kind.
-        MissingInput: a line lacks a column.
+        TokenPOError: no such file, no whole line, a value of the wrong kind, a line that lacks a column.
     """
     if not path.is_file():
         raise TokenPOError(f"{path}: there is no such file: give samples as JSON lines (docs/evaluation.md)")

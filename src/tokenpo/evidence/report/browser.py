@@ -96,11 +96,7 @@ class Browser:
 
 
 def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
-    """The browser of one trace or of several beside each other; None when they hold no rollout.
-
-    Args:
-        traces: (name of the run, its trace). All share one scale per quantity.
-    """
+    """The browser of the traces by the names of their runs, beside each other; None when they hold no rollout."""
     traces = [(label, trace) for label, trace in traces if trace.index]
     if not traces:
         return None

@@ -74,12 +74,10 @@ class Course:
 def train(
     contestant: Contestant, model: Table, size: float, *, even: bool, seed: int = 0, setting: Setting = USUAL
 ) -> Course:
-    """One run from the world's initial policy.
+    """One run from the world's initial policy with steps of η = `size`.
 
-    Args:
-        size: η of the steps.
-        even: updates of `POPULATION` batches that are dealt evenly, which stand for infinitely large ones, until the
-            goal is reached, nothing moves, or after `MOST` batches; else of drawn batches, `NOISY` of them.
+    `even`: updates of `POPULATION` batches that are dealt evenly, which stand for infinitely large ones, until the goal
+    is reached, nothing moves, or after `MOST` batches; else of drawn batches, `NOISY` of them.
     """
     world, parameters, course = model.world, model.start(), Course()
     learner, scale = contestant.learner(world, seed), Adam() if setting.adam else Norm()

@@ -148,10 +148,8 @@ def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:
 
 
 def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float) -> tuple[State, ...]:
-    """A chain NAME1, NAME2, ... of states in which the token does not matter; the last leads to `to`.
-
-    Args:
-        certainty: probability of the likeliest token in each of them.
+    """A chain NAME1, NAME2, ... of states in which the token does not matter; the last leads to `to`. `certainty` is
+    the probability of the likeliest token in each of them.
     """
     ways: list[str | float] = [*(f"{name}{k}" for k in range(2, len(certainty) + 1)), to]
     return tuple(

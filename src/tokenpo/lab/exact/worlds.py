@@ -41,16 +41,12 @@ def _decision(
     p: tuple[float, ...], right: Collection[int], certainty: Sequence[Sequence[float]],
     names: Sequence[str] = ("before", "fork", "right", "wrong"),
 ) -> Iterator[State]:  # fmt: skip
-    """Fillers, a decision in which the tokens `right` earn 1, and fillers on either side.
-
-    Args:
-        certainty: of the fillers before it, on the right side and on the wrong one.
-        names: of these three chains and, in the second place, of the decision.
+    """Fillers, a decision in which the tokens `right` earn 1, and fillers on either side: `certainty` of those before,
+    on the right side and on the wrong one, `names` of these chains and, in the second place, of the decision.
     """
     before, fork, on, lost = names
-    ways = [
-        f"{name}1" if chain else end for name, chain, end in zip((on, lost), certainty[1:], (1.0, 0.0), strict=True)
-    ]
+    ends = zip((on, lost), certainty[1:], (1.0, 0.0), strict=True)
+    ways = [f"{name}1" if chain else end for name, chain, end in ends]
     yield from fillers(before, certainty[0], len(p), fork)
     yield State(fork, p, tuple(ways[token not in right] for token in range(len(p))))
     yield from fillers(on, certainty[1], len(p), 1.0)

@@ -82,10 +82,7 @@ def pushes(objective: Any, facts: Sequence[Facts], seeds: Sequence[int] | None =
     """[P, 2, 2]: for each of the facts, in the right and the wrong response, the push on the token's log-probability
     and on its entropy; NaN where the group's accuracy leaves no such response.
 
-    Args:
-        objective: anything with `needs`, `prepare` and `loss` (and `observe`, `start`, `after`).
-        facts: those that differ only in what the current policy says share one credit.
-        seeds: of a method that draws tokens at random, whose mean it is; None takes `DRAWS` of them.
+    `seeds` are those of a method that draws tokens at random, whose mean it is; None takes `DRAWS` of them.
     """
     if seeds is None:
         seeds = range(DRAWS if getattr(objective, "draws", False) else 1)
