@@ -19,11 +19,7 @@ _SCALE = 2.0**-10
 
 
 def require_handed(objective: Objective, provides: frozenset[str], host: str) -> None:
-    """Raises Unsupported where a loss needs more than the host hands over.
-
-    Args:
-        provides: inputs that the host has beside advantages and old and new log-probabilities.
-    """
+    """Raises Unsupported where a loss needs more than advantages, log-probabilities and what the host `provides`."""
     negotiate(objective, provides, host, dict.fromkeys(objective.needs, REMEDY))
     signals = objective.prepare(_trial(objective)[0]).signals
     obstacles = {

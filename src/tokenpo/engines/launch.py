@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,11 +53,7 @@ def backend(host: Host) -> type[Backend]:
 
 
 def train(plan: Plan, host: Host, resume: Path | None, processes: int) -> Path:
-    """Trains in processes of the engine's own; returns the run directory.
-
-    Raises:
-        TokenPOError: the engine is missing, or the run failed; it has printed why.
-    """
+    """Trains in processes of the engine's own; the run directory. A TokenPOError if it fails; it has printed why."""
     require_installed(host)
     _warn(plan.config, host)
     if is_local(plan.model):  # these engines have loaders of their own
@@ -73,18 +68,12 @@ def train(plan: Plan, host: Host, resume: Path | None, processes: int) -> Path:
                 "--resume goes on with a run of this package's own engine or TRL's: for one of verl's give its recipe "
                 f"with --set verl.trainer.resume_mode=auto --out {resume}"
             )
-        return _run(host, *_verl_run(plan))
-    start = _trl_command(plan, processes)
-    with _trl_directory(plan, resume) as directory:
-        return _run(host, directory, [*start, str(directory / "config.json"), *(["--resume"] if resume else [])])
+        return _verl_run(plan)
+    return _trl_run(plan, resume, _trl_command(plan, processes))
 
 
 def command(plan: Plan, host: Host, arguments: Sequence[str], processes: int) -> list[str]:
-    """The command that trains a recipe, for a script of the user's; for verl, the data files it names are written.
-
-    Args:
-        arguments: the recipe and its changes as the user gave them, which TRL's program takes too.
-    """
+    """The command that trains the recipe that `arguments` name, for a script; verl's data files are written."""
     _warn(plan.config, host)
     if host is VERL:
         from .verl import command as verl
@@ -136,13 +125,10 @@ def _trl_command(plan: Plan, processes: int) -> list[str]:
     return [sys.executable, "-m", *start, "-m", "tokenpo.engines.trl.main"]
 
 
-@contextlib.contextmanager
-def _trl_directory(plan: Plan, resume: Path | None) -> Iterator[Path]:
-    """The locked run directory with the config.json that every process reads."""
-    if resume is None:
-        directory = new_directory(plan.config)
-    else:
-        directory = resume
+def _trl_run(plan: Plan, resume: Path | None, start: list[str]) -> Path:
+    """A run in its locked directory, with the config.json that every process reads."""
+    directory = resume or new_directory(plan.config)
+    if resume:
         if directory.is_dir() and never_began(directory):
             raise TokenPOError(
                 f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
@@ -152,11 +138,10 @@ def _trl_directory(plan: Plan, resume: Path | None) -> Iterator[Path]:
         write_whole(directory / "config.json", json.dumps(plan.at(directory).config.model_dump(), indent=2) + "\n")
         if resume is None:
             write_inputs(directory, plan)
-        yield directory
+        return _run(TRL, directory, [*start, str(directory / "config.json"), *(["--resume"] if resume else [])])
 
 
-def _verl_run(plan: Plan) -> tuple[Path, list[str]]:
-    """The run directory with its data files, and verl's command."""
+def _verl_run(plan: Plan) -> Path:
     from .verl import command as verl
 
     verl.command(plan)  # refuses before a directory is made
@@ -168,7 +153,7 @@ def _verl_run(plan: Plan) -> tuple[Path, list[str]]:
         write_whole(directory / STARTED, json.dumps(plan.config.model_dump(), indent=2) + "\n")
         write_inputs(directory, plan)
     verl.prepare(plan.config)
-    return directory, verl.command(plan)
+    return _run(VERL, directory, verl.command(plan))
 
 
 def require_installed(host: Host) -> None:

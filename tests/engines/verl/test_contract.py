@@ -23,7 +23,7 @@ import tokenpo.engines.verl.plugin  # noqa: E402, F401 - where the package is on
 from tokenpo.base.errors import Unsupported  # noqa: E402
 from tokenpo.engines.verl.trainer import TokenPOTrainer  # noqa: E402
 
-NEW = {"objective", "temperature", "send_loss", "update_rows", "_plan", "_check"}  # of our trainer alone
+NEW = {"objective", "send_loss", "_plan", "_observed", "_current", "_check"}  # of our trainer alone
 
 
 def test_our_trainer_overrides_what_verls_has() -> None:

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from verl.trainer.ppo.v1 import replay_buffer  # noqa: E402
 
 from tokenpo.base.errors import TokenPOError  # noqa: E402
-from tokenpo.engines.verl.replenish import Refills  # noqa: E402
+from tokenpo.engines.verl.trainer import Refills  # noqa: E402
 
 
 class Sampler:
@@ -40,7 +40,7 @@ class Sampler:
 
     def step(self) -> int:
         """Groups that the step trains on."""
-        self.refills.begin()
+        self.refills.drawn = self.refills.batch
         self.draw(self.refills.batch)
         batch, _ = self.buffer.sample(global_steps=1, partition_id="train", batch_size=self.refills.batch)
         return len({key.split("_")[0] for key in batch.keys})
@@ -104,10 +104,10 @@ def test_the_cap_is_verls_setting(setting: int, batches: int) -> None:
     config = {"algorithm": {"filter_groups": {"max_num_gen_batches": setting}}, "data": {"train_batch_size": 8}}
     refills = Refills.of(OmegaConf.create(config))
     assert (refills.batch, refills.most) == (8, batches)
-    refills.begin()
+    refills.drawn = refills.batch
     assert refills.take(1000) == 8 * batches - 8
     with pytest.raises(TokenPOError, match=rf"for one step of 8 .*at most {batches} batches"):
-        refills.require_running(0)
+        refills.require_more()
 
 
 def test_a_validation_is_not_watched() -> None:

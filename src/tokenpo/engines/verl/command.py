@@ -23,7 +23,7 @@ from ...base.errors import TokenPOError, Unsupported
 from ...base.files import expanded, refuse_links
 from ...recipe.config import Config, Section
 from ...recipe.plan import Plan
-from ...tasks import held_out, make_task
+from ...tasks import Split, held_out, make_task
 from . import require_inputs
 from .data import write_parquet
 from .settings import ACTOR, PLACES, ROLLOUT
@@ -42,7 +42,7 @@ def command(plan: Plan) -> list[str]:
     """`python -m verl.trainer.main_ppo` with the overrides of a recipe; `prepare` writes the files it names.
 
     Raises:
-        Unsupported: a setting or an input of the method that verl can't honour; the message names the remedy.
+        Unsupported: a setting or an input of the method that verl can't honour.
         TokenPOError: a key of [verl] that Hydra could not read, or that another section sets too.
     """
     config = plan.config
@@ -64,22 +64,21 @@ def prepare(config: Config) -> None:
     refuse_links(config.directory())
     if brings_data(config.verl):
         return
-    train, test = _files(config)
     task, rollout, seed = config.task, config.rollout, config.problem_seed
     batches = 1 + rollout.max_extra_batches if rollout.dynamic_sampling else 1
-    count = config.train.steps * rollout.prompts * batches
-    write_parquet(train, task.name, task.options, seed, "train", count)
+    counts: dict[Split, int] = {"train": config.train.steps * rollout.prompts * batches}
     with closing(make_task(task.name, task.options, seed)) as generator:
-        count = held_out(generator, max(1, config.evaluate.problems))
-    write_parquet(test, task.name, task.options, seed, "test", count)
+        counts["test"] = held_out(generator, max(1, config.evaluate.problems))
+    for split, count in counts.items():
+        write_parquet(_file(config, split), task.name, task.options, seed, split, count)
+
+
+def _file(config: Config, split: str) -> Path:
+    return config.directory().absolute() / "data" / f"{split}.parquet"
 
 
 def brings_data(section: Mapping[str, Any]) -> bool:
-    """Whether [verl.data] names files in verl's columns, which verl reads and scores without our task.
-
-    Raises:
-        TokenPOError: it names one of the two files alone.
-    """
+    """Whether [verl.data] names files in verl's columns, both of them, which verl scores without our task."""
     named = section.get("data", {})
     missing = [key for key in ("train_files", "val_files") if key not in named]
     if len(missing) == 1:
@@ -90,11 +89,7 @@ def brings_data(section: Mapping[str, Any]) -> bool:
 def with_passthrough(
     defaults: Mapping[str, Any], ours: Mapping[str, Any], section: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """verl's keys and values: `defaults`, which the section [verl] may replace, `ours`, which it may not, and its own.
-
-    Raises:
-        TokenPOError: a key that Hydra could not read, or one of `ours`.
-    """
+    """verl's keys and values: `defaults`, which [verl] may replace, `ours`, which it may not, and its own."""
     theirs = dict(_flat(section, ""))
     for key in theirs:
         for written in ours:
@@ -128,27 +123,20 @@ def literal(value: Any) -> str:
 
 
 def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    def null(value: Any) -> Any:  # TOML has none: "none" stands for it, as everywhere in a recipe
+        return [null(item) for item in value] if isinstance(value, list) else None if value == "none" else value
+
     for name, value in table.items():
         key = f"{path}.{name}" if path else name
         if isinstance(value, Mapping) and value:
             yield from _flat(value, key)
         elif _KEY.fullmatch(key):
-            yield key, _null(value)
+            yield key, null(value)
         else:
             raise TokenPOError(
                 f"[verl]: {key!r} is no key of verl's configuration: write its path, as in [verl.trainer] nnodes = 2; "
                 'only a new key begins with +, as in [verl."+reward".reward_kwargs]'
             )
-
-
-def _null(value: Any) -> Any:
-    """TOML has no null: "none" stands for it, as everywhere in a recipe."""
-    return [_null(item) for item in value] if isinstance(value, list) else None if value == "none" else value
-
-
-def _files(config: Config) -> tuple[Path, Path]:
-    folder = config.directory().absolute() / "data"
-    return folder / "train.parquet", folder / "test.parquet"
 
 
 def _refuse(config: Config) -> None:
@@ -168,22 +156,12 @@ def _refuse(config: Config) -> None:
         (config.threads is not None, f"threads = {config.threads}", "set it to 'none', and OMP_NUM_THREADS outside"),
         (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", divisor),
         (train.warmup > 0 and train.epochs * train.minibatches > 1, f"train.warmup = {train.warmup}", schedule),
-        (
-            config.train.kl_hold() is not None,
-            "train.kl_target or kl_stop",
-            "set both to 'none': its optimiser is verl's",
-        ),
+        (train.kl_hold() is not None, "train.kl_target or kl_stop", "set both to 'none': its optimiser is verl's"),
         (out.rollouts_every > 0, f"output.rollouts_every = {out.rollouts_every}", export),
     )
     for bad, what, remedy in refusals:
         if bad:
             raise Unsupported(f"{what} means nothing to verl: {remedy}")
-
-
-def _anywhere(method: str) -> str:
-    """A method's name; a path to the user's file becomes absolute, as workers have working directories of their own."""
-    file, _, function = method.rpartition(":")
-    return f"{expanded(file).absolute()}:{function}" if file.endswith(".py") else method
 
 
 def _defaults(config: Config) -> dict[str, Any]:
@@ -201,10 +179,14 @@ def _defaults(config: Config) -> dict[str, Any]:
 
 
 def _algorithm(config: Config) -> dict[str, Any]:
+    method = config.method.name
+    file, _, function = method.rpartition(":")
+    if file.endswith(".py"):  # absolute, as workers have working directories of their own
+        method = f"{expanded(file).absolute()}:{function}"
     out: dict[str, Any] = {
         "trainer.v1.trainer_mode": "tokenpo",
         "algorithm.adv_estimator": "grpo",
-        f"{OURS}.method": _anywhere(config.method.name),
+        f"{OURS}.method": method,
     }
     out |= {f"{OURS}.options.{key}": value for key, value in (config.method.model_extra or {}).items()}
     for name, (section, key) in PLACES.items():
@@ -241,8 +223,8 @@ def _data_and_model(config: Config) -> dict[str, Any]:
         }
     if brings_data(config.verl):
         return out  # verl shuffles the rows and scores them by their data_source; its prompts are messages
-    train, test = _files(config)
-    out |= {"data.train_files": str(train), "data.val_files": str(test), "data.shuffle": False}
+    train, test = str(_file(config, "train")), str(_file(config, "test"))
+    out |= {"data.train_files": train, "data.val_files": test, "data.shuffle": False}
     out["reward.custom_reward_function.path"] = REWARD
     with closing(make_task(config.task.name, config.task.options, config.seed)) as task:
         if isinstance(task.problems("train", 0, 1)[0].prompt, str):

@@ -28,17 +28,11 @@ _REF_ROWS = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
 
 @dataclass(frozen=True)
 class Settings:
-    """algorithm.tokenpo of a run.
+    """algorithm.tokenpo of a run."""
 
-    Args:
-        objective: the method with its shaping, corrections and penalties.
-        recipe: our keys as a recipe.
-        notes: changes of verl's config, and warnings.
-    """
-
-    objective: Objective
-    recipe: Config = Config()
-    notes: tuple[str, ...] = ()
+    objective: Objective  # with its shaping, corrections and penalties
+    recipe: Config = Config()  # our keys
+    notes: tuple[str, ...] = ()  # changes of verl's config, and warnings
 
     @property
     def report(self) -> Path | None:
@@ -53,14 +47,16 @@ def configure(config: DictConfig) -> Settings:
         UnknownName: a key, method or option that does not exist.
         Unsupported: verl can't deliver an input, or a setting of verl's would be ignored.
     """
-    sections, keys = _sections(_raw(config), config)
-    recipe = parse_config(sections, PLACE, keys)
-    objective, notes = _corrected(config, build_objective(recipe))
-    _refuse(config, objective)
-    return Settings(objective, recipe, (*notes, *_set(config, objective), *_warnings(config, objective)))
+    recipe = _recipe(config)
+    with open_dict(config):
+        objective, notes = _corrected(config, build_objective(recipe))
+        _refuse(config, objective)
+        notes += _set(config, objective)
+    return Settings(objective, recipe, (*notes, *_warnings(config, objective)))
 
 
-def _raw(config: DictConfig) -> dict[str, Any]:
+def _recipe(config: DictConfig) -> Config:
+    """algorithm.tokenpo as a recipe, whose errors name its keys."""
     section = config.algorithm.get("tokenpo")
     raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else section
     if not isinstance(raw, Mapping) or not isinstance(raw.get("method"), str):
@@ -74,11 +70,6 @@ def _raw(config: DictConfig) -> dict[str, Any]:
     for key in ("trace_every", "trace_rollouts"):
         if key in raw and "report" not in raw:
             raise TokenPOError(f"{PLACE}.{key} has no effect without a report: add +{PLACE}.report=DIR, or drop it")
-    return dict(raw)
-
-
-def _sections(raw: Mapping[str, Any], config: DictConfig) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
-    """Our keys as the sections of a recipe, and the key that an error in each section names."""
     sections: dict[str, Any] = {
         "name": "verl",
         "method": {"name": raw["method"], **raw.get("options", {})},
@@ -89,7 +80,7 @@ def _sections(raw: Mapping[str, Any], config: DictConfig) -> tuple[dict[str, Any
         if raw.get(key) is not None:
             sections.setdefault(section, {})[name] = raw[key]
             keys[section, name] = f"+{PLACE}.{key}"
-    return sections, keys
+    return parse_config(sections, PLACE, keys)
 
 
 def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
@@ -100,7 +91,7 @@ def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, lis
         return objective, []
     preset = correction.preset_of(given)
     for key, usual in correction.KEYS.items():
-        _update(config, f"{correction.PLACE}.{key}", usual)
+        OmegaConf.update(config, f"{correction.PLACE}.{key}", usual)
     weights = " · ".join(map(repr, preset.weights)) or "no weight"
     bypass = ", and the policy that sampled in the place of the old one" if preset.bypass else ""
     note = f"{correction.PLACE} became, in {objective.name}: {weights}{bypass}; verl itself corrects nothing"
@@ -134,20 +125,13 @@ def _set(config: DictConfig, objective: Objective) -> list[str]:
         changes[_REF_ROWS] = config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
     if objective.temperature is not None and config.actor_rollout_ref.rollout.name == "vllm":
         changes[PROCESSORS] = list(dict.fromkeys([*(OmegaConf.select(config, PROCESSORS) or []), PROCESSOR]))
-    _update(config, "trainer.v1.trainer_mode", "sync")
-    before = {key: OmegaConf.select(config, key) for key in changes}
+    OmegaConf.update(config, "trainer.v1.trainer_mode", "sync")
+    notes = []
     for key, value in changes.items():
-        _update(config, key, value)
-    return [
-        f"set {key}={value} (was {before[key]}) for {objective.name}"
-        for key, value in changes.items()
-        if value != before[key]
-    ]
-
-
-def _update(config: DictConfig, key: str, value: Any) -> None:
-    with open_dict(config):
+        if value != (before := OmegaConf.select(config, key)):
+            notes.append(f"set {key}={value} (was {before}) for {objective.name}")
         OmegaConf.update(config, key, value)
+    return notes
 
 
 def _warnings(config: DictConfig, objective: Objective) -> list[str]:

@@ -25,10 +25,8 @@ def write_parquet(
 ) -> Path:
     """`count` problems of a task in verl's columns: data_source, prompt, reward_model, extra_info.
 
-    reward_model.ground_truth is null for a problem without a reference answer.
-
-    Raises:
-        TokenPOError: the test split has fewer problems.
+    reward_model.ground_truth is null for a problem without a reference answer. A test split with fewer problems is a
+    TokenPOError.
     """
     import pyarrow
     import pyarrow.parquet

@@ -66,11 +66,14 @@ def from_batch(
     alive = mask.any(1)
     kept = alive.nonzero()[:, 0].tolist()
     tokens = [ids[row][mask[row]].tolist() for row in kept]
+    texts, prompts = None, _field(batch, "prompts")
+    if tokenizer is not None and prompts is not None:  # special tokens pad a prompt on the left
+        texts = [tokenizer.decode(prompts[row].tolist(), skip_special_tokens=True) for row in kept]
     made = responses(
         rollouts.rows(alive),
         [[f"[{i}]" for i in row] if tokenizer is None else pieces(tokenizer, row) for row in tokens],
         groups=[uid[row] for row in kept],
-        prompts=_prompts(batch, tokenizer, kept),
+        prompts=texts,
         correct=None if correct is None else [correct[row] for row in kept],
         step=step,
     )
@@ -102,11 +105,3 @@ def _version(batch: Any, mask: Tensor) -> Tensor | None:
     if first is None or last is None or any(a is None or a != b for a, b in zip(first, last, strict=True)):
         return None
     return torch.tensor([int(a) for a in first], device=mask.device)[:, None].expand(mask.shape)
-
-
-def _prompts(batch: Any, tokenizer: Any, rows: Sequence[int]) -> list[str] | None:
-    """The texts without special tokens, which pad a prompt on the left."""
-    prompts = _field(batch, "prompts")
-    if prompts is None or tokenizer is None:
-        return None
-    return [tokenizer.decode(prompts[row].tolist(), skip_special_tokens=True) for row in rows]

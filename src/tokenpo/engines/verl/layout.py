@@ -44,11 +44,7 @@ def column(field: Any) -> list[Any]:
 
 
 def token_facts(data: TensorDict, needs: Iterable[str], temperature: float) -> dict[str, Tensor]:
-    """The mask [N, T], `old_logprob` and the token fields [N, T] of `Rollouts` that `needs` names.
-
-    Raises:
-        MissingInput: verl did not fill a field.
-    """
+    """The mask [N, T], `old_logprob` and the token fields [N, T] that `needs` names; MissingInput for an empty one."""
     mask = padded(data["response_mask"]).bool()
     facts = {"mask": mask}
     for name in sorted({"old_logprob", *needs}):
@@ -77,15 +73,10 @@ def fields(objective: Objective) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of verl's batch that hold our rollouts.
+    """The rows of verl's batch that hold our rollouts."""
 
-    Args:
-        live: [N] bool, rows with a response token: the rollouts [L, T], in this order.
-        response_mask: nested like the responses [N, *].
-    """
-
-    live: Tensor
-    response_mask: Any
+    live: Tensor  # [N] bool, rows with a response token: the rollouts [L, T], in this order
+    response_mask: Any  # nested like the responses [N, *]
 
     def numbers(self, rows: Sequence[int]) -> Tensor:
         """The rollouts in these rows."""
@@ -103,10 +94,6 @@ class Rows:
         every = values.new_zeros(len(self.live), longest)
         every[self.live, : values.shape[1]] = values[:, :longest]
         return response_to_nested(every, self.response_mask)
-
-    def column(self, values: Tensor) -> Tensor:
-        """[N] of `values` [L], zeros in dead rows."""
-        return values.new_zeros(len(self.live)).masked_scatter(self.live, values)
 
     def signals(self, objective: Objective, credit: Credit, known: Mapping[Part, Any] | None = None) -> TensorDict:
         """The credit's signals as fields, without those in `known`."""
@@ -126,7 +113,6 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
 
     Args:
         data: `fields(objective)` of every row, nested; uid as strings.
-        temperature: of sampling.
 
     Raises:
         MissingInput: verl did not fill a field.
@@ -160,14 +146,15 @@ def credit_fields(
     Args:
         minibatches: rows of each optimiser step; the number of live ones is a denominator of its losses.
     """
-    advantage = rows.nested(credit.advantage)
-    out = rows.signals(objective, credit)
-    out.update({"advantages": advantage, "returns": advantage.clone()})
-    out.update({REWARD: rows.column(rollouts.reward), GROUP: rows.column(rollouts.group)})
-    sequences = torch.zeros(len(rows.live))
+    advantage, sequences = rows.nested(credit.advantage), torch.zeros(len(rows.live))
     for minibatch in minibatches:
         sequences[list(minibatch)] = float(rows.live[list(minibatch)].sum())
-    out[SEQUENCES] = sequences
+    columns = {
+        name: x.new_zeros(len(rows.live)).masked_scatter(rows.live, x)
+        for name, x in ((REWARD, rollouts.reward), (GROUP, rollouts.group))
+    }
+    out = rows.signals(objective, credit)
+    out.update({"advantages": advantage, "returns": advantage.clone(), SEQUENCES: sequences, **columns})
     return out
 
 

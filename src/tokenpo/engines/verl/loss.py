@@ -33,20 +33,13 @@ class WorkerLoss:
     """The loss of one pass of an objective on rows in verl's layout; the driver sends it to every worker.
 
     Credit and denominators come with verl's batch, because one call to the workers makes all of its optimiser steps.
-
-    Args:
-        objective: whole, since the names of signals depend on all its passes.
-        length: the longest response allowed.
-        temperature: of sampling.
-        part: number of the pass.
-        report: directory for the loss terms of the rows that the driver marked.
     """
 
-    objective: Objective
-    length: float
-    temperature: float = 1.0
-    part: int = 0
-    report: str | None = None
+    objective: Objective  # whole, since the names of signals depend on all its passes
+    length: float  # of the longest response allowed
+    temperature: float = 1.0  # of sampling
+    part: int = 0  # number of the pass
+    report: str | None = None  # directory for the loss terms of the rows that the driver marked
 
     def __call__(
         self, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None

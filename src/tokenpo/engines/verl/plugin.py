@@ -43,20 +43,17 @@ def trainers() -> None:
     from . import trainer  # noqa: F401
 
 
-_ASYNCHRONOUS = (
-    ", and trains on responses that earlier policies have sampled, a part of a response each, while tokenpo's trainer "
-    "is verl's synchronous one"
-)
-
-
 class _Guard:
     def __init__(self, config: Any) -> None:
         if config.algorithm.get("tokenpo") is not None:
             mode = config.trainer.v1.trainer_mode
+            asynchronous = (
+                ", and trains on responses that earlier policies have sampled, a part of a response each, while "
+                "tokenpo's trainer is verl's synchronous one"
+            )
             raise Unsupported(
-                f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={mode} starts verl's "
-                f"own trainer, which knows nothing of it{_ASYNCHRONOUS if mode.endswith('_async') else ''}: set "
-                "trainer.v1.trainer_mode=tokenpo"
+                f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={mode} starts verl's own trainer, which knows "
+                f"nothing of it{asynchronous * mode.endswith('_async')}: set trainer.v1.trainer_mode=tokenpo"
             )
         super().__init__(config)  # type: ignore[call-arg]
 

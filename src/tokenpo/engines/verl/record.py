@@ -7,10 +7,12 @@ the driver appends these files to trace.jsonl. Workers on other nodes need a dis
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 from ...base.files import aside, refuse_links, write_whole
-from ...base.jsonl import Lines, cut, finite, with_step
+from ...base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ...core.learner import Step
 from ...core.types import Batch, Loss
 from ...runs.records import Tracer
@@ -40,20 +42,12 @@ NAMES = {
 
 @dataclass
 class Record:
-    """A run directory that verl's driver fills.
-
-    Args:
-        every: steps between traces; 0 for none.
-        most: responses of one trace.
-        greedy: whether verl validates at temperature 0.
-    """
+    """A run directory that verl's driver fills."""
 
     path: Path
-    every: int = 10
-    most: int = 4
-    greedy: bool = False
-    metrics: Lines = field(init=False)
-    trace: Lines = field(init=False)
+    every: int = 10  # steps between traces; 0 for none
+    most: int = 4  # responses of one trace
+    greedy: bool = False  # verl validates at temperature 0
 
     def __post_init__(self) -> None:
         (self.path / PARTS).mkdir(parents=True, exist_ok=True)
@@ -65,11 +59,14 @@ class Record:
         refuse_links(path)
         shutil.rmtree(path / PARTS, ignore_errors=True)  # of a step that was never finished
         logs = [path / name for name in LOGS if (path / name).exists()]
-        if step:
-            for file in logs:
-                cut(file, _size_after(file, step))
-        elif logs:
-            _move_aside(path)
+        for file in logs if step else ():
+            cut(file, _size_after(file, step))
+        if logs and not step:
+            older = aside(path)
+            older.mkdir()
+            for name in (*LOGS, *DESCRIPTION):  # no more: data and checkpoints in the directory may be of the new run
+                if (path / name).exists():
+                    (path / name).rename(older / name)
         return Record(path, every, most, greedy)
 
     def wants(self, step: int) -> bool:
@@ -84,50 +81,24 @@ class Record:
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """One line of metrics, under the report's names where it has one."""
-        numbers = {name: x for name, value in metrics.items() if (x := _number(value)) is not None}
+        numbers = dict[str, float]()
+        for name, value in metrics.items():
+            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # text, and arrays of several numbers
+                numbers[name] = float(value)
         ours = {NAMES.get(name, name): value for name, value in numbers.items()}
-        self.metrics.write({"step": step, **ours, **self._held_out(numbers)})
-
-    def _held_out(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """verl's validation under our names; nothing for several data sets or none."""
-        names = [name for name in numbers if name.startswith("val-core/") and "/acc/mean@" in name]
-        if len(names) != 1:
-            return {}
-        accuracy, samples = numbers[names[0]], int(names[0].rpartition("@")[2])
-        return {"eval/accuracy": accuracy} if self.greedy else {"eval/avg": accuracy, "eval/k": samples}
-
-
-def _number(value: Any) -> float | None:
-    """None for text and for arrays of several numbers."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        return None
+        held_out = [name for name in numbers if name.startswith("val-core/") and "/acc/mean@" in name]
+        if len(held_out) == 1:  # verl's validation; several data sets have no name of ours
+            accuracy, samples = numbers[held_out[0]], int(held_out[0].rpartition("@")[2])
+            ours |= {"eval/accuracy": accuracy} if self.greedy else {"eval/avg": accuracy, "eval/k": samples}
+        self.metrics.write({"step": step, **ours})
 
 
 def _size_after(path: Path, step: int) -> int:
     """Bytes up to the last whole line of a step, damaged lines before it included: the report leaves those out."""
-    size = end = 0
-    with path.open("rb") as lines:
-        for line in lines:
-            end += len(line)
-            try:
-                number = with_step(json.loads(line))["step"]
-            except (ValueError, RecursionError):
-                continue
-            if number > step or not line.endswith(b"\n"):
-                break
-            size = end
+    size, data = 0, path.read_bytes()
+    for line in itertools.takewhile(lambda line: line.value["step"] <= step, whole_lines(path, with_step, [])):
+        size = data.find(b"\n", line.offset) + 1 or size
     return size
-
-
-def _move_aside(path: Path) -> None:
-    """Only a record's own files: data and checkpoints in the directory may be of the new run."""
-    older = aside(path)
-    older.mkdir()
-    for name in (*LOGS, *DESCRIPTION):
-        if (path / name).exists():
-            (path / name).rename(older / name)
 
 
 def marks(
@@ -136,10 +107,8 @@ def marks(
     """The field that marks the best and the worst response of groups: JSON of what the driver knows, "" elsewhere.
 
     Args:
-        where: the rows of verl's batch that hold the step's rollouts.
         number: of the step.
         plan: the rows of each optimiser step; groups of the last come first.
-        most: responses to mark.
         data: "prompts", "responses" and "reward_model" of every row.
     """
     places = where.live.nonzero()[:, 0].tolist()

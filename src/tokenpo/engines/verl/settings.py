@@ -27,30 +27,17 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One key of verl's configuration.
-
-    Args:
-        key: a .* at its end stands for all keys below it.
-        fate: refused at any value but one; honoured, if the adapter reads or sets it; or verl's own, which the adapter
-            leaves alone.
-        words: what becomes of it.
-        only: allowed values, the remedy first; empty for any.
-        never: values that are refused.
-        applies: objectives for which `only` and `never` hold.
-        why: the reason of a refusal; `words` if empty.
-        remedy: of a refusal; to set the first value of `only` if empty.
-        set_where: objectives for which the adapter sets the key to `becomes`.
-    """
+    """One key of verl's configuration; a .* at its end stands for all keys below it."""
 
     key: str
-    fate: Literal["refused", "honoured", "verl's own"]
-    words: str
-    only: tuple[Any, ...] = ()
+    fate: Literal["refused", "honoured", "verl's own"]  # at any value but one; read or set by the adapter; left alone
+    words: str  # what becomes of it
+    only: tuple[Any, ...] = ()  # allowed values, the remedy first; empty for any
     never: tuple[Any, ...] = ()
-    applies: Callable[[Objective], bool] = lambda objective: True
-    why: str = ""
-    remedy: str = ""
-    set_where: Callable[[Objective], bool] = lambda objective: False
+    applies: Callable[[Objective], bool] = lambda objective: True  # objectives for which `only` and `never` hold
+    why: str = ""  # the reason of a refusal; `words` if empty
+    remedy: str = ""  # to set the first value of `only` if empty
+    set_where: Callable[[Objective], bool] = lambda objective: False  # objectives for which it is set to `becomes`
     becomes: Any = True
 
     def allows(self, value: Any, objective: Objective) -> bool:
@@ -63,20 +50,12 @@ def steps_alone(objective: Objective) -> bool:
     return objective.scope == "batch" or len(objective.split()) > 1
 
 
-def _adapts(objective: Objective) -> bool:
-    return objective.temperature is not None
-
-
 def _reads(name: str) -> Callable[[Objective], bool]:
     return lambda objective: name in objective.needs
 
 
 def _counts_drawn(objective: Objective) -> bool:
-    """Whether a memory must see every rollout that was drawn.
-
-    HAPO's entropy scale is that of the rollouts that are trained on, as in its authors' code; a controller or a running
-    mean would be biased by them.
-    """
+    """Whether a memory must see every rollout that was drawn; HAPO's, as in its code, is of those trained on."""
     return any(not isinstance(part, AdaptiveTemperature) for part in objective.memories)
 
 
@@ -108,7 +87,10 @@ _KEPT = {
     "why": "rollout_logprob is reported of the tokens that this keeps, and scored by verl over the whole vocabulary",
 }
 _COLD = ", or +algorithm.tokenpo.options.tau=0"
-_HEAT = {"applies": _adapts, "why": "its temperature changes from token to token, which this cannot be told"}
+_HEAT: dict[str, Any] = {
+    "applies": lambda objective: objective.temperature is not None,
+    "why": "its temperature changes from token to token, which this cannot be told",
+}
 
 SETTINGS: tuple[Setting, ...] = (
     _refused("algorithm.adv_estimator", "grpo", "the objective computes the advantage, and reads no critic"),
@@ -174,7 +156,7 @@ SETTINGS: tuple[Setting, ...] = (
     _honoured(f"{ROLLOUT}.name", "`sglang` and `trtllm` are refused where the temperature adapts",
               never=("sglang", "trtllm"), remedy=f"set {ROLLOUT}.name=vllm{_COLD}", **_HEAT),
     _honoured(f"{ROLLOUT}.agent.default_agent_loop", f"`{LOOP}` in the place of verl's single-turn loop where the "
-              "temperature adapts; others are refused there", only=LOOPS, set_where=_adapts, becomes=LOOP,
+              "temperature adapts; others are refused there", only=LOOPS, set_where=_HEAT["applies"], becomes=LOOP,
               remedy=f"set {ROLLOUT}.agent.default_agent_loop={LOOP}{_COLD}", **_HEAT),
     *_theirs("read by verl only with a key that is refused", {
         "algorithm": "kl_penalty kl_ctrl.* pf_ppo.* gdpo_reward_keys gdpo_reward_weights",

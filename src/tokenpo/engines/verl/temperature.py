@@ -25,11 +25,7 @@ FIELD = "tokenpo_temperature"
 
 
 def use_loop(objective: Objective, batch: Any) -> None:
-    """Sends prompts that name an agent loop through ours; verl prefers a data set's column to its default.
-
-    Raises:
-        Unsupported: a row names a loop that would sample at one temperature.
-    """
+    """Sends prompts that name an agent loop through ours: verl prefers a data set's column to its default."""
     if objective.temperature is None or "agent_name" not in batch:
         return
     for name in column(batch["agent_name"]):

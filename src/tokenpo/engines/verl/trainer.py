@@ -1,22 +1,32 @@
 """verl's V1 sync trainer with our objective: phase one in the driver, phase two in the workers.
 
-What `TokenPOTrainer` does not override is verl's.
+What `TokenPOTrainer` does not override is verl's. Its update makes all optimiser steps of a rollout batch in one call
+to the workers; for objectives that observe the policy over a whole step first, or make several passes over a rollout
+batch, the driver calls them one by one.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
+import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
+from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
+from verl.utils.metric import reduce_metrics
+from verl.workers.utils.padding import response_from_nested
 
 from ...base.errors import TokenPOError, Unsupported, present
 from ...base.files import write_whole
@@ -27,12 +37,11 @@ from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
 from ...models.request_temperature import extra_args
 from ...runs.directory import describe_foreign
-from . import steps, temperature
+from . import temperature
 from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of
 from .loss import DRIFT, WorkerLoss
 from .record import Record, marks
-from .replenish import Refills
 from .settings import steps_alone
 
 NAME = "tokenpo"
@@ -42,6 +51,53 @@ REMEDY = (
     "give the actor's log-prob pass and its update the same precision and attention, or raise "
     "+algorithm.tokenpo.ratio_tolerance"
 )
+
+
+@dataclass
+class Refills:
+    """Counts the prompts of one step: verl's V1 buffer refills for ever where every group's rewards are equal.
+
+    The buffer draws two prompts for each group that it drops, while others still run. Prompts above the cap are not
+    drawn; the step fails when nothing runs any more and groups are still missing.
+    """
+
+    batch: int  # prompts of one generation batch
+    most: int  # generation batches that one step may draw, the first included
+    drawn: int = 0
+
+    @staticmethod
+    def of(config: DictConfig) -> Refills:
+        """algorithm.filter_groups.max_num_gen_batches, which verl's V1 trainer ignores; 0, verl's default, is 10."""
+        most = OmegaConf.select(config, "algorithm.filter_groups.max_num_gen_batches", default=0) or 10
+        return Refills(config.data.train_batch_size, int(most))
+
+    def take(self, prompts: int) -> int:
+        """The number of these prompts that the step may still draw."""
+        allowed = min(prompts, self.batch * self.most - self.drawn)
+        self.drawn += allowed
+        return allowed
+
+    def watch(self, buffer: Any) -> Any:
+        """verl's buffer, which from now on fails where it would wait for ever for responses of a step."""
+        wait = buffer._wait_for_next_poll
+
+        def watched(partition: str, last_debug_time: float) -> float:
+            if partition == "train" and not (buffer.pending_keys[partition] or buffer.running_keys[partition]):
+                self.require_more()
+            return wait(partition, last_debug_time)
+
+        buffer._wait_for_next_poll = watched
+        return buffer
+
+    def require_more(self) -> None:
+        """Raises TokenPOError where the step, of which nothing runs any more, has drawn all that it may."""
+        if self.drawn >= self.batch * self.most:
+            raise TokenPOError(
+                f"dynamic sampling drew {self.drawn} prompts for one step of {self.batch} and still misses "
+                f"some whose rewards differ (at most {self.most} batches, "
+                "algorithm.filter_groups.max_num_gen_batches): the problems are too easy or too hard for the model, "
+                "or the metric never varies"
+            )
 
 
 @register_trainer(NAME)
@@ -67,24 +123,20 @@ class TokenPOTrainer(PPOTrainerSync):
         self.send_loss()
         super().on_init_end()
 
-    @property
-    def temperature(self) -> float:
-        return float(self.config.actor_rollout_ref.rollout.temperature)
-
     def send_loss(self, part: int = 0) -> None:
         """Sends every worker the loss of this pass."""
         for name in {type(one).__module__ for one in walk(self.objective)}:
             if name.startswith(FROM_FILE):  # a file of the user's, which no worker can import: its code travels along
                 ray.cloudpickle.register_pickle_by_value(sys.modules[name])
-        report = None if self.tokenpo.report is None else str(self.tokenpo.report)
-        loss = WorkerLoss(self.objective, self.learner.length, self.temperature, part, report)
+        report, heat = self.tokenpo.report, float(self.config.actor_rollout_ref.rollout.temperature)
+        loss = WorkerLoss(self.objective, self.learner.length, heat, part, report and str(report))
         self.actor_rollout_wg.set_loss_fn(loss)
 
     def _build_replay_buffer(self) -> Any:
         return self.tokenpo_refills.watch(super()._build_replay_buffer())
 
     def on_sample_begin(self) -> None:
-        self.tokenpo_refills.begin()
+        self.tokenpo_refills.drawn = self.tokenpo_refills.batch
         super().on_sample_begin()
 
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
@@ -101,17 +153,17 @@ class TokenPOTrainer(PPOTrainerSync):
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         """Phase one on the whole step batch, in place of verl's estimators."""
         one_output_each(batch.keys)
-        data, plan = steps.get(batch, fields(self.objective)), self._plan(len(batch))
-        rollouts, where = rollouts_of(data, self.objective, self.temperature)
+        data, plan = get(batch, fields(self.objective)), self._plan(len(batch))
+        rollouts, where = rollouts_of(data, self.objective, float(self.config.actor_rollout_ref.rollout.temperature))
         step, self.tokenpo_rows = self.learner.begin(rollouts), where
         for part, numbers in self.learner.memory.items():
             metrics |= {f"tokenpo/{type(part).__name__}/{name}": float(x) for name, x in numbers.items()}
         out = credit_fields(self.objective, rollouts, step.credit, where, plan)
         record = self.tokenpo_record
         if record is not None and record.wants(self.global_steps):
-            columns = steps.get(batch, ["prompts", "responses", "reward_model"])
+            columns = get(batch, ["prompts", "responses", "reward_model"])
             out.update(marks(step, where, self.global_steps, plan, record.most, columns, self.tokenizer))
-        return steps.put(batch, out)
+        return put(batch, out)
 
     def _plan(self, rows: int) -> list[list[int]]:
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
@@ -120,20 +172,54 @@ class TokenPOTrainer(PPOTrainerSync):
 
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
         plan, passes = self._plan(len(batch)), len(self.objective.split())
-        if steps_alone(self.objective):
-            step, where = present(self.learner.step, "the step"), present(self.tokenpo_rows, "the rows of the step")
-            steps.one_by_one(self, step, where, batch, metrics, plan)
-        else:
+        minibatches: list[list[int]] = plan * self.config.actor_rollout_ref.actor.ppo_epochs
+        if not steps_alone(self.objective):
             batch = super()._update_actor(batch, metrics)
-        self.learner.updates += passes * self.config.actor_rollout_ref.actor.ppo_epochs * len(plan)
+        else:
+            of_steps: dict[str, list[float]] = {}
+            for number, (part, rows) in enumerate(itertools.product(range(passes), minibatches)):
+                if passes > 1 and number % len(minibatches) == 0:
+                    self.send_loss(part)
+                minibatch, of_step = self._observed(batch, rows, part, number), dict[str, Any]()
+                with _single_step(self.config.actor_rollout_ref, len(rows)):
+                    super()._update_actor(minibatch, of_step)
+                for name, value in of_step.items():
+                    of_steps.setdefault(name, []).append(float(value))
+            metrics.update(reduce_metrics(of_steps))
+        self.learner.updates += passes * len(minibatches)
         self._check(metrics)
         if self.tokenpo_record is not None:
             self.tokenpo_record.gather()
         return batch
 
-    def update_rows(self, batch: Any, metrics: dict) -> Any:
-        """verl's own update."""
-        return super()._update_actor(batch, metrics)
+    def _observed(self, batch: Any, rows: list[int], part: int, number: int) -> Any:
+        """These rows of verl's batch; the signals of a whole step are put into them where the objective has such."""
+        step, where = present(self.learner.step, "the step"), present(self.tokenpo_rows, "the rows of the step")
+        minibatch, update = some(batch, rows), step.update(where.numbers(rows), part, step.first + number)
+        if update.observes:
+            here, known = where.some(rows), update.credit.signals
+            update.observe(here.policy(self._current(minibatch, first=not number), update.rollouts.mask.shape[1]))
+            put(minibatch, here.signals(step.objective, update.credit, known))
+        return minibatch
+
+    def _current(self, minibatch: Any, *, first: bool) -> TensorDict:
+        """log_probs and entropy of the current policy; before the `first` update it is the old one.
+
+        Else they take one more forward pass, after which the field of the old entropies is restored.
+        """
+        old, size = get(minibatch, ["old_log_probs", "entropy"]), len(minibatch)
+        if first:
+            return TensorDict({"log_probs": old["old_log_probs"], "entropy": old["entropy"]}, [size])
+        actor, view = self.config.actor_rollout_ref.actor, some(minibatch, range(size))
+        heat = self.config.actor_rollout_ref.rollout.temperature
+        view.extra_info |= {"calculate_entropy": True, "compute_loss": False, "temperature": heat}
+        if not actor.use_dynamic_bsz:  # a divisor of a rollout batch need not divide an optimiser step
+            view.extra_info["micro_batch_size_per_gpu"] = actor.ppo_micro_batch_size_per_gpu
+        self.actor_rollout_wg.compute_log_prob(view)
+        data = get(minibatch, ["log_probs", "entropy", "response_mask"])
+        put(minibatch, TensorDict({"entropy": old["entropy"]}, [size]))
+        mask = data["response_mask"]
+        return TensorDict({name: response_from_nested(data[name], mask) for name in ("log_probs", "entropy")}, [size])
 
     def _check(self, metrics: dict) -> None:
         """Requires that our loss was called, on-policy before the first update, and gave a finite gradient."""
@@ -177,6 +263,34 @@ class TokenPOTrainer(PPOTrainerSync):
         self.tokenpo_record = _record(self.tokenpo, self.config, self.global_steps)
 
 
+def get(batch: Any, names: Sequence[str]) -> TensorDict:
+    """Fields of every row of verl's batch; without those that are not filled."""
+    return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names))
+
+
+def put(batch: Any, new: TensorDict) -> Any:
+    """Writes fields of every row; returns verl's batch as it is afterwards."""
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=new)
+
+
+def some(batch: Any, rows: Sequence[int]) -> Any:
+    """Some rows of verl's batch, in this order."""
+    keys, tags = ([of_rows[row] for row in rows] for of_rows in (batch.keys, batch.tags))
+    return type(batch)(keys=keys, tags=tags, partition_id=batch.partition_id, extra_info=dict(batch.extra_info))
+
+
+@contextmanager
+def _single_step(config: Any, rows: int) -> Iterator[None]:
+    """verl's update makes one optimiser step of all rows that it is given."""
+    actor = config.actor
+    before = actor.ppo_epochs, actor.ppo_mini_batch_size
+    actor.ppo_epochs, actor.ppo_mini_batch_size = 1, rows // config.rollout.n
+    try:
+        yield
+    finally:
+        actor.ppo_epochs, actor.ppo_mini_batch_size = before
+
+
 def learner_of(settings: Settings, config: DictConfig) -> Learner:
     """The learner of a run, with the seed of the actor's data loader."""
     return Learner(
@@ -188,10 +302,7 @@ def learner_of(settings: Settings, config: DictConfig) -> Learner:
 
 
 def one_output_each(keys: list[str]) -> None:
-    """
-    Raises:
-        Unsupported: a session has several outputs; they share one reward, so none of them is a member of a group.
-    """
+    """Raises Unsupported where a session has several outputs: they share one reward, so none is a group's member."""
     if several := [key for key in keys if not key.endswith("_0")]:
         raise Unsupported(
             f"verl's agent loop gave more than one output for a session ({several[0]}), and tokenpo compares one "
@@ -208,11 +319,7 @@ def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
 
 
 def resume(learner: Learner, file: Path) -> None:
-    """Restores the learner from a checkpoint; an objective without memories resumes from any checkpoint.
-
-    Raises:
-        TokenPOError: the objective has memories, and the checkpoint is not of this objective.
-    """
+    """Restores the learner; TokenPOError for a checkpoint of another objective, if this one has memories."""
     try:
         learner.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:  # TokenPOError among them
