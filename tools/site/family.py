@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 from xml.sax.saxutils import escape
@@ -14,8 +13,6 @@ from layout import GENERATED, code, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Part, walk
-from tokenpo.core.trial import example
-from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 from tokenpo.lab.fingerprint import step
 from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
 from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
@@ -192,15 +189,11 @@ def dependences(objectives: Mapping[str, Objective]) -> str:
     for name, objective in objectives.items():
         other, far, where = nearest(name, objectives)
         near = f"[`{other}`](methods/{other}.md): {far:.2g}, {where}" if far > EQUAL else f"`{other}`: equal"
-        rows.append((f"[`{name}`](methods/{name}.md)", ", ".join(depends_on(objective)) or "nothing", near))
+        own = fingerprint(objective)  # a panel whose lines are not flat shows a dependence
+        varying = [(axis, channel) for channel in (0, 1) for axis in axes_of(objective) if own.varies(axis, channel)]
+        on = [f"{axis.title} (push on the entropy)" if channel else axis.title for axis, channel in varying]
+        rows.append((f"[`{name}`](methods/{name}.md)", ", ".join(on) or "nothing", near))
     return table(("method", "depends on", "nearest"), rows)
-
-
-def depends_on(objective: Objective) -> list[str]:
-    """The titles of the panels in which a method's lines are not flat."""
-    own = fingerprint(objective)
-    varying = [(axis, channel) for channel in (0, 1) for axis in axes_of(objective) if own.varies(axis, channel)]
-    return [f"{axis.title} (push on the entropy)" if channel else axis.title for axis, channel in varying]
 
 
 def nearest(name: str, objectives: Mapping[str, Objective]) -> tuple[str, float, str]:
@@ -211,52 +204,14 @@ def nearest(name: str, objectives: Mapping[str, Objective]) -> tuple[str, float,
 
 
 def equal_ones(objectives: Mapping[str, Objective]) -> str:
-    """Every pair whose fingerprints are equal, with the reason."""
-    pairs = [
-        textwrap.fill(f"- `{a}` and `{b}`: {why_equal(objectives[a], objectives[b])}.", 120, subsequent_indent="  ")
-        for a, b in itertools.combinations(objectives, 2)
-        if distance(objectives[a], objectives[b])[0] <= EQUAL
-    ]
-    return "\n".join(pairs) or "None."
-
-
-def why_equal(one: Objective, other: Objective) -> str:
-    """What two methods differ in that no push shows, computed from their choices and from trials.
-
-    Raises:
-        SystemExit: they differ on random batches: a fact is missing among those that are varied.
-    """
+    """Every pair whose fingerprints are equal, with the slots in which they differ all the same."""
     slots = [field.name for field in dataclasses.fields(Objective) if field.name != "name"]
-    changed = {slot for slot in slots if getattr(one, slot) != getattr(other, slot)}
-    said = {"temperature": "the temperature at which tokens are sampled", "passes": "the order of the optimiser passes"}
-    if changed <= set(said):
-        return (
-            f"they differ only in {' and '.join(said[slot] for slot in sorted(changed))}" if changed else "one method"
-        )
-    for seed in range(3):
-        a, b = (example(seed).evaluate(objective) for objective in (one, other))
-        if gap(a.gradient, b.gradient) > EQUAL:
-            raise SystemExit(f"{one.name} and {other.name} have equal fingerprints and differ on random batches")
-    where = ", ".join(f"`{slot}`" for slot in sorted(changed))
-    batch = Rollouts(**example().rollouts)
-    credit = one.prepare(batch)
-    uneven = dataclasses.replace(credit, advantage=credit.advantage * torch.linspace(0.5, 1.5, batch.mask.shape[1]))
-    pushed = [pushed_by(objective, batch, uneven) for objective in (one, other)]
-    if gap(*pushed) > EQUAL:
-        return (
-            f"they differ in {where}, which tells only where the tokens of one response have different advantages; "
-            "their credit gives all of them the same"
-        )
-    return f"they differ in {where}, which changes no push on random batches either"
-
-
-def pushed_by(objective: Objective, rollouts: Rollouts, credit: Credit) -> torch.Tensor:
-    """The gradient [N, T] of an objective's loss with a credit from outside, on the batch of `example`."""
-    given = {name: x for name, x in example().policy.items() if name == "logprob" or name in objective.needs}
-    given["logprob"] = given["logprob"].clone().requires_grad_()
-    batch = Batch(rollouts, credit, Policy(**given))
-    value = objective.loss(objective.observe(batch), Totals.of(rollouts, length=1024)).value
-    return torch.autograd.grad(value, given["logprob"])[0]
+    lines = []
+    for (a, one), (b, other) in itertools.combinations(objectives.items(), 2):
+        if distance(one, other)[0] <= EQUAL:
+            changed = [f"`{slot}`" for slot in slots if getattr(one, slot) != getattr(other, slot)]
+            lines.append(f"- `{a}` and `{b}` differ in {', '.join(changed) or 'nothing'}, which no push here shows.")
+    return "\n".join(lines) or "None."
 
 
 def picture(methods: Mapping[str, Callable[..., Objective]]) -> str:
@@ -281,6 +236,10 @@ def draw_family(objectives: Mapping[str, Any], base: Any) -> str:
 def telling(objective: Any, base: Any) -> list[Panel]:
     """The few panels in which a method differs most from the base, at most one for each fact, in their order."""
     visible = [panel for panel in panels(objective, base) if difference(panel) > VISIBLE or objective == base]
+
+    def bend(panel: Panel) -> float:  # the same distance once all lines are shifted to 0 at the usual facts
+        return _apart(panel, panel.own - panel.usual[0], panel.behind - panel.usual[1])
+
     ranked = sorted(visible, key=lambda panel: (bend(panel), difference(panel)))
     most = {(panel.axis.fact, panel.channel): panel for panel in ranked}
     kept = [panel for panel in ranked if panel in most.values()][-MOST:]
@@ -290,11 +249,6 @@ def telling(objective: Any, base: Any) -> list[Panel]:
 def difference(panel: Panel) -> float:
     """Distance of the lines from those behind, as a share of the panel."""
     return _apart(panel, panel.own, panel.behind)
-
-
-def bend(panel: Panel) -> float:
-    """The same distance once all lines are shifted to 0 at the usual facts."""
-    return _apart(panel, panel.own - panel.usual[0], panel.behind - panel.usual[1])
 
 
 def _apart(panel: Panel, one: torch.Tensor, other: torch.Tensor) -> float:
