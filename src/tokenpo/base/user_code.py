@@ -37,7 +37,11 @@ class Loaded:
         self.function: Callable[..., Any] | None = None
         place, _, name = path.rpartition(":")
         try:
-            module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place, search)
+            if place.endswith(".py"):
+                module = _from_file(Path(place))
+            else:
+                with _searched(search):
+                    module = importlib.import_module(place)
         except (Exception, SystemExit) as error:
             text = f"can't import {place!r} ({_name(error)}: {_message(error)})"
             self.about: dict[str, Any] = {"missing" if _is_missing(place, error) else "broken": text}
@@ -181,11 +185,6 @@ def _from_file(path: Path) -> Any:
         del sys.modules[name]
         raise
     return module
-
-
-def _from_name(name: str, search: Sequence[str]) -> Any:
-    with _searched(search):
-        return importlib.import_module(name)
 
 
 @contextlib.contextmanager

@@ -16,9 +16,9 @@ from .types import Batch, Policy, Totals, Trust
 SOUND = "each part's answer is finite, and their product or sum is not"
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A number that is not finite.
+@dataclass(eq=False)
+class Broken(Exception):
+    """A number that is not finite; raised to end the search.
 
     Args:
         what: slot and part, or a tensor of it.
@@ -62,15 +62,9 @@ def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
                 probe.phase_one(objective, restricted)
             with torch.enable_grad():
                 objective.evaluated(restricted, totals, (), probe)
-        except _Stop as stop:
-            return stop.broken
+        except Broken as found:
+            return found
     return None
-
-
-class _Stop(Exception):
-    def __init__(self, broken: Broken) -> None:
-        super().__init__(str(broken))
-        self.broken = broken
 
 
 @dataclass(frozen=True)
@@ -120,4 +114,4 @@ class _Probe(Answers):
         bad = ~torch.isfinite(x) & self.where
         if bad.any():
             row, token = bad.nonzero()[0].tolist()
-            raise _Stop(Broken(what, float(x[row, token]), row, token, self.padding))
+            raise Broken(what, float(x[row, token]), row, token, self.padding)

@@ -66,7 +66,10 @@ class Answers:
     def numbers(self, part: Memory, call: str, *given: Any) -> Mapping[str, float]:
         """Finite numbers by name from a memory's "start" or "after": a checkpoint can hold them."""
         x = self.result("memory", part, getattr(part, call), *given)
-        if isinstance(x, Mapping) and all(isinstance(name, str) and _is_finite(value) for name, value in x.items()):
+        if isinstance(x, Mapping) and all(
+            isinstance(name, str) and isinstance(value, (float, int)) and math.isfinite(value)
+            for name, value in x.items()
+        ):
             return x
         raise self._wrong(x, "memory", part, "a dict of finite Python numbers by name", call)
 
@@ -132,10 +135,6 @@ def _not_there(error: BaseException, given: tuple[Any, ...]) -> str:
     named = {name for frame, _ in traceback.walk_tb(error.__traceback__) for name in frame.f_code.co_names}
     names = ", ".join(sorted(absent & named))
     return f"; {names} is None there, as no part declares it: declare it in reads" if names else ""
-
-
-def _is_finite(x: Any) -> bool:
-    return isinstance(x, (float, int)) and math.isfinite(x)
 
 
 def _described(x: Any) -> str:

@@ -111,16 +111,14 @@ def _name(kind: object) -> str:
     return "None" if name == "NoneType" else name
 
 
-def _is_pair(value: object) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))
-
-
 # What a kind is called in messages, and its values; other kinds are left to the builder.
 _KINDS = {
     "float": NUMBER,
     "int": Range("a whole number", lambda value: is_number(value) and isinstance(value, numbers.Integral)),
     "bool": Range("true or false", lambda value: isinstance(value, bool)),
     "str": Range("text", lambda value: isinstance(value, str)),
-    "tuple[float, float]": Range("two numbers", _is_pair),
+    "tuple[float, float]": Range(
+        "two numbers", lambda x: isinstance(x, (tuple, list)) and len(x) == 2 and all(map(is_number, x))
+    ),
     "None": Range("none", lambda value: value is None),
 }

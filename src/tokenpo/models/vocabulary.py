@@ -103,23 +103,18 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
             "use an instruction-tuned model, or give the prompt as a string"
         )
     try:
-        rendered = _rendered(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
+        (outcome,) = _template_pool().map([(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)])
+        if outcome.note:
+            endless = outcome.note == "timeout"
+            raise ValueError(f"it does not end within {CHAT_SECONDS:g} seconds" if endless else outcome.note)
+        if "failed" in outcome.value:
+            raise ValueError(outcome.value["failed"])
     except (ValueError, TypeError) as error:
         raise TokenPOError(
             f"the chat template of {tokenizer.name_or_path} fails on the prompt {messages!r:.80}: "
             f"{first_line(error)}; give messages that it accepts, or correct the template"
         ) from error
-    return token_ids(tokenizer, rendered, add_special_tokens=False)
-
-
-def _rendered(template: str, messages: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> str:
-    (outcome,) = _template_pool().map([(template, messages, tokens)])
-    if outcome.note:
-        endless = outcome.note == "timeout"
-        raise ValueError(f"it does not end within {CHAT_SECONDS:g} seconds" if endless else outcome.note)
-    if "failed" in outcome.value:
-        raise ValueError(outcome.value["failed"])
-    return outcome.value["text"]
+    return token_ids(tokenizer, outcome.value["text"], add_special_tokens=False)
 
 
 @functools.cache

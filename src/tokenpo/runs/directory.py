@@ -147,7 +147,11 @@ def new_directory(config: Config) -> Path:
     path = config.directory()
     with making(path):
         if config.output.dir is None:
-            return _next_free(path)
+            path.parent.mkdir(parents=True, exist_ok=True)  # apart: "exists" is an answer for the last name only
+            for free in itertools.chain([path], numbered(path)):
+                with contextlib.suppress(FileExistsError):
+                    free.mkdir()
+                    return free
         if path.is_file():
             raise TokenPOError(f"{path} is a file: give a directory with --out")
         path.mkdir(parents=True, exist_ok=True)
@@ -163,15 +167,6 @@ def never_began(path: Path) -> bool:
     config = path / "config.json"
     alone = {file.name for file in path.iterdir()} <= {".lock", config.name, INPUTS}
     return is_fresh(path) or (alone and json_object(config).keys() == Config.model_fields.keys())
-
-
-def _next_free(base: Path) -> Path:
-    base.parent.mkdir(parents=True, exist_ok=True)  # apart: "exists" is an answer for the last name only
-    for path in itertools.chain([base], numbered(base)):
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            return path
-    raise AssertionError("there are always more numbers")
 
 
 def describe(path: Path, plan: Plan) -> None:

@@ -49,8 +49,9 @@ class DialCalculator(DialSum):
 
     def reply(self, problem: Problem, completion: str) -> str | None:
         """The value of the expression between the last `;` and the `=` that ends the completion."""
-        expression = completion.removesuffix(self.calls).rpartition(";")[2]
-        if not completion.endswith(self.calls) or not self._is_expression(expression):
+        expression, digits = completion.removesuffix(self.calls).rpartition(";")[2], DIGITS[: self.modulus]
+        sound = len(expression) % 2 == 1 and all(x in (digits, OPERATORS)[i % 2] for i, x in enumerate(expression))
+        if not completion.endswith(self.calls) or not sound:
             return None
         return DIGITS[evaluate(expression, self.modulus)]
 
@@ -83,7 +84,3 @@ class DialCalculator(DialSum):
             # On the way a state is the value and the operations left; off it, all that was written.
             state = f"{value}{left}=" if right else completion[:at]
         yield Turn(0.0, state)
-
-    def _is_expression(self, text: str) -> bool:
-        digits = DIGITS[: self.modulus]
-        return len(text) % 2 == 1 and all(x in (digits, OPERATORS)[i % 2] for i, x in enumerate(text))

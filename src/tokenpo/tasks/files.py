@@ -64,7 +64,10 @@ def files(
     train = checked(scorer, layout.problems(read_rows(Path(path))))
     if test_path:
         test = checked(scorer, layout.problems(read_rows(Path(test_path))))
-        _warn_of_overlap(train, test, path, test_path)
+        keys = set(map(_key, train))
+        if common := sum(_key(problem) in keys for problem in test):
+            of = f"{common} of the {len(test)} prompts of {test_path} are also in {path}"
+            warnings.warn(f"{of}: accuracy on them is no test", stacklevel=2)
     else:
         train, test = _split(train, 0.1 if holdout is None else holdout, path)
     return Files(seed, train, test, scorer)
@@ -131,11 +134,3 @@ def _split(problems: list[Problem], share: float, path: str) -> tuple[list[Probl
     held_out = set(different[: max(1, min(len(different) - 1, round(share * len(different))))])
     pairs = list(zip(problems, keys, strict=True))
     return [x for x, key in pairs if key not in held_out], [x for x, key in pairs if key in held_out]
-
-
-def _warn_of_overlap(train: list[Problem], test: list[Problem], path: str, test_path: str) -> None:
-    train_keys = {_key(problem) for problem in train}
-    common = sum(_key(problem) in train_keys for problem in test)
-    if common:
-        message = f"{common} of the {len(test)} prompts of {test_path} are also in {path}: accuracy on them is no test"
-        warnings.warn(message, stacklevel=3)

@@ -11,14 +11,14 @@ from ..base import user_code
 from ..base.errors import TokenPOError, Unsupported, choose, nearest, require_loaded
 from ..base.pool import LONGEST, Outcome, Pool
 from ..base.user_code import Loaded
-from .types import Problem, Score
+from .types import Problem, Score, Verifier
 
 _VERL = {"solution_str", "ground_truth"}
 _ELSEWHERE = "write only to files that it opens, or print"
 ON_ERROR = {"stop": False, "zero": True}
 
 
-class UserReward:
+class UserReward(Verifier):
     """A reward function of the user.
 
     TRL's signature: `f(prompts, completions, completion_ids, <every data column>, trainer_state=None)`, lists in, a
@@ -74,7 +74,7 @@ class UserReward:
             raise
         # Name to (may be left out, takes all others).
         self._parameters = {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
-        self.source: str = about["source"]
+        self.source = about["source"]
         self._is_verl = set(self._parameters) >= _VERL
 
     def _about(self) -> Any:
@@ -84,9 +84,6 @@ class UserReward:
         if outcome.note:
             raise self._error(f" did not start ({outcome.note})")
         return outcome.value
-
-    def check(self, problems: list[Problem]) -> None:
-        """Only the function knows what it needs."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return self._verl(problems, completions) if self._is_verl else self._trl(problems, completions, ids)

@@ -111,6 +111,32 @@ class ToolTask(Task, Protocol):
         ...
 
 
+class Verifier:
+    """Scores completions against `Problem.answer`.
+
+    Attributes:
+        needs_answer: every problem needs a reference answer.
+        gives_away: a prompt that shows the reference gives the answer away.
+        reads_answers: scores hold the answer that was read; else `Score.answer` is always None.
+        source: hash of a user's function, see `UserReward`; "" for ours.
+        accepts: names of the options that it reads.
+    """
+
+    needs_answer, gives_away, reads_answers = True, True, True
+    source: str = ""
+    accepts: tuple[str, ...] = ()
+
+    def check(self, problems: list[Problem]) -> None:
+        """Before a run: raises TokenPOError or warns where no answer to a problem could be judged."""
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        """One score per completion."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends its processes."""
+
+
 def require_held_out(task: str, size: int, count: int) -> None:
     """Raises TokenPOError where `count` exceeds the `size` of a test split: repeats would narrow an interval."""
     if count > size:

@@ -13,41 +13,13 @@ from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ..base.pool import LONGEST, Outcome, Pool
 from .extract import auto, extractor, hash_mark, last_marked, whole
 from .rewards import UserReward
-from .types import Problem, Score
-
-
-class Verifier(Protocol):
-    """Scores completions against `Problem.answer`.
-
-    Attributes:
-        needs_answer: every problem needs a reference answer.
-        gives_away: a prompt that shows the reference gives the answer away.
-        reads_answers: scores hold the answer that was read; else `Score.answer` is always None.
-        source: hash of a user's function, see `UserReward`; "" for ours.
-    """
-
-    needs_answer: bool
-    gives_away: bool
-    reads_answers: bool
-    source: str
-
-    def check(self, problems: list[Problem]) -> None:
-        """Before a run: raises TokenPOError or warns where no answer to a problem could be judged."""
-        ...
-
-    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        """One score per completion."""
-        ...
-
-    def close(self) -> None:
-        """Ends its processes."""
-        ...
+from .types import Problem, Score, Verifier
 
 
 @dataclass(frozen=True)
@@ -62,13 +34,12 @@ class VerifierOptions:
     reward_errors: str = "stop"
 
 
-class TextVerifier:
+class TextVerifier(Verifier):
     """Extracts one answer from each completion and judges it in this process.
 
     A subclass has `extract`, the name of its default extractor, `reference` and `judge`.
     """
 
-    needs_answer, gives_away, reads_answers, source = True, True, True, ""
     accepts = ("extract",)
     extract = "tag"
 
@@ -97,9 +68,6 @@ class TextVerifier:
         return [
             self.judge(answer, gold) if answer is not None else Score(0.0, False, "no answer") for gold, answer in pairs
         ]
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 _LONGEST = 200  # characters; bounds the size of every number and the depth of the tree
@@ -263,13 +231,12 @@ class Exact(TextVerifier):
         return Score(float(answer in reference), answer in reference, answer=answer)
 
 
-class Math:
+class Math(Verifier):
     r"""Reward 1 where the answer equals the reference by the conventions of docs/tasks.md, within a time limit.
 
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
 
-    needs_answer, gives_away, reads_answers, source = True, True, True, ""
     accepts = ("extract", "verifier_seconds", "verifier_workers")
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
