@@ -36,19 +36,10 @@ def random_model(name: str, device: str, dtype: torch.dtype = torch.float32) -> 
     torch.manual_seed(0)
     vocabulary, width, inner, layers, heads, shared = (RANDOM | LARGE)[name]
     config = Qwen3Config(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=shared,
-        head_dim=width // heads,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=shared, head_dim=width // heads, max_position_embeddings=1024,
+        tie_word_embeddings=True, bos_token_id=None, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
     with torch.device(device if name in LARGE else "cpu"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     return LanguageModel(model.eval().to(device), SimpleNamespace(), (1,), 0)

@@ -23,14 +23,8 @@ def oversized(root: Path) -> dict[str, int]:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef) and node.end_lineno:
                 # The docstring is documentation, not code.
-                doc = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
-                length = (
-                    node.end_lineno
-                    - node.lineno
-                    + 1
-                    - (doc.end_lineno - doc.lineno + 1 if doc and doc.end_lineno else 0)
-                )
-                if length > FUNCTION_LINES:
+                doc = (ast.get_docstring(node, clean=False) or "").count("\n") + 1 if ast.get_docstring(node) else 0
+                if (length := node.end_lineno - node.lineno + 1 - doc) > FUNCTION_LINES:
                     found[f"{path}:{node.name}"] = length
     return found
 

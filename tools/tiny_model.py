@@ -113,20 +113,11 @@ def config(layers: int = 3, width: int = 128, head: int = 32) -> Qwen3Config:
         head: size of an attention head, of which there are width / head, two for each pair of keys and values.
     """
     return Qwen3Config(
-        vocab_size=3 + 256,
-        hidden_size=width,
-        intermediate_size=width * 11 // 4,
-        num_hidden_layers=layers,
-        num_attention_heads=width // head,
-        num_key_value_heads=width // head // 2,
-        head_dim=head,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
+        vocab_size=3 + 256, hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
+        num_attention_heads=width // head, num_key_value_heads=width // head // 2, head_dim=head,
+        max_position_embeddings=1024, tie_word_embeddings=True, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS,
         dtype="float32",
-    )
+    )  # fmt: skip
 
 
 def fresh(seed: int = 0, shape: Qwen3Config | None = None) -> Qwen3ForCausalLM:
