@@ -79,18 +79,6 @@ def test_a_run_learns_counts_and_resumes(method, small, coin, tmp_path) -> None:
     assert all(line["continued_tokens"] > 0 and line["grad_norm"] > 0 for line in made)
 
 
-def test_a_gain_without_a_plan_is_refused_before_a_run(small, coin, tmp_path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "import dataclasses, tokenpo\nfrom tokenpo.core.parts import CreditStage\n\n"
-        "@dataclasses.dataclass(frozen=True)\nclass Bought(CreditStage):\n    reads = {'gain'}\n\n"
-        "    def __call__(self, rollouts, bonus):\n        return rollouts.need('gain')\n\n"
-        "def mine():\n    return dataclasses.replace(tokenpo.method('dapo'), name='mine', credit=Bought())\n"
-    )
-    with pytest.raises(Exception, match=r"mine needs gain, which the embedded engine does not provide.*Continuations"):
-        build_engine(Plan(small(tmp_path / "run", method={"name": f"{file}:mine"})))
-
-
 def test_the_baseline_is_the_reward_of_a_greedy_response(small, coin, tmp_path) -> None:
     """One greedy response to each kept problem, whatever else is drawn; `continued` counts its tokens too."""
     engine = build_engine(Plan(small(tmp_path / "run", method={"name": "remax"})))
