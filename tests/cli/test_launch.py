@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -189,19 +191,50 @@ def test_a_model_is_not_resumed_but_its_run(engine, children, capsys, tmp_path):
     assert capsys.readouterr().err == message and not children
 
 
-def test_a_run_that_never_began_is_in_nobodys_way(children, capsys, tmp_path):
+def test_a_run_that_never_began_is_in_nobodys_way(children, capsys, monkeypatch, tmp_path):
+    """As a killed launcher leaves it."""
     out = tmp_path / "run"
     fresh = ["train", *TRL, "--out", str(out)]
-    assert main(fresh) == 2
-    assert "--quiet" in children[0]  # or accelerate's traceback would stand below the child's sentence
-    assert children[0][-1] == str(out / "config.json") and "exit code 2" in capsys.readouterr().err
+    with monkeypatch.context() as killed:
+        killed.setattr(subprocess, "run", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        assert main(fresh) == 130
     assert main(["train", "--resume", str(out), "--engine", "trl"]) == 2
     assert f"never began: start it with tokenpo train {out / 'config.json'} --engine trl" in capsys.readouterr().err
-    for again in (["train", str(out / "config.json"), "--engine", "trl"], [*fresh, "--set", "train.steps=3"]):
-        assert main(again) == 2
-        assert "exit code 2" in capsys.readouterr().err
-    assert len(children) == 3
-    assert '"steps": 3' in (out / "config.json").read_text()
+    assert main(["train", str(out / "config.json"), "--engine", "trl"]) == 2
+    assert "--quiet" in children[0]  # or accelerate's traceback would stand below the child's sentence
+    assert children[0][-1] == str(out / "config.json") and "exit code 2" in capsys.readouterr().err
+    assert len(children) == 1 and not out.exists()
+
+
+@pytest.mark.parametrize(("engine", "records"), [("trl", "trl/tokenpo"), ("verl", "")])
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_engine_that_breaks_before_its_first_step_leaves_nothing(engine, records, step, monkeypatch, tmp_path):
+    """A broken chat template, say; what was evaluated before is no step. After one, everything stays."""
+    out = tmp_path / "run"
+
+    def broken(command: list[str], check: bool) -> SimpleNamespace:
+        (out / records).mkdir(parents=True, exist_ok=True)
+        (out / records / "metrics.jsonl").write_text(f'{{"step": 0}}\n{{"step": {step}}}\n')
+        (out / "data").mkdir()
+        return SimpleNamespace(returncode=1)
+
+    monkeypatch.setattr(launch, "require_installed", lambda engine: None)
+    monkeypatch.setattr(subprocess, "run", broken)
+    monkeypatch.setattr(verl, "command", lambda plan: ["python3"])
+    monkeypatch.setattr(verl, "prepare", lambda config: None)
+    assert main(["train", "quickstart", "--engine", engine, "--out", str(out)]) == 2
+    assert out.exists() == (step > 0) == (out / "data").exists()
+
+
+def test_a_run_of_verl_that_goes_on_with_other_settings_says_so(children, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(verl, "command", lambda plan: ["python3"])
+    monkeypatch.setattr(verl, "prepare", lambda config: None)
+    (tmp_path / "checkpoints").mkdir()
+    auto = ["train", "quickstart", "--engine", "verl", "--set", "verl.trainer.resume_mode=auto", "--out", str(tmp_path)]
+    assert main(auto) == 2 and "says otherwise" not in capsys.readouterr().err
+    assert main([*auto, "--set", "train.lr=0.5"]) == 2
+    error = capsys.readouterr().err
+    assert f"warning: {tmp_path / 'recipe.json'} says otherwise (train.lr: " in error and "-> 0.5) and is writ" in error
 
 
 def test_what_lies_in_the_directory_is_not_written_over(children, capsys, tmp_path):

@@ -98,23 +98,19 @@ def _check(options: argparse.Namespace, is_run: bool) -> None:
     if (options.model is None) == (options.samples is None):
         raise TokenPOError("eval needs a MODEL to sample or --samples FILE, one of the two")
     if options.samples:
-        wrong = [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]
-        if wrong:
-            raise TokenPOError(
-                f"--{wrong[0].replace('_', '-')} has no effect on --samples, which are drawn already: leave it out"
-            )
+        if wrong := [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]:
+            name = wrong[0].replace("_", "-")
+            raise TokenPOError(f"--{name} has no effect on --samples, which are drawn already: leave it out")
         return
     if (options.benchmark is None) == (options.task is None) and not is_run:
         raise TokenPOError(
             "eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two; only a run directory "
             "brings its own task"
         )
-    if not options.benchmark:
-        wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
-        if wrong:
-            raise TokenPOError(
-                f"--{wrong[0]} goes with --benchmark; set the options of a task with --task-option KEY=VALUE"
-            )
+    wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
+    if wrong and not options.benchmark:
+        task = "set the options of a task with --task-option KEY=VALUE"
+        raise TokenPOError(f"--{wrong[0]} goes with --benchmark; {task}")
     if options.problems is not None and options.problems < 1:
         raise TokenPOError(f"--problems is {options.problems}, expected at least 1")
     if options.benchmark and options.task_option:

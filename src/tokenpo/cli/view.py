@@ -137,10 +137,9 @@ def room(width: int) -> tuple[int, bool]:
     """
     frame = 3  # a column's line and the spaces around it
     left = width - 1 - (frame + NAME) - 2 * (frame + NUMBER) - frame
-    beside = left - frame - MEANING
-    if beside >= SHORTEST:
-        return min(COURSE, beside), True
-    return (min(COURSE, left) if left >= len("course") else 0), False
+    meant = (beside := left - frame - MEANING) >= SHORTEST
+    course = min(COURSE, beside if meant else left)
+    return (course if course >= len("course") else 0), meant
 
 
 class Pace:
@@ -173,23 +172,18 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
     """
     size = max(1, math.ceil(len(values) / width))
     chunks = [[x for x in values[i : i + size] if math.isfinite(x)] for i in range(0, len(values), size)]
-    means = [sum(chunk) / len(chunk) if chunk else math.nan for chunk in chunks]
-    known = [x for x in means if math.isfinite(x)]
-    low, high = (min(known), max(known)) if known else (0.0, 0.0)
-    span = high - low
-    return "".join(
-        " " if not math.isfinite(x) else BARS[round((x - low) / span * (len(BARS) - 1)) if span else 0] for x in means
-    )
+    means = [sum(chunk) / len(chunk) if chunk else None for chunk in chunks]
+    low = min((x for x in means if x is not None), default=0.0)
+    span = max((x for x in means if x is not None), default=0.0) - low or 1.0
+    return "".join(" " if x is None else BARS[round((x - low) / span * (len(BARS) - 1))] for x in means)
 
 
 def split(metrics: Mapping[str, float]) -> str:
     """The step's seconds and how its parts share them; parts below a two-hundredth are left out."""
     parts = {key[8:]: value for key, value in metrics.items() if key.startswith("seconds_")}
     whole = sum(parts.values())
-    shares = ", ".join(
-        f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if seconds > whole / 200
-    )
-    return f"this step {whole:.2f} s ({shares})"
+    shares = [f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if seconds > whole / 200]
+    return f"this step {whole:.2f} s ({', '.join(shares)})"
 
 
 def _padded(x: float | None) -> str:

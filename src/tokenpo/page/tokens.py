@@ -40,20 +40,14 @@ class Quantity:
 QUANTITIES = (
     Quantity("advantage", "advantage", "signed", "blue is pushed up, orange is pushed down"),
     Quantity("weight", "weight", "around_one", "factor on the advantage: 1 leaves the token as it is"),
-    Quantity(
-        "effective", "effective coefficient", "signed",
-        "how hard the loss pushes the token's log-probability, weight, ratio, clip and penalties included: "
-        "blue up, orange down",
-    ),
+    Quantity("effective", "effective coefficient", "signed", "how hard the loss pushes the token's log-probability, "
+             "weight, ratio, clip and penalties included: blue up, orange down"),
     Quantity("ratio", "ratio", "ratio", "probability now / when it was sampled, in equal steps of its logarithm"),
     Quantity("clipped", "clip state", "state", "the trust region cuts the gradient of clipped tokens"),
-    Quantity(
-        "entropy", "entropy", "unsigned",
-        "nats over the whole vocabulary: strongly coloured tokens were real decisions",
-    ),
-    Quantity(
-        "probability", "probability", "share", "with which the token was sampled: strongly coloured was improbable"
-    ),
+    Quantity("entropy", "entropy", "unsigned",
+             "nats over the whole vocabulary: strongly coloured tokens were real decisions"),
+    Quantity("probability", "probability", "share",
+             "with which the token was sampled: strongly coloured was improbable"),
     Quantity("temperature", "temperature", "range", "at which the token was sampled"),
     Quantity("kl", "KL moved", "unsigned", "nats, k3 estimate: how far the policy moved on this token since sampling"),
     Quantity("kl_ref", "KL to reference", "unsigned", "nats, k3 estimate: how far the policy is from the reference"),

@@ -10,7 +10,7 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.evidence.compare.existing import read_existing
+from tokenpo.evidence.compare.plan import read_existing
 from written_runs import rows
 
 

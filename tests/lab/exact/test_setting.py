@@ -11,8 +11,7 @@ import tokenpo
 from tokenpo.core.parts import RolloutCorrection
 from tokenpo.lab.exact import measures, training
 from tokenpo.lab.exact.contestant import Contestant
-from tokenpo.lab.exact.model import Network, Table
-from tokenpo.lab.exact.policies import policy
+from tokenpo.lab.exact.model import Network, Table, policy
 from tokenpo.lab.exact.setting import Setting
 from tokenpo.lab.exact.truth import slopes, truth
 from tokenpo.lab.exact.worlds import WORLDS

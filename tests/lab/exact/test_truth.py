@@ -9,8 +9,7 @@ import torch
 
 from enumerated import enumerated
 from tokenpo.base.errors import TokenPOError
-from tokenpo.lab.exact.model import Table
-from tokenpo.lab.exact.policies import divergence, drifted, policy
+from tokenpo.lab.exact.model import Table, divergence, drifted, policy
 from tokenpo.lab.exact.truth import slopes, truth
 from tokenpo.lab.exact.world import State, World
 from tokenpo.lab.exact.worlds import LARGE, WORLDS

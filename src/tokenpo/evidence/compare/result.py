@@ -13,10 +13,9 @@ from typing import Any
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...runs.read import Run, read_run
-from .existing import Subject, of_plan, read_existing
 from .measures import SECONDS, Measure, Value
 from .paired import ALPHA
-from .plan import Plan, pairs
+from .plan import Plan, Subject, of_plan, pairs, read_existing
 from .runs import Failure, State, state
 from .verdict import Pair, judge, too_few
 

@@ -16,8 +16,7 @@ from ...core.seeds import keyed_generator
 from ...core.types import OPTIONAL, Rollouts
 from ..estimate import Estimate, combined, jackknife
 from .contestant import Contestant, push
-from .model import Table
-from .policies import drifted, policy
+from .model import Table, drifted, policy
 from .sampling import Walk, rollouts, walk
 from .setting import USUAL, Setting
 from .truth import deciding, slopes

@@ -21,8 +21,7 @@ from ...page.frame import write
 from ..estimate import Estimate, Number, load_json, mean_of, rounded
 from . import measures, training
 from .contestant import Contestant
-from .model import Network, Table
-from .policies import DRIFTS, POLICIES
+from .model import DRIFTS, POLICIES, Network, Table
 from .setting import USUAL, Setting
 from .world import World
 
