@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base import text
 from ..base.errors import TokenPOError, Unsupported
-from ..base.files import write_whole
+from ..base.files import json_object, write_whole
+from ..base.jsonl import whole_lines, with_step
 from ..core.objective import Objective
 from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local
 from ..recipe.config import Config
@@ -105,6 +109,19 @@ def _run(host: Host, directory: Path, words: Sequence[str]) -> Path:
     return directory
 
 
+@contextlib.contextmanager
+def _beginning(directory: Path, host: Host) -> Iterator[None]:
+    """Around a fresh run: its directory goes where it ends before its first step, so the same command works again."""
+    try:
+        yield
+    except TokenPOError:
+        log = directory / host.records / "metrics.jsonl"
+        made = any(line.value["step"] > 0 for line in (whole_lines(log, with_step, []) if log.is_file() else ()))
+        if not (made or any(directory.rglob("checkpoint*/*"))):
+            shutil.rmtree(directory)
+        raise
+
+
 def _trl_command(plan: Plan, processes: int) -> list[str]:
     """accelerate's launcher; torch's for several processes on a CPU, where accelerate would need MPI.
 
@@ -134,7 +151,8 @@ def _trl_run(plan: Plan, resume: Path | None, start: list[str]) -> Path:
                 f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
             )
         plan = resumed(directory, plan.config, accept=None)[0]
-    with held(directory):
+    beginning = contextlib.nullcontext() if resume else _beginning(directory, TRL)
+    with held(directory), beginning:
         write_whole(directory / "config.json", json.dumps(plan.at(directory).config.model_dump(), indent=2) + "\n")
         if resume is None:
             write_inputs(directory, plan)
@@ -147,13 +165,18 @@ def _verl_run(plan: Plan) -> Path:
     verl.command(plan)  # refuses before a directory is made
     goes_on = verl.resumes(plan.config)
     directory = plan.config.directory() if goes_on else new_directory(plan.config)
-    plan = plan.at(directory)
-    if goes_on:  # `compare` reads it before it starts the run again
-        directory.mkdir(parents=True, exist_ok=True)
-        write_whole(directory / STARTED, json.dumps(plan.config.model_dump(), indent=2) + "\n")
-        write_inputs(directory, plan)
-    verl.prepare(plan.config)
-    return _run(VERL, directory, verl.command(plan))
+    plan, fresh = plan.at(directory), not (goes_on and directory.exists())
+    with _beginning(directory, VERL) if fresh else contextlib.nullcontext():
+        if goes_on:  # `compare` reads it before it starts the run again
+            directory.mkdir(parents=True, exist_ok=True)
+            settings, known = plan.config.model_dump(mode="json"), json_object(directory / STARTED)
+            if known and (changed := text.differences(known, settings)):
+                said = f"{directory / STARTED} says otherwise ({'; '.join(changed)}) and is written anew"
+                print(f"warning: {said}: the run goes on with the settings of this command", file=sys.stderr)
+            write_whole(directory / STARTED, json.dumps(settings, indent=2) + "\n")
+            write_inputs(directory, plan)
+        verl.prepare(plan.config)
+        return _run(VERL, directory, verl.command(plan))
 
 
 def require_installed(host: Host) -> None:
