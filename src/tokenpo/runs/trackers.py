@@ -11,7 +11,6 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,8 @@ TRL = {
     "grad_norm": "grad_norm",
     "lr": "learning_rate",
 }
+# One open run of one tracker: what takes a step and its values by name, and what closes it.
+Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
 # The extra of this package that installs each.
 EXTRAS = {"tensorboard": "track", "trackio": "trackio", "wandb": "wandb"}
 
@@ -66,14 +67,6 @@ def require_trackers(names: Sequence[str]) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Tracker:
-    """One open run of one tracker: `send` takes a step and its values by name."""
-
-    send: Callable[[int, Mapping[str, float]], object]
-    close: Callable[[], object]
-
-
 def _tensorboard(directory: Path, run: str, config: Config, after: int) -> Tracker:
     """Event files in RUN/tensorboard."""
     from torch.utils.tensorboard import SummaryWriter
@@ -86,7 +79,7 @@ def _tensorboard(directory: Path, run: str, config: Config, after: int) -> Track
             writer.add_scalar(name, value, step)
         writer.flush()
 
-    return Tracker(send, writer.close)
+    return send, writer.close
 
 
 def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
@@ -100,7 +93,7 @@ def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
         resume="allow",
         embed=False,
     )
-    return Tracker(lambda step, values: tracked.log(dict(values), step=step), tracked.finish)
+    return lambda step, values: tracked.log(dict(values), step=step), tracked.finish
 
 
 def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
@@ -117,14 +110,12 @@ def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
         settings=wandb.Settings(console="off"),  # else it would take over the terminal of the live view
     )
     # Without commit, wandb shows a step only when the next one comes.
-    return Tracker(lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish)
+    return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish
 
 
 OPENERS: Mapping[str, Callable[[Path, str, Config, int], Tracker]] = {
-    "tensorboard": _tensorboard,
-    "trackio": _trackio,
-    "wandb": _wandb,
-}
+    "tensorboard": _tensorboard, "trackio": _trackio, "wandb": _wandb,
+}  # fmt: skip
 
 
 class Trackers:
@@ -147,12 +138,7 @@ class Trackers:
     def open(cls, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> Trackers:
         """Opens the trackers of output.track, and sends the lines of metrics.jsonl that they lack.
 
-        Args:
-            step: after which the run goes on.
-            say: reports a tracker that failed.
-
-        Raises:
-            Unsupported: one of them cannot begin; none is left open.
+        The run goes on after `step`; `say` reports a tracker that failed. Unsupported where one cannot begin.
         """
         trackers = cls(directory, say)
         for name in config.output.track:
@@ -184,7 +170,7 @@ class Trackers:
         waiting = [name for name in self._open if self._sent.get(name, -1) < step]
         for name in waiting:
             try:
-                self._open[name].send(step, values)
+                self._open[name][0](step, values)
                 self._sent[name] = step
             except Exception as error:
                 # Not closed: what cannot send may hang when asked to finish.
@@ -197,9 +183,9 @@ class Trackers:
             self._save()
 
     def close(self) -> None:
-        for name, tracker in self._open.items():
+        for name, (_, close) in self._open.items():
             try:
-                tracker.close()
+                close()
             except Exception as error:
                 self._say(f"warning: {name} failed as it was closed ({_words(error)}); metrics.jsonl has everything")
         self._open = {}
