@@ -12,8 +12,7 @@ from torch import Tensor
 
 import tokenpo
 from tokenpo.core.ops import masked
-from tokenpo.core.ops.group import Groups
-from tokenpo.core.ops.shrinkage import others_mean, prior_weight
+from tokenpo.core.ops.group import Groups, others_mean, prior_weight
 from tokenpo.core.parts import (
     CreditStage,
     DetachedClip,
