@@ -20,9 +20,7 @@ from ...base.files import whole
 from ...tasks import Problem, Split, Task, make_task, refuse_tool
 
 
-def write_parquet(
-    path: Path, task: str, options: Mapping[str, Any], seed: int, split: Split, count: int, start: int = 0
-) -> Path:
+def write_parquet(path: Path, task: str, options: Mapping[str, Any], seed: int, split: Split, count: int) -> Path:
     """`count` problems of a task in verl's columns: data_source, prompt, reward_model, extra_info.
 
     reward_model.ground_truth is null for a problem without a reference answer. A test split with fewer problems is a
@@ -34,14 +32,14 @@ def write_parquet(
     source = json.dumps({"task": task, "options": dict(options), "seed": seed, "split": split}, sort_keys=True)
     with closing(make_task(task, options, seed)) as generator:
         refuse_tool(generator, "verl")
-        problems = generator.problems(split, start, count)
+        problems = generator.problems(split, 0, count)
     rows = [
         {
             "data_source": task,
             "prompt": _messages(problem),
             "ability": task,
             "reward_model": {"style": "rule", "ground_truth": problem.reference},
-            "extra_info": {"index": start + number, "tokenpo": source},
+            "extra_info": {"index": number, "tokenpo": source},
         }
         for number, problem in enumerate(problems)
     ]
