@@ -51,24 +51,15 @@ class Outliving:
     def _heard(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except BrokenPipeError:
-            self._lose()
         except OSError as error:
-            closed = error.errno == errno.EIO and self._is_terminal()
-            self._lose()
-            if closed:
-                return
-            raise TokenPOError(f"what is printed cannot be written: {error.strerror}") from error
-
-    def _is_terminal(self) -> bool:
-        # A terminal that is closed says no more that it is one.
-        return stat.S_ISCHR(os.fstat(self._stream.fileno()).st_mode)
-
-    def _lose(self) -> None:
-        # What the stream still holds has to go somewhere: Python flushes it once more at its end.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+            # A terminal that is closed says no more that it is one.
+            terminal = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._stream.fileno()).st_mode)
+            # What the stream still holds has to go somewhere: Python flushes it once more at its end.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+            if not (terminal or isinstance(error, BrokenPipeError)):
+                raise TokenPOError(f"what is printed cannot be written: {error.strerror}") from error
 
 
 @contextmanager

@@ -147,7 +147,10 @@ def draw(chart: Chart) -> Markup:
     """The chart as one <svg>; its accessible name says where every line starts and ends."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
     layers = list(_stacked(chart.lines)) if chart.stacked else chart.lines
-    marks = _y_ticks(chart, layers)
+    values = [y for line in layers for _, *ys in (*line.points, *line.span) for y in ys if y is not None]
+    positive = [y for y in values if y > 0] or [1.0]
+    values += [y for y in (chart.low, chart.high) if y is not None] or [0.0, 1.0] * (not values)
+    marks = log_ticks(min(positive), max(positive)) if chart.log else ticks(min(values), max(values), 4)
     px = scale(min(xs), max(xs), LEFT, END)
     py = scale(marks[0], marks[-1], FOOT, TOP, log=chart.log)
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
@@ -164,15 +167,6 @@ def draw(chart: Chart) -> Markup:
     for line in reversed(layers):  # the first line ends on top
         parts += _line(line, px, py, " solid" if chart.stacked else "")
     return Markup("".join([*parts, *_readings(chart, px)]) + "</svg>")
-
-
-def _y_ticks(chart: Chart, lines: Sequence[Line]) -> list[float]:
-    values = [y for line in lines for _, *ys in (*line.points, *line.span) for y in ys if y is not None]
-    if chart.log:
-        positive = [y for y in values if y > 0] or [1.0]
-        return log_ticks(min(positive), max(positive))
-    values += [y for y in (chart.low, chart.high) if y is not None]
-    return ticks(min(values, default=0.0), max(values, default=1.0), 4)
 
 
 def _stacked(lines: Sequence[Line]) -> Iterator[Line]:

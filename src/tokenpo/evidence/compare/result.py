@@ -100,14 +100,18 @@ def _compared(
         has = [f"{label} has {', '.join(map(str, sorted(of))) or 'none'}" for label, of in runs.items()]
         failed = f"; {failed_in_words(failures)}" if failures else f" ({'; '.join(has)})"
         raise TokenPOError(f"{subject.place}: no pair to compare has two finished runs with the same seeds{failed}")
-    results = tuple(_result(measure, runs, compared, margins.get(measure.name)) for measure in measures)
-    for result in results:
-        if not any(result.numbers(label) for label in subject.labels):
-            raise TokenPOError(
-                f"--metrics {result.measure.name}: no run in {subject.place} logged a number for {result.measure.needs}"
-            )
+    results = []
+    for measure in measures:
+        values = {label: {seed: measure.of(run) for seed, run in by_seed.items()} for label, by_seed in runs.items()}
+        known = {label: {s: x.number for s, x in of.items() if x.number is not None} for label, of in values.items()}
+        if not any(known.values()):
+            where = f"no run in {subject.place} logged a number for {measure.needs}"
+            raise TokenPOError(f"--metrics {measure.name}: {where}")
+        late = {label: [seed for seed, x in of.items() if x.censored] for label, of in values.items()}
+        judged = judge(known, compared, late=late, margin=margins.get(measure.name))
+        results.append(Result(measure, values, tuple(judged)))
     return Comparison(
-        subject, baseline, results,
+        subject, baseline, tuple(results),
         bands={name: {label: _band(runs[label].values(), name) for label in subject.labels} for name in CURVES},
         finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()}, failures=tuple(failures),
         versions=every[0].versions, notes=(*subject.notes, *_notes(runs, every, results)),
@@ -124,16 +128,6 @@ def failed_in_words(failures: Sequence[Failure]) -> str:
         more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
         parts.append(f"{', '.join(failure.run.name for failure in failed[:3])}{more}: {line} (log: {failed[0].log})")
     return f"{len(failures)} run{'s' if len(failures) > 1 else ''} failed: {'; '.join(parts)}"
-
-
-def _result(measure: Measure, runs: ByLabel, compared: Sequence[tuple[str, str]], margin: float | None) -> Result:
-    values = {label: {seed: measure.of(run) for seed, run in by_seed.items()} for label, by_seed in runs.items()}
-    numbers = {
-        label: {seed: value.number for seed, value in by_seed.items() if value.number is not None}
-        for label, by_seed in values.items()
-    }
-    late = {label: [seed for seed, value in by_seed.items() if value.censored] for label, by_seed in values.items()}
-    return Result(measure, values, tuple(judge(numbers, compared, late=late, margin=margin)))
 
 
 def _band(runs: Iterable[Run], name: str) -> Band:

@@ -53,8 +53,14 @@ def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sam
     """
     if not path.is_file():
         raise TokenPOError(f"{path}: there is no such file: give samples as JSON lines (docs/evaluation.md)")
+
+    def whole_object(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError(f"a {type(value).__name__}, not an object")
+        return value
+
     notes: list[str] = []
-    records = [(f"{path} line {line.number}", line.value) for line in whole_lines(path, _object, notes)]
+    records = [(f"{path} line {line.number}", line.value) for line in whole_lines(path, whole_object, notes)]
     if not records:
         raise TokenPOError(f"{path} holds no samples ({notes[0].rstrip('.') if notes else 'the file is empty'})")
     if verifier is not None:
@@ -72,12 +78,6 @@ def record_of(position: int, problem: Problem, completion: str, tokens: int, fin
         "reference": reference, "correct": score.correct, "reward": score.reward, "note": score.note,
         "tokens": tokens, "finished": finished,
     }  # fmt: skip
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"a {type(value).__name__}, not an object")
-    return value
 
 
 def _sample(where: str, record: Mapping[str, Any]) -> Sample:
