@@ -102,9 +102,12 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     logged = lines(tmp_path / "checkpoints" / run.LOG)
     assert [line["method"] for line in logged] == [name for name in methods for _ in range(2)]
     for line in logged:
-        assert line["actor/grad_norm"] > 0 and abs(line[f"actor/{DRIFT}"]) < 1e-5, line["method"]
+        # Eight groups of four may by chance all be equally right, which leaves no advantage.
+        assert line["actor/grad_norm"] > 0 or line["critic/advantages/max"] == 0, line["method"]
+        assert abs(line[f"actor/{DRIFT}"]) < 1e-5, line["method"]
         if line["expected"] is not None:
             assert line["actor/pg_loss"] == pytest.approx(line["expected"], rel=1e-4, abs=1e-6), line["method"]
+    assert sum(line["actor/grad_norm"] > 0 for line in logged) > last - 4
     assert sum(line["expected"] is not None for line in logged) == len(methods) - 1  # lopti makes two passes
 
     before, *rows = read_run(tmp_path / REPORT).metrics.lines
