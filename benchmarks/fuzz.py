@@ -16,6 +16,7 @@ import faulthandler
 import hashlib
 import io
 import json
+import os
 import re
 import resource
 import shutil
@@ -28,6 +29,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -130,6 +132,15 @@ def as_toml(content: bytes, changes: list) -> tuple[bytes, list[str]]:
     return encoded(tree), told
 
 
+def as_dotted(content: bytes, changes: list) -> tuple[bytes, list[str]]:
+    """Many keys of many parts, in TOML."""
+    lines = []
+    for number, kind, _ in changes:
+        depth = 1 + number % 97
+        lines += [".".join([f"{kind}{row}", *"x" * depth]) + " = 1" for row in range(min(number, 10**5 // depth))]
+    return "\n".join(lines).encode(), [f"{len(lines)} keys"]
+
+
 def as_tensors(content: bytes, changes: list) -> tuple[bytes, list[str]]:
     (size,) = struct.unpack("<Q", content[:8])
     header, told = as_tree(content[8 : 8 + size], changes)
@@ -174,6 +185,26 @@ def read_recipe(run: Path) -> None:
     build_objective(load_config(run / "mine.json"))
 
 
+def read_dotted(run: Path) -> None:
+    from tokenpo.recipe.config import load_config
+
+    load_config(run / "mine.toml")
+
+
+def read_answers(run: Path) -> None:
+    """What a Tinker server said: the tree of an answer stands for the client's objects."""
+    from tokenpo.base.files import json_object
+    from tokenpo.engines.tinker.answers import Answers, require_path, require_scores
+    from tokenpo.engines.tinker.responses import Limits, samples
+
+    text = json.dumps(json_object(run / "answer.json"))
+    told = json.loads(text, object_hook=lambda table: SimpleNamespace(**table))
+    with Answers("http://server").asking("in sampling"):
+        samples(told.responses, {2}, Limits(2, 4, 30))
+        require_scores(torch.tensor(told.scores, dtype=torch.float32), 2)
+        require_path(told.path)
+
+
 def read_problems(run: Path) -> None:
     from tokenpo.tasks import make_task
 
@@ -196,6 +227,8 @@ EXPLAIN = ("--methods", "grpo", "--out", "RUN/explained")
 # The file, how it is taken apart, how it is read.
 FORMATS: dict[str, tuple[str, Callable, Reader]] = {
     "recipe": ("mine.json", as_toml, read_recipe),
+    "recipe, dotted keys": ("mine.toml", as_dotted, read_dotted),
+    "answers of a server": ("answer.json", as_tree, read_answers),
     "problems": ("problems.jsonl", as_lines, read_problems),
     "rollouts, lines": ("rollouts/step-000001.jsonl", as_lines, command("explain", "RUN", *EXPLAIN)),
     "rollouts, tensors": ("r.safetensors", as_tensors, command("explain", "RUN/r.safetensors", *EXPLAIN)),
@@ -215,6 +248,42 @@ FORMATS: dict[str, tuple[str, Callable, Reader]] = {
 }
 
 
+def _sparse(file: Path) -> None:
+    with file.open("wb") as hole:
+        hole.truncate(2**40)
+
+
+# What may lie in a file's place. Each is tried once with every format, whatever the seed.
+SPECIAL: dict[str, Callable[[Path], Any]] = {
+    "a pipe": lambda file: os.mkfifo(file),
+    "a directory": lambda file: file.mkdir(),
+    "a link to an endless device": lambda file: file.symlink_to("/dev/zero"),
+    "a link to nothing": lambda file: file.symlink_to("nothing"),
+    "a link to itself": lambda file: file.symlink_to(file.name),
+    "a link out of the run": lambda file: file.symlink_to(Path(sys.executable)),
+    "an empty file": lambda file: file.write_bytes(b""),
+    "a terabyte of zeros": _sparse,
+}
+
+
+def special(name: str, whole: Path, failures: list[str]) -> Counter:
+    file, _, read = FORMATS[name]
+    run, counts = whole.parent / "run", Counter()
+    for what, put in SPECIAL.items():
+        if put is _sparse and file.endswith(".safetensors"):
+            continue  # is read to its end, as a terabyte of weights would be
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(whole, run)
+        (run / file).unlink()
+        put(run / file)
+        outcome = read_case(read, run)
+        kind = outcome if outcome in ("accepted", "refused", "hang") else "failed"
+        counts[kind] += 1
+        if kind in ("hang", "failed"):
+            failures.append(f"{name}: {what} in its place: {outcome}")
+    return counts
+
+
 def make_run(directory: Path) -> None:
     from tokenpo.cli.view import SilentView
     from tokenpo.engines.embedded.loop import train
@@ -222,6 +291,10 @@ def make_run(directory: Path) -> None:
 
     train(parse_config({**RECIPE, "output": {**RECIPE["output"], "dir": str(directory)}}, "fuzz"), SilentView())
     (directory / "mine.json").write_text(json.dumps(RECIPE))
+    (directory / "mine.toml").write_text("")
+    row = {"tokens": [4, 2], "logprobs": [-0.5, -1.0], "stop_reason": "stop"}
+    answer = {"responses": [{"sequences": [row, row]}] * 2, "scores": [-1.0, -2.0], "path": "tinker://saved"}
+    (directory / "answer.json").write_text(json.dumps(answer))
     rows = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(4)]
     (directory / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
     from safetensors.torch import save_file
@@ -321,7 +394,8 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch, on_the_clock():
         make_run(whole := Path(scratch) / "whole")
         for name in options.only:
-            counts = fuzz(name, whole, options.seconds / len(options.only), options.seed, accepted, failures)
+            counts = special(name, whole, failures)
+            counts += fuzz(name, whole, options.seconds / len(options.only), options.seed, accepted, failures)
             total += counts
             _tell(name, counts)
     _tell("all", total)

@@ -51,3 +51,10 @@ def test_a_few_seconds_find_nothing(monkeypatch, capsys):
     counted = {line[:28].strip(): [int(x.replace(",", "")) for x in line[28:].split()] for line in lines[1:] if line}
     assert set(counted) == {"problems", "metrics", "all"}
     assert all(row[0] > 0 and row[3:] == [0, 0] for row in counted.values())
+
+
+def test_whatever_lies_in_the_place_of_a_file_is_refused_or_accepted(monkeypatch, capsys):
+    """Pipes, devices, links, directories, a terabyte of zeros, with every format: no traceback, no hang."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    fuzz = importlib.import_module("fuzz")
+    assert fuzz.main(["--seconds", "0"]) == 0, capsys.readouterr().out

@@ -59,6 +59,7 @@ ALLOWED = {
     ("engines/verl/data.py", "mkdir"): BELOW,
     ("engines/verl/record.py", "mkdir"): BELOW,
     ("engines/verl/record.py", "rename"): LINKLESS,
+    ("engines/launch.py", "rmtree"): LINKLESS,
     ("engines/verl/record.py", "rmtree"): LINKLESS,
     ("engines/verl/record.py", "unlink"): LINKLESS,
     ("engines/verl/trainer.py", "mkdir"): "of verl's own checkpoint, which links are refused for before verl starts",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 from .errors import TokenPOError
-from .files import opened_in_place
+from .files import LARGEST, explained, opened, opened_in_place
 
 
 class Lines:
@@ -65,23 +65,41 @@ class Line(NamedTuple):
 
 
 def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> Iterator[Line]:
-    """Every line that `parse` accepts; those that are no JSON or raise ValueError are summed up in one note."""
+    """Every line that `parse` accepts; those that are no JSON or raise ValueError are summed up in one note.
+
+    Raises:
+        TokenPOError: the file cannot be read, or has a line of more than `LARGEST` bytes.
+    """
     broken: list[str] = []
-    offset = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                if not line.isspace():
-                    yield Line(number, offset, parse(parsed(line)))
-            except (ValueError, RecursionError) as error:
-                cut = "" if line.endswith(b"\n") else ", cut off while it was being written"
-                reason = str(error) if type(error) is ValueError else "not valid JSON"
+    count = offset = 0
+    for number, line in enumerate(byte_lines(path), start=1):
+        try:
+            if not line.isspace():
+                yield Line(number, offset, parse(parsed(line)))
+        except (ValueError, RecursionError) as error:
+            count += 1
+            cut = "" if line.endswith(b"\n") else ", cut off while it was being written"
+            reason = str(error) if type(error) is ValueError else "not valid JSON"
+            if count <= 3:
                 broken.append(f"line {number}: {reason}{cut}")
-            offset += len(line)
-    if broken:
-        more = f"; and {len(broken) - 3} more" if len(broken) > 3 else ""
-        count = "1 line was" if len(broken) == 1 else f"{len(broken)} lines were"
-        notes.append(f"{path.name}: {count} left out ({'; '.join(broken[:3])}{more}).")
+        offset += len(line)
+    if count:
+        more = f"; and {count - 3} more" if count > 3 else ""
+        what = "1 line was" if count == 1 else f"{count} lines were"
+        notes.append(f"{path.name}: {what} left out ({'; '.join(broken)}{more}).")
+
+
+def byte_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file with their ends, one at a time.
+
+    Raises:
+        TokenPOError: the file cannot be read or is no regular one, or a line has more than `LARGEST` bytes.
+    """
+    with explained(lambda why: f"{path} cannot be read: {why}"), opened(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LARGEST), b""), start=1):
+            if len(line) == LARGEST:
+                raise TokenPOError(f"{path} line {number} has more than {LARGEST:,} bytes: remove it, or what wrote it")
+            yield line
 
 
 def parsed(line: bytes) -> Any:
@@ -94,9 +112,9 @@ def parsed(line: bytes) -> Any:
 
 def last_line(path: Path) -> bytes:
     """The last complete line, read from the end of the file; empty if there is none."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         size = file.seek(0, os.SEEK_END)
-        for reach in (1 << power for power in range(16, 64)):
+        for reach in (1 << power for power in range(16, 27)):
             file.seek(max(0, size - reach))
             *lines, _ = file.read(reach).split(b"\n")
             if len(lines) > 1 or reach >= size:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import TokenPOError
+from ..base.files import read_text
 from ..base.text import number
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ def load_json(path: Path, command: str, parse: Callable[[Any], T]) -> T:
         TokenPOError: the file holds something else.
     """
     try:
-        return parse(json.loads(path.read_text(encoding="utf-8")))
+        return parse(json.loads(read_text(path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TokenPOError(f"{path} is no file of `tokenpo {command} --json` ({error!r}): give another name") from error
 

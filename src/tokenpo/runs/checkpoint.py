@@ -26,7 +26,7 @@ from typing_extensions import TypedDict
 
 from .. import models as language
 from ..base.errors import TokenPOError
-from ..base.files import json_object, remove_directory, whole_directory
+from ..base.files import LARGEST, json_object, opened, remove_directory, whole_directory
 from ..models.directory import trained
 
 _SUMS = "checksums.json"
@@ -194,7 +194,8 @@ def progress_of(path: Path) -> Progress:
     """The state in a checkpoint; a TokenPOError where it is damaged, or another version wrote it."""
     file = path / "state.json"
     try:
-        progress = _PROGRESS.validate_json(file.read_bytes())
+        with opened(file, LARGEST) as stream:
+            progress = _PROGRESS.validate_json(stream.read(LARGEST))
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise TokenPOError(
@@ -262,5 +263,5 @@ def _is_whole(path: Path) -> bool:
 
 
 def _checksum(file: Path) -> str:
-    with file.open("rb") as stream:
+    with opened(file, LARGEST if file.suffix == ".json" else None) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..base.errors import TokenPOError
+from ..base.files import opened
 from ..base.jsonl import parsed, whole_lines
 
 Number = float | None
@@ -226,7 +227,7 @@ def _points(steps: Sequence[float], lines: Sequence[Mapping[str, Any]], name: st
 def _lines(log: Path, offsets: np.ndarray) -> Iterator[dict[str, Any]]:
     """The lines that begin at these bytes, in this order."""
     place = 0
-    with log.open("rb") as file:
+    with opened(log) as file:
         for offset in chain.from_iterable(part.tolist() for part in np.array_split(offsets, len(offsets) // CHUNK + 1)):
             if offset != place:
                 file.seek(offset)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
+from ..base.files import LARGEST, opened, read_text
 from ..base.jsonl import parsed, whole_lines
 from ..recipe.hosts import HOSTS
 from .metrics import NOTE, Metrics, Number, number, read_metrics
@@ -99,7 +100,7 @@ class Trace:
     notes: tuple[str, ...]
 
     def load(self, offset: int) -> Rollout:
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
             file.seek(offset)
             return _rollout(parsed(file.readline()))
 
@@ -128,7 +129,7 @@ def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
     return Run(
         path=path,
         config=config,
-        objective=objective.read_text(encoding="utf-8", errors="replace") if objective.is_file() else "",
+        objective=_text(objective),
         versions=_json_file(path / "versions.json", notes),
         metrics=metrics,
         notes=tuple(notes),
@@ -179,9 +180,17 @@ def _string(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
+def _text(path: Path) -> str:
+    try:
+        with opened(path, LARGEST) as file:
+            return file.read(LARGEST).decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def _json_file(path: Path, notes: list[str]) -> Mapping[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_text(path))
     except FileNotFoundError:
         notes.append(f"{path.name} is missing.")
     except (ValueError, RecursionError, OSError):

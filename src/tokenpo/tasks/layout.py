@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError, nearest
+from ..base.jsonl import byte_lines
 from .types import Problem
 
 Row = tuple[str, dict[str, Any]]  # ("train.jsonl line 3", columns)
@@ -34,8 +35,9 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
-    for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
+    for number, line in enumerate(byte_lines(path), start=1):
         where = f"{path} line {number}"
+        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if not line.strip():
             continue
         try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked, making, opened_in_place, refuse_links
+from ...base.files import is_fresh, locked, making, opened_in_place, read_text, refuse_links
 from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
 from ...base.worker import PARENT
@@ -85,7 +85,7 @@ def state(run: PlannedRun) -> State:
     if not file.is_file():
         raise TokenPOError(f"{run.directory} is no run (it holds no {file.name}): move it, or choose another --out")
     try:
-        old = parse_config(json.loads(file.read_text(encoding="utf-8")), str(file))
+        old = parse_config(json.loads(read_text(file)), str(file))
     except (ValueError, TypeError, OSError) as error:
         raise TokenPOError(f"{file} cannot be read ({error}): move {run.directory}, or choose another --out") from error
     changed = [line for line in differences(old, run.config) if not line.startswith("output.")]

@@ -23,8 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import explained, is_fresh, locked, making, numbered, opened_in_place, refuse_links, write_whole
-from ...base.jsonl import Lines, cut, finite
+from ...base.files import (
+    explained,
+    is_fresh,
+    locked,
+    making,
+    numbered,
+    opened_in_place,
+    read_text,
+    refuse_links,
+    write_whole,
+)
+from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
 from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling
@@ -169,11 +179,10 @@ def _cut_to_batches(path: Path, plan: SamplingPlan) -> int:
     if not path.is_file():
         return 0
     samples, at_once, ends = plan.options.samples, plan.options.at_once, [0]
-    with path.open("rb") as file:
-        for number, line in enumerate(file):
-            if not (line.endswith(b"\n") and _problem(line) == number // samples):
-                break
-            ends.append(ends[-1] + len(line))
+    for number, line in enumerate(byte_lines(path)):
+        if not (line.endswith(b"\n") and _problem(line) == number // samples):
+            break
+        ends.append(ends[-1] + len(line))
     problems = min(plan.count, (len(ends) - 1) // samples)
     whole = problems if problems == plan.count else problems // at_once * at_once
     cut(path, ends[whole * samples])
@@ -261,7 +270,7 @@ def _changed(directory: Path, config: Config) -> list[str] | None:
     if not file.is_file():
         return None
     try:
-        changed = differences(json.loads(file.read_text(encoding="utf-8")), json.loads(_json(config)))
+        changed = differences(json.loads(read_text(file)), json.loads(_json(config)))
     except (ValueError, AttributeError) as error:
         raise TokenPOError(f"{file} is not the config of an evaluation: give another directory with --out") from error
     return [line for line in changed if not line.startswith("versions.")]
