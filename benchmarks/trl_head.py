@@ -25,8 +25,7 @@ import tokenpo
 from timing import Run, keep_memory, milliseconds, peak_bytes
 from tokenpo.core.update import Update
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.engines.trl.loss import by_policy, in_head
-from tokenpo.engines.trl.updates import ROW
+from tokenpo.engines.trl.forward import ROW, by_policy, in_head
 from tokenpo.models.directory import ASSETS
 
 PROMPT, GROUP = 16, 8

@@ -19,7 +19,7 @@ from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer, settings
 from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import require, schedule
-from tokenpo.engines.trl.replenish import carried
+from tokenpo.engines.trl.rollout_batch import carried
 from tokenpo.engines.trl.settings import (
     OVERRIDING,
     SETTINGS,

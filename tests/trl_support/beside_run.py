@@ -20,9 +20,8 @@ import torch
 from trl import GRPOTrainer
 
 from tokenpo.engines.trl import TokenPOConfig
-from tokenpo.engines.trl.loss import MicroLoss, by_policy, in_head
+from tokenpo.engines.trl.forward import ROW, MicroLoss, by_policy, in_head
 from tokenpo.engines.trl.objective import chosen
-from tokenpo.engines.trl.updates import ROW
 from trl_support import frozen, leave
 from trl_support.frozen_run import Tapped, built
 

@@ -27,7 +27,7 @@ from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
 from tokenpo.engines.trl.cycle import Cycle  # noqa: E402
 from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
 from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings  # noqa: E402
-from tokenpo.engines.trl.replenish import stacked  # noqa: E402
+from tokenpo.engines.trl.rollout_batch import stacked  # noqa: E402
 from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw  # noqa: E402
 from tokenpo.engines.trl.updates import by_groups  # noqa: E402
 from tokenpo.tasks import make_task  # noqa: E402

@@ -1,4 +1,4 @@
-"""Log-probability and entropy of the completions in a micro-batch of TRL's, in one of three ways.
+"""Log-probability and entropy of the completions in a micro-batch of TRL's, in one of three ways, and its loss.
 
 In the model's head, where it is plain and whole in every process; by TRL's own pass, which never holds all logits; from
 all logits, for the entropy drift and for temperatures per token. A trainer scores old and new policy in one way: at the
@@ -9,22 +9,31 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from ...base.errors import Unsupported
+from ...base.errors import NotFinite, Unsupported, present
+from ...core.head.fused import Fused
 from ...core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.objective import Objective
-from ...core.types import Policy
+from ...core.ops import kl
+from ...core.ops.known_gradient import known
+from ...core.parts import ReferenceKl, Reweighted, walk
+from ...core.types import Batch, Loss, Policy
+from ...core.update import Update
 from ...models.score import probe_head
 from .contract import replaced
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
+# The key of TRL's inputs that holds the places of rows in the rollout batch.
+ROW = "tokenpo_row"
 
 # Devices on which the head is used where nothing is set. A choice by time or free memory would let two runs with one
 # seed give different numbers, so that it is fixed here, from measurements.
@@ -35,14 +44,7 @@ _TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 @dataclass(frozen=True)
 class Forward:
-    """Forward passes of one trainer.
-
-    Args:
-        trainer: TRL's.
-        in_head: use the model's head.
-        drift: compute `Policy.entropy_drift`.
-        entropy_grad: keep the graph of the entropy.
-    """
+    """Forward passes of one trainer, with `Policy.entropy_drift` and the graph of the entropy where asked for."""
 
     trainer: Any
     in_head: bool
@@ -115,9 +117,9 @@ class Forward:
     def _by_logits(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
         """Statistics [M, T], behind the end of a completion too."""
         length = part["completion_ids"].shape[1]
-        known = "logits_to_keep" in inspect.signature(base_of(self.trainer).forward).parameters
+        kept = "logits_to_keep" in inspect.signature(base_of(self.trainer).forward).parameters
         with self.trainer.accelerator.autocast():
-            out = model(**texts(part), **({"logits_to_keep": length + 1} if known else {}))
+            out = model(**texts(part), **({"logits_to_keep": length + 1} if kept else {}))
         stats = stats_from_logits(
             out.logits[:, -length - 1 : -1].flatten(0, 1),
             part["completion_ids"].flatten(),
@@ -153,10 +155,6 @@ def head_work(
 
     The end of the pass is replaced, so that whatever wraps the model (DDP, PEFT, autocast) sees the head used where it
     always is.
-
-    Args:
-        model: the trainer's, as it is wrapped.
-        inputs: prompt_ids, prompt_mask, completion_ids, completion_mask.
     """
     base, length = base_of(trainer), inputs["completion_ids"].shape[1]
 
@@ -181,3 +179,112 @@ def texts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
         "input_ids": torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
         "attention_mask": torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
     }
+
+
+def padded(policy: Policy, width: int) -> Policy:
+    """The policy of a micro-batch, as wide as the rollout batch."""
+    known = {name: x for name, x in vars(policy).items() if x is not None}
+    return Policy(**{name: pad(x, (0, width - x.shape[1])) for name, x in known.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class MicroLoss:
+    """A micro-batch of one rank; [M, T] tensors are as wide as the rollout batch.
+
+    Args:
+        value: the loss with graph; a zero with graph where no row has a response token, as every rank takes part in
+            the backward pass.
+        batch, loss: None there.
+        entropy: [M, T] of the current policy, detached, nats.
+    """
+
+    value: Tensor
+    batch: Batch | None
+    loss: Loss | None
+    entropy: Tensor
+
+
+def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:
+    """From log-probabilities with graph; `update` is None where no row has a response token."""
+    mask = None if update is None else update.of(inputs[ROW])[0].mask
+    policy = forward.policy(model, inputs)
+    if update is None or mask is None or not mask.any():
+        return MicroLoss(policy.logprob.nan_to_num().sum() * 0.0, None, None, policy.need("entropy").detach())
+    policy = padded(policy, mask.shape[1])
+    batch, loss = update.evaluate(policy, inputs[ROW])
+    return MicroLoss(loss.value, batch, loss, policy.need("entropy").detach())
+
+
+def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:
+    """The same in one piece of work with the head, which must be whole and plain."""
+    shape, device = inputs["completion_ids"].shape, inputs["completion_ids"].device
+    if update is None:
+        mask = torch.zeros(shape, dtype=torch.bool, device=device)
+    else:
+        mask = update.of(inputs[ROW])[0].mask[:, : shape[1]]
+
+    def work(hidden: Tensor, head: nn.Linear) -> tuple[Tensor, tuple[Batch, Fused] | None]:
+        scored = hidden[mask]
+        if update is None or not len(scored):
+            graph = [x for x in (scored, head.weight, head.bias) if x is not None]
+            return known(scored.new_zeros((), dtype=torch.float32), graph, [torch.zeros_like(x) for x in graph]), None
+        batch, fused = update.evaluate_head(scored, head.weight, inputs[ROW], bias=head.bias)
+        # Apart from the rest, as DDP looks for the loss in the output of the pass.
+        return fused.loss.value, (batch, fused)
+
+    value, made = head_work(forward.trainer, model, inputs, work)
+    if made is None:
+        return MicroLoss(value, None, None, torch.zeros(shape, device=device))
+    batch, fused = made
+    return MicroLoss(value, batch, fused.loss, fused.entropy)
+
+
+def require_finite(update: Update, rows: Tensor, scored: MicroLoss) -> None:
+    """Before a backward pass that would make every weight NaN: raises NotFinite, naming the part of the objective."""
+    value = float(scored.value.detach())
+    if not math.isfinite(value):
+        cause = update.culprit(present(scored.batch, "the batch of a loss").policy, rows)
+        raise NotFinite(f"the loss of {update.objective.name} is {value} in a micro-batch of TRL's: {cause}")
+
+
+@torch.no_grad()
+def measured(accelerator: Any, scored: MicroLoss, update: Update | None) -> dict[str, float]:
+    """TRL's metrics `entropy`, `clip_ratio/*` and `kl` over the micro-batches of all ranks, each of which calls it."""
+    batch, entropy = scored.batch, scored.entropy
+    # tokens, sums over them of entropy, clipped below, clipped above and divergence; least and most of a response
+    local = entropy.new_tensor([0.0, 0.0, 0.0, 0.0, 0.0, math.inf, -math.inf], dtype=torch.float32)
+    divergence = None
+    if batch is not None and scored.loss is not None:
+        mask, terms = batch.mask, scored.loss.terms
+        clipped = terms["clipped"].bool() & mask
+        below = clipped & (terms["ratio"] < 1)
+        above = clipped & ~below
+        divergence = _divergence(batch, update)
+        length = mask.sum(1)
+        shares = [(side.sum(1) / length)[length > 0] for side in (below, above)]
+        sums = [mask, entropy.where(mask, 0.0), below, above, local[:0] if divergence is None else divergence]
+        local = torch.stack([*(x.sum().float() for x in sums), shares[0].min(), shares[1].max()])
+    ranks = accelerator.gather(local[None])
+    n, entropies, low, high, moved = ranks[:, :5].sum(0).tolist()
+    least, most = (float(ranks[:, 5].min()), float(ranks[:, 6].max())) if n else (math.nan, math.nan)
+    n = n or math.nan
+    metrics = {
+        "entropy": entropies / n,
+        "clip_ratio/low_mean": low / n,
+        "clip_ratio/high_mean": high / n,
+        "clip_ratio/region_mean": (low + high) / n,
+        "clip_ratio/low_min": least,
+        "clip_ratio/high_max": most,
+    }
+    return metrics if divergence is None else metrics | {"kl": moved / n}
+
+
+def _divergence(batch: Batch, update: Update | None) -> Tensor | None:
+    """k3 from the reference [M, T], as TRL shows it: times the ratio where the penalty that it learns from has one."""
+    if batch.rollouts.ref_logprob is None:
+        return None
+    divergence = kl.k3(torch.where(batch.mask, batch.rollouts.ref_logprob - batch.policy.logprob.detach(), 0.0))
+    for part in walk(update.objective.penalties if update is not None else ()):
+        if isinstance(part, Reweighted) and isinstance(part.penalty, ReferenceKl):
+            divergence = part.ratio(batch) * divergence
+    return divergence

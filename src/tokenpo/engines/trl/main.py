@@ -36,11 +36,16 @@ _MEASURED = 256
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when all is well, 2 on a mistake of the user."""
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="tokenpo.engines.trl.main", description="Train a recipe with TRL.")
+    parser.add_argument("recipe", metavar="RECIPE", help="path of a TOML file or config.json, or a name")
+    parser.add_argument("--method", metavar="NAME")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--out", metavar="DIR")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the run directory")
+    options = parser.parse_args(arguments)
     try:
-        recipe = find_recipe(options.recipe)
-        config = load_config(recipe, method=options.method, overrides=options.set, out=options.out)
-        run(config, resume=options.resume)
+        given = {"method": options.method, "overrides": options.set, "out": options.out}
+        run(load_config(find_recipe(options.recipe), **given), resume=options.resume)
     except TokenPOError as error:
         print(f"tokenpo: {error}", file=sys.stderr)
         return 2
@@ -58,8 +63,7 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
         torch.set_num_threads(config.threads)
     with closing(make_task(config.task.name, config.task.options, config.problem_seed)) as task:
         refuse_tool(task, "TRL")
-        rewards = TaskRewards(task)
-        trainer = _trainer(plan, directory, rewards)
+        trainer = _trainer(plan, directory, TaskRewards(task))
         records = trainer.bookkeeping
         records.described = config.model_dump(mode="json")
         if config.evaluate.problems and not resume:
@@ -99,10 +103,7 @@ def _trainer(plan: Plan, directory: Path, rewards: TaskRewards) -> TokenPOTraine
 
 
 def _save(trainer: Any, plan: Plan, directory: Path) -> None:
-    """A whole model in DIR/model; a LoRA adapter also by itself, in DIR/adapter.
-
-    Every process takes part, as each may hold only a shard of the weights.
-    """
+    """A whole model in DIR/model; a LoRA adapter also in DIR/adapter. Every process takes part: it may hold a shard."""
     if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "merge_and_unload"):
         trainer.save_model(str(directory / "model"))
         trainer.accelerator.wait_for_everyone()
@@ -152,16 +153,6 @@ def _evaluated(config: Config, task: Any, path: str) -> dict[str, float]:
     result = evaluate(at_path, Plan(at_path).load_model(), task)
     print(f"held-out: {result}", flush=True)
     return result.metrics()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tokenpo.engines.trl.main", description="Train a recipe with TRL.")
-    parser.add_argument("recipe", metavar="RECIPE", help="path of a TOML file or config.json, or a name")
-    parser.add_argument("--method", metavar="NAME")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
-    parser.add_argument("--out", metavar="DIR")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the run directory")
-    return parser
 
 
 if __name__ == "__main__":

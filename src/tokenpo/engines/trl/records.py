@@ -168,7 +168,6 @@ class Records:
 
     Args:
         sizes: of the files at the checkpoint that the run goes on from; empty begins a new run.
-        config: for config.json.
     """
 
     def __init__(self, directory: Path, sizes: Mapping[str, int], config: Mapping[str, Any], objective: str) -> None:
@@ -188,7 +187,6 @@ class Records:
         self._open_line = dict(metrics)
 
     def amend(self, **values: float) -> None:
-        """Adds to the last line, while it is open."""
         if self._open_line:
             self._open_line |= values
 
@@ -210,9 +208,8 @@ class Records:
 def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[str, float]:
     """Over every response that was drawn; the names are those of the embedded engine."""
     rows, names = batch.drawn, trainer.reward_func_names
-    each = rows["rewards"]
+    each, length = rows["rewards"], rows["length"].float()
     reward = rows["reward"][~each.isnan().all(1)]
-    length = rows["length"].float()
     metrics = {
         "reward": float(reward.mean()),
         "reward_std": float(reward.double().std()) if len(reward) > 1 else math.nan,
@@ -243,16 +240,10 @@ def recorded(trainer: Any, batch: RolloutBatch, step: Step, number: int) -> list
     policy = policy_now(trainer, trainer.model, [batch.output], [step.rollouts.rows(batch.mine)], micro)
     prompts = gather_object([in_words(plain(prompt)) for prompt in batch.prompts])
     rollouts = step.rollouts.rows(batch.trained)
-    made = responses(
-        rollouts,
-        [_pieces(trainer, rollouts, row) for row in range(len(rollouts))],
-        prompts=prompts[batch.trained],
-        correct=verdicts(trainer, batch)[batch.trained],
-        step=number,
-        policy=policy.rows(batch.trained),
-        reward_names=trainer.reward_func_names,
-    )
-    return [*made]
+    tokens = [_pieces(trainer, rollouts, row) for row in range(len(rollouts))]
+    more = {"prompts": prompts[batch.trained], "correct": verdicts(trainer, batch)[batch.trained], "step": number}
+    names = trainer.reward_func_names
+    return [*responses(rollouts, tokens, **more, policy=policy.rows(batch.trained), reward_names=names)]
 
 
 def traces(trainer: Any, step: int, batch: RolloutBatch, terms_by_row: Mapping[int, Any]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""A rollout batch over all ranks: the responses that TRL drew, with their rewards, as rollouts of whole groups."""
+"""A rollout batch over all ranks: the responses that TRL drew, with their rewards, as rollouts of whole groups; and
+dynamic sampling, which drops groups whose rewards are all equal and draws others, up to a cap."""
 
 from __future__ import annotations
 
@@ -10,14 +11,19 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object  # pyright: ignore[reportMissingImports]
 from torch import Tensor
+from torch.nn.functional import pad
 
-from ...base.errors import TokenPOError
-from ...core.dynamic_sampling import mixed_groups
+from ...base.errors import TokenPOError, Unsupported
+from ...core.dynamic_sampling import mixed_groups, refill
 from ...core.ops import turns
+from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
 from .forward import Forward
 
+# Prefix of TRL's output among the rows of a draw.
+OUT = "out_"
 FIELDS = tuple(field.name for field in dataclasses.fields(Rollouts) if field.name != "group")
 
 
@@ -42,13 +48,6 @@ class RolloutBatch:
     size: int
     kept: int
     rank: int
-
-    @staticmethod
-    def of(
-        output: dict[str, Any], prompts: Sequence[Any], rows: Mapping[str, Tensor], size: int, rank: int
-    ) -> RolloutBatch:
-        """One draw, all groups of which are trained on."""
-        return RolloutBatch(output, prompts, rows, rows, size, len(rows["mask"]) // size, rank)
 
     @property
     def mine(self) -> slice:
@@ -119,14 +118,16 @@ def over_ranks(
     """The rows of all ranks, by name, with `rewards` and `reward` [N].
 
     Args:
-        local: tensors with an entry for each row of this rank; the same names on every rank.
+        local: rows of this rank, the same names on every rank.
         rewards: [N, F] of all ranks; NaN where a function does not apply.
         size: consecutive rows, in the order of ranks, that answer one prompt: a group may be split over ranks.
 
     Raises:
         TokenPOError: rows of one group answer different prompts.
     """
-    rows = _gathered(trainer.accelerator, {**local, "prompt": _digests(prompts, rewards.device)})
+    digests = [hashlib.blake2b(repr(plain(prompt)).encode(), digest_size=8).digest() for prompt in prompts]
+    whole = torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in digests], device=rewards.device)
+    rows = _gathered(trainer.accelerator, {**local, "prompt": whole})
     prompt = rows.pop("prompt")
     if len(prompt) % size or (prompt.view(-1, size) != prompt[::size, None]).any():
         raise TokenPOError(
@@ -167,12 +168,6 @@ def _gathered(accelerator: Any, local: Mapping[str, Tensor]) -> dict[str, Tensor
     return rows
 
 
-def _digests(prompts: Sequence[Any], device: Any) -> Tensor:
-    """[M] int64, equal for equal prompts."""
-    digests = [hashlib.blake2b(repr(plain(prompt)).encode(), digest_size=8).digest() for prompt in prompts]
-    return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in digests], device=device)
-
-
 def plain(prompt: Any) -> Any:
     """The prompt as a JSON value that depends on its content alone: size, mode and digest stand for a picture."""
     if prompt is None or isinstance(prompt, str | int | float):
@@ -186,3 +181,83 @@ def plain(prompt: Any) -> Any:
     # The repr of a Pillow image holds its address.
     digest = hashlib.blake2b(prompt.tobytes(), digest_size=8).hexdigest()
     return f"<image {prompt.width}x{prompt.height} {prompt.mode} {digest}>"
+
+
+class Refill:
+    """Fills rollout batches with further prompts, drawn from the data set in an order of its own.
+
+    Attributes:
+        cursor: prompts taken so far.
+    """
+
+    def __init__(self, dataset: Any, seed: int, most: int) -> None:
+        self._dataset, self._seed, self._most = dataset, seed, most
+        self.cursor = 0
+
+    def filled(self, trainer: Any, first: RolloutBatch) -> RolloutBatch:
+        """The rollout batch filled with groups whose rewards differ, as far as the cap allows.
+
+        Places that stay empty hold groups without a token that counts, since TRL wants as many rows as ever.
+        """
+        draws, size, wanted = [first], first.size, first.kept
+        while len(draws) <= self._most:
+            differ = sum(len(mixed(draw.rows, size)) for draw in draws)
+            count = refill(wanted, differ, sum(draw.kept for draw in draws))
+            if count <= 0:
+                break
+            draws.append(trainer.drawn(self._inputs(trainer.accelerator, count, size), size))
+        return _merged(trainer.accelerator, draws, wanted, size)
+
+    def _inputs(self, accelerator: Any, count: int, size: int) -> list[dict[str, Any]]:
+        """This rank's rows of at least `count` new groups; every rank gets the same number."""
+        while count * size % accelerator.num_processes:
+            count += 1
+        places = [place for i in range(count) for place in [self._place(self.cursor + i)] * size]
+        self.cursor += count
+        each = len(places) // accelerator.num_processes
+        first = accelerator.process_index * each
+        return [self._dataset[place] for place in places[first : first + each]]
+
+    def _place(self, number: int) -> int:
+        epoch, place = divmod(number, len(self._dataset))
+        return int(torch.randperm(len(self._dataset), generator=keyed_generator(self._seed, "refill", epoch))[place])
+
+
+def carried(output: Mapping[str, Any]) -> dict[str, Tensor]:
+    """TRL's output as rows that can be put together with those of another draw.
+
+    Raises:
+        Unsupported: a model with images, whose rows have no common layout.
+    """
+    odd = [name for name, x in output.items() if not isinstance(x, Tensor) or name.startswith(("pixel", "image"))]
+    if odd:
+        raise Unsupported(f"dynamic_sampling is for text only, and TRL drew {odd[0]}: leave it False for this model")
+    return {f"{OUT}{name}": x for name, x in output.items() if x.dim() > 0}
+
+
+def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Rows of several draws, padded to the widest: prompts on the left, the rest on the right."""
+    whole = {}
+    for name, first in parts[0].items():
+        rows = [part[name] for part in parts]
+        if first.dim() == 2 and name != "rewards":
+            width, left = max(x.shape[1] for x in rows), name.startswith(f"{OUT}prompt_")
+            short = [width - x.shape[1] for x in rows]
+            rows = [pad(x, (by, 0) if left else (0, by)) for x, by in zip(rows, short, strict=True)]
+        whole[name] = torch.cat(rows)
+    return whole
+
+
+def _merged(accelerator: Any, draws: Sequence[RolloutBatch], wanted: int, size: int) -> RolloutBatch:
+    """The first `wanted` groups that differ, and in the places that are left others of the first draw, emptied."""
+    drawn = stacked([draw.rows for draw in draws])
+    kept = mixed(drawn, size)[:wanted]
+    others = [group for group in range(wanted) if group not in kept][: wanted - len(kept)]
+    places = (torch.tensor([*kept, *others])[:, None] * size + torch.arange(size)).flatten()
+    rows = {name: x[places.to(x.device)] for name, x in drawn.items()}
+    rows["mask"] = rows["mask"] & (groups(rows, size) < len(kept))[:, None]
+    prompts = [prompt for draw in draws for prompt in gather_object(list(draw.prompts))]
+    rank, mine = accelerator.process_index, draws[0].mine
+    output: dict[str, Any] = {name.removeprefix(OUT): x[mine] for name, x in rows.items() if name.startswith(OUT)}
+    output["num_items_in_batch"] = rows["mask"].sum()
+    return RolloutBatch(output, [prompts[i] for i in places[mine].tolist()], rows, drawn, size, len(kept), rank)

@@ -39,8 +39,6 @@ class Temperature:
     """Of a draw at TRL's own, constant temperature.
 
     Args:
-        trainer: TRL's.
-        base: its temperature.
         rule: temperature of a token from the entropy of its logits at the base temperature; None keeps the base.
     """
 
@@ -93,22 +91,15 @@ class Temperature:
 
 
 class RuleProcessor(LogitsProcessor):
-    """Scales logits so that generation's division by the base temperature leaves them at the rule's temperature.
-
-    Args:
-        rule: temperature of the next token from the entropy of its logits at the base temperature.
-        base: what generation divides by.
-    """
+    """Scales logits so that generation's division by the base temperature leaves them at the rule's temperature."""
 
     def __init__(self, rule: TemperatureRule, base: float) -> None:
-        self.rule, self.base = rule, base
-        self.called = False
+        self.rule, self.base, self.called = rule, base, False
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Logits [M, V] of one step."""
         self.called = True
-        entropy = entropy_of(softmax_parts(scores, 1.0 / self.base))
-        temperature = self.rule(entropy, self.base)
+        temperature = self.rule(entropy_of(softmax_parts(scores, 1.0 / self.base)), self.base)
         return scores * (self.base / temperature.to(scores.dtype))[:, None]
 
 
@@ -120,7 +111,6 @@ class Generated(Temperature):
         return RuleProcessor(present(self.rule, "the rule of the temperature"), self.base)
 
     def sampling(self) -> AbstractContextManager[None]:
-        """TRL calls `generate` without a logits processor of its own."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
         original = model.generate
 
@@ -138,11 +128,7 @@ class Generated(Temperature):
 
 @dataclass(frozen=True)
 class Served(Temperature):
-    """The rule applied by vLLM.
-
-    Args:
-        numbers: of the rule and its memory, for every request.
-    """
+    """The rule applied by vLLM; every request carries the `numbers` of the rule and its memory."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)
 
@@ -198,11 +184,7 @@ def of_draw(trainer: Any) -> Temperature:
 @contextmanager
 def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterator[None]:
     """While it lasts, a vLLM that TRL makes in this process also gets our logits processor, where the temperature is
-    adaptive, and float32, where the trainer computes in it and vLLM would take a half-precision type.
-
-    Raises:
-        Unsupported: TRL made its vLLM in another way.
-    """
+    adaptive, and float32, where the trainer computes in it and vLLM would take a half-precision type."""
     from trl.generation import vllm_generation as home  # pyright: ignore
 
     original = getattr(home, "LLM", None)

@@ -30,15 +30,13 @@ from ...runs.records import Tracer
 from . import contract
 from .config import DEFAULTS, TokenPOConfig
 from .cycle import Cycle
-from .forward import Forward
-from .loss import by_policy, in_head, measured, require_finite
+from .forward import ROW, Forward, by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
-from .replenish import Refill, carried
-from .rollout_batch import RolloutBatch, local_rows, over_ranks
+from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks
 from .settings import require_steps_to_hold, require_untouched
 from .temperature import of_draw, require_server, with_vllm
-from .updates import ROW, InFlightBatch, look
+from .updates import InFlightBatch, look
 
 logger = logging.getLogger(__name__)
 REMEDY = (
@@ -170,7 +168,8 @@ class TokenPOTrainer(GRPOTrainer):
         temperature.check(output, local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
-        return RolloutBatch.of(output, prompts, over_ranks(self, local, rewards, prompts, size), size, rank)
+        rows = over_ranks(self, local, rewards, prompts, size)
+        return RolloutBatch(output, prompts, rows, rows, size, len(rows["mask"]) // size, rank)
 
     def _credited(self, batch: RolloutBatch, *, train: bool) -> Step | None:
         """The learner's step; evaluations leave its memory alone."""

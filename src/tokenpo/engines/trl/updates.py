@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ...base.errors import Unsupported
 from ...core.learner import Step
@@ -20,17 +19,14 @@ from ...core.types import Batch, Loss, Policy, Rollouts
 from ...core.update import Update
 from ...runs.records import Tracer
 from .contract import moved
+from .forward import ROW, padded
 from .rollout_batch import RolloutBatch
-
-# The key of TRL's inputs that holds the places of rows in the rollout batch.
-ROW = "tokenpo_row"
 
 
 class InFlightBatch:
     """A rollout batch between its generation and the next.
 
     Args:
-        trainer: TRL's.
         step: the learner's; None where no response has a token that counts.
         tracer: of the rows that this rank is to trace.
 
@@ -74,11 +70,10 @@ class InFlightBatch:
         """After the backward pass of a micro-batch, whose loss was multiplied by the number of ranks."""
         if self._traced is None:
             return
-        rows, batch, loss = self._traced
+        (rows, batch, loss), self._traced = self._traced, None
         if batch.policy.logprob.retains_grad and batch.policy.logprob.grad is not None:
             batch.policy.logprob.grad /= self._trainer.accelerator.num_processes
         self.tracer.add(rows, batch, loss)
-        self._traced = None
 
     def check(self, lr: float) -> bool:
         """Before the optimiser moves the weights: the learner's check, of the statistics of all ranks, which all have
@@ -160,12 +155,6 @@ def policy_now(
     known = [name for name, x in vars(policies[0]).items() if x is not None]
     local = {name: torch.cat([policy.need(name).float() for policy in policies]) for name in known}
     return Policy(**{name: trainer.accelerator.gather(x.contiguous()) for name, x in local.items()})
-
-
-def padded(policy: Policy, width: int) -> Policy:
-    """The policy of a micro-batch, as wide as the rollout batch."""
-    known = {name: x for name, x in vars(policy).items() if x is not None}
-    return Policy(**{name: pad(x, (0, width - x.shape[1])) for name, x in known.items()})
 
 
 def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.Generator) -> list[dict[str, Any]]:
