@@ -182,6 +182,7 @@ def resume(model: str, out: Path) -> dict[str, Any]:
     return {
         "same": all(torch.equal(x, y) for x, y in zip(whole.model.parameters(), parts.model.parameters(), strict=True)),
         "first": first.count("\n"),
+        "rates": sorted({row["learning_rate"] for row in whole.state.log_history if "learning_rate" in row}),
         "logged": sorted({name for row in whole.state.log_history for name in row if name.startswith("kl_")}),
         "wrong": refused(lambda: run("resume-parts", 9, resume_from_checkpoint=_moved_checkpoint(out))),
         "card": (out / "resume-parts" / "README.md").read_text(),

@@ -40,6 +40,7 @@ def test_a_recipe_is_trained_by_trl_and_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     records = out / "trl" / "tokenpo"
     changes = ["train.minibatches=2", "rollout.group_size=4", "output.checkpoint_every=1", "output.trace_every=1"]
+    changes += ["train.kl_target=0.004"]
     first = tokenpo(
         "train", "quickstart", "--engine", "trl", "--method", "hapo", "--out", out,
         changes=[*SMALL, *changes, "train.steps=1"],
@@ -54,6 +55,7 @@ def test_a_recipe_is_trained_by_trl_and_goes_on(tmp_path: Path) -> None:
     assert (made["update"], last["update"], last["accuracy"]) == (2, 4, last["reward"])
     # The first batch after the resumption is drawn at temperatures that HAPO remembers.
     assert made["temperature_mean"] == 1.0 != last["temperature_mean"]
+    assert made["kl_rate"] == made["lr"] / 2e-4 == 0.125  # of its recipe's learning rate
     assert "model: " in again
     assert lm.load(out / "model").eos_ids
     config = json.loads((records / "config.json").read_text())

@@ -182,6 +182,8 @@ def test_a_resumed_run_is_the_run_that_never_stopped(ran: Callable) -> None:
     assert whole == parts and [line["step"] for line in parts] == [1, 2, 3, 4]
     assert len({line["kl_rate"] for line in parts}) > 2
     assert part["logged"] == ["kl_left_out", "kl_rate", "kl_reached"]
+    assert part["rates"] == [1e-2]  # TRL's own, which its schedule goes on from
+    assert [line["lr"] for line in parts] == [1e-2 * line["kl_rate"] for line in parts]
     assert "multiple of 2" in part["wrong"]
     kept, again = (
         {file.name: file.read_bytes() for file in (out / name / "tokenpo" / "rollouts").iterdir()}
