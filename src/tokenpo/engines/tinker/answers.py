@@ -1,4 +1,7 @@
-"""Every answer of a server comes through here: a bounded wait, few tries, one sentence where none is good."""
+"""Every answer of a server comes through here: a bounded wait, few tries, one sentence where none is good.
+
+`tinker` is imported where it is called: what reads a response needs no client.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-import tinker
-from tinker.lib.base_url import resolve_base_url
 from torch import Tensor
 
 from ...base.errors import TokenPOError
@@ -50,6 +51,8 @@ class Answers:
 
     @classmethod
     def of(cls, config: Config) -> Answers:
+        from tinker.lib.base_url import resolve_base_url
+
         return cls(resolve_base_url(config.tinker.base_url), config.tinker.seconds)
 
     @contextlib.contextmanager
@@ -127,5 +130,7 @@ def require_path(path: object) -> str:
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer came in time (tinker.seconds)"
-    plain = isinstance(error, (tinker.TinkerError, RuntimeError, Nonsense)) and str(error)
+    from tinker import TinkerError
+
+    plain = isinstance(error, (TinkerError, RuntimeError, Nonsense)) and str(error)
     return f"{'' if plain else f'{type(error).__name__}: '}{first_line(error)}"[:300]
