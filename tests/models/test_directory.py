@@ -7,7 +7,9 @@ import json
 import os
 import pickle
 import shutil
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -365,6 +367,29 @@ def test_every_file_that_is_read_counts_for_the_identity(model: Path, name: str)
 def test_the_declared_vocabulary_is_bounded_by_the_weights(model: Path, size: int, rows: int | None) -> None:
     edit(CONFIG, vocab_size=size)(model)
     assert declared_rows(model) == (rows or (model / WEIGHTS).stat().st_size)
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_a_hub_that_is_busy_or_broken_is_asked_once(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader would ask for each of its files six times, for minutes."""
+    asked = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(self.path)
+            self.send_response(code)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda *_: f"http://127.0.0.1:{server.server_port}/x")
+        with pytest.raises(TokenPOError, match=f"the hub answers {code} when asked for owner/none: try again later"):
+            load("owner/none")
+        server.shutdown()
+    assert len(asked) == 1
 
 
 def test_a_tokenizer_that_panics_on_a_text_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:

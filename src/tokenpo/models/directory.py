@@ -87,7 +87,7 @@ def locate(name: str | Path) -> str | Path:
 def ask_hub(name: str) -> None:
     """Asks the hub once for a model, and prints so: the loader would ask for each file six times.
 
-    Raises TokenPOError where it has none of this name, or cannot be reached.
+    Raises TokenPOError where it has none of this name, cannot be reached, or is busy or broken.
     """
     from huggingface_hub import hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
@@ -103,7 +103,12 @@ def ask_hub(name: str) -> None:
         raise TokenPOError(
             f"the hub has no model {name} that you may read: give a directory or a hub id, or log in with hf auth login"
         ) from error
-    except HfHubHTTPError:
+    except HfHubHTTPError as error:
+        code = error.response.status_code
+        if code == 429 or code >= 500:  # the loader would try for minutes, file by file
+            raise TokenPOError(
+                f"the hub answers {code} when asked for {name}: try again later, or give the directory of a model"
+            ) from error
         return  # it has answered: the loader reports what is missing
     except Exception as error:  # whatever its client raises without a connection
         raise TokenPOError(
