@@ -1,6 +1,6 @@
 """Bytes per token that a loss and its gradient take beyond its inputs. --tokens 32000 --responses 64 --methods grpo
 
-The log-probabilities are given, so that no model takes part. A short batch comes first, which loads what is loaded once.
+The log-probabilities are given, so no model takes part. A short batch comes first, which loads what is loaded once.
 """
 
 from __future__ import annotations
