@@ -73,7 +73,11 @@ class Answers:
 
     def one(self, ask: Callable[[], Answer[T]], doing: str) -> T:
         """The answer to a request that is made once; raises as `all`."""
-        return self.all([ask], doing, tries=1)[0]
+        return self.call(lambda: ask().result(), doing)
+
+    def call(self, call: Callable[[], T], doing: str) -> T:
+        """What a call returns which itself waits for the server, without an end of its own; raises as `all`."""
+        return self.all([lambda: _background(call)], doing, tries=1)[0]
 
     def all(self, asks: Sequence[Callable[[], Answer[T]]], doing: str, tries: int = TRIES) -> list[T]:
         """The answers to requests that are made together, in order.
@@ -98,8 +102,8 @@ class Answers:
         return future.result(self.seconds)
 
 
-def background(call: Callable[[], T]) -> Future[T]:
-    """Runs a call without a time limit of its own on a thread that ends with the process."""
+def _background(call: Callable[[], T]) -> Future[T]:
+    """Runs a call on a thread that ends with the process."""
     future: Future[T] = Future()
 
     def run() -> None:

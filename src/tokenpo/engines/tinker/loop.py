@@ -36,7 +36,7 @@ from ...runs.updates import learning_rate
 from ...runs.view import View
 from ...tasks import Split, Task
 from . import service
-from .answers import Answers, background, require_path, require_scores
+from .answers import Answers, require_path, require_scores
 from .needs import RATIO, accepted, require_one_answer
 from .responses import Limits, samples
 from .trainer import Trainer, sequence
@@ -101,7 +101,7 @@ class Server:
             kl=config.train.kl_hold(),
             answers=self.answers,
         )
-        tokenizer: Any = self.answers.one(lambda: background(self.client.get_tokenizer), "in giving its tokenizer")
+        tokenizer: Any = self.answers.call(self.client.get_tokenizer, "in giving its tokenizer")
         self.words = Vocabulary(tokenizer, (tokenizer.eos_token_id,))
         self.ends = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         if "ref_logprob" in self.objective.needs:

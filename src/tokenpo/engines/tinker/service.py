@@ -9,7 +9,7 @@ from ...base.errors import TokenPOError, present
 from ...base.text import first_line
 from ...core.seeds import keyed_seed
 from ...recipe.config import Config
-from .answers import Answers, background
+from .answers import Answers
 
 
 def connect(config: Config) -> tinker.ServiceClient:
@@ -29,7 +29,7 @@ def connect(config: Config) -> tinker.ServiceClient:
             f"no Tinker server answers at {address} ({first_line(error)}): start it, or give its address with "
             "--set tinker.base_url=URL"
         ) from error
-    return answers.one(lambda: background(lambda: tinker.ServiceClient(base_url=address)), "in beginning a session")
+    return answers.call(lambda: tinker.ServiceClient(base_url=address), "in beginning a session")
 
 
 def training_client(

@@ -1,0 +1,121 @@
+"""The real clients over HTTP: a server that breaks, lies or says nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tinker.proto import tinker_public_pb2 as proto
+
+from run_views import lines, numbers
+from tinker_support import Cloud
+from tinker_support.http import JSON, PROTO, Wire
+from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.view import SilentView
+from tokenpo.engines.tinker import answers
+from tokenpo.engines.tinker.loop import resume, train
+from tokenpo.models.directory import ASSETS
+
+Reply = tuple[int, dict[str, str], bytes] | None
+HTML = 200, {"Content-Type": "text/html"}, b"<html>log in</html>"
+TRY_AGAIN = 408, JSON, json.dumps({"type": "try_again"}).encode()
+FAILED = 200, JSON, json.dumps({"error": "the GPU is on fire", "category": "server"}).encode()
+BROKEN = 500, JSON, b'{"detail": "oh"}'
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-none")
+    monkeypatch.setenv("TINKER_TELEMETRY", "0")
+    monkeypatch.setattr(answers, "PAUSE", 0.0)
+    return Wire(Cloud(ASSETS))
+
+
+def spoil(wire: Wire, kind: str, change: Callable[[bytes], Reply], at: int, count: int = 10**9) -> None:
+    """Changes `count` answers of a kind, from the one with this number on."""
+    whole, number = Wire(wire.cloud).fault, itertools.count(1)
+
+    def fault(told: str, body: bytes) -> Reply:
+        return change(body) if told == kind and at <= next(number) < at + count else whole(told, body)
+
+    wire.fault = fault
+
+
+def token(body: bytes) -> Reply:
+    told = proto.SampleResponse.FromString(body)
+    told.sequences[0].tokens = np.array([2**30], np.int32).tobytes() + told.sequences[0].tokens[4:]
+    return 200, PROTO, told.SerializeToString()
+
+
+def fewer(body: bytes) -> Reply:
+    told = proto.ForwardBackwardOutput.FromString(body)
+    record = told.loss_fn_outputs[0]
+    record.num_datums -= 1
+    record.fields["logprobs"].offsets = record.fields["logprobs"].offsets[:-8]
+    return 200, PROTO, told.SerializeToString()
+
+
+LATE = "no answer came in time"
+# (kind of answer, its number in the second step, what comes in its place, words of the sentence)
+ENDS: list[Any] = [
+    ("sample", 5, token, "the token 1073741824, which its tokenizer does not have"),
+    ("sample", 5, lambda body: (200, PROTO, body[:9]), "in sampling: ValueError: Proto"),
+    ("sample", 5, lambda body: (200, JSON, b"{}"), "in sampling: ValueError"),
+    ("sample", 5, lambda body: (200, PROTO, b""), "in sampling: AssertionError: 4 sequence ids for 0"),
+    ("sample", 5, lambda body: FAILED, "the GPU is on fire"),
+    pytest.param("sample", 5, lambda body: TRY_AGAIN, LATE, marks=pytest.mark.slow),
+    pytest.param("sample", 5, lambda body: BROKEN, LATE, marks=pytest.mark.slow),
+    ("forward", 3, fewer, "it scored .* sequences, and was sent"),
+    ("forward", 3, lambda body: HTML, "in an update: "),
+    ("forward", 3, lambda body: (404, JSON, b"{}"), "in an update: ValueError: .* status 404"),
+    ("backward", 3, lambda body: (200, PROTO, b""), "in an update: KeyError: 'loss:sum'"),
+    ("backward", 3, lambda body: FAILED, "the GPU is on fire"),
+    ("step", 3, lambda body: (200, JSON, b"[]"), "in a step of the optimiser: "),
+    pytest.param("step", 3, lambda body: None, LATE, marks=pytest.mark.slow),
+    ("sampler", 2, lambda body: (200, JSON, b'{"path": null}'), "in giving the weights to a sampler: "),
+    ("save", 1, lambda body: (200, JSON, b'{"path": 7}'), "in saving a checkpoint: "),
+    ("promise", 15, lambda body: (401, JSON, b'{"detail": "who are you"}'), "failed "),
+]
+
+
+def made(small: Any, wire: Wire, out: Path | None = None, seconds: float = 600.0) -> Path:
+    more = {} if out is None else {"output": {"dir": str(out)}}
+    config = small(train={"steps": 2}, tinker={"base_url": wire.address, "seconds": seconds}, **more)
+    return train(config, SilentView()).directory
+
+
+@pytest.mark.parametrize(("kind", "at", "change", "words"), ENDS)
+def test_an_answer_that_is_none_ends_the_run_in_one_sentence(
+    kind, at, change, words, small, wire: Wire, tmp_path
+) -> None:
+    whole = numbers(made(small, wire, tmp_path / "whole"))
+    spoil(wire, kind, change, at)
+    with pytest.raises(TokenPOError, match=words) as refused:
+        made(small, wire, seconds=20.0 if words == LATE else 600.0)
+    assert str(refused.value).startswith(f"the Tinker server at {wire.address} failed ")
+    directory = Path(small().output.dir)
+    assert [line["step"] for line in lines(directory)] == [1]
+    wire.fault = Wire(wire.cloud).fault
+    assert resume(directory, SilentView()).finished and numbers(directory) == whole
+
+
+@pytest.mark.parametrize("change", [lambda body: None, lambda body: BROKEN, lambda body: TRY_AGAIN])
+@pytest.mark.parametrize(("kind", "at"), [("sample", 6), ("forward", 2), ("step", 2)])
+def test_a_short_failure_changes_nothing(kind, at, change, small, wire: Wire, tmp_path: Path) -> None:
+    whole = numbers(made(small, wire, tmp_path / "whole"))
+    spoil(wire, kind, change, at, 2)
+    assert numbers(made(small, wire)) == whole
+
+
+@pytest.mark.parametrize("reply", [HTML, (500, JSON, b"{}"), (401, JSON, b"{}"), (200, JSON, b"7"), None])
+@pytest.mark.parametrize("kind", ["create_session", "client/config", "get_info"])
+def test_a_session_that_cannot_begin_is_one_sentence(kind, reply, small, wire: Wire) -> None:
+    spoil(wire, kind, lambda body: reply, 1)
+    with pytest.raises(TokenPOError, match=f"the Tinker server at {wire.address} failed "):
+        made(small, wire, seconds=1.0)
+    assert not Path(small().output.dir).exists()
