@@ -103,6 +103,10 @@ class Rollouts(Fields):
     ref_logprob: Tensor | None = optional(
         "log-probability of the sampled token under the reference policy", LOGPROB, neutral="old_logprob", scale=0.3
     )
+    teacher_logprob: Tensor | None = optional(
+        "log-probability of the sampled token under the teacher", LOGPROB, neutral="old_logprob", scale=0.5,
+        more="in the teacher's own context, at the temperature of sampling",
+    )  # fmt: skip
     temperature: Tensor | None = optional(
         "the temperature at which log-probabilities and entropies are taken", POSITIVE, neutral=1.0, scale=0.05,
         more="the constant one of sampling, also where a method adapts it per token (`objective.temperature`)",
