@@ -82,12 +82,16 @@ def of_block(
             yield Key(task, base, best.method, "fixed", best.lr, seed)
 
 
+def named(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The block of this name."""
+    return next(block for block in plan["block"] if block["name"] == name)
+
+
 def fixed(plan: Mapping[str, Any], task: str, method: str) -> list[Key]:
     """The fixed settings of a method's tuning, clip by rate, by their first seed."""
-    blocks = {block["name"]: block for block in plan["block"]}
     return [
         Key(task, "first", name, "fixed", lr, block["seeds"][0])
-        for block, name in ((blocks["rates"], method), (blocks["wide"], f"{method}_wide"))
+        for block, name in ((named(plan, "rates"), method), (named(plan, "wide"), f"{method}_wide"))
         for lr in block["arms"]["fixed"]
     ]
 
@@ -103,7 +107,7 @@ def tuned(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]], task: 
 
 def height(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]], key: Key) -> float | None:
     """Mean area of a setting over the tuning's seeds."""
-    seeds = range(*plan["block"][0]["seeds"])
+    seeds = range(*named(plan, "rates")["seeds"])
     runs = [made.get(key._replace(seed=seed)) for seed in seeds]
     return statistics.fmean(run["values"]["train-area"] for run in runs) if all(runs) else None
 

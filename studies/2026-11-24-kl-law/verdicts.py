@@ -106,7 +106,7 @@ def raw(plan: Mapping[str, Any], made: Made) -> Iterator[Test]:
 
 def start_rates(plan: Mapping[str, Any], made: Made) -> Iterator[Test]:
     """P2 and its contrast: a difference for each pair of a task and a method."""
-    block, asked = plan["block"][0], plan["start_rates"]
+    block, asked = law.named(plan, "rates"), plan["start_rates"]
     pairs = [(task, method) for task in block["tasks"] for method in block["methods"]]
     best = {pair: law.tuned(plan, made, *pair) for pair in pairs}
     if None in best.values():
