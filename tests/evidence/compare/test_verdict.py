@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from tokenpo.evidence.compare import verdict
 from tokenpo.evidence.compare.verdict import judge, too_few
 
 
@@ -79,3 +82,18 @@ def test_only_seeds_that_both_have_count():
     assert (left.verdict, left.p, left.short) == ("not compared", None, "not compared")
     assert left.reason == "Fewer than two seeds have a value of both methods."
     assert (right.family, right.adjusted) == (1, right.p)  # what cannot be tested corrects nothing
+
+
+def test_the_whole_verdict_is_rarely_wrong(monkeypatch):
+    """Five methods that are one and the same, 8 seeds, every pair: in 5 % of comparisons at most a verdict is given."""
+    monkeypatch.setattr(verdict, "seeds_needed", lambda *_: None)
+    labels, rng = "abcde", np.random.default_rng(1)
+    judged = []
+    for _ in range(400):
+        shared = rng.normal(size=8)  # what a seed has in common, which pairing takes out
+        drawn = {label: dict(enumerate((shared + rng.normal(size=8)).tolist())) for label in labels}
+        judged.append([pair.verdict for pair in judge(drawn, [(label, "a") for label in "bcde"], resamples=9)])
+    decided = [[verdict for verdict in verdicts if verdict != "inconclusive"] for verdicts in judged]
+    assert 0.005 < sum(map(bool, decided)) / len(judged) <= 0.05
+    wrong = [verdict for verdicts in decided for verdict in verdicts]
+    assert 0 < sum(verdict.endswith(" above a") for verdict in wrong) < len(wrong)  # in both directions
