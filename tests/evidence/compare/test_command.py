@@ -100,6 +100,13 @@ def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
     assert "holds a run with another config (train.lr: 0.0002 -> 1.0)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_all_four_runs_as_processes(tiny, tmp_path, capsys):
+    assert compare(tiny, tmp_path / "out") == 0
+    assert "4 runs, 0 done, 2 at a time" in capsys.readouterr().out
+    check_results(tmp_path / "out")
+
+
 def test_what_was_begun_goes_on_as_if_it_had_never_stopped(tiny, tmp_path):
     """After a stop in the second step; after a kill between the last line of the metrics and the model; and not where
     somebody removed model and checkpoints to save place."""

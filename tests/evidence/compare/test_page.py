@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from chromium import Chromium, installed
 from page_laws import skeleton, stands_alone
 from page_tree import read_html
 from tokenpo.base.errors import TokenPOError
@@ -127,3 +128,30 @@ def test_the_same_runs_give_the_same_bytes(comparison, tmp_path):
     assert path.stat().st_size < 500_000
     with pytest.raises(TokenPOError, match="give another place"):
         write_whole(render(made), tmp_path / "nowhere" / "compare.html")
+
+
+# Whether the first verdict is what lies at its own place.
+SEEN = """(() => {
+    const verdict = document.querySelector(".decided b");
+    verdict.scrollIntoView();
+    const box = verdict.getBoundingClientRect();
+    return document.elementFromPoint(box.left + 3, box.top + 3) === verdict;
+})()"""
+# The smallest gap above each of the elements that a selector finds, in pixels.
+GAP = """selector => Math.min(...[...document.querySelectorAll(selector)].map(
+    e => e.getBoundingClientRect().top - e.previousElementSibling.getBoundingClientRect().bottom))"""
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_verdicts_and_room_around_the_parts(comparison, tmp_path):
+    program = installed()
+    if program is None:
+        pytest.skip("NOT CHECKED in a browser: chromium is not installed")
+    chromium = Chromium(program, tmp_path / "profile")
+    try:
+        page = chromium.open(write_whole(render(comparison()), tmp_path / "compare.html").as_uri())
+        assert page.eval(SEEN)
+        assert page.eval(f"({GAP})('.notes + .facts')") >= 20
+        assert page.eval(f"({GAP})('.lead + h3, details + h3, .charts + h3')") >= 20
+    finally:
+        chromium.close()
