@@ -70,6 +70,28 @@ def measured(raw: dict) -> evaluation.Evaluation:
     return evaluation.evaluate(engine.config, engine.lm, engine.task)
 
 
+def test_it_agrees_with_the_evaluation_of_a_training_run():
+    """Same problems, same samples: avg@k is the same number in the same interval."""
+    config = {
+        "seed": 3,
+        "rollout": {"max_new_tokens": 40, "temperature": 0.9},
+        "evaluate": {"problems": 6, "samples": 4, "rows": 16},
+        "output": {"dir": "unused"},
+        "model": {"device": "cpu"},
+    }
+    trained = measured(config)
+    common = ["tiny", "--task", "dial_sum", "--problems", "6", "--max-new-tokens", "40", "--seed", "3"]
+    assert run(*common, "--samples-per-prompt", "4", "--temperature", "0.9", "--rows", "16", "--out", "a") == 0
+    assert run(*common, "--temperature", "0", "--out", "b") == 0
+    sampled = (trained.sampled.value, trained.sampled.low, trained.sampled.high)
+    greedy = (trained.greedy.value, trained.greedy.low, trained.greedy.high)
+    for out, k, expected in (("a", 4, sampled), ("b", 1, greedy)):
+        numbers = json.loads(Path(out, "results.json").read_text("utf-8"))["numbers"]
+        [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
+        assert (found["value"], found["low"], found["high"]) == pytest.approx(expected, abs=1e-12)
+    assert 0 < trained.sampled.value < 1
+
+
 def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
     """Nothing but the directory is given, and avg@k is what the run itself measured at its end."""
     Path("small.toml").write_text(

@@ -260,3 +260,11 @@ def test_training_names_an_input_that_is_read_undeclared(capsys):
     Path("mine.py").write_text(declared, encoding="utf-8")
     assert train("--method", "mine.py:late", "--no-report") == 0
     assert main(["check", "mine.py:late"]) == 0
+
+
+def test_training_names_the_part_of_a_loss_that_is_no_number(capsys):
+    Path("mine.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
+    assert train("--method", "mine.py:late", "--no-report", "--set", "rollout.max_new_tokens=64") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("tokenpo: step 1, update 1 of ")
+    assert "the loss of late is nan: weight Position() is nan on token 0 of rollout " in error
