@@ -1,7 +1,9 @@
-"""One name for both runners, found by vLLM's own loaders."""
+"""One name for both runners, found by vLLM's own loaders; an interface that moved is one sentence."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import importlib
 import inspect
 import sys
@@ -67,9 +69,44 @@ def test_a_runner_that_is_not_there_is_no_obstacle(changed, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", None)
     monkeypatch.delitem(sys.modules, OURS)
     with pytest.raises(
-        Unsupported, match=r"vLLM has its logits processors at neither .*: tokenpo's logits processor ran with"
+        Unsupported, match=r"vLLM's logits processors are at neither .*: tokenpo's logits processor ran with"
     ):
         ours()
+
+
+def test_an_interface_that_moved_is_the_trouble_of_its_own_runner(changed):
+    class Moved(stand_in.V2):
+        def apply(self, logits, ctx, more): ...
+
+    changed["vllm.v1.worker.gpu.sample.logits_processor"].LogitsProcessor = Moved
+    both = ours().AdaptiveTemperatureProcessor
+    assert both(settings(), torch.device("cpu"), False).is_argmax_invariant()
+    sentence = (
+        r"LogitsProcessor.apply has \(logits, ctx, more\), not \(logits, ctx\): tokenpo's logits processor ran with "
+        r"vLLM 0.31 to 0.33 and this is stand-in; install one of those versions, or switch the adaptive temperature off"
+    )
+    with pytest.raises(Unsupported, match=sentence):
+        both(settings(), object())
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "sentence"),
+    [
+        (
+            "BatchUpdate",
+            dataclasses.make_dataclass("Fewer", ["removed"]),
+            r"has \(removed\), not \(removed, added, moved",
+        ),
+        ("MoveDirectionality", enum.Enum("Other", ["BOTH"]), r"MoveDirectionality has \(BOTH\), not \(SWAP\): "),
+        ("MoveDirectionality", None, "MoveDirectionality is gone: tokenpo's"),
+        ("LogitsProcessor", type("Half", (stand_in.V1,), {"update_state": None}), "Processor.update_state is gone: "),
+    ],
+)
+def test_what_is_gone_or_has_other_names_is_named(changed, name, other, sentence):
+    both = ours().AdaptiveTemperatureProcessor
+    setattr(changed["vllm.v1.sample.logits_processor"], name, other)
+    with pytest.raises(Unsupported, match=sentence):
+        both(settings(), torch.device("cpu"), False)
 
 
 # Against vLLM itself.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
+import sys
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -19,26 +21,76 @@ if TYPE_CHECKING:
     from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
 
+# Runner -> its module in vLLM, and what of it we use: the arguments of a method, in order and whole; fields of a data
+# class or members of an enumeration, of which there may be more.
+INTERFACES: dict[type, tuple[str, dict[str, str]]] = {
+    V1Rows: ("vllm.v1.sample.logits_processor", {
+        "LogitsProcessor.__init__": "vllm_config device is_pin_memory",
+        "LogitsProcessor.validate_params": "sampling_params",
+        "LogitsProcessor.apply": "logits",
+        "LogitsProcessor.is_argmax_invariant": "",
+        "LogitsProcessor.update_state": "batch_update",
+        "BatchUpdate": "removed added moved",
+        "MoveDirectionality": "SWAP",
+    }),
+    V2Slots: ("vllm.v1.worker.gpu.sample.logits_processor", {
+        "LogitsProcessor.__init__": "vllm_config req_states",
+        "LogitsProcessor.validate_params": "sampling_params",
+        "LogitsProcessor.add_request": "req_idx sampling_params",
+        "LogitsProcessor.apply_staged_writes": "",
+        "LogitsProcessor.apply": "logits ctx",
+        "LogitsContext": "expanded_idx_mapping idx_mapping_np",
+        "LogitsProcRequestState": "device max_num_reqs",
+    }),
+}  # fmt: skip
+
+
 def _bases() -> tuple[type, ...]:
     """The base class of each runner's processors, as far as this vLLM has them."""
-    homes, found = ("vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor"), []
-    for home in homes:
+    found = []
+    for home, _ in INTERFACES.values():
         with contextlib.suppress(ImportError, AttributeError):
             found.append(importlib.import_module(home).LogitsProcessor)
     if not found:
-        raise Unsupported(
-            f"vLLM has its logits processors at neither {homes[0]} nor {homes[1]}: tokenpo's logits processor ran with "
-            "vLLM 0.31 to 0.33; install one of those versions, or switch the adaptive temperature off"
-        )
+        raise _moved("logits processors are at neither " + " nor ".join(home for home, _ in INTERFACES.values()))
     return tuple(found)
 
 
+def _require(runner: type) -> None:
+    """Raises Unsupported where the interface of this runner has changed."""
+    home, uses = INTERFACES[runner]
+    for name, used in uses.items():
+        thing: Any = importlib.import_module(home)
+        for key in name.split("."):
+            thing = getattr(thing, key, None)
+        if thing is None:
+            raise _moved(f"{home}.{name} is gone")
+        names = getattr(thing, "__members__", None) or inspect.signature(thing).parameters
+        found, wanted = [name for name in names if name != "self"], used.split()
+        if found != wanted if "." in name else set(wanted) - set(found):
+            raise _moved(f"{home}.{name} has ({', '.join(found)}), not ({', '.join(wanted)})")
+
+
+def _moved(what: str) -> Unsupported:
+    version = getattr(sys.modules.get("vllm"), "__version__", "another")
+    return Unsupported(
+        f"vLLM's {what}: tokenpo's logits processor ran with vLLM 0.31 to 0.33 and this is {version}; install one of "
+        "those versions, or switch the adaptive temperature off"
+    )
+
+
 class AdaptiveTemperatureProcessor(*_bases()):
-    """V1's runner makes it with (config, device, pinned memory or not), V2's with (config, states of the requests)."""
+    """V1's runner makes it with (config, device, pinned memory or not), V2's with (config, states of the requests).
+
+    Raises:
+        Unsupported: the interface of that runner moved, or vLLM would report other log-probabilities.
+    """
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
+        chosen = V1Rows if len(runner) == 2 else V2Slots
+        _require(chosen)  # here and not at import: an interface that moved concerns its own runner alone
         require_processed(vllm_config)
-        self.chosen: Any = V1Rows(*runner) if len(runner) == 2 else V2Slots(*runner)
+        self.chosen: Any = chosen(*runner)
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
