@@ -100,6 +100,13 @@ def test_moves_as_the_run_would(at: AtCheckpoint, run: Path) -> None:
             assert torch.equal(ours, theirs)
 
 
+def test_begins_before_the_first_step(small, tmp_path: Path, coin) -> None:
+    run = train(small(tmp_path / "run", train={"steps": 1}, output={"keep": 3}), SilentView()).directory
+    with closing(AtCheckpoint(run, frozenset(), 0, 8, 64)) as at:
+        assert (at.step, at.trainer.learner.updates) == (0, 0)
+        at.move(1)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -84,7 +84,8 @@ class AtCheckpoint:
         path = checkpoint.newest(run)[0] if step is None else checkpoint.of_step(run, step)
         progress = checkpoint.progress_of(path)
         checkpoint.restore(path, self.engine.lm.model, self.trainer.optimizer)
-        self.trainer.learner.load_state_dict(progress.learner)
+        if progress.learner:  # none was saved before the first step
+            self.trainer.learner.load_state_dict(progress.learner)
         self.step, self.objective = progress.step, self.engine.objective
         self._forward = dataclasses.replace(self.trainer.forward, drift=True, entropy_grad=True)
         plan, rule = self.objective.continuations, self.trainer.rule()
