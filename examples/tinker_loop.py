@@ -37,9 +37,10 @@ def asked(sampler, tokenizer, rows, options, seed=0, greedy=False):
     texts = [tokenizer.apply_chat_template(m, tokenize=False, add_generation_prompt=True) for m in messages]
     prompts = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     each, temperature = (1, 0.0) if greedy else (options.group, 1.0)  # training: temperature 1, no top_k, no top_p
+    how = {"max_tokens": options.length, "temperature": temperature, "stop": [tokenizer.eos_token_id]}
     futures = []
     for place, prompt in enumerate(prompts):
-        params = SamplingParams(max_tokens=options.length, temperature=temperature, seed=seed + place)
+        params = SamplingParams(**how, seed=seed + place)
         futures.append(sampler.sample(ModelInput.from_ints(prompt), each, params))
     responses = [future.result() for future in futures]
     said = [(tokenizer.decode(one.tokens, skip_special_tokens=True), row["answer"])

@@ -19,7 +19,7 @@ from tinker.proto import tinker_public_pb2 as proto
 
 from tokenpo.models import Sampling, sample
 
-from .server import MODEL, Cloud, Weights
+from .server import MODEL, Cloud, Weights, stopping
 
 # (status, headers, body) in place of an answer, None for a connection that is reset.
 Fault = Callable[[str, bytes], "tuple[int, dict[str, str], bytes] | None"]
@@ -149,7 +149,8 @@ class Wire:
         return "forward" if asked.forward_only else "backward", told.SerializeToString()
 
     def sampled(self, asked: dict[str, Any]) -> bytes:
-        lm, params = self.samplers[asked["sampling_session_id"]], asked["sampling_params"]
+        params = asked["sampling_params"]
+        lm = stopping(self.samplers[asked["sampling_session_id"]], params.get("stop"))
         prompt = [token for chunk in asked["prompt"]["chunks"] for token in chunk["tokens"]]
         how = Sampling(params["max_tokens"], params["temperature"])
         out = sample(lm, [prompt], asked["num_samples"], how, streams=[params["seed"]])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -162,6 +163,11 @@ class TrainingClient(RealTrainingClient):
         return done(self.cloud.fault("sampler", Sampler(self.cloud, self.holder, copy.deepcopy(self.weights.lm))))
 
 
+def stopping(lm: LanguageModel, stop: Any) -> LanguageModel:
+    """The model whose responses end at the ids it was asked to stop at and nowhere else, as SkyRL's server's do."""
+    return dataclasses.replace(lm, eos_ids=tuple(stop or ()))
+
+
 class Waited(AwaitableConcurrentFuture):
     """Samples that are drawn once a client waits for some of them."""
 
@@ -234,12 +240,13 @@ class Sampler(SamplingClient):
         if not asked:
             return []
         _, each, params = asked[0]
-        alike = {(number, one.max_tokens, one.temperature) for _, number, one in asked}
+        alike = {(number, one.max_tokens, one.temperature, str(one.stop)) for _, number, one in asked}
         assert len(alike) == 1, alike
         # Without a seed a server draws as it likes.
         seeds = [place if one.seed is None else one.seed for place, (_, _, one) in enumerate(asked)]
         how = Sampling(params.max_tokens, params.temperature)
-        out = sample(self.lm, [prompt.to_ints() for prompt, *_ in asked], each, how, streams=seeds)
+        lm = stopping(self.lm, params.stop)
+        out = sample(lm, [prompt.to_ints() for prompt, *_ in asked], each, how, streams=seeds)
         rows = []
         for ids, lp, mask, finished in zip(out.token_ids, out.logprob, out.mask, out.finished, strict=True):
             told = self.cloud.told or (lambda *pair: pair)

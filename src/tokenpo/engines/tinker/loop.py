@@ -193,6 +193,7 @@ class Server:
             params = SamplingParams(
                 max_tokens=sampling.max_new_tokens,
                 seed=keyed_seed(sampling.seed, split, place) % 2**31,
+                stop=list(self.words.eos_ids),  # a server may stop at nothing else
                 temperature=sampling.temperature,
                 top_k=-1,
                 top_p=1.0,
