@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from tokenpo.base.errors import NotFinite
-from tokenpo.models import LoraOptions, Sampling, fixed_step, load, sample
-from tokenpo.models.fixed_step import BLOCK, FixedStep
-from tokenpo.models.graphed import Graphs, size_for
+from tokenpo.models import LoraOptions, Sampling, graphed, load, sample
+from tokenpo.models.graphed import BLOCK, FixedStep, Graphs, size_for
 
 
 class Spy:
@@ -183,7 +182,7 @@ def test_a_rule_and_a_tool_take_the_ordinary_path(lm, prompts):
 
 def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
     """NaN at one position of one response, after the step that is compared."""
-    run = fixed_step.packed_logits
+    run = graphed.packed_logits
 
     def breaking(model, ids, position, packing, *keep):
         logits = run(model, ids, position, packing, *keep)
@@ -191,7 +190,7 @@ def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
             logits[5] = torch.where(packing.step == 7, float("nan"), logits[5])
         return logits
 
-    monkeypatch.setattr(fixed_step, "packed_logits", breaking)
+    monkeypatch.setattr(graphed, "packed_logits", breaking)
     lm = dataclasses.replace(lm, eos_ids=())
     lm.abilities["graphed"] = Graphs(Spy())
     with pytest.raises(NotFinite, match="at token 7 of response 5 of 8"):

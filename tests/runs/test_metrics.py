@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo.base.jsonl import last_line
-from tokenpo.evidence.report.curves import charts
+from tokenpo.evidence.report.page import charts
 from tokenpo.runs import metrics
 from tokenpo.runs.metrics import BUCKETS, EXACT, SAMPLED
 from tokenpo.runs.read import read_run

@@ -6,7 +6,7 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.tasks import Problem, ToolTask, Turn, make_task, refuse_tool
-from tokenpo.tasks.dial_calculator import DialCalculator
+from tokenpo.tasks.dial_sum import DialCalculator
 
 PROBLEM = Problem("3-9+6*6=", "0")  # 4, 0, 0
 

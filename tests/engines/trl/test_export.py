@@ -10,7 +10,7 @@ import tokenpo
 from foreign_support import need
 from oracle_support import Sample, ragged, tensors
 from tokenpo.base.errors import MissingInput
-from tokenpo.evidence.explain.push import push_of
+from tokenpo.evidence.explain.explanation import push_of
 from tokenpo.runs.rollouts import read, step_file, write_lines
 
 need("trl", "trl is not installed: the export of its batches was not tested")

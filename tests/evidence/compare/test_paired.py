@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tokenpo.evidence.compare import paired
-from tokenpo.evidence.compare.paired import bootstrap, holm, least_seeds, seeds_needed, sign_flip
+from tokenpo.evidence.compare import verdict as paired
+from tokenpo.evidence.compare.verdict import bootstrap, holm, least_seeds, seeds_needed, sign_flip
 
 # As accuracies differ: multiples of 1/200, often tied, often 0; or anything.
 DIFFERENCES = st.one_of(

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pytest
 
-from tokenpo.evidence.evaluate.estimators import METRICS, Vote, avg_at_k, maj_at_k, pass_at_k, pass_hat_k
+from tokenpo.evidence.evaluate.summary import METRICS, Vote, avg_at_k, maj_at_k, pass_at_k, pass_hat_k
 
 
 def over_subsets(samples: list, k: int, statistic: Callable[[tuple], Fraction]) -> Fraction:

@@ -10,9 +10,8 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.intervals import bootstrap, effective, wilson
-from tokenpo.evidence.evaluate.estimators import METRICS, Vote
 from tokenpo.evidence.evaluate.samples import Sample
-from tokenpo.evidence.evaluate.summary import Estimate, show, summarise
+from tokenpo.evidence.evaluate.summary import METRICS, Estimate, Vote, show, summarise
 
 
 def samples(*prompts, answer=True):

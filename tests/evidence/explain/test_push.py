@@ -9,7 +9,7 @@ import torch
 import tokenpo
 from oracle_support import ragged, score
 from tokenpo.base.errors import MissingInput
-from tokenpo.evidence.explain.push import missing, push_of
+from tokenpo.evidence.explain.explanation import missing, push_of
 from tokenpo.methods import METHODS
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, lines_of, write

@@ -10,8 +10,7 @@ import torch
 
 from oracle_support import ragged, score
 from tokenpo.base.errors import TokenPOError
-from tokenpo.evidence.explain.explanation import explain_all, to_json
-from tokenpo.evidence.explain.push import TokenKinds, cosine, of_tokens, shares
+from tokenpo.evidence.explain.explanation import TokenKinds, cosine, explain_all, of_tokens, shares, to_json
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, lines_of, write

@@ -11,7 +11,7 @@ from tokenpo.models.sampler import Sampling
 from tokenpo.runs.rollouts.draw import Called, Draw, draw
 from tokenpo.runs.rollouts.experience import credited, facts
 from tokenpo.tasks import Problem, Score, Turn
-from tokenpo.tasks.dial_calculator import DialCalculator
+from tokenpo.tasks.dial_sum import DialCalculator
 
 PROBLEM = Problem("3-9+6*6=", "0")
 

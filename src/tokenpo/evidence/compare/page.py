@@ -14,8 +14,19 @@ from ...page import frame
 from ...page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip, ticks
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, visible
-from . import table
-from .result import Comparison, Result
+from .result import (
+    NUMBERS,
+    Comparison,
+    Result,
+    heading,
+    interval,
+    means,
+    name,
+    numbers,
+    pair_name,
+    signed,
+    summary,
+)  # fmt: skip
 from .verdict import Pair
 
 HERE = Path(__file__).parent
@@ -29,14 +40,14 @@ def render(comparison: Comparison) -> str:
         HERE / "compare.html",
         visible(subject.title, limit=200),
         facts=_facts(comparison),
-        summaries=[(visible(r.measure.title, limit=80), table.summary(r)) for r in comparison.results],
+        summaries=[(visible(r.measure.title, limit=80), summary(r)) for r in comparison.results],
         notes=[visible(note, limit=1000) for note in comparison.notes],
         failures=[visible(f"{f.run.name}: {f.line}", limit=500) for f in comparison.failures],
         sections=[_section(comparison, result) for result in comparison.results],
         margins=any(pair.margin for result in comparison.results for pair in result.pairs),
-        means=table.means(comparison),
+        means=means(comparison),
         curves=list(_curves(comparison)),
-        named=[(table.name(label), paragraph(text, limit=5000)) for label, text in subject.objectives.items()],
+        named=[(name(label), paragraph(text, limit=5000)) for label, text in subject.objectives.items()],
         origin=subject.origin,
         origins="\n".join(visible(line, limit=2000) for line in subject.origins),
         config=paragraph(json.dumps(subject.config, indent=2, ensure_ascii=False), limit=20_000),
@@ -75,20 +86,20 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
     axis = Axis(ticks(min([0.0, *ends]), max([0.0, *ends]), 4), STRIP, zero=True)
     rows = []
     for pair, spot in zip(result.pairs, spots, strict=True):
-        label = f"difference {table.signed(pair.mean)}, 95 % interval {table.interval(pair) or 'none'}"
+        label = f"difference {signed(pair.mean)}, 95 % interval {interval(pair) or 'none'}"
         picture = Cell("", picture=strip([spot], axis, label, band=pair.margin))
         reason = pair.reason
         for note in comparison.notes:  # what stands at the top of the page for all pairs is not repeated
             reason = reason.removeprefix(note).lstrip()
-        verdict = Cell(table.name(pair.verdict), reason, kind="decided" if pair.decided else "")
-        rows.append(Row(table.pair_name(comparison, pair), [picture, *table.numbers(pair), verdict]))
+        verdict = Cell(name(pair.verdict), reason, kind="decided" if pair.decided else "")
+        rows.append(Row(pair_name(comparison, pair), [picture, *numbers(pair), verdict]))
     seeds = []
     for label in comparison.subject.labels:
-        numbers, values = result.numbers(label), [result.values[label].get(seed) for seed in all_seeds]
+        known, values = result.numbers(label), [result.values[label].get(seed) for seed in all_seeds]
         texts = ["no run" if x is None else "≥ " * x.censored + number(x.number) for x in values]
-        texts.append(f"{number(min(numbers))} to {number(max(numbers))}" if numbers else "")
-        seeds.append(Row(table.name(label), [*map(Cell, texts)]))
-    head, foot = [table.heading(comparison), "", *table.NUMBERS, "verdict"], [Cell("", picture=axis_labels(axis))]
+        texts.append(f"{number(min(known))} to {number(max(known))}" if known else "")
+        seeds.append(Row(name(label), [*map(Cell, texts)]))
+    head, foot = [heading(comparison), "", *NUMBERS, "verdict"], [Cell("", picture=axis_labels(axis))]
     return {
         "title": visible(result.measure.title, limit=80),
         "meaning": visible(result.measure.meaning, limit=300),
@@ -99,7 +110,7 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
 
 def _spot(pair: Pair) -> Spot:
     by_seed = zip(pair.seeds, pair.differences.values, strict=True)
-    points = [(d, f"seed {seed}: {table.signed(d)}") for seed, d in by_seed if d is not None]
+    points = [(d, f"seed {seed}: {signed(d)}") for seed, d in by_seed if d is not None]
     return Spot(pair.mean, pair.low, pair.high, "c0" if pair.decided else "open", points)
 
 
@@ -117,12 +128,12 @@ def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Mar
             if label != base and bands[label]:
                 lines = [  # the baseline's is dashed
                     Line(
-                        table.name(of), [(step, mean) for step, mean, *_ in bands[of]], k, dashed=k == 1, dots=dots,
+                        name(of), [(step, mean) for step, mean, *_ in bands[of]], k, dashed=k == 1, dots=dots,
                         span=[(step, low, high) for step, _, low, high in bands[of]], shaded=True,
                     )
                     for k, of in enumerate((label, base))
                 ]  # fmt: skip
-                chart = Chart(table.name(label), unit, "", lines, fraction=high is not None, high=high, always=True)
+                chart = Chart(name(label), unit, "", lines, fraction=high is not None, high=high, always=True)
                 charts.append((chart, draw(chart)))
         if charts:
             yield title, charts

@@ -20,16 +20,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base.errors import MissingInput, TokenPOError, nearest
 from ...base.jsonl import whole_lines
 from ...tasks.types import Problem, Score
 from ...tasks.verify import Verifier, checked, normalised
-from .estimators import Vote
 
 _MOST_TOKENS = 2**53  # floats hold every whole number below it
 _MOST_REWARD = 3.4028234663852886e38  # float32, as in training
+
+
+class Vote(NamedTuple):
+    """One sample as the estimators see it: the answer that was read from it (None: none was), and the verdict."""
+
+    answer: str | None
+    correct: bool
 
 
 @dataclass(frozen=True)

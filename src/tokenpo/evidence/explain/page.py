@@ -28,8 +28,7 @@ from ...page.tokens import (
     scales,
 )  # fmt: skip
 from ...runs.metrics import Number
-from .explanation import SHADES, Explanation
-from .push import MethodPush
+from .explanation import SHADES, Explanation, MethodPush
 
 HERE = Path(__file__).parent
 MOST_METHODS = 12

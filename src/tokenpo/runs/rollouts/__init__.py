@@ -1,13 +1,12 @@
 """Recorded rollouts: one rollout batch in a file that any engine can write and `tokenpo explain` reads.
 
-`response` is one line of it, `recording` the whole batch as the values that an objective takes, `files` the two kinds
-of file. The format is described in docs/rollouts.md.
+`response` is one line of it, `files` the whole batch as the values that an objective takes and the two kinds of file.
+The format is described in docs/rollouts.md.
 """
 
 from __future__ import annotations
 
-from .files import drop_after, read, step_file, write_lines
-from .recording import Recording
+from .files import Recording, drop_after, read, step_file, write_lines
 from .response import Response, responses
 
 __all__ = ["Recording", "Response", "drop_after", "read", "responses", "step_file", "write_lines"]
