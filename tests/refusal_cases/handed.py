@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import CreditStage, Penalty, ReferenceKl
 from tokenpo.engines import prime_rl, skyrl
-from tokenpo.engines.advantage_only import REMEDY
 from tokenpo.methods import method
 
 from .case import Case
@@ -51,6 +50,7 @@ def _setting(**given: object) -> Callable[[Path], object]:
     return lambda directory: skyrl.require_settings(method("dapo"), SimpleNamespace(**(usual | given)))
 
 
+REMEDY = "choose another method, or train with the embedded engine, TRL or verl"
 SKYRL = (
     ("`tepo`, which reads `entropy`", _skyrl("tepo"), ("tepo", "entropy")),
     ("`clip_cov`, which looks at a whole update", _skyrl("clip_cov"), ("clip_cov", "whole update")),

@@ -13,14 +13,26 @@ from ..core.objective import Objective
 from ..core.parts import TokenMean
 from ..core.trial import example
 from ..core.types import Batch, Credit, Policy, Rollouts, Totals
+from ..recipe.objective import require_here
 
-REMEDY = "choose another method, or train with the embedded engine, TRL or verl"
+# The optional inputs that TRL has, and verl too.
+_THEIRS = frozenset({"entropy", "old_entropy", "ref_logprob", "rollout_logprob", "temperature", "token_ids", "turn"})
 _SCALE = 2.0**-10
+
+
+def remedy(objective: Objective) -> str:
+    """What to do instead: the engines that have every input of the objective."""
+    try:
+        require_here(objective)
+    except Unsupported:
+        return "choose another method"
+    others = ", TRL or verl" if objective.needs <= _THEIRS else " (tokenpo train)"
+    return f"choose another method, or train with the embedded engine{others}"
 
 
 def require_handed(objective: Objective, provides: frozenset[str], host: str) -> None:
     """Raises Unsupported where a loss needs more than advantages, log-probabilities and what the host `provides`."""
-    negotiate(objective, provides, host, dict.fromkeys(objective.needs, REMEDY))
+    negotiate(objective, provides, host, dict.fromkeys(objective.needs, remedy(objective)))
     signals = objective.prepare(_trial(objective)[0]).signals
     obstacles = {
         "makes several passes over a batch": len(objective.split()) > 1,
@@ -29,7 +41,9 @@ def require_handed(objective: Objective, provides: frozenset[str], host: str) ->
         f"takes {', '.join(map(str, signals))} of whole batches into its loss": bool(signals),
     }
     for what in (what for what, stands in obstacles.items() if stands):
-        raise Unsupported(f"{objective.name} {what}, and {host} hands a loss no more than advantages: {REMEDY}")
+        raise Unsupported(
+            f"{objective.name} {what}, and {host} hands a loss no more than advantages: {remedy(objective)}"
+        )
 
 
 def require_proportional(objective: Objective, host: str) -> None:
@@ -43,7 +57,7 @@ def require_proportional(objective: Objective, host: str) -> None:
     if not torch.isclose(value(_SCALE), value(1.0) * _SCALE, rtol=1e-9):
         raise Unsupported(
             f"the loss of {objective.name} is not proportional to its advantages, into which {host} multiplies "
-            f"denominators: {REMEDY}"
+            f"denominators: {remedy(objective)}"
         )
 
 
@@ -54,7 +68,7 @@ def require_reward_credit(objective: Objective, host: str) -> None:
     if not torch.equal(objective.prepare(rollouts).advantage, objective.prepare(moved).advantage):
         raise Unsupported(
             f"the credit of {objective.name} reads old log-probabilities, which {host} does not hand over where "
-            f"advantages are made: {REMEDY}"
+            f"advantages are made: {remedy(objective)}"
         )
 
 

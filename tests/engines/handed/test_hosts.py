@@ -6,8 +6,10 @@ mini-batch or by sample are the objective's of each whole mini-batch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -16,10 +18,14 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from tokenpo.base.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.core.trial import example
 from tokenpo.core.types import Batch, Policy, Rollouts, Totals
-from tokenpo.engines import prime_rl, skyrl
+from tokenpo.engines import prime_rl, skyrl, verl
+from tokenpo.engines.advantage_only import remedy
+from tokenpo.engines.trl import objective as trl
+from tokenpo.methods import METHODS
+from tokenpo.recipe.objective import require_here
 from tokenpo.runs.rollouts import read
 
 ALGORITHM = {"use_kl_loss": False, "advantage_batch_normalize": False, "max_seq_len": 9.0}
@@ -185,3 +191,18 @@ def test_prime_rl_takes_no_objective_with_its_own_credit(batch, prime) -> None:
     rollouts, logprob = batch
     with pytest.raises(TokenPOError, match="rloo makes its own credit"):
         prime_rl.loss(sample(rollouts, logprob, torch.zeros_like(logprob), 0), method="rloo")
+
+
+# --- What a refusal recommends ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_engine_is_recommended_that_refuses_the_method(method: str) -> None:
+    objective, takers = tokenpo.method(method), set()
+    gates = {"the embedded engine": require_here, "TRL": partial(trl.require_inputs, reported=True)}
+    for name, require in (gates | {"verl": verl.require_inputs}).items():
+        with contextlib.suppress(Unsupported):
+            require(objective)
+            takers.add(name)
+    told = {name for name in ("the embedded engine", "TRL", "verl") if name in remedy(objective)}
+    assert told <= takers and bool(told) == bool(takers) and (len(takers) < 3 or told == takers)

@@ -22,7 +22,7 @@ from ...core.objective import Objective
 from ...core.parts import TokenMean
 from ...core.types import Credit, Rollouts
 from ...methods import method as built
-from ..advantage_only import REMEDY, bare, require_handed, require_proportional, summed
+from ..advantage_only import bare, remedy, require_handed, require_proportional, summed
 
 HOST = "prime-rl"
 PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
@@ -33,7 +33,8 @@ def require(objective: Objective) -> None:
     require_handed(objective, PROVIDES, HOST)
     if not isinstance(objective.aggregate, TokenMean):
         raise Unsupported(
-            f"{objective.name} divides by {objective.aggregate}, and {HOST} by the tokens of the step: {REMEDY}"
+            f"{objective.name} divides by {objective.aggregate}, and {HOST} by the tokens of the step: "
+            f"{remedy(objective)}"
         )
     one = torch.zeros(1, 1)
     _credited(objective, bare(one == 0, one, rollout_logprob=one, ref_logprob=one).only(objective.needs), one)

@@ -17,7 +17,7 @@ from ...core.objective import Objective
 from ...core.ops.group import numbered
 from ...core.parts import ConstantLength, SequenceMean, TokenMean
 from ...core.types import Credit, Rollouts
-from ..advantage_only import REMEDY, bare, require_handed, require_proportional, require_reward_credit, summed
+from ..advantage_only import bare, remedy, require_handed, require_proportional, require_reward_credit, summed
 
 PROVIDES = frozenset({"rollout_logprob", "token_reward"})
 REDUCTIONS = {
@@ -48,7 +48,7 @@ def require(objective: Objective) -> None:
     require_reward_credit(objective, "SkyRL")
     if type(objective.aggregate) not in REDUCTIONS:
         raise Unsupported(
-            f"{objective.name} divides by {objective.aggregate}, which SkyRL has no reduction for: {REMEDY}"
+            f"{objective.name} divides by {objective.aggregate}, which SkyRL has no reduction for: {remedy(objective)}"
         )
 
 
