@@ -45,14 +45,9 @@ def entropy_at(quantile: float) -> float:
 
 
 def coefficients(
-    objective: Any,
-    ratio: Numbers,
-    advantage: Numbers,
-    *,
-    old_prob: float = 0.1,
-    entropy: float | Numbers | None = None,
-    old_entropy: float | Numbers | None = None,
-) -> Tensor:
+    objective: Any, ratio: Numbers, advantage: Numbers, *, old_prob: float = 0.1,
+    entropy: float | Numbers | None = None, old_entropy: float | Numbers | None = None,
+) -> Tensor:  # fmt: skip
     """c of a token for each ratio [R] and advantage [K]: [K, R] float64, by automatic differentiation.
 
     The token is alone in its response, whose ratio is then its own. Entropies given as [E] make it a response of E

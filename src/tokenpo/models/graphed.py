@@ -224,14 +224,9 @@ class Graphs:
         self.logits: Tensor | None = None
 
     def decode(
-        self,
-        lm: LanguageModel,
-        prompts: Prompts,
-        group_size: int,
-        sampling: Sampling,
-        keys: Tensor,
+        self, lm: LanguageModel, prompts: Prompts, group_size: int, sampling: Sampling, keys: Tensor,
         limit: Tensor | None,
-    ) -> list[Step]:
+    ) -> list[Step]:  # fmt: skip
         """As `decode_graphed`; raises RuntimeError where a step cannot be recorded or is not the ordinary one."""
         if (now := _recorded_for(lm)) != self.recorded_for:
             self._drop()

@@ -167,16 +167,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float
 
 
 def _forward(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    packing: Packing | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    scaling: float | None = None, dropout: float = 0.0, packing: Packing | None = None, **options: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """The attention function that transformers calls; [1, H, S, D] in, [1, S, H, D] out."""
     odd = [name for name in ("sliding_window", "softcap", "s_aux", "position_bias") if options.get(name) is not None]
     if packing is None or attention_mask is not None or odd:

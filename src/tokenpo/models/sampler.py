@@ -95,16 +95,9 @@ class Tool(Protocol):
 
 
 def sample(
-    lm: LanguageModel,
-    prompts: Prompts,
-    group_size: int,
-    sampling: Sampling,
-    *,
-    streams: Sequence[int] | None = None,
-    rule: Any = None,
-    tool: Tool | None = None,
-    limits: Sequence[int] | None = None,
-) -> Samples:
+    lm: LanguageModel, prompts: Prompts, group_size: int, sampling: Sampling, *, streams: Sequence[int] | None = None,
+    rule: Any = None, tool: Tool | None = None, limits: Sequence[int] | None = None,
+) -> Samples:  # fmt: skip
     """Samples `group_size` responses to every prompt.
 
     Args:
@@ -162,14 +155,9 @@ class _Inserted:
 
 
 def _decode(
-    lm: LanguageModel,
-    decoder: Decoder,
-    sampling: Sampling,
-    keys: Tensor,
-    rule: Any,
-    limit: Tensor | None,
+    lm: LanguageModel, decoder: Decoder, sampling: Sampling, keys: Tensor, rule: Any, limit: Tensor | None,
     inserted: _Inserted | None,
-) -> list[Step]:
+) -> list[Step]:  # fmt: skip
     logits, n = decoder.logits, len(keys)
     is_eos = lm.ends(logits.shape[-1])
     rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
@@ -240,13 +228,9 @@ def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -
 
 
 def _check(
-    lm: LanguageModel,
-    prompts: Prompts,
-    group_size: int,
-    sampling: Sampling,
-    streams: Sequence[int] | None,
+    lm: LanguageModel, prompts: Prompts, group_size: int, sampling: Sampling, streams: Sequence[int] | None,
     limits: Sequence[int] | None,
-) -> None:
+) -> None:  # fmt: skip
     if len(prompts) == 0:
         raise TokenPOError("sample: there are no prompts")
     if group_size < 1:

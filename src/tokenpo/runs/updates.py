@@ -15,14 +15,9 @@ from .records import Tracer
 
 
 def make_updates(
-    learner: Learner,
-    step: Step,
-    make: Callable[[Update], None],
-    judge: Callable[[Update], Policy],
-    tracer: Tracer,
-    options: Train,
-    most: int | None = None,
-) -> None:
+    learner: Learner, step: Step, make: Callable[[Update], None], judge: Callable[[Update], Policy], tracer: Tracer,
+    options: Train, most: int | None = None,
+) -> None:  # fmt: skip
     """Makes passes x epochs x minibatches updates.
 
     Args:

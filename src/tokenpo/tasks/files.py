@@ -184,22 +184,11 @@ def _kind(value: Any) -> str:
 
 
 def files(
-    seed: int,
-    *,
-    path: str,
-    test_path: str = "",
-    holdout: float | None = None,
-    verifier: str = "exact",
-    extract: str = "",
-    prompt_key: str = "prompt",
-    answer_key: str = "",
-    chat: bool = False,
-    correct_at: float = 1.0,
-    verifier_seconds: float = 5.0,
-    verifier_workers: int = 0,
-    reward_seconds: float = 300.0,
+    seed: int, *, path: str, test_path: str = "", holdout: float | None = None, verifier: str = "exact",
+    extract: str = "", prompt_key: str = "prompt", answer_key: str = "", chat: bool = False, correct_at: float = 1.0,
+    verifier_seconds: float = 5.0, verifier_workers: int = 0, reward_seconds: float = 300.0,
     reward_errors: str = "stop",
-) -> Files:
+) -> Files:  # fmt: skip
     """A data set on disk.
 
     Args:

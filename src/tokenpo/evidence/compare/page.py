@@ -37,22 +37,18 @@ def render(comparison: Comparison) -> str:
     """The page as text. The same runs give the same bytes."""
     subject = comparison.subject
     return frame.render(
-        HERE / "compare.html",
-        visible(subject.title, limit=200),
-        facts=_facts(comparison),
+        HERE / "compare.html", visible(subject.title, limit=200), facts=_facts(comparison),
         summaries=[(visible(r.measure.title, limit=80), summary(r)) for r in comparison.results],
         notes=[visible(note, limit=1000) for note in comparison.notes],
         failures=[visible(f"{f.run.name}: {f.line}", limit=500) for f in comparison.failures],
         sections=[_section(comparison, result) for result in comparison.results],
-        margins=any(pair.margin for result in comparison.results for pair in result.pairs),
-        means=means(comparison),
+        margins=any(pair.margin for result in comparison.results for pair in result.pairs), means=means(comparison),
         curves=list(_curves(comparison)),
         named=[(name(label), paragraph(text, limit=5000)) for label, text in subject.objectives.items()],
-        origin=subject.origin,
-        origins="\n".join(visible(line, limit=2000) for line in subject.origins),
+        origin=subject.origin, origins="\n".join(visible(line, limit=2000) for line in subject.origins),
         config=paragraph(json.dumps(subject.config, indent=2, ensure_ascii=False), limit=20_000),
         software=[(visible(str(k), limit=40), visible(str(v), limit=120)) for k, v in comparison.versions.items()],
-    )
+    )  # fmt: skip
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:

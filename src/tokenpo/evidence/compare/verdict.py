@@ -340,13 +340,9 @@ def too_few(seeds: int, family: int) -> str:
 
 
 def judge(
-    values: Values,
-    pairs: Sequence[tuple[str, str]],
-    *,
-    late: Mapping[str, Collection[int]] | None = None,
-    margin: float | None = None,
-    resamples: int = RESAMPLES,
-) -> list[Pair]:
+    values: Values, pairs: Sequence[tuple[str, str]], *, late: Mapping[str, Collection[int]] | None = None,
+    margin: float | None = None, resamples: int = RESAMPLES,
+) -> list[Pair]:  # fmt: skip
     """A verdict for each of `pairs` (a, b) of labels from `values[label][seed]`; the pairs are the family of Holm's
     correction, those with fewer than two seeds excepted. Differences and equivalences are corrected apart.
 

@@ -244,17 +244,13 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     tokens = [sample.tokens for sample in samples if sample.tokens is not None]
     finished = [sample.finished for sample in samples if sample.finished is not None]
     return Summary(
-        prompts=len(prompts),
-        samples=len(samples),
-        correct=right,
-        numbers=tuple(numbers),
-        per_prompt=tuple(per_prompt),
+        prompts=len(prompts), samples=len(samples), correct=right, numbers=tuple(numbers), per_prompt=tuple(per_prompt),
         notes=dict(sorted(Counter(sample.note for sample in samples if sample.note).items())),
         length=math.fsum(tokens) / len(tokens) if tokens else None,
         cut=1 - sum(finished) / len(finished) if finished else None,
         sentences=tuple(_sentences(ks, [len(of_prompt) for of_prompt in votes], silent)),
         reward=_reward(prompts.values(), seed),
-    )
+    )  # fmt: skip
 
 
 def _reward(prompts: Collection[Sequence[Sample]], seed: int) -> Estimate | None:

@@ -60,18 +60,13 @@ def render(result: Explanation, responses: int = 8) -> str:
     drawn = draw_responses(result, responses)
     shares, *cosines = result.tables
     return frame.render(
-        HERE / "explain.html",
-        visible(result.title, limit=200),
-        rules=_rules(drawn),
+        HERE / "explain.html", visible(result.title, limit=200), rules=_rules(drawn),
         source=visible(result.recording.source, limit=300),
         notes=[visible(note, limit=1000) for note in (*result.notes, *drawn.notes)],
-        refused=[visible(reason, limit=1000) for _, reason in result.refused],
-        legend=result.legend,
-        shares=shares,
-        cosines=cosines,
-        drawn=drawn,
+        refused=[visible(reason, limit=1000) for _, reason in result.refused], legend=result.legend, shares=shares,
+        cosines=cosines, drawn=drawn,
         named=[(visible(m.label, limit=80), paragraph(str(m.objective), limit=5000)) for m in result.methods],
-    )
+    )  # fmt: skip
 
 
 def _rules(drawn: Drawn) -> Iterator[str]:

@@ -206,25 +206,20 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
         columns = len(browser.scales) + 1
         rules += [*_readout(columns, WIDE), "@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
     return frame.render(
-        HERE / "report.html",
-        title,
-        rules=rules,
+        HERE / "report.html", title, rules=rules,
         script=(HERE / "report.js").read_text(encoding="utf-8") if browser else "",
         facts=[(name, text) for name, text in facts if text],
-        outcomes=[(when, percent(spot.mean), _interval(spot)) for when, spot in outcomes],
-        held_out=held_out,
+        outcomes=[(when, percent(spot.mean), _interval(spot)) for when, spot in outcomes], held_out=held_out,
         picture=strip([spot for _, spot in outcomes], axis, f"Accuracy, {accuracies}") + axis_labels(axis),
         notes=[*unread, *(browser.notes if browser else ()), *_undrawn(run, undrawn)],
         objective=paragraph(run.objective.strip("\n"), limit=20_000),
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
-        constant=[(chart, draw(chart)) for chart in drawn if chart.constant],
-        table=_table(run),
-        browser=browser,
+        constant=[(chart, draw(chart)) for chart in drawn if chart.constant], table=_table(run), browser=browser,
         data=embed(browser) if browser else "",
         common=in_common(browser) if browser and len(browser.runs) > 1 else None,
         software=[(_short(k), _short(v)) for k, v in list(run.versions.items())[:40]],
         config=paragraph(json.dumps(run.config, indent=2, ensure_ascii=False), limit=20_000),
-    )
+    )  # fmt: skip
 
 
 def _names(runs: Sequence[Run]) -> list[str]:

@@ -48,17 +48,9 @@ class Draw(Samples):
 
 
 def draw(
-    lm: LanguageModel,
-    task: Task,
-    split: Split,
-    start: int,
-    count: int,
-    group_size: int,
-    sampling: Sampling,
-    *,
-    autocast: bool = False,
-    rule: TemperatureRule | None = None,
-) -> Draw:
+    lm: LanguageModel, task: Task, split: Split, start: int, count: int, group_size: int, sampling: Sampling, *,
+    autocast: bool = False, rule: TemperatureRule | None = None,
+) -> Draw:  # fmt: skip
     """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
 
     A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
@@ -72,13 +64,9 @@ def draw(
 
 
 def posed(
-    vocabulary: Tokenized,
-    task: Task,
-    split: Split,
-    start: int,
-    count: int,
+    vocabulary: Tokenized, task: Task, split: Split, start: int, count: int,
     check: Callable[[list[int]], None] = lambda ids: None,
-) -> tuple[list[Problem], list[list[int]]]:
+) -> tuple[list[Problem], list[list[int]]]:  # fmt: skip
     """`count` problems from position `start` on, and their prompts as token ids.
 
     Raises:
@@ -96,14 +84,9 @@ def posed(
 
 
 def verified(
-    vocabulary: Tokenized,
-    task: Task,
-    start: int,
-    problems: list[Problem],
-    prompts: list[list[int]],
-    samples: Samples,
+    vocabulary: Tokenized, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], samples: Samples,
     base: float,
-) -> Draw:
+) -> Draw:  # fmt: skip
     """Scores the responses to some problems; NotFinite for a reward that is not. `base` is as in `Draw`."""
     mask, group_size = samples.mask, len(samples) // len(problems)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
@@ -115,14 +98,9 @@ def verified(
 
     scores = scored(task, _repeated(problems, group_size), completions, token_ids, name)
     return Draw(
-        **vars(samples),
-        start=start,
-        problems=problems,
-        prompts=prompts,
-        base=base,
-        completions=completions,
+        **vars(samples), start=start, problems=problems, prompts=prompts, base=base, completions=completions,
         scores=scores,
-    )
+    )  # fmt: skip
 
 
 class Called:
@@ -143,12 +121,8 @@ def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
 
 
 def scored(
-    task: Task,
-    problems: list[Problem],
-    completions: list[str],
-    token_ids: list[list[int]],
-    name: Callable[[int], str],
-) -> list[Score]:
+    task: Task, problems: list[Problem], completions: list[str], token_ids: list[list[int]], name: Callable[[int], str],
+) -> list[Score]:  # fmt: skip
     """The scores of completions; `name` names a row in messages. TokenPOError or NotFinite where they are wrong."""
     scores = task.score(problems, completions, token_ids)
     if len(scores) != len(problems):

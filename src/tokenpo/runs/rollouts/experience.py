@@ -106,15 +106,10 @@ def _joined(groups: Sequence[tuple[Draw, int]]) -> Draw:
 def facts(kept: Draw) -> Rollouts:
     """Facts of every response, for an objective; `group` counts the problems from 0."""
     return Rollouts(
-        mask=kept.mask,
-        reward=kept.reward().to(kept.mask.device),
-        group=kept.prompt,
-        old_logprob=kept.logprob,
-        old_entropy=kept.entropy,
-        rollout_logprob=kept.rollout_logprob,
-        temperature=torch.full_like(kept.logprob, kept.base),
-        token_ids=kept.token_ids,
-    )
+        mask=kept.mask, reward=kept.reward().to(kept.mask.device), group=kept.prompt, old_logprob=kept.logprob,
+        old_entropy=kept.entropy, rollout_logprob=kept.rollout_logprob,
+        temperature=torch.full_like(kept.logprob, kept.base), token_ids=kept.token_ids,
+    )  # fmt: skip
 
 
 # Inputs that `credited` can give.

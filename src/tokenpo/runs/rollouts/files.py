@@ -85,13 +85,9 @@ class Recording:
 
 
 def record(
-    source: str,
-    responses: Sequence[Response],
-    where: Callable[[int], str],
-    unread: Sequence[str],
-    notes: Sequence[str],
-    left_out: bool = False,
-) -> Recording:
+    source: str, responses: Sequence[Response], where: Callable[[int], str], unread: Sequence[str],
+    notes: Sequence[str], left_out: bool = False,
+) -> Recording:  # fmt: skip
     """The batch of these responses.
 
     Args:

@@ -81,16 +81,10 @@ class Response:
 
 
 def responses(
-    rollouts: Rollouts,
-    tokens: Sequence[Sequence[str]],
-    *,
-    groups: Sequence[int | str] | None = None,
-    prompts: Sequence[str] | None = None,
-    correct: Sequence[bool | None] | None = None,
-    step: int | None = None,
-    policy: Policy | None = None,
-    reward_names: Sequence[str] | None = None,
-) -> Iterator[Response]:
+    rollouts: Rollouts, tokens: Sequence[Sequence[str]], *, groups: Sequence[int | str] | None = None,
+    prompts: Sequence[str] | None = None, correct: Sequence[bool | None] | None = None, step: int | None = None,
+    policy: Policy | None = None, reward_names: Sequence[str] | None = None,
+) -> Iterator[Response]:  # fmt: skip
     """A batch of tensors as responses; a number of float32 becomes the shortest decimal that reads back as it.
 
     Args:
