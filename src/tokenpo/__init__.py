@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .lab.coefficient import coefficients
     from .methods import method
     from .methods.corrections import corrected
+    from .methods.teaching import with_teacher
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ _HOME = {
     "coefficients": "lab.coefficient",
     "corrected": "methods.corrections",
     "method": "methods",
+    "with_teacher": "methods.teaching",
 }
 # Public module -> where it is.
 _MODULES = {
@@ -73,6 +75,7 @@ __all__ = [
     "corrected",
     "method",
     "methods",
+    "with_teacher",
 ]
 
 

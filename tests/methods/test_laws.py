@@ -69,6 +69,7 @@ OPTIONS: dict[str, list[dict]] = {
     "gigpo": [{"gamma": 0.9, "std": True}],
     "ppo": [{"lam": 0.9, "gamma": 0.8, "whiten": False, "beta": 0.1, "token_reward": True}],
     "vapo": [{"alpha": 0.5, "whiten": False}],
+    "opd": [{"gamma": 0.9, "rewards": True, "bound": 2.0}],
 }
 CASES = [(name, options) for name in tokenpo.methods.METHODS for options in ({}, *OPTIONS.get(name, []))]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
@@ -96,7 +97,8 @@ UNCOMPARED = {
     **dict.fromkeys(("vineppo", "spo"), frozenset({"groups of one", "equal rewards", "no right answer"})),
     "gigpo": {"groups of one"},  # a response that comes back to a state is compared with itself
     "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
-    **dict.fromkeys(("ppo", "vapo"), frozenset({"groups of one", "equal rewards", "no right answer"})),  # a value is
+    # a value is, or a teacher grades
+    **dict.fromkeys(("ppo", "vapo", "opd"), frozenset({"groups of one", "equal rewards", "no right answer"})),
 }  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from tokenpo.methods import METHODS
 BY_ROLE = {"gtpo", "grpo_s", "topr", "real"}
 # The reward is in their gain before shaping: by hand in core/parts/test_credit.py.
 BY_GAIN = {"vineppo", "spo"}
+# They read no reward.
+TAUGHT = {"opd"}
 
 
 def _earned(name: str, rollouts: tokenpo.Rollouts, bonus: torch.Tensor) -> tokenpo.Rollouts:
@@ -31,7 +33,7 @@ def _earned(name: str, rollouts: tokenpo.Rollouts, bonus: torch.Tensor) -> token
     return dataclasses.replace(rollouts, **changed.get(name, usual))
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - BY_ROLE - BY_GAIN))
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - BY_ROLE - BY_GAIN - TAUGHT))
 def test_a_bonus_is_reward(name: str) -> None:
     objective, rollouts = tokenpo.method(name), tokenpo.Rollouts(**example(3).rollouts)
     draws = torch.rand(rollouts.reward.shape, generator=torch.Generator().manual_seed(0), dtype=rollouts.reward.dtype)

@@ -22,6 +22,7 @@ TOKEN_FIELDS = (
     "old_collision",
     "gain",
     "value",
+    "teacher_logprob",
 )
 INDEX_FIELDS = ("token_ids", "turn", "anchor")  # of whole numbers
 
@@ -48,6 +49,7 @@ class Sample:
     old_collision: np.ndarray
     gain: np.ndarray
     value: np.ndarray
+    teacher_logprob: np.ndarray
     prompt_logprob: np.ndarray
     baseline: np.ndarray
     role: np.ndarray
@@ -198,4 +200,5 @@ def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
         "value": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
         "baseline": np.round(rng.normal(size=31), 2)[sample.group],
         "role": rng.integers(0, 3, shape[0]),
+        "teacher_logprob": np.where(mask, np.minimum(sample.old_logprob + rng.normal(size=shape), -1e-3), 0.0),
     }

@@ -20,8 +20,7 @@ POLICY_FIELDS = ("logprob", "entropy", "entropy_drift")
 OPTIONAL = (
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift", "influence",
     "divergence", "prompt_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "old_collision", "gain",
-    "value",
-    "baseline", "role",
+    "value", "baseline", "role", "teacher_logprob",
 )  # fmt: skip
 
 

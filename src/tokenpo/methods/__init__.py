@@ -75,6 +75,7 @@ from .remax import remax as remax
 from .rae import rae as rae
 from .compositions import eb_cispo as eb_cispo
 from .ppo import ppo as ppo, vapo as vapo
+from .opd import opd as opd
 # isort: on
 
 METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals().items() if hasattr(x, "paper")}

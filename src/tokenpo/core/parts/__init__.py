@@ -32,6 +32,7 @@ from .shaping import GroupOverlong as GroupOverlong, SoftOverlong as SoftOverlon
 from .surrogate import Bounds as Bounds, Clip as Clip, DetachedClip as DetachedClip, FixedBounds as FixedBounds
 from .surrogate import LogLikelihood as LogLikelihood, Region as Region, SelectedBounds as SelectedBounds
 from .surrogate import Unclipped as Unclipped
+from .teacher import NoCredit as NoCredit, TeacherCredit as TeacherCredit, TeacherKl as TeacherKl
 from .temperature import AdaptiveTemperature as AdaptiveTemperature
 from .weights import BatchWeight as BatchWeight, Drop as Drop, Keep as Keep, NormalisedWeight as NormalisedWeight
 from .weights import ProbabilityWeight as ProbabilityWeight, RowNormalised as RowNormalised

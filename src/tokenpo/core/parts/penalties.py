@@ -94,7 +94,31 @@ class StraightThrough(Estimator):
 
 
 @dataclass(frozen=True)
-class ReferenceKl(Penalty):
+class Divergence(Penalty):
+    """beta · estimator(log q − lp), q the one policy that it reads.
+
+    Args:
+        beta: coefficient, ≥ 0.
+        estimator: k3 in most papers.
+        scale: multiply the divergence of a token by this weight.
+    """
+
+    beta: NotNegative
+    estimator: Estimator = K3()
+    scale: BatchWeight | None = None
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        divergence = self.beta * self.estimator(self.log_ratio(batch))
+        return divergence if self.scale is None else self.scale.of_batch(batch) * divergence
+
+    def log_ratio(self, batch: Batch) -> Tensor:
+        """x [N, T], of which the estimator makes the divergence."""
+        (other,) = self.reads
+        return log_ratio(batch.need(other), batch.policy.logprob)
+
+
+@dataclass(frozen=True)
+class ReferenceKl(Divergence):
     """beta · estimator(lp_ref − lp): GRPO's divergence from the reference policy.
 
     Args:
@@ -105,17 +129,11 @@ class ReferenceKl(Penalty):
     """
 
     reads = {"ref_logprob"}
-    beta: NotNegative
-    estimator: Estimator = K3()
-    scale: BatchWeight | None = None
     inside: BatchWeight | None = None
 
-    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        x = log_ratio(batch.need("ref_logprob"), batch.policy.logprob)
-        if self.inside is not None:
-            x = x + self.inside.of_batch(batch).log()
-        divergence = self.beta * self.estimator(x)
-        return divergence if self.scale is None else self.scale.of_batch(batch) * divergence
+    def log_ratio(self, batch: Batch) -> Tensor:
+        x = super().log_ratio(batch)
+        return x if self.inside is None else x + self.inside.of_batch(batch).log()
 
 
 @dataclass(frozen=True)

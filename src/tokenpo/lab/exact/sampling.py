@@ -89,6 +89,10 @@ def rollouts(
     optional = {
         "rollout_logprob": lambda: walked.taken((logits if sampler is None else sampler).log_softmax(-1)),
         "ref_logprob": lambda: walked.taken(world.initial.log_softmax(-1)),
+        # The initial policy, better by what each token adds.
+        "teacher_logprob": lambda: walked.taken(
+            (world.initial + truth(world, world.initial).advantage).log_softmax(-1)
+        ),
         "token_ids": lambda: walked.tokens,
         "prompt_logprob": lambda: torch.full((len(reward),), PROMPT_LOGPROB, dtype=logits.dtype),
         "influence": lambda: _influence(logp, walked, size),

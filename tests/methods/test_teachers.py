@@ -1,0 +1,129 @@
+"""Methods with a teacher by hand, and what every form must do where the teacher is the student."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import by_hand, close, moves, outcome, ragged, run
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.parts import (
+    K1,
+    K3,
+    GroupAdvantage,
+    ReferenceKl,
+    StraightThrough,
+    TeacherCredit,
+    TeacherKl,
+    TokenMean,
+    Unclipped,
+)
+
+LN2 = math.log(2)
+
+
+def _taught(ratios: list[list[float]], reward: list[float], likes: list[list[float]], **fields):
+    """By hand: the teacher finds a token `likes` times as probable as the old policy, whose probability is 1/8."""
+    old = math.log(1 / 8)
+    return by_hand(
+        ratios, reward, p_old=1 / 8, teacher_logprob=[[old + math.log(x) for x in row] for row in likes], **fields
+    )
+
+
+def test_opd_by_hand() -> None:
+    """The teacher finds three tokens 2, 1/4 and 4 times as probable: x = ln 2 · (1, -2, 2).
+
+    gamma 0, ratios 1.5, 1, 0.5: Σ r x = 1.5 - 2 + 1 = 0.5, and the slope of each is -r x, over three tokens.
+    gamma 1/2: to go 2, -2 + 1 = -1, 1 - 1/2 = 0.5. Bounded to ±0.75 ln 2: 0.5, -0.75, 0.75.
+    """
+    sample = _taught([[1.5, 1, 0.5]], [1], [[2, 1 / 4, 4]])
+    moves("opd", sample, -0.5, [[-1.5, 2, -1]], unit=LN2 / 3)
+    moves("opd", sample, None, [[-0.75, 1, -1]], unit=LN2 / 3, gamma=0.5)
+    moves("opd", sample, None, [[-0.75, 0.75, -0.375]], unit=LN2 / 3, gamma=0.5, bound=0.75 * LN2)
+
+
+def test_a_tools_token_is_no_reward_and_costs_no_discount() -> None:
+    """x = 1, (9), 1 in units of ln 2 with gamma 1/2: 1.5 and 1."""
+    sample = _taught([[1, 1, 1]], [1], [[2, 512, 2]])
+    sample = sample.but(mask=np.array([[True, False, True]]))
+    moves("opd", sample, None, [[-1.5, 0, -1]], unit=LN2 / 2, gamma=0.5)
+
+
+def test_equal_rewards_keep_the_teachers_credit() -> None:
+    """Rewards 1, 1 and 1, 0 with x = ln 2: A = ln 2, and with 1, 0 the rewards add ±1/2."""
+    for reward, added in (([1, 1], 0.0), ([1, 0], 0.5)):
+        got = outcome("opd", _taught([[1], [1]], reward, [[2], [2]]), rewards=True)
+        np.testing.assert_allclose(got.terms["advantage"], [[LN2 + added], [LN2 - added]], rtol=1e-12)
+    grpo = tokenpo.with_teacher(tokenpo.method("grpo"), 0.5)
+    flat = run(grpo, _taught([[1], [1]], [1, 1], [[2], [4]]))
+    np.testing.assert_allclose(flat.terms["advantage"], [[0.5 * LN2], [LN2]], rtol=1e-12)
+
+
+FORMS = ("credit", "penalty")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["grpo", "dapo", "hapo", "ppo"])
+def test_a_teacher_that_agrees_changes_nothing(name: str, form: str) -> None:
+    objective = tokenpo.method(name)
+    for seed in range(3):
+        sample = ragged(seed)
+        sample = sample.but(teacher_logprob=sample.old_logprob if form == "credit" else sample.logprob)
+        close(run(tokenpo.with_teacher(objective, 0.7, form=form), sample), run(objective, sample))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_method_with_a_teacher_obeys_the_laws(form: str) -> None:
+    for name in ("gspo", "tepo", "gdpo", "vapo"):
+        tokenpo.check_method(tokenpo.with_teacher(tokenpo.method(name), 0.5, form=form))
+
+
+def test_with_teacher_is_the_part() -> None:
+    objective = tokenpo.method("dr_grpo")
+    assert tokenpo.with_teacher(objective, 0.5, gamma=0.9).credit == TeacherCredit(objective.credit, 0.5, 0.9)
+    assert tokenpo.with_teacher(objective, 0.5, form="penalty").penalties == (TeacherKl(0.5),)
+    none = tokenpo.Objective(TeacherCredit(GroupAdvantage(), coef=0.0), Unclipped(), TokenMean())
+    bare = tokenpo.Objective(GroupAdvantage(), Unclipped(), TokenMean())
+    close(run(none, ragged(0)), run(bare, ragged(0)))
+
+
+def test_teacher_kl_by_hand() -> None:
+    """Ratios 2 and 1/2 of 1/8, the teacher at 1/8: x = ∓ln 2. Value k1 is ±ln 2, sum 0; slope -x of k2 is ±ln 2.
+
+    k3 has the slope 1 - e^x = 1/2 and -1 in its place.
+    """
+    sample = _taught([[2, 0.5]], [1], [[1, 1]])
+    for estimator, value, slopes in (
+        (TeacherKl(1.0).estimator, 0.0, [LN2, -LN2]), (K3(), (0.5 - 1 + 2 - 1) / 2, [0.5, -1]),
+    ):  # fmt: skip
+        objective = tokenpo.Objective(
+            TeacherCredit(), Unclipped(), TokenMean(), penalties=(TeacherKl(1.0, estimator),)
+        )  # teacher and old policy agree: no credit
+        got = run(objective, sample)
+        np.testing.assert_allclose(got.value, value, atol=1e-15)
+        np.testing.assert_allclose(got.gradient, [np.array(slopes) / 2], rtol=1e-12)
+
+
+def test_teacher_kl_is_the_reference_kl_of_another_policy() -> None:
+    sample = ragged(2)
+    objective = tokenpo.method("dr_grpo")
+    theirs = sample.but(ref_logprob=sample.teacher_logprob)
+    penalties = (ReferenceKl(0.3, TeacherKl(0.3).estimator),)
+    other = tokenpo.Objective(objective.credit, objective.surrogate, objective.aggregate, penalties=penalties)
+    close(run(tokenpo.with_teacher(objective, 0.3, form="penalty"), sample), run(other, theirs))
+
+
+def test_what_cannot_learn_is_refused() -> None:
+    """k1 differentiated has no expected gradient; a memory's credit would lose what it remembers."""
+    for estimator in (K1(), StraightThrough(K3(), K1())):
+        with pytest.raises(TokenPOError, match=r"gradient of .* is 0 in expectation.*StraightThrough"):
+            TeacherKl(0.1, estimator)
+    with pytest.raises(TokenPOError, match=r"carries numbers from batch to batch.*as a penalty"):
+        tokenpo.with_teacher(tokenpo.method("rae"), 0.1)
+    with pytest.raises(TokenPOError, match=r"gamma.*credit"):
+        tokenpo.with_teacher(tokenpo.method("grpo"), 0.1, gamma=0.5, form="penalty")
+    with pytest.raises(TokenPOError, match="form='penalti'"):
+        tokenpo.with_teacher(tokenpo.method("grpo"), 0.1, form="penalti")
