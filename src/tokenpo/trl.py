@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engines.trl.same_names import GRPOConfig, GRPOTrainer
+    from .engines.trl.config import GRPOConfig
+    from .engines.trl.trainer import GRPOTrainer
 
 __all__ = ["GRPOConfig", "GRPOTrainer"]
 
@@ -21,6 +22,6 @@ def __getattr__(name: str) -> Any:
     from .engines.trl import contract
 
     contract.check_import()
-    from .engines.trl import same_names
+    from .engines.trl import trainer
 
-    return getattr(same_names, name)
+    return getattr(trainer, name)

@@ -26,7 +26,7 @@ from tokenpo.engines import launch
 from tokenpo.engines.verl.command import command
 from tokenpo.engines.verl.configure import configure
 from tokenpo.engines.verl.layout import rollouts_of
-from tokenpo.engines.verl.plugin import refuse_experiments, refuse_legacy
+from tokenpo.engines.verl.plugin import OTHERS, refuse
 from tokenpo.engines.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
 from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
 from tokenpo.methods import METHODS
@@ -74,14 +74,17 @@ def _stock_trainer(directory: Path) -> None:
     trainer_base.get_trainer_cls("colocate_async")(config=config)
 
 
-def _with_words(refuse: Callable[[], None], *words: str) -> Callable[[Path], None]:
-    """A program of verl's imports its trainer, with these words on its command line."""
+LEGACY, SEPARATED = OTHERS
+
+
+def _imported(module: str) -> Callable[[Path], None]:
+    """A program of verl's imports its trainer."""
 
     def ask(directory: Path) -> None:
         before = sys.argv
-        sys.argv = ["main_ppo", "+algorithm.tokenpo.method=grpo", *words]
+        sys.argv = ["main_ppo", "+algorithm.tokenpo.method=grpo"]
         try:
-            refuse()
+            refuse(module)
         finally:
             sys.argv = before
 
@@ -176,9 +179,9 @@ CASES = [
     Case("`algorithm.tokenpo` with an asynchronous trainer of verl's", _stock_trainer,
          ("algorithm.tokenpo", "trainer.v1.trainer_mode=colocate_async", "earlier policies"),
          "set trainer.v1.trainer_mode=tokenpo"),
-    Case("`algorithm.tokenpo` with verl's legacy trainer", _with_words(refuse_legacy, "trainer.use_v1=False"),
+    Case("`algorithm.tokenpo` with verl's legacy trainer", _imported(LEGACY),
          ("algorithm.tokenpo", "trainer.use_v1=False"), "set trainer.use_v1=True"),
-    Case("`algorithm.tokenpo` with verl's one-step-off or fully asynchronous program", _with_words(refuse_experiments),
+    Case("`algorithm.tokenpo` with verl's one-step-off or fully asynchronous program", _imported(SEPARATED),
          ("algorithm.tokenpo", "one-step-off"), "start verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo"),
     Case("an agent loop that gives several outputs for a session",
          lambda directory: one_output_each(["a_0_0", "a_0_1"]), ("a_0_1", "session"), "let the loop return one output"),

@@ -97,22 +97,19 @@ class Pool:
         outcomes: dict[int, Outcome] = {}
         waiting = deque(range(len(jobs)))
         while waiting or any(worker.job is not None for worker in self._workers):
-            self._hand_out(waiting, jobs)
+            for worker in [worker for worker in self._workers if worker.idle]:
+                if waiting and worker.give(waiting[0], jobs[waiting[0]], self.limit):
+                    waiting.popleft()
+            self._workers[:] = [worker for worker in self._workers if not worker.dead]
+            starting = sum(not worker.ready for worker in self._workers)
+            for _ in range(min(self.size - len(self._workers), len(waiting) - starting)):
+                self._workers.append(_Worker(self._arguments, self._users))
             for worker in _until_one_speaks(self._workers):
                 job, outcome = worker.job, worker.outcome()
                 if outcome is not None and job is not None:
                     outcomes[job] = outcome
             self._workers[:] = [worker for worker in self._workers if not worker.dead]
         return [outcomes[job] for job in range(len(jobs))]
-
-    def _hand_out(self, waiting: deque[int], jobs: Sequence[Sequence[Any]]) -> None:
-        for worker in [worker for worker in self._workers if worker.idle]:
-            if waiting and worker.give(waiting[0], jobs[waiting[0]], self.limit):
-                waiting.popleft()
-        self._workers[:] = [worker for worker in self._workers if not worker.dead]
-        starting = sum(not worker.ready for worker in self._workers)
-        for _ in range(min(self.size - len(self._workers), len(waiting) - starting)):
-            self._workers.append(_Worker(self._arguments, self._users))
 
 
 class _Worker:

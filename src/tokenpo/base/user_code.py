@@ -43,7 +43,7 @@ class Loaded:
                 with _searched(search):
                     module = importlib.import_module(place)
         except (Exception, SystemExit) as error:
-            text = f"can't import {place!r} ({_name(error)}: {_message(error)})"
+            text = f"can't import {place!r} ({type(error).__name__[:80]}: {_message(error)})"
             self.about: dict[str, Any] = {"missing" if _is_missing(place, error) else "broken": text}
             self.error: BaseException | None = error
             return
@@ -74,7 +74,12 @@ class Loaded:
             value = self.function(**arguments)
             return {"value": _plain(value), "kind": type(value).__name__[:80]}
         except Exception as error:
-            return {"raised": _name(error), "place": place_of(error), "text": _message(error), "error": error}
+            return {
+                "raised": type(error).__name__[:80],
+                "place": place_of(error),
+                "text": _message(error),
+                "error": error,
+            }
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:
@@ -115,11 +120,7 @@ def told(error: BaseException) -> str:
     """Type, place and message of an exception from the user's code; without a message, the function."""
     text = _message(error)
     inside = "" if text else f" in {_frame_of(error).name}"
-    return f"{_name(error)}{inside} at {place_of(error)}{': ' if text else ''}{text}"
-
-
-def _name(error: BaseException) -> str:
-    return type(error).__name__[:80]
+    return f"{type(error).__name__[:80]}{inside} at {place_of(error)}{': ' if text else ''}{text}"
 
 
 def _message(error: BaseException) -> str:
@@ -128,15 +129,14 @@ def _message(error: BaseException) -> str:
 
 
 def _frame_of(error: BaseException) -> traceback.FrameSummary:
+    def is_own(frame: traceback.FrameSummary) -> bool:
+        path = Path(frame.filename)
+        installed = _INSTALLED.intersection(path.parts) or any(path.is_relative_to(place) for place in _NOT_OWN)
+        # What Python generates, such as the __init__ of a dataclass, stands in "<string>".
+        return not (frame.filename.startswith("<") or installed)
+
     frames = traceback.extract_tb(error.__traceback__)
-    return ([frame for frame in frames if _is_own(frame.filename)] or frames)[-1]
-
-
-def _is_own(filename: str) -> bool:
-    # What Python generates, such as the __init__ of a dataclass, stands in "<string>".
-    path = Path(filename)
-    installed = _INSTALLED.intersection(path.parts) or any(path.is_relative_to(place) for place in _NOT_OWN)
-    return not (filename.startswith("<") or installed)
+    return ([*filter(is_own, frames)] or frames)[-1]
 
 
 def _is_missing(place: str, error: BaseException) -> bool:

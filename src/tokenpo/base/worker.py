@@ -19,7 +19,6 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,14 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
             most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
             resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-        work = _load(source, function)
+        # As a package of its own, so that the file may import its neighbours: from .spelling import spelled.
+        folder = [str(Path(source).parent)]
+        spec = importlib.util.spec_from_file_location("worked", source, submodule_search_locations=folder)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{source} is no Python file")
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        work = getattr(module, function)
         if setup:
             work = work(*setup)
     except Exception as error:
@@ -75,34 +81,17 @@ def end_with(pipe: int) -> None:
         fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_ASYNC)
     except (AttributeError, OSError):
-        threading.Thread(target=_wait_for_the_end, args=[pipe], daemon=True).start()
+        threading.Thread(target=lambda: (os.read(pipe, 1), _end()), daemon=True).start()
     ended = select.poll()
     ended.register(pipe, 0)
     if ended.poll(0):
         _end()
 
 
-def _wait_for_the_end(pipe: int) -> None:
-    os.read(pipe, 1)
-    _end()
-
-
 def _end() -> None:
     with contextlib.suppress(OSError):
         os.killpg(os.getpid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _load(source: str, function: str) -> Callable[..., Any]:
-    # As a package of its own, so that the file may import its neighbours: from .spelling import spelled.
-    folder = [str(Path(source).parent)]
-    spec = importlib.util.spec_from_file_location("worked", source, submodule_search_locations=folder)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{source} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return getattr(module, function)
 
 
 if __name__ == "__main__":

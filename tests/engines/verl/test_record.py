@@ -16,7 +16,6 @@ need("verl.workers.utils.padding", "verl is not installed: no token of its runs 
 
 from engines.verl.support import batches  # noqa: E402
 from tokenpo.engines.verl.record import PARTS, Record, answer  # noqa: E402
-from tokenpo.runs.directory import describe_foreign  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 
 
@@ -63,21 +62,19 @@ def test_a_greedy_validation_is_the_accuracy_and_several_data_sets_have_none(tmp
 def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_path: Path) -> None:
     path = tmp_path / "report"
     (path / "data").mkdir(parents=True)
-    first = Record.begin(path, 0, 10, 4)
-    describe_foreign(path, {"method": {"name": "grpo"}}, "objective grpo", ())
+    first = Record(path, 0, {"method": {"name": "grpo"}}, "objective grpo")
     for step in (1, 2, 3):
         first.log(step, {"critic/score/mean": step / 4})
         first.trace.write({"step": step})
     (path / PARTS / "000004-000000.json").write_text("{}")
     with (path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2, "rew')  # killed in the middle of a line
-    resumed = Record.begin(path, 2, 10, 4)
+    resumed = Record(path, 2, {}, "objective grpo")
     resumed.gather()
     resumed.log(3, {"critic/score/mean": 1.0})
     assert read_run(path).series("reward") == [(1, 0.25), (2, 0.5), (3, 1.0)]
     assert (path / "trace.jsonl").read_text().count("\n") == 2
-    fresh = Record.begin(path, 0, 10, 4)
-    describe_foreign(path, {"method": {"name": "tepo"}}, "objective tepo", ())
+    fresh = Record(path, 0, {"method": {"name": "tepo"}}, "objective tepo")
     fresh.log(1, {"critic/score/mean": 0.0})
     assert read_run(path).series("reward") == [(1, 0.0)]
     assert read_run(tmp_path / "report.1").metrics.steps == 3
@@ -90,13 +87,13 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
 )
 def test_a_damaged_line_does_not_keep_a_run_from_going_on(tmp_path: Path, damage: bytes) -> None:
     """One between whole lines stays, for the report to tell; what follows the step is dropped."""
-    first = Record.begin(tmp_path, 0, 10, 4)
+    first = Record(tmp_path)
     for step in (1, 2, 3):
         first.log(step, {"critic/score/mean": step / 4})
     file = tmp_path / "metrics.jsonl"
     one, two, three = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(one + damage + two + damage + three)
-    Record.begin(tmp_path, 2, 10, 4)
+    Record(tmp_path, 2)
     assert file.read_bytes() == one + damage + two
 
 

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar
 
 from transformers import TrainingArguments
-from trl import GRPOConfig  # pyright: ignore
+from trl import GRPOConfig as Theirs  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
 from ...core.kl_hold import KLHold
@@ -14,7 +14,7 @@ from .settings import require
 
 DEFAULTS = {
     name: spec.default if spec.default_factory is MISSING else spec.default_factory()
-    for name, spec in GRPOConfig.__dataclass_fields__.items()
+    for name, spec in Theirs.__dataclass_fields__.items()
 }
 
 
@@ -23,7 +23,7 @@ def setting(default: Any, words: str) -> Any:
 
 
 @dataclass
-class TokenPOConfig(GRPOConfig):
+class TokenPOConfig(Theirs):
     """TRL's settings and the method; `settings` has what becomes of TRL's own.
 
     Raises:
@@ -32,7 +32,7 @@ class TokenPOConfig(GRPOConfig):
         TokenPOError: a value out of range.
     """
 
-    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "method_options"]
+    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*Theirs._VALID_DICT_FIELDS, "method_options"]
 
     method: str | None = setting("grpo", "Name of the method; `tokenpo methods` lists them.")
     method_options: dict[str, Any] | str | None = setting(
@@ -87,3 +87,13 @@ class TokenPOConfig(GRPOConfig):
     def kl_hold(self) -> KLHold | None:
         """What holds the KL of a rollout batch; None where nothing does."""
         return KLHold.of(self.kl_target, self.kl_stop)
+
+
+@dataclass
+class GRPOConfig(TokenPOConfig):
+    """TRL's `GRPOConfig`, with which TRL's own loss is trained until `method` names another; raises as `TokenPOConfig`.
+
+    Without a method also Unsupported: a setting of TRL's loss that no method computes.
+    """
+
+    method: str | None = setting(None, "Name of the method; None: the one that computes TRL's own loss.")

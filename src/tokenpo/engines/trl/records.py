@@ -14,13 +14,11 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from ...base.errors import TokenPOError
-from ...base.files import aside, refuse_links
-from ...base.jsonl import Lines, cut
 from ...core.learner import Step
 from ...core.statistics import Statistics
 from ...core.types import Rollouts
 from ...models.vocabulary import pieces
-from ...runs.directory import describe_foreign
+from ...runs.foreign import ForeignRun
 from ...runs.read import Rollout
 from ...runs.records import credit_metrics, entropy_metrics, in_words
 from ...runs.rollouts import Response, drop_after, responses, step_file, write_lines
@@ -67,15 +65,16 @@ class TokenPOCallback(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Called where a checkpoint is written."""
-        trainer, sizes = self._trainer, {} if self._records is None else self._records.sizes()
-        mine = {"batches": self._batches, "sizes": sizes, "cursor": trainer.refill.cursor}
-        return {"args": {}, "attributes": {**trainer.learner.state_dict(), **mine}}
+        if self._records is not None:
+            self._records.sync()
+        mine = {"batches": self._batches, "cursor": self._trainer.refill.cursor}
+        return {"args": {}, "attributes": {**self._trainer.learner.state_dict(), **mine}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer, updates, name = self._trainer, self._trainer.cycle.updates, type(self).__name__
         _require_boundaries(args, state, updates)
         trainer.learner = trainer.fresh_learner()
-        saved = {"batches": 0, "cursor": 0, "sizes": {}}
+        saved = {"batches": 0, "cursor": 0}
         if state.global_step:
             if name not in state.stateful_callbacks:
                 raise TokenPOError(
@@ -88,9 +87,9 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         state.stateful_callbacks[name] = self.state()
         if trainer.accelerator.is_main_process:
             config = {**_described(trainer, state.max_steps // updates), **self.described}
-            self._records = Records(self._directory, saved["sizes"], config, str(trainer.policy_objective))
+            self._records = Records(self._directory, self._batches, config, str(trainer.policy_objective), PACKAGES)
             drop_after(self._directory, self._batches)
-            if self.before and not saved["sizes"]:
+            if self.before and not state.global_step:
                 self._records.add({"step": 0, **self.before})
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -126,7 +125,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         last_metrics = self._finish()
         if self._records is not None:
             self._records.amend(**last_metrics)
-            self._records.close()
+            self._records.sync()
             self._records = None
 
     def _close(self, state: Any) -> None:
@@ -160,49 +159,29 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         return work()
 
 
-class Records:
-    """One line of metrics for each rollout batch, and traces of single tokens.
+class Records(ForeignRun):
+    """A line of metrics stays open until the next one, so that TRL's log of its last update can add to it."""
 
-    A line stays open until the next one, so that TRL's log of its last update can add to it. Another run's directory is
-    moved aside, never written over.
-
-    Args:
-        sizes: of the files at the checkpoint that the run goes on from; empty begins a new run.
-    """
-
-    def __init__(self, directory: Path, sizes: Mapping[str, int], config: Mapping[str, Any], objective: str) -> None:
-        if directory.exists() and not sizes:
-            directory.rename(aside(directory))
-        for name, size in sizes.items() if directory.exists() else ():
-            cut(directory / name, size)
-        directory.mkdir(parents=True, exist_ok=True)
-        refuse_links(directory)
-        describe_foreign(directory, config, objective, PACKAGES)
-        self._open_line: dict[str, Any] = {}
-        self._metrics = Lines(directory / "metrics.jsonl")
-        self.trace = Lines(directory / "trace.jsonl")
+    open_line: Mapping[str, Any] = {}
 
     def add(self, metrics: Mapping[str, Any]) -> None:
         self.flush()
-        self._open_line = dict(metrics)
+        self.open_line = metrics
 
     def amend(self, **values: float) -> None:
-        if self._open_line:
-            self._open_line |= values
+        if self.open_line:
+            self.open_line = {**self.open_line, **values}
 
     def flush(self) -> None:
-        if self._open_line:
-            self._metrics.write(self._open_line)
-            self._open_line = {}
+        if self.open_line:
+            self.metrics.write(self.open_line)
+            self.open_line = {}
 
-    def sizes(self) -> dict[str, int]:
+    def sync(self) -> None:
+        """Brings all to the disk, where a checkpoint is written."""
         self.flush()
-        return {lines.path.name: lines.sync() for lines in (self._metrics, self.trace)}
-
-    def close(self) -> None:
-        self.flush()
-        self._metrics.close()
-        self.trace.close()
+        self.metrics.sync()
+        self.trace.sync()
 
 
 def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[str, float]:

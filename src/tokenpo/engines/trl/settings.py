@@ -1,6 +1,7 @@
 """What becomes of every field of TRL's `GRPOConfig`, as one table: honoured, refused, or TRL's own. Imports no TRL.
 
-Tests compare the names with the `GRPOConfig` that is installed, and the numbers of what is honoured with TRL's loss.
+Tests compare the names that TRL adds to transformers' with the installed `GRPOConfig`, and the numbers of what is
+honoured with TRL's loss.
 """
 
 from __future__ import annotations
@@ -124,15 +125,11 @@ SETTINGS = (
     _theirs(
         "model: `router_aux_loss_coef` above 0 is refused; dropout and noise that make two passes differ stop the run "
         "before its first update",
-        "model_init_kwargs trust_remote_code router_aux_loss_coef disable_dropout cast_lm_head_to_fp32 "
-        "neftune_noise_alpha use_cache use_liger_kernel liger_kernel_config",
+        "model_init_kwargs trust_remote_code router_aux_loss_coef disable_dropout cast_lm_head_to_fp32",
     ),
     _theirs(
         "data: rows of a group must arrive together, which is checked",
-        "remove_unused_columns shuffle_dataset pad_to_multiple_of chat_template_kwargs max_tool_calling_iterations "
-        "dataloader_drop_last dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers "
-        "dataloader_prefetch_factor data_seed train_sampling_strategy length_column_name label_names "
-        "accelerator_config ignore_data_skip",
+        "shuffle_dataset pad_to_multiple_of chat_template_kwargs max_tool_calling_iterations",
     ),
     _theirs(
         "sampling: the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
@@ -148,45 +145,17 @@ SETTINGS = (
         "vllm_server_host vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization "
         "vllm_max_model_length vllm_tensor_parallel_size",
     ),
-    _theirs(
-        "optimiser",
-        "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio optim optim_args "
-        "optim_target_modules weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm",
-    ),
-    _theirs(
-        "length of the run, checkpoints: `max_steps`, `save_steps` and `eval_steps` that cut a rollout batch are "
-        "refused",
-        "max_steps num_train_epochs save_strategy save_steps save_total_limit save_only_model save_on_each_node "
-        "enable_jit_checkpoint load_best_model_at_end metric_for_best_model greater_is_better resume_from_checkpoint "
-        "output_dir seed full_determinism",
-    ),
-    _theirs(
-        "evaluation: `num_generations_eval` rows are a group of an evaluation",
-        "eval_strategy eval_steps eval_delay eval_on_start per_device_eval_batch_size num_generations_eval "
-        "prediction_loss_only eval_do_concat_batches eval_use_gather_object eval_accumulation_steps "
-        "include_for_metrics batch_eval_metrics do_train do_eval do_predict bf16_full_eval fp16_full_eval",
-    ),
-    _theirs(
-        "precision, memory, processes: what does not fit [the head](#the-head) takes TRL's own pass; TRL itself "
-        "refuses `auto_find_batch_size` and sequence parallelism",
-        "bf16 fp16 tf32 gradient_checkpointing gradient_checkpointing_kwargs torch_compile torch_compile_backend "
-        "torch_compile_mode torch_empty_cache_steps auto_find_batch_size use_cpu parallelism_config fsdp fsdp_config "
-        "deepspeed ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend "
-        "ddp_timeout local_rank",
-    ),
+    _theirs("evaluation: rows of a group", "num_generations_eval"),
     _theirs(
         "logs: `log_completions` is refused with `dynamic_sampling`",
-        "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo "
-        "logging_strategy logging_steps logging_first_step logging_dir log_on_each_node logging_nan_inf_filter "
-        "include_num_input_tokens_seen log_level log_level_replica disable_tqdm report_to run_name project "
-        "trackio_space_id trackio_bucket_id trackio_static_space_id debug skip_memory_metrics",
+        "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo",
     ),
     _theirs(
-        "the hub",
-        "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision",
-    ),
-    _theirs(
-        "without effect on this loss, in TRL too", "label_smoothing_factor average_tokens_across_devices"
+        "and every other field of transformers' `TrainingArguments` (optimiser, data loading, evaluation, checkpoints, "
+        "precision, processes, logs, the hub): a number of steps that cuts a rollout batch is refused; what does not "
+        "fit [the head](#the-head) takes TRL's own pass; TRL itself refuses `auto_find_batch_size` and sequence "
+        "parallelism",
+        "max_steps save_steps eval_steps",
     ),
 )  # fmt: skip
 KNOWN = frozenset(name for setting in SETTINGS for name in setting.names)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
+import trl  # pyright: ignore
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from torch import Tensor
-from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
 from ...core.learner import Learner, Step
@@ -28,7 +28,7 @@ from ...core.update import Update
 from ...methods import METHODS, paper
 from ...runs.records import Tracer
 from . import contract
-from .config import DEFAULTS, TokenPOConfig
+from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .cycle import Cycle
 from .forward import ROW, Forward, by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
@@ -45,7 +45,7 @@ REMEDY = (
 )
 
 
-class TokenPOTrainer(GRPOTrainer):
+class TokenPOTrainer(trl.GRPOTrainer):
     """TRL's `GRPOTrainer` with an objective of ours.
 
     Args:
@@ -75,7 +75,9 @@ class TokenPOTrainer(GRPOTrainer):
         method: str | Objective | None = None,
         **named: Any,
     ) -> None:
-        bound = inspect.signature(GRPOTrainer.__init__).bind(self, model, reward_funcs, args, *rest, **named).arguments
+        bound = (
+            inspect.signature(trl.GRPOTrainer.__init__).bind(self, model, reward_funcs, args, *rest, **named).arguments
+        )
         args = _settings(self.config_class, args, model, method)
         own = any(bound.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         self.policy_objective = chosen(args, method, own_rollouts=own, reported=bool(bound.get("rollout_func")))
@@ -228,6 +230,12 @@ class TokenPOTrainer(GRPOTrainer):
         shown.extend(mean.tolist())
 
 
+class GRPOTrainer(TokenPOTrainer):
+    """TRL's `GRPOTrainer`, for `tokenpo.trl`; arguments and errors are those of `TokenPOTrainer`."""
+
+    config_class: ClassVar[type[TokenPOConfig]] = GRPOConfig
+
+
 def _settings(kind: type[TokenPOConfig], args: Any, model: Any, method: str | Objective | None) -> TokenPOConfig:
     if args is None:
         name = model if isinstance(model, str) else model.config._name_or_path
@@ -239,7 +247,7 @@ def _settings(kind: type[TokenPOConfig], args: Any, model: Any, method: str | Ob
             "advantage that its rollout process has computed, so that no objective sees a group: give a TokenPOConfig"
         )
     if not isinstance(args, TokenPOConfig):
-        given = "TRL's GRPOConfig" if isinstance(args, GRPOConfig) else f"a {type(args).__name__}"
+        given = "TRL's GRPOConfig" if isinstance(args, trl.GRPOConfig) else f"a {type(args).__name__}"
         raise TokenPOError(
             f"TokenPOTrainer(args=...) is {given}, expected a TokenPOConfig: it takes the same settings, and so does "
             "tokenpo.trl.GRPOConfig"

@@ -8,6 +8,7 @@ only: ours are printed.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 from collections.abc import Callable
@@ -62,25 +63,22 @@ def agent_loop() -> None:
     from . import temperature  # noqa: F401 - registers its loop
 
 
-def refuse_legacy() -> None:
-    if any("algorithm.tokenpo" in word for word in sys.argv):
-        raise Unsupported(
-            "algorithm.tokenpo is set, but trainer.use_v1=False starts verl's legacy trainer, which knows nothing of "
-            "it: set trainer.use_v1=True"
-        )
+OTHERS = {
+    "verl.trainer.main_ppo_v0": "trainer.use_v1=False starts verl's legacy trainer, which knows nothing of it: set "
+    "trainer.use_v1=True",
+    "verl.experimental.separation.ray_trainer": "verl's one-step-off and fully asynchronous programs are made of its "
+    "legacy trainer, which keeps no entropy of the old policy and calls verl's own losses: start verl.trainer.main_ppo "
+    "with trainer.v1.trainer_mode=tokenpo",
+}
 
 
-def refuse_experiments() -> None:
-    """verl's one-step-off and fully asynchronous programs share this module."""
+def refuse(module: str) -> None:
+    """Raises Unsupported where a program that trains without us, by the module that it imports, has our settings."""
     if any("algorithm.tokenpo" in word for word in sys.argv):
-        raise Unsupported(
-            "algorithm.tokenpo is set, but verl's one-step-off and fully asynchronous programs are made of its legacy "
-            "trainer, which keeps no entropy of the old policy and calls verl's own losses: start "
-            "verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo"
-        )
+        raise Unsupported(f"algorithm.tokenpo is set, but {OTHERS[module]}")
 
 
 after_import("verl.trainer.ppo.v1", trainers)
 after_import("verl.experimental.agent_loop", agent_loop)
-after_import("verl.trainer.main_ppo_v0", refuse_legacy)
-after_import("verl.experimental.separation.ray_trainer", refuse_experiments)
+for other in OTHERS:
+    after_import(other, functools.partial(refuse, other))

@@ -8,28 +8,25 @@ the driver appends these files to trace.jsonl. Workers on other nodes need a dis
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from ...base.files import aside, refuse_links, write_whole
-from ...base.jsonl import Lines, cut, finite, whole_lines, with_step
+from ...base.files import write_whole
+from ...base.jsonl import finite
 from ...core.learner import Step
 from ...core.types import Batch, Loss
+from ...runs.foreign import ForeignRun
 from ...runs.records import Tracer
 from .layout import Rows, column
 
 FIELD = "tokenpo_trace"
 PARTS = "trace-parts"
-LOGS = ("metrics.jsonl", "trace.jsonl")
-DESCRIPTION = ("config.json", "objective.txt", "versions.json")
 # verl's name -> the report's.
 NAMES = {
     "critic/score/mean": "reward", "actor/entropy": "entropy", "response_length/mean": "length",
@@ -40,34 +37,30 @@ NAMES = {
 }  # fmt: skip
 
 
-@dataclass
-class Record:
-    """A run directory that verl's driver fills."""
+class Record(ForeignRun):
+    """A run directory that verl's driver fills; `ForeignRun` has the first arguments.
 
-    path: Path
-    every: int = 10  # steps between traces; 0 for none
-    most: int = 4  # responses of one trace
-    greedy: bool = False  # verl validates at temperature 0
+    Args:
+        every: steps between traces; 0 for none.
+        most: responses of one trace.
+        greedy: verl validates at temperature 0.
+    """
 
-    def __post_init__(self) -> None:
-        (self.path / PARTS).mkdir(parents=True, exist_ok=True)
-        self.metrics, self.trace = (Lines(self.path / name) for name in LOGS)
-
-    @staticmethod
-    def begin(path: Path, step: int, every: int, most: int, *, greedy: bool = False) -> Record:
-        """A new run, which moves another run's files aside; or one that goes on after `step`, where they are cut."""
-        refuse_links(path)
+    def __init__(
+        self,
+        path: Path,
+        step: int = 0,
+        config: Mapping[str, Any] = {},
+        objective: str = "",
+        *,
+        every: int = 10,
+        most: int = 4,
+        greedy: bool = False,
+    ) -> None:
+        super().__init__(path, step, config, objective, ("verl", "ray"))
+        self.every, self.most, self.greedy = every, most, greedy
         shutil.rmtree(path / PARTS, ignore_errors=True)  # of a step that was never finished
-        logs = [path / name for name in LOGS if (path / name).exists()]
-        for file in logs if step else ():
-            cut(file, _size_after(file, step))
-        if logs and not step:
-            older = aside(path)
-            older.mkdir()
-            for name in (*LOGS, *DESCRIPTION):  # no more: data and checkpoints in the directory may be of the new run
-                if (path / name).exists():
-                    (path / name).rename(older / name)
-        return Record(path, every, most, greedy)
+        (path / PARTS).mkdir()
 
     def wants(self, step: int) -> bool:
         """Whether this step is traced."""
@@ -91,14 +84,6 @@ class Record:
             accuracy, samples = numbers[held_out[0]], int(held_out[0].rpartition("@")[2])
             ours |= {"eval/accuracy": accuracy} if self.greedy else {"eval/avg": accuracy, "eval/k": samples}
         self.metrics.write({"step": step, **ours})
-
-
-def _size_after(path: Path, step: int) -> int:
-    """Bytes up to the last whole line of a step, damaged lines before it included: the report leaves those out."""
-    size, data = 0, path.read_bytes()
-    for line in itertools.takewhile(lambda line: line.value["step"] <= step, whole_lines(path, with_step, [])):
-        size = data.find(b"\n", line.offset) + 1 or size
-    return size
 
 
 def marks(

@@ -36,7 +36,6 @@ from ...core.objective import Objective
 from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
 from ...models.request_temperature import extra_args
-from ...runs.directory import describe_foreign
 from . import temperature
 from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of
@@ -260,7 +259,19 @@ class TokenPOTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         if self.global_steps:
             resume(self.learner, checkpoint(self.config, self.global_steps, resumed=True) / FILE)
-        self.tokenpo_record = _record(self.tokenpo, self.config, self.global_steps)
+        if (path := self.tokenpo.report) is None:
+            return
+        config, out, objective = self.config, self.tokenpo.recipe.output, self.objective
+        summary = {
+            "method": {"name": objective.name},
+            "train": {"steps": config.trainer.total_training_steps},
+            "model": {"path": config.actor_rollout_ref.model.path},
+            "verl": OmegaConf.to_container(config, resolve=True),
+        }
+        self.tokenpo_record = Record(
+            path, self.global_steps, summary, str(objective), every=out.trace_every, most=out.trace_rollouts,
+            greedy=config.actor_rollout_ref.rollout.val_kwargs.temperature == 0,
+        )  # fmt: skip
 
 
 def get(batch: Any, names: Sequence[str]) -> TensorDict:
@@ -330,18 +341,3 @@ def resume(learner: Learner, file: Path) -> None:
                 f"trainer.resume_mode=disable ({error})"
             ) from error
         print(f"tokenpo: nothing is remembered, and {file} is not taken up: {error}", flush=True)
-
-
-def _record(settings: Settings, config: DictConfig, step: int) -> Record | None:
-    if settings.report is None:
-        return None
-    greedy, out = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0, settings.recipe.output
-    begun = Record.begin(settings.report, step, out.trace_every, out.trace_rollouts, greedy=greedy)
-    summary = {
-        "method": {"name": settings.objective.name},
-        "train": {"steps": config.trainer.total_training_steps},
-        "model": {"path": config.actor_rollout_ref.model.path},
-        "verl": OmegaConf.to_container(config, resolve=True),
-    }
-    describe_foreign(begun.path, summary, str(settings.objective), ("verl", "ray"))
-    return begun
