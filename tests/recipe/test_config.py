@@ -39,7 +39,7 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
     [
         ("[train]\nlearning_rat = 1", ["section [train]", "'learning_rat'"]),
         ("[train]\nwarmpu = 1", ["section [train]", "'warmpu'", "did you mean 'warmup'"]),
-        ("lr = 1\nsteps = 3", ["'lr': did you mean train.lr?", "'steps': did you mean train.steps?"]),
+        ("lr = 1\nsteps = 3", ["'lr': did you mean train.lr or critic.lr?", "'steps': did you mean train.steps?"]),
         ("[train]\nsamples = 3", ["did you mean evaluate.samples or output.samples?"]),
         ("[trian]\nlr = 1", ["the top level", "'trian'", "did you mean 'train'"]),
         ("[model.lora]\nrnak = 1", ["section [model.lora]", "did you mean 'rank'"]),

@@ -44,7 +44,7 @@ def _apart(directory: Path) -> None:
 
 CASES = [
     Case("`vineppo`, which reads `gain`", _method("vineppo"), ("vineppo", "gain"), "train with the embedded engine"),
-    Case("`ppo`, which reads `value`", _method("ppo"), ("ppo", "value"), "choose another method, or compute value"),
+    Case("`ppo`, which reads `value`", _method("ppo"), ("ppo", "value"), "train with the embedded engine"),
     *(
         Case(f"`{name}`, which reads `{needed}`", _method(name), (name, needed), LOGITS)
         for name, needed in (

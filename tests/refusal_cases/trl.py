@@ -252,7 +252,7 @@ CASES = [
     *(_reads(*row) for row in (("nthr", "influence"), ("thr", "influence"), ("tw_grpo", "divergence"),
                                ("vineppo", "gain"), ("spo", "gain"), ("arm", "prompt_logprob"),
                                ("otb", "old_collision"))),
-    *(_reads(name, "value", "hand it over in a loop of your own") for name in ("ppo", "vapo")),
+    *(_reads(name, "value", "train with the embedded engine") for name in ("ppo", "vapo")),
     _reads("gigpo", "anchor", "train with the embedded engine"),
     Case("`gdpo` with `reward_weights=[2.0]`", _trainer(method="gdpo", reward_weights=[2.0]),
          ("gdpo", "reward_weights"), "give method_options={'weights': [...]}"),

@@ -19,7 +19,8 @@ from ..base.text import duration, number
 from ..runs.view import View, introduction
 
 # (metric, name, meaning); the first six also make a plain line.
-ROWS = (
+Row = tuple[str, str, str]
+ROWS: tuple[Row, ...] = (
     ("reward", "reward", "mean of everything sampled"),
     ("accuracy", "accuracy", "share of right answers"),
     ("entropy", "entropy", "nats per token, while sampling"),
@@ -31,6 +32,7 @@ ROWS = (
     ("length", "length", "tokens per response"),
     ("grad_norm", "gradient norm", "before clipping"),
 )
+CRITIC = ("explained_variance", "explained variance", "of the returns, by the critic")
 BARS = "▁▂▃▄▅▆▇█"
 RECENT = 10
 NAME, NUMBER, MEANING = max(len(row[1]) for row in ROWS), len("-0.000123"), max(len(row[2]) for row in ROWS)
@@ -75,7 +77,7 @@ class PlainView(SilentView):
         self._stream.flush()
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
-        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in ROWS[:6])
+        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in _with_critic(ROWS[:6], metrics))
         step, pace = int(metrics["step"]), self._pace.told(metrics, total)
         self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
 
@@ -120,13 +122,18 @@ class LiveView:
             table.add_column("course", no_wrap=True, width=width)
         if meant:
             table.add_column("meaning", style="dim", no_wrap=True)
-        for key, name, meaning in ROWS:
+        for key, name, meaning in _with_critic(ROWS, metrics):
             course = [row.get(key, math.nan) for row in self._history]
             recent = [x for x in course[-RECENT:] if math.isfinite(x)]
             mean = sum(recent) / len(recent) if recent else None
             drawn = [sparkline(course, width)] if width else []
             table.add_row(name, _padded(metrics.get(key)), _padded(mean), *drawn, *([meaning] if meant else []))
         return Group(table, Text(f"{self._pace.told(metrics, total)}; {split(metrics)}", style="dim"))
+
+
+def _with_critic(rows: tuple[Row, ...], metrics: Mapping[str, float]) -> tuple[Row, ...]:
+    """The rows, and that of a critic where there is one."""
+    return (*rows, CRITIC) if CRITIC[0] in metrics else rows
 
 
 def room(width: int) -> tuple[int, bool]:

@@ -130,7 +130,7 @@ class Objective:
     @functools.cached_property
     def follows_advantage(self) -> bool:
         """Whether rows whose advantage is 0 everywhere may be skipped: they add nothing to loss and gradient."""
-        return all(stage.follows_advantage for stage in self.penalties)
+        return self.critic is None and all(stage.follows_advantage for stage in self.penalties)
 
     @functools.cached_property
     def entropy_gradient(self) -> bool:

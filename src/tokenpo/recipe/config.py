@@ -229,6 +229,12 @@ class Train(Section):
         return self
 
 
+class Critic(Section):
+    lr: float = setting(1e-3, "of Adam on the value head", gt=0, le=100)
+    warmup: int = setting(0, "first rollout batches, which train the value head alone", ge=0, le=10**9)
+    shared: bool = setting(False, "its loss moves the model too; false: it reads hidden states as they are")
+
+
 class Evaluate(Section):
     every: int = setting(0, "steps between evaluations; 0: only before and after", ge=0)
     problems: int = setting(200, "held-out problems; 0: no evaluation", ge=0, le=10**6)
@@ -271,6 +277,7 @@ class Config(Section):
     method: Method = Method()
     rollout: Rollout = Rollout()
     train: Train = Train()
+    critic: Critic | None = setting(None, "value head of a method that reads value")
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
     tinker: Tinker = Tinker()

@@ -33,6 +33,11 @@ def build_objective(config: Config) -> Objective:
         shaping.append(parts.SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
     if group := rollout.group_overlong:
         shaping.append(parts.GroupOverlong(group.easy, group.scale, group.threshold))
+    if config.critic is not None and objective.critic is None:
+        raise TokenPOError(
+            f"the section critic sets a critic, and {objective.name} reads no value: drop the section, or take a "
+            "method that reads value, such as ppo"
+        )
     penalties = objective.penalties + _penalty(config, objective)
     objective = dataclasses.replace(objective, shaping=tuple(shaping), penalties=penalties)
     return objective if rollout.correction is None else _corrected(objective, rollout.correction)
@@ -47,9 +52,13 @@ def accepted_here(config: Config) -> Objective:
 
 def require_here(objective: Objective) -> None:
     """Raises Unsupported, naming method and input, where an objective reads what the embedded engine does not have."""
-    provides = OPTIONAL - {"role", "value"} - (frozenset() if objective.continuations else {"gain"})
-    remedy = "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations"
-    negotiate(objective, provides, remedies={"gain": remedy})
+    given = {"gain": objective.continuations, "value": objective.critic}
+    lacks = {"role"} | {name for name, part in given.items() if part is None}
+    remedies = {
+        "gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations",
+        "value": "say what the value is fitted to, by Objective(critic=tokenpo.core.parts.Critic())",
+    }
+    negotiate(objective, OPTIONAL - lacks, remedies=remedies)
 
 
 def build_method(chosen: Method) -> Objective:
@@ -130,6 +139,8 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
         notes.append(
             "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
+    if config.critic is not None and config.critic.warmup:
+        notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
     notes += other_sections(config, host)
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")

@@ -2,6 +2,7 @@
 
     checkpoints/step-000000/  state.json  checksums.json          before the first step: the weights are the model's own
     checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
+                              critic.safetensors                  a value head and its optimiser's state, with a critic
     model/                                                        the final model, with the checkpoint that it is of
 
 Nothing is pickled. Sampler and shuffling are keyed by (seed, position), so there is no generator state to save. A
@@ -32,7 +33,9 @@ from ..models.directory import trained
 _SUMS = "checksums.json"
 _STATE = frozenset({"state.json"})
 _ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
+_CRITIC = "critic.safetensors"
 Count = Annotated[int, Field(ge=0, le=2**53)]
+Trained = tuple[torch.nn.Module, torch.optim.Optimizer]
 
 
 class LearnerState(TypedDict, total=False):
@@ -74,9 +77,12 @@ def begin(directory: Path, progress: Progress) -> Path:
     return _publish(directory, progress, {})
 
 
-def save(directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> Path:
+def save(directory: Path, trained: Trained, critic: Trained | None, progress: Progress) -> Path:
     """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError where the disk is full, or worse."""
-    return _publish(directory, progress, {"model": _weights(model), "optimizer": _moments(model, optimizer)})
+    tensors: dict[str, dict[str, Tensor]] = {"model": _weights(trained[0]), "optimizer": _moments(*trained)}
+    if critic is not None:
+        tensors["critic"] = critic[0].state_dict() | _moments(*critic)
+    return _publish(directory, progress, tensors)
 
 
 def _publish(directory: Path, progress: Progress, tensors: Mapping[str, Mapping[str, Tensor]]) -> Path:
@@ -146,19 +152,20 @@ def last_progress(directory: Path) -> Progress | None:
     return None
 
 
-def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Brings model and optimiser, both fresh, to a checkpoint; a TokenPOError if it is of another model."""
+def restore(path: Path, trained: Trained, critic: Trained | None) -> None:
+    """Brings models and optimisers, all fresh, to a checkpoint; a TokenPOError if it is of another model.
+
+    A critic that the checkpoint does not have stays fresh: the method was another one.
+    """
     if not (path / "model.safetensors").is_file():
         return
-    weights = _weights(model)
-    saved = _tensors(path / "model.safetensors")
-    if saved.keys() != weights.keys() or any(saved[name].shape != x.shape for name, x in weights.items()):
-        odd = sorted(saved.keys() ^ weights.keys()) or [n for n, x in weights.items() if saved[n].shape != x.shape]
-        raise TokenPOError(f"{path} was saved from another model than the recipe names: {odd[0]} does not fit")
-    with torch.no_grad():
-        for name, x in weights.items():
-            x.copy_(saved[name])
-    _set_moments(path, model, optimizer)
+    _set_weights(path, _weights(trained[0]), _tensors(path / "model.safetensors"))
+    _set_moments(path, *trained, _tensors(path / "optimizer.safetensors"))
+    if critic is not None and (path / _CRITIC).is_file():
+        saved = _tensors(path / _CRITIC)
+        moments = {label: saved.pop(label) for label in [*saved] if "/" in label}
+        _set_weights(path, critic[0].state_dict(), saved)
+        _set_moments(path, *critic, moments)
 
 
 def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
@@ -173,7 +180,8 @@ def final_model(run: Path) -> list[str]:
     if (adapter := run / "adapter").is_dir():
         size = sum(file.stat().st_size for file in adapter.iterdir())
         lines.append(f"adapter: {adapter} ({size / 1e6:.1f} MB; model/ has it merged in)")
-    return lines
+    critics = [path / _CRITIC for path in _found(run)[:1] if (path / _CRITIC).is_file()]
+    return lines + [f"value head: {critic} (model/ is without it)" for critic in critics]
 
 
 def has_model(run: Path, step: int) -> bool:
@@ -229,9 +237,20 @@ def _moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
     return {f"{key}/{name}": value for name, entry in state.items() for key, value in entry.items()}
 
 
-def _set_moments(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+@torch.no_grad()
+def _set_weights(path: Path, weights: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    if saved.keys() != weights.keys() or any(saved[name].shape != x.shape for name, x in weights.items()):
+        odd = sorted(saved.keys() ^ weights.keys()) or [n for n, x in weights.items() if saved[n].shape != x.shape]
+        raise TokenPOError(f"{path} was saved from another model than the recipe names: {odd[0]} does not fit")
+    for name, x in weights.items():
+        x.copy_(saved[name])
+
+
+def _set_moments(
+    path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]
+) -> None:
     weights, by_name = _weights(model), dict[str, dict[str, Tensor]]()
-    for label, value in _tensors(path / "optimizer.safetensors").items():
+    for label, value in saved.items():
         key, _, name = label.partition("/")
         if name not in weights or value.shape not in ((), weights[name].shape):
             raise TokenPOError(f"{path} was saved from another model than the recipe names: {label} does not fit")
@@ -257,7 +276,9 @@ def _step(path: Path) -> int:
 def _is_whole(path: Path) -> bool:
     sums = json_object(path / _SUMS)
     try:
-        return sums.keys() in (_STATE, _ALL) and all(_checksum(path / name) == value for name, value in sums.items())
+        return sums.keys() in (_STATE, _ALL, _ALL | {_CRITIC}) and all(
+            _checksum(path / name) == value for name, value in sums.items()
+        )
     except OSError:
         return False
 

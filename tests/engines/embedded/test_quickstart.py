@@ -30,7 +30,7 @@ def steps(name: str, out, *settings: str) -> list[dict]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-REFUSED = {"rae": "role", "ppo": "value", "vapo": "value"}  # method -> the input that the engine lacks
+REFUSED = {"rae": "role"}  # method -> the input that the engine lacks
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in REFUSED])

@@ -69,6 +69,11 @@ class AtCheckpoint:
             )
         require_host(run, EMBEDDED)
         plan, _ = resumed(run, None)
+        if "value" in needs and plan.objective.critic is None:
+            raise Unsupported(
+                f"a method needs value, and the run of {plan.objective.name} trains no critic: leave out methods that "
+                "read value, or take a run of such a method"
+            )
         config = plan.config
         if config.rollout.group_size < 2:
             raise TokenPOError(f"{run} has groups of one response: a gradient of the reward takes 2 or more of each")
@@ -83,7 +88,7 @@ class AtCheckpoint:
         self.trainer = Trainer.of(config, self.engine.lm, self.engine.objective)
         path = checkpoint.newest(run)[0] if step is None else checkpoint.of_step(run, step)
         progress = checkpoint.progress_of(path)
-        checkpoint.restore(path, self.engine.lm.model, self.trainer.optimizer)
+        checkpoint.restore(path, *self.trainer.trained)
         if progress.learner:  # none was saved before the first step
             self.trainer.learner.load_state_dict(progress.learner)
         self.step, self.objective = progress.step, self.engine.objective

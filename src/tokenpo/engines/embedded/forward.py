@@ -13,6 +13,7 @@ from ...core.update import Update
 from ...models import LanguageModel, score
 from ...models.device import precision
 from ...models.score import Predictions, has_plain_head, predictions
+from .critic import Critic
 from .facts import MAKERS, texts
 
 
@@ -26,6 +27,7 @@ class Forward:
     drift: bool = False  # also Policy.entropy_drift
     autocast: bool = False  # bf16 on a GPU
     entropy_grad: bool = False  # keep the graph of the entropy
+    critic: Critic | None = None
 
     def splits(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], rows: Tensor) -> list[Tensor]:
         """Disjoint parts of `rows` [M] that each fit the budget, the longest first; a single row always fits."""
@@ -70,9 +72,27 @@ class Forward:
             part = rows[seen.row.unique_consecutive()]  # in the order of their tokens
             with precision(self.lm.device, self.autocast):
                 batch, fused = update.evaluate_head(seen.out, head.weight, part, bias=head.bias, in_place=True)
-            if fused.loss.value.requires_grad:
-                fused.loss.value.backward()
+            whole = fused.loss.value
+            if self.critic is not None:
+                whole = whole + self.critic.loss(update, part, seen.out)
+            if whole.requires_grad:
+                whole.backward()
             yield part, batch, fused.loss
+
+    def learn_value(self, critic: Critic, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]) -> None:
+        """Adds the gradient of the critic's loss of these rows to `.grad` of its head alone."""
+        with torch.no_grad():
+            seen = [(rows[x.row.unique_consecutive()], x.out) for x in self._passes(update.of(rows)[0], prompts)]
+        for part, hidden in seen:
+            critic.loss(update, part, hidden).backward()
+
+    @torch.no_grad()
+    def value(self, critic: Critic, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """[N, T] before each token, of the critic as it is; 0 outside the mask."""
+        table = torch.zeros(rollouts.mask.shape, device=self.lm.device)
+        for seen in self._passes(rollouts, prompts):
+            table[seen.row, seen.column] = critic.head(seen.out).float()
+        return table
 
     def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
         """The forward passes of some rows; autocast covers them alone."""

@@ -74,11 +74,11 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
     task = plan.make_task()
     try:
         lm, needs = plan.load_model(), needs | plan.objective.needs
-        if "influence" in needs and not has_plain_head(lm):
+        for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
             raise Unsupported(
-                f"{plan.objective.name} needs influence, and in the embedded engine influence is defined for a linear "
+                f"{plan.objective.name} needs {name}, and in the embedded engine {name} is defined for a linear "
                 f"head, but the logits of {type(lm.model).__name__} are not just head(hidden), they are capped or "
-                "scaled, or the head carries an adapter: choose a method that does not need influence, or leave the "
+                f"scaled, or the head carries an adapter: choose a method that does not need {name}, or leave the "
                 "head out of the LoRA targets"
             )
         # Under LoRA the reference is the same model with its adapters switched off.
@@ -105,6 +105,8 @@ def with_optional_inputs(
         with base:
             policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
         fields["ref_logprob"] = policy.logprob.float()
+    if "value" in needs and forward.critic is not None:
+        fields["value"] = forward.value(forward.critic, rollouts, kept.prompts)
     for name in sorted(needs & MAKERS.keys()):
         if getattr(rollouts, name) is None:
             fields[name] = forward.fact(name, rollouts, kept.prompts)
@@ -135,7 +137,7 @@ class Local:
 
     def start(self, saved: Path | None, progress: Progress) -> None:
         if saved is not None:
-            checkpoint.restore(saved, self.engine.lm.model, self.trainer.optimizer)
+            checkpoint.restore(saved, *self.trainer.trained)
 
     def about(self) -> str:
         lm = self.engine.lm
@@ -166,7 +168,7 @@ class Local:
         if progress.step == 0:  # the weights are the model's own
             checkpoint.begin(directory, progress)
         else:
-            checkpoint.save(directory, self.engine.lm.model, self.trainer.optimizer, progress)
+            checkpoint.save(directory, *self.trainer.trained, progress)
 
     def finish(self, directory: Path, step: int) -> list[str]:
         checkpoint.save_model(directory, self.engine.lm, step)

@@ -24,10 +24,13 @@ from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
 from ...models import LanguageModel
 from ...models.token_draw import TemperatureRule
+from ...recipe import config as recipe
 from ...recipe.config import Config, Train
 from ...recipe.hosts import EMBEDDED
+from ...runs.checkpoint import Trained
 from ...runs.records import Tracer
 from ...runs.updates import learning_rate, make_updates
+from .critic import Critic
 from .forward import Forward
 
 Prompts = Sequence[Sequence[int]]
@@ -51,10 +54,21 @@ class Trainer:
             trainable, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
         )
         drift, bonus = "entropy_drift" in objective.needs, objective.entropy_gradient
-        forward = Forward(lm, options.micro_rows, options.micro_tokens, drift, options.autocast, bonus)
+        critic = Critic.of(config.critic or recipe.Critic(), lm) if objective.critic else None
+        forward = Forward(lm, options.micro_rows, options.micro_tokens, drift, options.autocast, bonus, critic)
         check = ratio_check(options, lm)
         learner = Learner(objective, length=length, seed=config.seed, ratio=check, kl=options.kl_hold())
         return Trainer(lm, learner, forward, optimizer, options)
+
+    @property
+    def critic(self) -> Critic | None:
+        return self.forward.critic
+
+    @property
+    def trained(self) -> tuple[Trained, Trained | None]:
+        """What a checkpoint holds: the model, and the value head if there is one, each with its optimiser."""
+        critic = self.critic
+        return (self.lm.model, self.optimizer), critic and (critic.head, critic.optimizer)
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -85,7 +99,12 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most
         NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
     """
 
+    critic = trainer.critic
+
     def make(update: Update) -> None:
+        if critic is not None and critic.alone:
+            _warm_up(trainer, critic, step, update, prompts)
+            return
         for places, batch, loss in gradients(trainer, update, prompts):
             tracer.add(places, batch, loss)
         with _blaming(trainer, update, prompts):
@@ -96,6 +115,8 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most
         return trainer.forward.policy(update.rollouts, prompts)
 
     make_updates(trainer.learner, step, make, judge, tracer, trainer.options, most)
+    if critic is not None:
+        critic.head.batches += 1
     _require_finite_weights(trainer)
 
 
@@ -106,6 +127,8 @@ def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tu
         # Zeros, not None: AdamW leaves a parameter without gradient alone, so a minibatch without live rows would
         # otherwise differ from one whose gradient is zero.
         parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+    if trainer.critic is not None:
+        trainer.critic.optimizer.zero_grad()
     if update.observes:
         with torch.no_grad():
             update.observe(forward.policy(update.rollouts, prompts))
@@ -119,12 +142,27 @@ def _descend(trainer: Trainer, update: Update) -> None:
     rate = learning_rate(trainer.options, update.number) * trainer.learner.rate
     for group in trainer.optimizer.param_groups:
         group["lr"] = rate
+    if trainer.critic is not None:
+        trainer.critic.check()
     norm = torch.nn.utils.get_total_norm([x.grad for x in trainer.parameters if x.grad is not None])
     if not trainer.learner.check(update, norm, rate):
         return
     if trainer.options.grad_clip is not None:
         torch.nn.utils.clip_grads_with_norm_(trainer.parameters, trainer.options.grad_clip, norm)
     trainer.optimizer.step()
+    if trainer.critic is not None:
+        trainer.critic.optimizer.step()
+
+
+def _warm_up(trainer: Trainer, critic: Critic, step: Step, update: Update, prompts: Prompts) -> None:
+    """Makes an update of the critic alone, which is none of the learner's: the policy has not moved."""
+    critic.optimizer.zero_grad()
+    for part in trainer.forward.splits(update.rollouts, prompts, torch.searchsorted(update.rows, update.live())):
+        trainer.forward.learn_value(critic, update, update.rows[part], prompts)
+    critic.check()
+    critic.optimizer.step()
+    step.statistics.include(update.statistics)
+    step.statistics.add_update(torch.zeros(()), 0.0)
 
 
 @contextlib.contextmanager

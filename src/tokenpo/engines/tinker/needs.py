@@ -24,6 +24,7 @@ REMEDIES: dict[str, str] = dict.fromkeys(
 ) | {
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
     "baseline": "train with the embedded engine (tokenpo train), which draws a greedy response",
+    "value": "the API returns no hidden states: train with the embedded engine (tokenpo train), which has a value head",
 }
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(

@@ -43,7 +43,7 @@ REMEDIES = {
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
-    "value": "no engine here trains a critic: hand it over in a loop of your own",
+    "value": "GRPOTrainer has no value model: train with the embedded engine (tokenpo train), which has a value head",
     "role": "hand it over in a loop of your own",
 }
 
