@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,12 +12,15 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+import torch
 
+import tokenpo
 from tokenpo.cli.main import main, parser
 from tokenpo.cli.train import verdict
+from tokenpo.lab.golden import MEANINGS, golden
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import load_config
-from tokenpo.recipe.files import find_recipe
+from tokenpo.recipe.files import RECIPES, find_recipe
 
 TOKENPO = [sys.executable, "-m", "tokenpo"]
 
@@ -210,3 +215,121 @@ def test_train_writes_a_run_with_a_report(tmp_path, capsys):
     assert "train.lr: 0.0002 -> 1.0" in capsys.readouterr().err
     assert main(["train", "--resume", str(out), "--set", "train.steps=3"]) == 0
     assert "step 3/3" in capsys.readouterr().out
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "golden.md"
+
+
+@pytest.mark.parametrize("name", tokenpo.methods.METHODS)
+def test_the_stages_of_every_method_add_up_and_read_back(name):
+    """The value is the sum of its terms, and a step against the written gradient lowers it as much as that says."""
+    objective = tokenpo.method(name)
+    values = golden(name, objective)
+    assert json.loads(json.dumps(values, allow_nan=False)) == values == golden(name, objective)
+    assert len(json.dumps(values)) < 40_000
+    stages = {key: torch.tensor([x for row in values["derivation"][key] for x in row if x is not None]).double()
+              for key in ("loss", "coefficient")}  # fmt: skip
+    assert (stages["loss"] * stages["coefficient"]).sum().item() == pytest.approx(values["value"], rel=1e-5)
+    assert set(values["derivation"]) - {"signals"} <= set(MEANINGS)
+    assert objective.needs <= {*values["inputs"]["rollouts"], *values["inputs"]["policy"]}
+    assert ("entropy" in values["gradient"]) == objective.entropy_gradient
+
+
+def test_the_gradient_is_that_of_the_value():
+    values = golden("grpo", tokenpo.method("grpo"))
+    flat = [x for row in values["gradient"]["logprob"] for x in row if x is not None]
+    rows = zip(*(values["derivation"][k] for k in ("advantage", "ratio", "clipped", "coefficient")), strict=True)
+    by_hand = [
+        -(0.0 if clipped else a * r * c) for row in rows for a, r, clipped, c in zip(*row, strict=True) if a is not None
+    ]
+    assert flat == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_the_page_reads_a_file_without_tokenpo(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["golden", "grpo", "--out", "grpo.json"]) == 0
+    (code,) = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    capsys.readouterr()
+    assert "tokenpo" not in code
+    exec(compile(code, str(PAGE), "exec", dont_inherit=True), {})
+    assert capsys.readouterr().out == shown
+
+
+def test_options_and_mistakes(tmp_path, capsys):
+    assert main(["golden", "grpo:high=0.3", "--seed", "1"]) == 0
+    text = capsys.readouterr().out
+    assert (
+        json.loads(text)["method"] == "grpo:high=0.3" and "high=0.3" in text and max(map(len, text.splitlines())) < 2000
+    )
+    assert main(["golden", "grpo,dapo"]) == 2 and "names 2 methods" in capsys.readouterr().err
+    assert main(["golden", "grpo", "--out", str(tmp_path / "no" / "x.json")]) == 2
+    assert "give another place" in capsys.readouterr().err
+
+
+PLACES = [
+    (["report", "~/r"], "directory"), (["report", "r", "--beside", "~/r"], "beside"),
+    (["report", "r", "--out", "~/r"], "out"), (["explain", "~/r", "--methods", "grpo"], "rollouts"),
+    (["explain", "r", "--methods", "grpo", "--out", "~/r"], "out"), (["eval", "--samples", "~/r"], "samples"),
+    (["eval", "m", "--out", "~/r"], "out"), (["eval", "m", "--data", "~/r"], "data"),
+    (["compare", "r", "--methods", "grpo", "--out", "~/r"], "out"), (["show", "grpo", "--out", "~/r"], "out"),
+    (["train", "--resume", "~/r"], "resume"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "name"), PLACES)
+def test_home(words, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert getattr(parser().parse_args(words), name) == tmp_path / "r"
+
+
+def test_a_recipe_in_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copy(RECIPES / "quickstart.toml", tmp_path / "mine.toml")
+    assert find_recipe("~/mine.toml") == tmp_path / "mine.toml"
+
+
+def test_a_home_that_nobody_has_is_one_sentence(capsys):
+    with pytest.raises(SystemExit):
+        main(["report", "~nobody-of-that-name/run"])
+    said = capsys.readouterr().err
+    assert "begins with the home of an unknown user: write the path in full" in said and "Traceback" not in said
+
+
+# None of them has anything to read, and each is to find first that it has nowhere to write.
+WRITERS = [
+    (["exact", "nobody"], "json"), (["exact", "nobody"], "page"), (["gradients", "nothing"], "json"),
+    (["golden", "nobody"], "out"), (["show", "nobody", "--fingerprint"], "out"), (["report", "nothing"], "out"),
+    (["explain", "nothing", "--methods", "nobody"], "out"), (["eval", "nothing"], "out"),
+    (["eval", "--samples", "nothing"], "out"), (["compare", "nothing", "--methods", "nobody"], "out"),
+    (["compare", "--runs", "nothing"], "out"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "name"), WRITERS)
+def test_a_place_to_write_is_tried_before_work_begins(words, name, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    there = tmp_path / "file" / "x.json"
+    assert main([*words, f"--{name}", str(there)]) == 2
+    said = capsys.readouterr().err
+    assert said == f"tokenpo: cannot write {there}: Not a directory; give another place with --{name}\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_directory_is_no_file_to_write(tmp_path, capsys):
+    assert main(["exact", "nobody", "--page", str(tmp_path)]) == 2
+    assert f"cannot write {tmp_path}: Is a directory" in capsys.readouterr().err
+
+
+def test_every_option_that_names_a_place_to_write_is_tried():
+    """But those of train and launch, which make the run directory before anything else."""
+    (commands,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
+    named = {
+        (command, action.dest)
+        for command, its in commands.items()
+        for action in its._actions
+        if action.dest in ("out", "json", "page") and action.nargs != 0
+    }
+    listed = "train launch recipes report methods show check golden compare explain eval exact gradients completion"
+    assert list(commands) == listed.split()
+    assert named - {("train", "out"), ("launch", "out")} == {(words[0], name) for words, name in WRITERS}

@@ -77,7 +77,7 @@ BRANCHES = {
     "engines/vllm/runners.py V1Rows.apply": ("copied while the device works", "engines/vllm/test_processor.py::"),
     "engines/vllm/runners.py V2Slots.apply_staged_writes": (
         "copied while the device works",
-        "engines/vllm/test_runners.py::",
+        "engines/vllm/test_processor.py::",
     ),
     "models/device.py resolve_device": ("auto is a GPU", "models/test_model.py::test_unknown_dtype_and_device"),
     "models/device.py precision": (

@@ -8,9 +8,11 @@ import math
 import pytest
 import torch
 
-from oracle_support.group_stats import naive_divergence, naive_influence, naive_prompt_logprob
+from oracle_support.group_stats import naive_collision, naive_divergence, naive_influence, naive_prompt_logprob
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded import facts
 from tokenpo.engines.embedded.facts import prompt_logprob
+from tokenpo.engines.embedded.loop import train, with_optional_inputs
 from tokenpo.models import LoraOptions, Samples, Sampling, load, sample
 from tokenpo.models.score import has_plain_head, predictions
 
@@ -248,3 +250,50 @@ def test_prompt_logprob_is_the_mean_after_the_first_token(double, prompts, famil
         assert prompt_logprob(lm, prompts, 0.7, max_tokens=tokens).tolist() == pytest.approx(wanted, rel=1e-5)
     assert prompt_logprob(lm, prompts[2:3], 1.0).tolist() == [0.0]
     assert not got.requires_grad
+
+
+INPUTS = {
+    "tw_grpo": "divergence",
+    "nthr": "influence",
+    "thr": "influence",
+    "arm": "prompt_logprob",
+    "otb": "old_collision",
+}
+
+
+def recomputed(name: str, lm, rollouts, kept) -> torch.Tensor:
+    """By full forward passes under the weights of the moment."""
+    texts = (lm, kept.prompts, rollouts.group, kept.token_ids, kept.mask, kept.temperature)
+    if name == "influence":
+        return naive_influence(*texts, kept.reward())
+    if name == "divergence":
+        return naive_divergence(*texts)
+    if name == "old_collision":
+        return naive_collision(*texts)
+    return torch.tensor(naive_prompt_logprob(lm, kept.prompts, 0.8), dtype=torch.float64)[rollouts.group]
+
+
+@pytest.mark.parametrize("method", INPUTS)
+def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_path, monkeypatch):
+    """In every step, of the weights before it; the passes of at most 60 tokens cut through groups."""
+    steps = []
+
+    def watched(engine, forward, rollouts, kept):
+        made = with_optional_inputs(engine, forward, rollouts, kept)
+        steps.append((made, recomputed(INPUTS[method], engine.lm, rollouts, kept)))
+        return made
+
+    monkeypatch.setattr("tokenpo.engines.embedded.loop.with_optional_inputs", watched)
+    config = small(
+        tmp_path / "run", method={"name": method}, train={"steps": 2, "micro_tokens": 60},
+        rollout={"temperature": 0.8}, evaluate={"problems": 0},
+    )  # fmt: skip
+    assert train(config, SilentView()).finished
+    assert len(steps) == 2
+    for made, wanted in steps:
+        got = getattr(made, INPUTS[method])
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))
+        assert wanted.unique().numel() > 3
+        others = set(INPUTS.values()) - {INPUTS[method]}
+        assert all(getattr(made, name) is None for name in others), "nobody asked for these"

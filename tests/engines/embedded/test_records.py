@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from run_views import Watch, lines
 from tokenpo.cli.view import SilentView
-from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded import loop
+from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs.directory import describe
 from tokenpo.runs.read import read_trace
 from tokenpo.runs.records import rollout_metrics
+from tokenpo.runs.rollouts import read
 from tokenpo.runs.rollouts.experience import Experience
 from tokenpo.tasks import Problem, Score
 
@@ -29,19 +31,15 @@ STEP = {
 }  # fmt: skip
 
 
-def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_a_run_directory_is_complete(small, coin, tmp_path):
     train(small(tmp_path / "run", evaluate={"every": 2}), SilentView())
     run = tmp_path / "run"
-    metrics = read(run / "metrics.jsonl")
+    metrics = lines(run, "metrics.jsonl")
     assert [line["step"] for line in metrics] == [0, 1, 2, 3, 4]
     assert [line["step"] for line in metrics if "eval/accuracy" in line] == [0, 2, 4]
     assert all(line.keys() >= STEP for line in metrics[1:])
     assert metrics[1]["note/odd"] == pytest.approx(1 - metrics[1]["accuracy"])
-    samples = read(run / "samples.jsonl")
+    samples = lines(run, "samples.jsonl")
     assert [(line["step"], line["position"]) for line in samples][:5] == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 4)]
     assert {"prompt", "completion", "reward", "correct", "note", "length", "finished"} <= samples[0].keys()
     assert json.loads((run / "config.json").read_text())["train"]["lr"] == 0.01
@@ -58,15 +56,15 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
 def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
     """Two minibatches a batch: the first learns from its own policy, at ratio 1, the second from the one before."""
     train(small(tmp_path / "two", train={"minibatches": 2}, output={"rollouts_every": 2}), SilentView())
-    for number, line in enumerate(read(tmp_path / "two" / "metrics.jsonl")[1:]):
+    for number, line in enumerate(lines(tmp_path / "two", "metrics.jsonl")[1:]):
         assert line["lag_0_ratio_mean"] == pytest.approx(1, abs=1e-5), number
         assert 0 < line["lag_1_share"] < 1 and line["lag_0_share"] + line["lag_1_share"] == pytest.approx(1, rel=1e-12)
         assert line["lag_1_ratio_mean"] != pytest.approx(1, abs=1e-5)
-    kept = read(tmp_path / "two" / "rollouts" / "step-000002.jsonl")
+    kept = lines(tmp_path / "two" / "rollouts", "step-000002.jsonl")
     assert {line["version"] for line in kept} == {2}
     train(small(tmp_path / "one", train={"minibatches": 1}, output={"rollouts_every": 2}), SilentView())
-    assert not [name for line in read(tmp_path / "one" / "metrics.jsonl") for name in line if name.startswith("lag")]
-    assert "version" not in read(tmp_path / "one" / "rollouts" / "step-000002.jsonl")[0]
+    assert not [name for line in lines(tmp_path / "one", "metrics.jsonl") for name in line if name.startswith("lag")]
+    assert "version" not in lines(tmp_path / "one" / "rollouts", "step-000002.jsonl")[0]
 
 
 def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
@@ -104,7 +102,7 @@ def test_statistics_are_over_everything_drawn_by_hand():
 
 def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
     train(small(tmp_path / "run", output={"trace_every": 2, "trace_rollouts": 2}), SilentView())
-    traces = read(tmp_path / "run" / "trace.jsonl")
+    traces = lines(tmp_path / "run", "trace.jsonl")
     assert [line["step"] for line in traces] == [1, 1, 2, 2, 4, 4]
     for line in traces:
         assert {len(values) for values in line["terms"].values()} == {len(line["tokens"])}
@@ -118,6 +116,85 @@ def test_a_problem_without_a_reference_has_none(small, coin, tmp_path, monkeypat
     monkeypatch.setattr(coin, "problems", lambda split, start, count: [Problem("1=", None)] * count)
     run = tmp_path / "run"
     train(small(run, output={"trace_every": 2, "samples": 1}, train={"steps": 2}), SilentView())
-    assert {line["answer"] for name in ("samples", "trace") for line in read(run / f"{name}.jsonl")} == {None}
+    assert {line["answer"] for name in ("samples", "trace") for line in lines(run, f"{name}.jsonl")} == {None}
     trace = read_trace(run)
     assert {trace.load(offset).answer for _, offset in trace.index} == {""}
+
+
+def files(directory):
+    return {file.name: file.read_bytes() for file in (directory / "rollouts").iterdir()}
+
+
+def recording(every, **more):
+    return {"rollouts_every": every, **more}
+
+
+def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypatch):
+    given = []
+    improve = loop.improve
+
+    def watched(trainer, step, *rest):
+        given.append(step.rollouts)
+        return improve(trainer, step, *rest)
+
+    monkeypatch.setattr(loop, "improve", watched)
+    config = small(
+        tmp_path / "run", output=recording(2), method={"name": "archer"}, rollout={"temperature": 0.7, "rescore": True}
+    )
+    run = train(config, SilentView()).directory
+    assert sorted(files(run)) == ["step-000002.jsonl", "step-000004.jsonl"]
+    for step, facts in ((2, given[1]), (4, given[3])):
+        found = read(run, step)
+        assert (found.step, found.moved, found.notes) == (step, True, ())
+        width = found.rollouts.mask.shape[1]
+        for name, x in vars(facts).items():
+            seen = getattr(found.rollouts, name)
+            if x is None:
+                assert seen is None, name
+                continue
+            x = x[:, :width] if x.dim() == 2 else x
+            x = x.masked_fill(~facts.mask[:, :width], 0) if x.dim() == 2 else x
+            assert torch.equal(seen.to(x.dtype), x), name
+        assert {"ref_logprob", "old_entropy", "rollout_logprob", "temperature"} <= found.inputs
+        # rescore: what the sampler said differs from what the trainer says.
+        assert [r.correct for r in found.responses] == [r.reward > 0 for r in found.responses]
+        assert all(r.prompt and len(r.tokens) == len(r.token_ids) for r in found.responses)
+
+
+def test_the_policy_after_the_updates_is_recorded(small, coin, tmp_path):
+    """Without a step of the optimiser it is the one that sampled; with one it is another."""
+    still, moved = (
+        train(small(tmp_path / str(lr), output=recording(1), train={"lr": lr}), SilentView()).directory
+        for lr in (0.0, 1e-2)
+    )
+    found = read(still, 1)
+    torch.testing.assert_close(found.policy.logprob, found.rollouts.old_logprob, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.policy.entropy, found.rollouts.old_entropy, rtol=0, atol=1e-5)
+    found = read(moved, 1)
+    assert (found.policy.logprob - found.rollouts.old_logprob).abs().max() > 1e-3
+    assert torch.equal(found.at_first_update().policy.logprob, found.rollouts.old_logprob)
+
+
+def test_a_resumed_run_records_the_same_bytes(small, coin, tmp_path):
+    once = train(small(tmp_path / "once", output=recording(1)), SilentView()).directory
+    output = recording(1, checkpoint_every=2)
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(small(tmp_path / "twice", output=output), Watch(crash=3))
+    stale = tmp_path / "twice" / "rollouts" / "step-000003.jsonl"
+    assert stale.is_file()  # one more than the checkpoint knows
+    stale.with_name("step-000009.jsonl").write_text("of another life\n")
+    twice = resume(tmp_path / "twice", SilentView()).directory
+    assert sorted(files(once)) == [f"step-00000{i}.jsonl" for i in (1, 2, 3, 4)]
+    assert files(once) == files(twice)
+
+
+def test_recording_may_begin_with_a_resume(small, coin, tmp_path):
+    train(small(tmp_path / "run", train={"steps": 2}), SilentView())
+    run = resume(tmp_path / "run", SilentView(), small(tmp_path / "run", output=recording(1))).directory
+    assert sorted(files(run)) == ["step-000003.jsonl", "step-000004.jsonl"]
+
+
+def test_recording_changes_no_step(small, coin, tmp_path):
+    runs = [train(small(tmp_path / f"r{every}", output=recording(every)), SilentView()).directory for every in (0, 1)]
+    one, two = ((run / "model" / "model.safetensors").read_bytes() for run in runs)
+    assert one == two and not (runs[0] / "rollouts").exists()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import socket
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tinker
 from tinker import SamplingClient
 
 from run_views import lines, numbers
-from tinker_support import MODEL, Cloud
+from tinker_support import MODEL, Cloud, Service
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import service
 from tokenpo.engines.tinker.loop import final_sampler, resume, train
+from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
 
 TEN = ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "tr_grpo", "rloo", "clip_cov", "maxrl", "ha_dw"]
@@ -144,3 +147,17 @@ def test_ten_methods_learn_the_quickstart_task(method: str, small, cloud: Cloud)
     accuracy = [line["accuracy"] for line in lines(directory)]
     before, after = sum(accuracy[:4]) / 4, sum(accuracy[-4:]) / 4
     assert after > before + 0.1, (before, after)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "tinker.md"
+
+
+def test_the_loop_of_the_page_trains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    cloud = Cloud(ASSETS)
+    monkeypatch.setattr(tinker, "ServiceClient", lambda: Service(cloud))
+    [code] = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert "Qwen/Qwen3-8B" in code
+    names: dict = {}
+    exec(compile(code.replace("Qwen/Qwen3-8B", MODEL), str(PAGE), "exec", dont_inherit=True), names)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert names["state"]["updates"] == 4 and list(cloud.saved) == [names["saved"]]

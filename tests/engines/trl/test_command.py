@@ -1,12 +1,16 @@
-"""`tokenpo train` and `tokenpo compare --engine trl` as a person types them, and the resumption of a run."""
+"""`tokenpo train` and `compare --engine trl` as a person types them, the example, the script of docs/trl.md."""
 
 from __future__ import annotations
 
 import json
+import re
+import runpy
 from pathlib import Path
 
 import pytest
 
+from foreign_support import need
+from run_views import lines
 from tokenpo import models as lm
 from trl_support import run_python
 
@@ -22,10 +26,6 @@ print("alone", launched_alone(PartialState(cpu=True).num_processes))
 def tokenpo(*arguments: object, changes: list[str]) -> str:
     words = [word for change in changes for word in ("--set", change)]
     return run_python("-m", "tokenpo", *map(str, arguments), *words).stdout
-
-
-def lines(records: Path) -> list[dict]:
-    return [json.loads(line) for line in (records / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(("processes", "alone"), [(2, True), (1, False)])
@@ -71,3 +71,73 @@ def test_two_methods_and_two_seeds_are_compared(tmp_path: Path) -> None:
     runs = sorted(path.name for path in out.glob("*-seed*"))
     assert runs == ["dapo-seed0", "dapo-seed1", "grpo-seed0", "grpo-seed1"]
     assert all((out / run / "trl" / "tokenpo" / "metrics.jsonl").is_file() for run in runs)
+
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "trl_gsm8k.py"
+
+
+def test_the_example_trains_and_evaluates(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """Two updates with LoRA, two rewards, an evaluation."""
+    monkeypatch.setattr("sys.argv", [EXAMPLE.name, "--small"])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "updates: 2" in printed and "test reward is a number: True" in printed
+
+
+def test_its_rewards_read_the_columns() -> None:
+    rewards = runpy.run_path(str(EXAMPLE))
+    texts = [[{"role": "assistant", "content": text}] for text in ("12 - 4 = 8\n#### 8", "#### 1,008", "eight")]
+    assert rewards["correct"](texts, answer=["#### 8", "#### 8", "#### 8"], question=[""] * 3) == [1.0, 0.0, 0.0]
+    assert rewards["formatted"](texts, answer=[""] * 3) == [0.1, 0.1, 0.0]
+
+
+def test_the_short_script_trains(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "trl.md").read_text(encoding="utf-8")
+    section = page.partition("## In short")[2].partition("\n## ")[0]
+    [script] = re.findall(r"^```py\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    (tmp_path / "script.py").write_text(script)
+    run_python("script.py", cwd=tmp_path, timeout=280)
+    steps = lines(tmp_path / "runs/trl-hapo/tokenpo")
+    assert [step["step"] for step in steps] == [1, 2]  # rollout batches, of four updates each
+    assert any(step["zero_advantage_groups"] < 1 for step in steps)  # else nothing is learnt, and the loss is 0
+
+
+SHORT = (
+    "evaluate.every=0", "evaluate.problems=0", "model.device=cpu", "train.autocast=false", "train.steps=2",
+    "train.minibatches=2", "rollout.prompts=4", "rollout.group_size=2", "rollout.max_new_tokens=8",
+    # Of a random model all answers are wrong, so every group would be drawn again.
+    "rollout.dynamic_sampling=false",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("hapo_qwen3_8b", "AdaptiveTemperature(tau=0.05"),
+        pytest.param("tr_grpo_qwen2.5_7b", "ReferenceKl(beta=0.001", marks=pytest.mark.slow),
+    ],
+)
+def test_it_trains_with_what_the_paper_asks_for(name: str, part: str, model_dir: Path, tmp_path: Path) -> None:
+    """math_dapo gives -1 to a wrong answer. The warm-up is counted in updates."""
+    need("verl.utils.reward_score", "verl is not installed: its verifier was not called by TRL")
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{a}+1="}], "data_source": "math_dapo",
+         "reward_model": {"ground_truth": str(a + 1), "style": "rule"}}
+        for a in range(8)
+    ]  # fmt: skip
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    files = [f"task.options.{key}={tmp_path / 'rows.parquet'}" for key in ("path", "test_path")]
+    changes = [*SHORT, *files, f"model.path={model_dir}", "train.warmup=160", f"output.dir={tmp_path / 'run'}"]
+    words = ["train", f"papers/{name}", "--engine", "trl", *(w for change in changes for w in ("--set", change))]
+    done = run_python("-m", "tokenpo", *words)
+    assert "the section [verl] (data, actor_rollout_ref, trainer) is for verl" in done.stderr
+    records = tmp_path / "run" / "trl" / "tokenpo"
+    assert part in (records / "objective.txt").read_text(encoding="utf-8")
+    made = lines(records)
+    assert [line["reward"] for line in made] == [-1.0, -1.0]
+    # 1e-6 x 1/161 at the second of all updates, 3/161 at the fourth.
+    assert [line["lr"] for line in made] == pytest.approx([1e-6 / 161, 3e-6 / 161], rel=1e-6)
