@@ -78,9 +78,9 @@ def compare(options: argparse.Namespace) -> int:
         options.recipe, options.methods, SEEDS if options.seeds is None else options.seeds, overrides=options.set,
         out=options.out, host=host, accepted=lambda config: accepted(config, host),
     )  # fmt: skip
-    chosen, margins = _chosen(options, plan.config)
-    baseline = options.baseline or plan.labels[0]
-    pairs(plan.labels, baseline)
+    chosen, margins = _chosen(options, plan.runs[0].config)
+    baseline = options.baseline or plan.subject.labels[0]
+    pairs(plan.subject.labels, baseline)
     # Mistakes are found above, before anything is made.
     from ..evidence.compare.result import failed_in_words, gather
     from ..evidence.compare.runs import State, execute, state
@@ -89,17 +89,17 @@ def compare(options: argparse.Namespace) -> int:
         states = [state(run) for run in plan.runs]
         for run, found in zip(plan.runs, states, strict=True):
             print(f"{found.value:<22}{shlex.join(['tokenpo', 'train', *run.arguments])}")
-        for note in plan.notes:
+        for note in plan.subject.notes:
             print(f"note: {note}")
-        print(f"{len(states)} runs, {states.count(State.DONE)} done, in {plan.out}")
+        print(f"{len(states)} runs, {states.count(State.DONE)} done, in {plan.subject.place}")
         return 0
     jobs = options.jobs or (1 if host.whole_machine else _jobs(plan))
-    ended = execute(plan.runs, jobs, plan.out, ProgressLines(plan, jobs, sys.stdout))
+    ended = execute(plan.runs, jobs, plan.subject.place, ProgressLines(plan, jobs, sys.stdout))
     if ended.interrupted:
-        print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
+        print(f"stopped; what is made lies in {plan.subject.place}, and the same command goes on with it")
         return 130
     where_logged = host.own_metrics and options.metrics is None and options.margin is None
-    _show(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.out)
+    _show(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.subject.place)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
     return 0
@@ -149,10 +149,10 @@ def _jobs(plan: Plan) -> int:
     """One run per core and thread; a GPU is not shared unasked."""
     from ..models.device import resolve_device
 
-    if resolve_device(plan.config.model.device).startswith("cuda"):
+    if resolve_device(plan.runs[0].config.model.device).startswith("cuda"):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores // (plan.config.threads or 1), len(plan.runs)))
+    return max(1, min(cores // (plan.runs[0].config.threads or 1), len(plan.runs)))
 
 
 class ProgressLines:
@@ -169,7 +169,7 @@ class ProgressLines:
         self._left = self._all - self._done
         self._seconds: list[float] = []
         self._updated = 0.0
-        self._say(f"{plan.out}: {self._all} runs, {self._done} done, {jobs} at a time")
+        self._say(f"{plan.subject.place}: {self._all} runs, {self._done} done, {jobs} at a time")
 
     def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
         from ..base.text import duration

@@ -40,7 +40,7 @@ def made(plan: Callable[..., Plan]) -> Callable[..., Plan]:
     def make(methods: str = "grpo,dapo", seeds: int = 8, leave: Iterable[str] = (), **more: Any) -> Plan:
         made_plan = plan(methods, seeds, **more)
         for i, run in enumerate(made_plan.runs):
-            rank = i % len(made_plan.entries) + 1
+            rank = i % len(made_plan.subject.labels) + 1
             slope = rank * (0.03 + 0.001 * run.seed)
             if run.name not in leave:
                 every = run.config.evaluate.every

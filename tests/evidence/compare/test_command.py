@@ -171,28 +171,28 @@ def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, mo
         return Ended((failure,), False)
 
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", execute)
-    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "3", "--out", str(plan.out)]
+    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "3", "--out", str(plan.subject.place)]
     assert main(command) == 2
     captured = capsys.readouterr()
     assert captured.err == (
-        f"tokenpo: 1 run failed: dapo seed 1: CUDA out of memory (log: {plan.out / 'logs' / 'dapo-seed1.log'}); "
+        f"tokenpo: 1 run failed: dapo seed 1: CUDA out of memory (log: {plan.subject.place}/logs/dapo-seed1.log); "
         "the same command tries them again\n"
     )
     assert "[5/6] dapo seed 1: failed: CUDA out of memory in 5 s" in captured.out
     assert "3 methods" not in captured.out and "final accuracy: inconclusive" in captured.out
-    record = json.loads((plan.out / "compare.json").read_text())
+    record = json.loads((plan.subject.place / "compare.json").read_text())
     assert record["failed"] == [{"run": "dapo seed 1", "error": "CUDA out of memory"}]
     assert record["metrics"][0]["pairs"][0]["seeds"] == [0, 2]
-    assert "CUDA out of memory" in (plan.out / "compare.html").read_text()
+    assert "CUDA out of memory" in (plan.subject.place / "compare.html").read_text()
 
 
 def test_an_interrupt_reports_nothing_and_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, capsys):
     plan = made("grpo,dapo", 2)
-    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--out", str(plan.out)]
+    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--out", str(plan.subject.place)]
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: Ended((), True))
     assert main(command) == 130
     assert "the same command goes on" in capsys.readouterr().out
-    assert not (plan.out / "compare.json").exists()
+    assert not (plan.subject.place / "compare.json").exists()
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: Ended((), False))
     (plan.runs[0].directory / "metrics.jsonl").unlink()
     assert main(command) == 2

@@ -26,7 +26,7 @@ HOSTILE = "</script></style><img src=x onerror=\"document.title='pwned'\">{{ 7*7
 def comparison(made):
     def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "steps"), baseline="grpo", margins=None):
         plan = made(methods, seeds)
-        return gather(plan, measures(list(names), 0.9, plan.config), baseline, (), margins)
+        return gather(plan, measures(list(names), 0.9, plan.runs[0].config), baseline, (), margins)
 
     return make
 

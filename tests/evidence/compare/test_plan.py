@@ -44,16 +44,19 @@ def test_pairs():
 
 def test_runs_of_a_seed_share_everything_but_the_method(plan):
     made = plan("grpo,hapo:tau=0,plain@hapo:tau=0,beta=0", 3, ["seed=7", "train.lr=1e-3"])
-    assert made.seeds == (7, 8, 9)  # from the recipe's own on
+    assert made.subject.seeds == (7, 8, 9)  # from the recipe's own on
     assert [run.seed for run in made.runs] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
     for run in made.runs:
         apart = {line.partition(":")[0] for line in differences(made.runs[0].config, run.config)}
         assert apart <= {"method.name", "method.tau", "method.beta", "seed", "output.dir"}
         assert run.config.train.lr == 1e-3 and run.config.threads == 1
         assert run.config.output.dir == str(run.directory)
-    assert made.options("plain") == {"tau": 0, "beta": 0}
+    assert made.subject.methods["plain"][1] == {"tau": 0, "beta": 0}
     assert [run.directory.name for run in made.runs[:3]] == ["grpo-seed7", "hapo-tau=0-seed7", "plain-seed7"]
-    assert "TokenGroupAdvantage" in made.objectives["plain"] and "Redistribution" not in made.objectives["plain"]
+    assert (
+        "TokenGroupAdvantage" in made.subject.objectives["plain"]
+        and "Redistribution" not in made.subject.objectives["plain"]
+    )
 
 
 def test_the_arguments_of_a_run_come_to_its_config(plan):
@@ -72,25 +75,31 @@ def test_evaluations_and_threads_have_defaults_that_give_way(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text("threads = 4\n[train]\nsteps = 61\n")
     made = make_plan(str(path), "grpo,dapo", 2)
-    assert (made.config.evaluate.every, made.config.threads) == (7, 1)  # ten evaluations: every ⌈61/10⌉ steps
-    assert made.out == Path("runs/compare-r")
+    assert (made.runs[0].config.evaluate.every, made.runs[0].config.threads) == (
+        7,
+        1,
+    )  # ten evaluations: every ⌈61/10⌉ steps
+    assert made.subject.place == Path("runs/compare-r")
     made = make_plan(str(path), "grpo,dapo", 2, overrides=["evaluate.every=0", "threads=2"])
-    assert (made.config.evaluate.every, made.config.threads) == (0, 2)
+    assert (made.runs[0].config.evaluate.every, made.runs[0].config.threads) == (0, 2)
     path.write_text("[train]\nsteps = 61\n[evaluate]\nevery = 3\n")
-    assert make_plan(str(path), "grpo,dapo", 2).config.evaluate.every == 3
+    assert make_plan(str(path), "grpo,dapo", 2).runs[0].config.evaluate.every == 3
 
 
 def test_options_of_the_recipe_are_noted(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('[method]\nname = "tepo"\nbeta = 0.5\n[rollout]\ndynamic_sampling = true\n')
     made = make_plan(str(path), "tepo,tepo:beta=0,grpo", 2, overrides=["method.low=0.1"])
-    assert made.options("tepo") == {"beta": 0.5, "low": 0.1} and made.options("tepo:beta=0") == {"beta": 0, "low": 0.1}
-    assert made.notes[:3] == (
+    assert made.subject.methods["tepo"][1] == {"beta": 0.5, "low": 0.1} and made.subject.methods["tepo:beta=0"][1] == {
+        "beta": 0,
+        "low": 0.1,
+    }
+    assert made.subject.notes[:3] == (
         "tepo takes from the recipe or --set: beta=0.5, low=0.1.",
         "tepo:beta=0 takes from the recipe or --set: low=0.1.",
         "grpo takes from the recipe or --set: low=0.1.",
     )
-    assert made.notes[3].startswith("Dynamic sampling")
+    assert made.subject.notes[3].startswith("Dynamic sampling")
 
 
 def test_another_engine_makes_the_same_runs(tmp_path):
@@ -110,9 +119,9 @@ def test_another_engine_makes_the_same_runs(tmp_path):
     }
     for engine, plan in made.items():
         assert (("--engine", engine) in pairwise(plan.runs[0].arguments)) == (engine != "embedded")
-        apart = differences(made["embedded"].config, plan.config)
+        apart = differences(made["embedded"].runs[0].config, plan.runs[0].config)
         assert apart == differ.get(engine, [])
-        assert plan.objectives == made["embedded"].objectives
+        assert plan.subject.objectives == made["embedded"].subject.objectives
     with pytest.raises(Unsupported, match="tepo needs entropy, which the Tinker engine does not provide"):
         make_plan(str(path), "grpo,tepo", 2, host=TINKER, accepted=functools.partial(accepted, host=TINKER))
 
@@ -174,7 +183,7 @@ def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
         assert first.setdefault(run.seed, shared) == shared
         twin = weights.setdefault(run.seed, state)
         assert twin.keys() == state.keys() and all(torch.equal(x, state[name]) for name, x in twin.items())
-    one, other = (first[seed] for seed in made.seeds)
+    one, other = (first[seed] for seed in made.subject.seeds)
     assert all(a != b for a, b in zip(one, other, strict=True))
     same = all(torch.equal(x, weights[1][name]) for name, x in weights[0].items())
     assert same != lora  # the model is loaded, adapters are drawn by the seed

@@ -16,7 +16,7 @@ from written_runs import rows, write_run
 
 
 def compared(plan, names=("accuracy", "area", "steps"), baseline="grpo", failures=(), threshold=0.9):
-    return gather(plan, measures(list(names), threshold, plan.config), baseline, failures)
+    return gather(plan, measures(list(names), threshold, plan.runs[0].config), baseline, failures)
 
 
 def shown(comparison):
@@ -56,7 +56,7 @@ def test_a_difference_within_the_margin_is_equivalent(made):
     """Accuracy: 1 - (0.6 + 0.02 s), at most 0.4 and at least 0.26; entropy: the same in every run."""
     plan = made()
     margins = {"accuracy": 0.41, "entropy": 0.01}
-    comparison = gather(plan, measures(["accuracy", "entropy", "area"], 0.9, plan.config), "grpo", (), margins)
+    comparison = gather(plan, measures(["accuracy", "entropy", "area"], 0.9, plan.runs[0].config), "grpo", (), margins)
     verdicts = [result.pairs[0].verdict for result in comparison.results]
     assert verdicts == ["dapo above grpo, by less than 0.41", "equivalent within ±0.01", "dapo above grpo"]
     assert [table.summary(result) for result in comparison.results[:2]] == [verdicts[0], f"dapo and grpo {verdicts[1]}"]
@@ -110,7 +110,7 @@ def test_nothing_to_compare_and_a_metric_of_no_run_are_errors(made, plan):
     with pytest.raises(TokenPOError, match="no pair to compare has two finished runs with the same seeds"):
         compared(plan())
     only = made(seeds=2, leave=["grpo seed 1"])
-    failure = Failure(only.runs[2], "no memory", only.out)
+    failure = Failure(only.runs[2], "no memory", only.subject.place)
     with pytest.raises(TokenPOError, match="same seeds; 1 run failed: grpo seed 1: no memory"):
         compared(only, failures=[failure])
     with pytest.raises(TokenPOError, match=r"--metrics mean:kl: no run in .*out logged a number for kl"):

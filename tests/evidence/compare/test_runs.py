@@ -146,8 +146,8 @@ def test_a_refused_directory_keeps_everything_from_starting(plan, watcher):
     made.runs[3].directory.mkdir(parents=True)
     (made.runs[3].directory / "notes.txt").touch()
     with pytest.raises(TokenPOError, match="is no run"):
-        execute(made.runs, 2, made.out, watcher, pretend())
-    assert not (made.out / "logs").exists() and not watcher.over
+        execute(made.runs, 2, made.subject.place, watcher, pretend())
+    assert not (made.subject.place / "logs").exists() and not watcher.over
 
 
 def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, watcher):
@@ -158,7 +158,7 @@ def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, watcher):
     begin(lost, checkpoint=False)
     watcher.met = done.directory.parent / "met"
     orders = dict.fromkeys({run.label for run in made.runs}, "meet")
-    assert execute(made.runs, 2, made.out, watcher, pretend(**orders)) == Ended((), False)
+    assert execute(made.runs, 2, made.subject.place, watcher, pretend(**orders)) == Ended((), False)
     assert not (done.directory / "started").exists()
     assert (resumes(begun), resumes(lost), resumes(fresh)) == (["True"], ["False"], ["False"])
     assert not (lost.directory / "config.json").exists()  # it was emptied: the child writes it
@@ -169,7 +169,7 @@ def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, watcher):
 def test_a_failed_run_is_quoted_and_the_others_run(plan, watcher):
     made = plan("grpo,dapo,tepo,hapo,gspo,opo", 2)
     command = pretend(dapo="fail", tepo="die", hapo="idle", gspo="trace", opo="quiet")
-    ended = execute(made.runs, 3, made.out, watcher, command)
+    ended = execute(made.runs, 3, made.subject.place, watcher, command)
     lines = {failure.run.label: failure.line for failure in ended.failures}
     assert len(ended.failures) == 10 and not ended.interrupted
     assert lines == {
@@ -183,7 +183,7 @@ def test_a_failed_run_is_quoted_and_the_others_run(plan, watcher):
     assert sorted(watcher.over) == sorted((run.name, lines.get(run.label)) for run in made.runs)
     again = made.runs[1]  # the quoted line is this attempt's, and the log keeps both
     (again.directory / "started").unlink()
-    (failure,) = execute([again], 1, made.out, watcher, pretend(dapo="trace")).failures
+    (failure,) = execute([again], 1, made.subject.place, watcher, pretend(dapo="trace")).failures
     assert failure.line == "RuntimeError: out of luck" and "model is gone" in failure.log.read_text()
 
 
@@ -197,7 +197,7 @@ def test_an_interrupt_lets_runs_save_and_starts_no_more(plan, watcher):
 
     thread = threading.Thread(target=press)
     thread.start()
-    ended = execute(made.runs, 2, made.out, watcher, pretend(grpo="wait", dapo="wait"))
+    ended = execute(made.runs, 2, made.subject.place, watcher, pretend(grpo="wait", dapo="wait"))
     thread.join()
     assert ended == Ended((), True)
     for run in made.runs[:2]:
@@ -221,10 +221,10 @@ def test_whatever_ends_the_parent_ends_the_children(plan):
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        execute(made.runs, 2, made.out, Hasty(), pretend(grpo="wait", dapo="wait"))
+        execute(made.runs, 2, made.subject.place, Hasty(), pretend(grpo="wait", dapo="wait"))
     assert time.monotonic() - began < 20
-    assert not list(made.out.glob("*/saved-*"))
-    with (made.out / ".lock").open("w") as lock:
+    assert not list(made.subject.place.glob("*/saved-*"))
+    with (made.subject.place / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no child is left to hold it
 
 
@@ -262,11 +262,11 @@ def is_free(lock):
 
 def test_one_comparison_at_a_time_in_a_place_that_can_be_written(plan, watcher, tmp_path):
     made = plan()
-    made.out.mkdir()
-    with (made.out / ".lock").open("w") as lock:
+    made.subject.place.mkdir()
+    with (made.subject.place / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(TokenPOError, match="another comparison"):
-            execute(made.runs, 1, made.out, watcher, pretend())
+            execute(made.runs, 1, made.subject.place, watcher, pretend())
     (tmp_path / "file").touch()
     with pytest.raises(TokenPOError, match="give another with --out"):
         execute(made.runs, 1, tmp_path / "file" / "out", watcher, pretend())
@@ -276,8 +276,8 @@ def test_a_child_gets_threads_and_the_import_path_and_stands_apart(plan, watcher
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setattr(sys, "path", [*sys.path, "/some/verifiers"])
     made = plan(seeds=2, overrides=["threads=3"])
-    execute(made.runs[:1], 1, made.out, watcher, pretend())
-    (log,) = (made.out / "logs").iterdir()
+    execute(made.runs[:1], 1, made.subject.place, watcher, pretend())
+    (log,) = (made.subject.place / "logs").iterdir()
     pid, session, holds, threads, path = log.read_text().split(maxsplit=4)
     assert threads == "3" and path.strip().endswith("/some/verifiers")
     assert pid == session  # Ctrl-C on the terminal does not reach it, only what we send

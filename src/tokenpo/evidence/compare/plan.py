@@ -45,27 +45,42 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A whole comparison: `config` of its first run, `objectives` label to text; `runs` are all methods with the first
-    seed, then all with the second, so that a machine that is slow for a while slows all.
+class Subject:
+    """The runs of several methods as one thing.
+
+    Args:
+        name, place: what they were trained on, in a word, and where they lie, for messages.
+        labels: the methods, in order; `methods` has their name and options, `objectives` their text.
+        seeds, planned: ascending, of any method; how many runs there should be.
+        config: the settings that all runs share.
+        origin, origins: what made each run, a command or a directory, and the heading of these lines.
     """
 
-    recipe: str
-    out: Path
-    entries: tuple[Entry, ...]
+    name: str
+    place: Path
+    labels: tuple[str, ...]
+    methods: Mapping[str, tuple[str, Mapping[str, Any]]]
+    objectives: Mapping[str, str]
     seeds: tuple[int, ...]
-    config: Config
-    objectives: dict[str, str]
-    runs: tuple[PlannedRun, ...]
+    planned: int
+    config: Mapping[str, Any]
+    origin: str
+    origins: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(entry.label for entry in self.entries)
+    def title(self) -> str:
+        return f"{len(self.labels)} methods on {self.name}, {len(self.seeds)} seeds"
 
-    def options(self, label: str) -> dict[str, object]:
-        """The keywords that the method of this label is built with, those of the recipe included."""
-        return next(run.config.method.options for run in self.runs if run.label == label)
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison to be made; `runs` are all methods with the first seed, then all with the second, so that a machine
+    that is slow for a while slows all.
+    """
+
+    subject: Subject
+    runs: tuple[PlannedRun, ...]
 
 
 def make_plan(
@@ -106,8 +121,17 @@ def make_plan(
             raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
         objectives[run.label] = text
     _check_directories(firsts)
-    notes = tuple(_notes(firsts, entries, base))
-    return Plan(recipe, out, tuple(entries), numbers, runs[0].config, objectives, runs, notes)
+    shared = firsts[0].config.model_dump(mode="json", exclude={"method", "seed", "output"})
+    return Plan(
+        Subject(
+            firsts[0].config.name, out, tuple(objectives), objectives=objectives, seeds=numbers, planned=len(runs),
+            methods={run.label: (e.method, run.config.method.options) for e, run in zip(entries, firsts, strict=True)},
+            config={"recipe": recipe, **shared}, origin="The command of every run",
+            origins=tuple(shlex.join(["tokenpo", "train", *run.arguments]) for run in runs),
+            notes=tuple(_notes(firsts, entries, base)),
+        ),
+        runs,
+    )  # fmt: skip
 
 
 def parse_methods(text: str) -> list[Entry]:
@@ -163,47 +187,6 @@ def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -
             "Dynamic sampling drops groups by what the policy answers: the methods meet the same problems in the same "
             "order, but from the first refill on not at the same step."
         )
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The runs of several methods as one thing.
-
-    Args:
-        name, place: what they were trained on, in a word, and where they lie, for messages.
-        labels: the methods, in order; `methods` has their name and options, `objectives` their text.
-        seeds, planned: ascending, of any method; how many runs there should be.
-        config: the settings that all runs share.
-        origin, origins: what made each run, a command or a directory, and the heading of these lines.
-    """
-
-    name: str
-    place: Path
-    labels: tuple[str, ...]
-    methods: Mapping[str, tuple[str, Mapping[str, Any]]]
-    objectives: Mapping[str, str]
-    seeds: tuple[int, ...]
-    planned: int
-    config: Mapping[str, Any]
-    origin: str
-    origins: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return f"{len(self.labels)} methods on {self.name}, {len(self.seeds)} seeds"
-
-
-def of_plan(plan: Plan) -> Subject:
-    """A recipe with several methods and seeds."""
-    return Subject(
-        plan.config.name, plan.out, plan.labels,
-        methods={entry.label: (entry.method, plan.options(entry.label)) for entry in plan.entries},
-        objectives=plan.objectives, seeds=plan.seeds, planned=len(plan.runs),
-        config={"recipe": plan.recipe, **plan.config.model_dump(mode="json", exclude={"method", "seed", "output"})},
-        origin="The command of every run",
-        origins=tuple(shlex.join(["tokenpo", "train", *run.arguments]) for run in plan.runs), notes=plan.notes,
-    )  # fmt: skip
 
 
 def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tuple[Subject, dict[str, dict[int, Run]]]:

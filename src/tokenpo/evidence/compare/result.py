@@ -18,7 +18,7 @@ from ...page.table import Cell, Row, Table, print_parts
 from ...page.text import visible
 from ...runs.read import Run, read_run
 from .measures import SECONDS, Measure, Value
-from .plan import Plan, Subject, of_plan, pairs, read_existing
+from .plan import Plan, Subject, pairs, read_existing
 from .runs import Failure, State, state
 from .verdict import ALPHA, Pair, judge, too_few
 
@@ -72,11 +72,11 @@ def gather(
         margins: by the name of a measure, the least difference that matters.
         where_logged: leave out a measure that no run has, as another engine logs other metrics.
     """
-    runs: dict[str, dict[int, Run]] = {label: {} for label in plan.labels}
+    runs: dict[str, dict[int, Run]] = {label: {} for label in plan.subject.labels}
     for planned in plan.runs:
         if state(planned) is State.DONE:
             runs[planned.label][planned.seed] = read_run(planned.directory, _metrics(measures))
-    return _compared(of_plan(plan), runs, measures, baseline, failures, margins or {}, where_logged)
+    return _compared(plan.subject, runs, measures, baseline, failures, margins or {}, where_logged)
 
 
 def gather_existing(
