@@ -104,7 +104,7 @@ class Forward:
         return Policy(logprob, entropy if self.entropy_grad else entropy.detach())
 
     def _by_head(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
-        """Statistics [M, T], zero where the completion has ended."""
+        """The first three of `TokenStats` [M, T], zero where the completion has ended."""
         mask, ids = part["completion_mask"].bool(), part["completion_ids"]
 
         def work(hidden: Tensor, head: nn.Linear) -> TokenStats:
@@ -112,10 +112,10 @@ class Forward:
             return token_stats(hidden[mask], head.weight, ids[mask], temperature[mask], bias=head.bias, **flags)
 
         stats = head_work(self.trainer, model, part, work)
-        return [None if x is None else x.new_zeros(mask.shape).masked_scatter(mask, x) for x in stats]
+        return [None if x is None else x.new_zeros(mask.shape).masked_scatter(mask, x) for x in stats[:3]]
 
     def _by_logits(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
-        """Statistics [M, T], behind the end of a completion too."""
+        """The same, behind the end of a completion too."""
         length = part["completion_ids"].shape[1]
         kept = "logits_to_keep" in inspect.signature(base_of(self.trainer).forward).parameters
         with self.trainer.accelerator.autocast():
@@ -127,7 +127,7 @@ class Forward:
             drift=self.drift,
             entropy_grad=self.entropy_grad,
         )
-        return [None if x is None else x.view(-1, length) for x in stats]
+        return [None if x is None else x.view(-1, length) for x in stats[:3]]
 
 
 def has_whole_plain_head(trainer: Any) -> bool:
