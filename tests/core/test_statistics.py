@@ -1,12 +1,23 @@
-"""Statistics of several ranks put together are those of one that saw everything."""
+"""Statistics of several ranks put together are those of one that saw everything.
+
+The KL of a batch held by the learning rate.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from itertools import pairwise
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 import tokenpo
 from oracle_support import ragged
+from tokenpo import KLHold, Learner, Policy, Rollouts, method
+from tokenpo.base.errors import TokenPOError
 from tokenpo.core.statistics import Statistics
 
 
@@ -51,3 +62,163 @@ def test_two_ranks_are_one(rows: tuple[list[slice], list[slice]]) -> None:
 
 def test_nobody_saw_a_token() -> None:
     assert _together(_seen([]), _seen([])).summary() == pytest.approx(_seen([]).summary(), nan_ok=True)
+
+
+def test_the_rule_by_hand() -> None:
+    hold = KLHold(target=0.004)
+    assert hold.start == 0.125 and hold.limit == 0.008
+    assert hold.next(0.5, 0.004) == 0.5
+    assert hold.next(0.5, 0.016) == pytest.approx(0.25, rel=1e-15)  # four times the KL, half the step
+    assert hold.next(0.5, 0.001) == hold.next(0.5, 1e-9) == 1.0  # at most doubles
+    assert hold.next(0.5, 1.0) == hold.next(0.5, math.inf) == pytest.approx(0.1, rel=1e-15)  # at least a fifth
+    assert hold.next(0.5, math.nan) == hold.next(0.5, 0.0) == 0.5  # nothing was learnt, or no token was there
+
+
+def test_a_stop_alone_leaves_the_rate() -> None:
+    hold = KLHold.of(None, 0.01)
+    assert hold == KLHold(stop=0.01) and KLHold.of(None, None) is None
+    assert (hold.start, hold.limit, hold.next(1.0, 5.0)) == (1.0, 0.01, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "holds nothing"),
+        ({"target": 0.0}, "target = 0.0 is not above 0"),
+        ({"target": math.nan}, "target = nan is not above 0"),
+        ({"stop": -1.0}, "stop = -1.0 is not above 0"),
+        ({"target": 0.01, "stop": 0.01}, "would end a batch that is on target"),
+        ({"target": 0.01, "rise": 0.5}, "fall <= 1 <= rise"),
+    ],
+)
+def test_what_it_refuses(options: dict[str, float], text: str) -> None:
+    with pytest.raises(TokenPOError, match=text):
+        KLHold(**options)
+
+
+N, T, V = 32, 4, 6
+
+
+class Table:
+    """A policy that is a table of logits [T, V], trained by SGD."""
+
+    def __init__(self, kl: KLHold | None, lr: float, *, ends: bool = True) -> None:
+        self.ends = ends
+        self.logits = torch.zeros(T, V, dtype=torch.float64, requires_grad=True)
+        self.learner, self.lr = Learner(method("grpo"), length=T, kl=kl), lr
+        self.seen: list[dict[str, float]] = []
+
+    def policy(self, token_ids: Tensor) -> Policy:
+        return Policy(self.logits.log_softmax(-1).expand(len(token_ids), T, V).gather(2, token_ids[..., None])[..., 0])
+
+    def batch(self, number: int, minibatches: int = 4, epochs: int = 2) -> dict[str, float]:
+        draws = torch.Generator().manual_seed(number)
+        with torch.no_grad():
+            probs = self.logits.softmax(-1).expand(N, T, V).reshape(-1, V)
+            token_ids = torch.multinomial(probs, 1, generator=draws).view(N, T)
+            old = self.policy(token_ids).logprob
+        group, reward = torch.arange(N) // 4, (token_ids[:, 0] < 2).double()
+        rollouts = Rollouts(mask=torch.ones(N, T, dtype=torch.bool), reward=reward, group=group, old_logprob=old)
+        for update in self.learner.begin(rollouts).updates(minibatches=minibatches, epochs=epochs):
+            self.logits.grad = None
+            _, loss = update.evaluate(self.policy(token_ids[update.rows]))
+            loss.value.backward()
+            if self.learner.check(update):
+                with torch.no_grad():
+                    self.logits -= self.lr * self.learner.rate * self.logits.grad
+        if self.ends and self.learner.measures_end:
+            self.learner.end(update, self.policy(token_ids[update.rows]))
+        self.seen.append(self.learner.metrics())
+        return self.seen[-1]
+
+
+@pytest.mark.parametrize("lr", [0.3, 30.0])
+def test_a_hundredfold_of_learning_rates_ends_at_the_target(lr: float) -> None:
+    table = Table(KLHold(target=0.001), lr)
+    for number in range(16):
+        table.batch(number)
+    assert sum(held["kl_reached"] for held in table.seen[8:]) / 8 == pytest.approx(0.001, rel=0.25)
+    rates = [held["kl_rate"] for held in table.seen]
+    assert rates[0] == 0.125
+    assert all(0.2 - 1e-12 <= after / before <= 2 + 1e-12 for before, after in pairwise(rates))
+
+
+def test_above_the_limit_the_rest_of_a_batch_is_left_out_and_counted() -> None:
+    table = Table(KLHold(stop=1e-3), lr=100.0)
+    before = table.logits.detach().clone()
+    held = table.batch(0)
+    step = table.learner.step
+    assert step is not None and step.made >= 1 and step.made + step.left_out == 8
+    assert held["kl_left_out"] == step.left_out >= 1 and held["kl_rate"] == 1.0
+    assert not torch.equal(before, table.logits)
+    shorter = Table(None, lr=100.0)
+    shorter.learner.check = _at_most(shorter.learner, step.made)
+    shorter.batch(0)
+    assert torch.equal(shorter.logits, table.logits)  # the updates before it were made as ever
+
+
+def _at_most(learner: Learner, count: int) -> Any:
+    check = learner.check
+    return lambda update: update.number < count and check(update)
+
+
+def test_off_it_changes_no_bit() -> None:
+    plain, held = Table(None, 1.0), Table(KLHold(stop=math.inf), 1.0)
+    for number in range(3):
+        assert str(plain.batch(number))[1:-1] in str(held.batch(number))  # as text: a nan is equal to itself
+    assert torch.equal(plain.logits, held.logits)
+    assert set(held.learner.state_dict()) - set(plain.learner.state_dict()) == {"rate"}
+
+
+def test_a_resumed_learner_goes_on_as_if_it_had_never_stopped() -> None:
+    whole = Table(KLHold(target=0.001), 3.0)
+    for number in range(4):
+        whole.batch(number)
+    half = Table(KLHold(target=0.001), 3.0)
+    half.batch(0)
+    half.batch(1)
+    again = Table(KLHold(target=0.001), 3.0)
+    again.learner.load_state_dict(json.loads(json.dumps(half.learner.state_dict())))
+    again.logits = half.logits
+    again.batch(2)
+    again.batch(3)
+    assert str(again.seen) == str(whole.seen[2:]) and torch.equal(again.logits, whole.logits)
+
+
+def test_the_last_step_of_a_batch_counts() -> None:
+    """Of two updates the second moves the policy after the last KL that is measured before one."""
+    seen, blind = (
+        Table(KLHold(target=0.001, stop=math.inf), 30.0),
+        Table(KLHold(target=0.001, stop=math.inf), 30.0, ends=False),
+    )
+    for table in (seen, blind):
+        held = table.batch(0, minibatches=2, epochs=1)
+        after = 2 * held["kl"]  # of the second update; before the first it is 0
+        table.batch(1, minibatches=2, epochs=1)
+        assert held["kl_reached"] > 1.5 * after if table is seen else held["kl_reached"] == pytest.approx(after)
+    assert seen.learner.rate < 0.9 * blind.learner.rate
+
+
+def test_the_kl_of_the_end_by_hand() -> None:
+    learner = Learner(method("grpo"), length=2, kl=KLHold(target=1.0))
+    mask = torch.tensor([[True, True], [True, False]])
+    rollouts = Rollouts(mask, torch.tensor([0.0, 1.0]), torch.zeros(2).long(), torch.full((2, 2), -1.0))
+    (update,) = learner.begin(rollouts).updates()
+    update.evaluate(Policy(torch.full((2, 2), -1.0, requires_grad=True)))
+    learner.check(update)
+    assert learner.measures_end and learner.metrics()["kl_reached"] == 0
+    learner.end(update, Policy(torch.tensor([[-1.5, -1.0], [0.0, 7.0]])))
+    wanted = (math.exp(-0.5) + 0.5 - 1 + math.exp(1.0) - 1 - 1) / 3
+    assert learner.metrics()["kl_reached"] == pytest.approx(wanted, rel=1e-6)
+    assert learner.state_dict()["rate"] == pytest.approx(0.125 * math.sqrt(1 / wanted), rel=1e-6)
+
+
+def test_one_update_a_batch_is_held_by_its_end_and_by_nothing_else() -> None:
+    table = Table(KLHold(target=0.001), 30.0)
+    for number in range(16):
+        table.batch(number, minibatches=1, epochs=1)
+    assert sum(held["kl_reached"] for held in table.seen[8:]) / 8 == pytest.approx(0.001, rel=0.75)
+    blind = Table(KLHold(target=0.001), 30.0, ends=False)
+    blind.batch(0, minibatches=1, epochs=1)
+    with pytest.raises(TokenPOError, match=r"call Learner\.end"):
+        blind.batch(1, minibatches=1, epochs=1)

@@ -11,7 +11,7 @@ import tokenpo
 from tokenpo.core.trial import example
 from tokenpo.methods import METHODS
 
-# Their roles are those of the reward before shaping: by hand in test_polar.py, and topr's sign likewise. A small bonus
+# Their roles are those of the reward before shaping: by hand in test_laws.py, and topr's sign likewise. A small bonus
 # changes no label of real: by hand in its own file.
 BY_ROLE = {"gtpo", "grpo_s", "topr", "real"}
 # The reward is in their gain before shaping: by hand in core/parts/test_credit.py.

@@ -1,15 +1,28 @@
-"""What rollouts of a world carry beside their tokens, against plain sums over one group."""
+"""What rollouts of a world carry beside their tokens, against plain sums over one group.
+
+Credit from a value, and continuations, over every response of a world.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
+from torch import Tensor
 
+import tokenpo
+from enumerated import enumerated
 from tokenpo.core.objective import Objective
-from tokenpo.lab.exact.contestant import Contestant, push
-from tokenpo.lab.exact.sampling import rollouts, view, walk
+from tokenpo.core.parts import Continuations, EqualEntropy, EveryTokens, Gae, LengthLambda, SegmentGain
+from tokenpo.core.seeds import keyed_generator
+from tokenpo.lab.exact.contestant import Contestant, continued, push
+from tokenpo.lab.exact.measures import cosine, observe
+from tokenpo.lab.exact.model import Table
+from tokenpo.lab.exact.sampling import Walk, rollouts, view, walk
+from tokenpo.lab.exact.truth import slopes, truth
+from tokenpo.lab.exact.world import State, World
 from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.methods import METHODS, method
 
@@ -76,3 +89,121 @@ def test_every_method_runs(name, batch):
     learner = contestant.learner(WORLD)
     way = push(learner, contestant.begin(learner, WORLD, batch, WORLD.initial), batch, WORLD.initial)
     assert bool(way.isfinite().all())
+
+
+OPEN = ["free_length", "two_modes", "lucky_guess"]  # responses of different lengths, forks, and rewards by luck
+
+
+def _miss(world: World, credit: Gae, wrong: float = 0.0) -> float:
+    """|E Σ_t A_t ∇lp_t − ∇J| / |∇J|, with the exact value and noise of this size on it, a number for each state."""
+    every, logits = enumerated(world), world.initial.clone().requires_grad_()
+    batch = Walk(every.states, every.tokens, every.mask, every.reward, torch.arange(len(every.reward)))
+    facts = rollouts(world, batch, world.initial, frozenset({"value"}))
+    noise = torch.randn(len(world.states), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    facts = dataclasses.replace(facts, value=facts.need("value") + wrong * noise[every.states])
+    advantage = credit(facts, torch.zeros_like(facts.reward))
+    taken: Tensor = logits.log_softmax(-1)[every.states, every.tokens] * every.mask
+    chance = world.shares[every.prompt] * taken.detach().sum(1).exp()
+    (expected,) = torch.autograd.grad((chance[:, None] * advantage * taken).sum(), logits)
+    truth = slopes(world, logits)["J"]
+    return float((expected - truth).norm() / truth.norm())
+
+
+@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize("lam", [0.0, 0.5, 0.95, 1.0])
+def test_with_the_exact_value_every_fixed_lambda_is_exact(name, lam):
+    assert _miss(WORLDS[name](), Gae(lam=lam, whitened=False)) < 1e-12
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_with_a_wrong_value_only_lambda_one_is_exact(name):
+    """And the further from one the worse."""
+    misses = [_miss(WORLDS[name](), Gae(lam=lam, whitened=False), wrong=0.3) for lam in (1.0, 0.9, 0.5, 0.0)]
+    assert misses[0] < 1e-12
+    assert 3e-3 < misses[1] < misses[2] < misses[3]
+
+
+def test_a_lambda_of_the_length_is_biased_even_with_the_exact_value():
+    """Where the response ends is what later actions choose; where the first one alone does, there is no bias. A fixed
+    lambda has none in either."""
+    adaptive = Gae(lam=LengthLambda(1.0), whitened=False)
+    assert 1e-3 < _miss(_world("end"), adaptive) < 0.5
+    assert _miss(_world("late"), adaptive) < 1e-12
+    assert _miss(_world("end"), Gae(lam=0.5, whitened=False)) < 1e-12
+
+
+def _world(choice: str) -> World:
+    """Its second token ends the response, for a reward in between, or (with "late") puts that off by a token."""
+    states = (
+        State("first", (0.5, 0.5), ("second", "third")),
+        State("second", (0.4, 0.6), (0.5 if choice == "end" else "late", "third")),
+        State("third", (0.7, 0.3), ("last", "last") if choice == "late" else (1.0, 0.0)),
+        *([State("late", (0.5, 0.5), ("last", "last")), State("last", (0.5, 0.5), (1.0, 0.0))] * (choice == "late")),
+    )
+    return World("chosen length", "", None, "", states, {"first": 1.0})
+
+
+def test_the_world_gives_the_value_that_a_perfect_critic_would():
+    """The target of the critic, the return, explains on the whole as much as can be: its mean over responses is V."""
+    world = WORLDS["lucky_guess"]()
+    every = enumerated(world)
+    batch = Walk(every.states, every.tokens, every.mask, every.reward, torch.arange(len(every.reward)))
+    facts = rollouts(world, batch, world.initial, frozenset({"value"}))
+    objective = tokenpo.method("ppo")
+    credit = objective.prepare(facts)
+    chance = facts.old_logprob.sum(1).exp() * world.shares[every.prompt]
+    over = (credit.signals[objective.critic] - facts.need("value")) * chance[:, None] * facts.mask
+    means = torch.zeros(len(world.states), dtype=torch.float64).index_add_(0, every.states.flatten(), over.flatten())
+    torch.testing.assert_close(means, torch.zeros_like(means), rtol=0, atol=1e-14)
+
+
+def test_with_many_continuations_the_gain_of_a_token_is_its_advantage():
+    """20,000 a cut: two means of rewards in [0, 1] differ from their values by at most 0.5 / sqrt(20,000) = 0.0035
+    each; 0.025 is five deviations of the difference. Behind the last token the reward itself stands."""
+    world = WORLDS["lucky_guess"]()
+    logits = world.initial
+    walked = walk(world, logits, 2, 4, keyed_generator(0, "test"), even=False)
+    facts = rollouts(world, walked, logits, frozenset())
+    result = continued(world, walked, logits, facts, Continuations(EveryTokens(1), 20_000)).facts.need("gain")
+    exact = truth(world, logits).advantage[walked.states, walked.tokens]
+    assert (result - exact)[walked.mask].abs().max() < 0.025
+    assert exact[walked.mask].abs().max() > 0.2
+
+
+def test_shared_prefixes_are_drawn_from_once_and_every_token_is_counted():
+    """Two responses of one group of `two_modes`, three of another: [1, 0], [1, 2]; [1, 0], [3, 0], [3, 0]. All
+    have two tokens, so a continuation takes two from the start and one from behind a token. Distinct prefixes:
+    two starts, [1] of the first group, [1] and [3] of the second: 5 continuations of each are 5 · (2 + 2 + 1 +
+    1 + 1) = 35 tokens."""
+    world = WORLDS["two_modes"]()
+    tokens = torch.tensor([[1, 0], [1, 2], [1, 0], [3, 0], [3, 0]])
+    states = torch.stack([torch.zeros(5, dtype=torch.long), world.next[0][tokens[:, 0]]], 1)
+    walked = Walk(states, tokens, torch.ones(5, 2, dtype=torch.bool), torch.ones(5), torch.tensor([0, 0, 1, 1, 1]))
+    facts = rollouts(world, walked, world.initial, frozenset())
+    got = continued(world, walked, world.initial, facts, Continuations(EveryTokens(1), 5))
+    assert got.tokens == 35
+    assert torch.equal(got.facts.need("gain")[3], got.facts.need("gain")[4])
+    again = continued(world, walked, world.initial, facts, Continuations(EveryTokens(1), 5))
+    assert torch.equal(got.facts.need("gain"), again.facts.need("gain"))
+
+
+def test_no_cut_costs_nothing():
+    """Groups of equal rewards, where only mixed ones are continued."""
+    world = WORLDS["two_modes"]()
+    walked = walk(world, world.initial, 2, 4, keyed_generator(0, "test"), even=False)
+    walked = dataclasses.replace(walked, reward=torch.ones(8, dtype=torch.float64))
+    facts = rollouts(world, walked, world.initial, frozenset())
+    got = continued(world, walked, world.initial, facts, Continuations(EveryTokens(1), 5, mixed=True, start=True))
+    assert got.tokens == 0
+    assert not got.facts.need("gain").any()
+
+
+@pytest.mark.parametrize("plan", [
+    Continuations(EveryTokens(2), 2),
+    Continuations(EqualEntropy(1), 1, mixed=True, start=True, own=True, lean=1.0),
+])  # fmt: skip
+def test_one_or_two_continuations_leave_the_update_unbiased(plan):
+    """The expected update points along the true gradient: its cosine is 1 within four standard errors."""
+    objective = dataclasses.replace(tokenpo.method("rloo"), name="bought", credit=SegmentGain(plan))
+    result = cosine(observe(Contestant("bought", objective), Table(WORLDS["forks_between_sure"]()), "init"))
+    assert abs(1 - result.value) < max(4 * result.error, 0.002)
