@@ -48,6 +48,7 @@ NATS = Kind("nats")
 LOGPROB = Kind("nats", "log-probabilities are <= 0: give log p, not -log p", most=0.0, slack=0.05)
 # The slack is large because some engines take an entropy as the difference of two large numbers in bf16.
 ENTROPY = Kind("nats", "entropies are >= 0: give -Σ p log p, not Σ p log p", least=0.0, slack=0.5)
+DIVERGENCE = Kind("nats", "divergences are >= 0", least=0.0, slack=0.05)
 POSITIVE = Kind("> 0", "it must be > 0", least=0.0, open=True)
 PROBABILITY = Kind("in (0, 1]", "probabilities lie in (0, 1]", least=0.0, most=1.0, slack=0.05, open=True)
 COUNT = Kind("int >= 0", "it is counted from 0", least=0.0, whole=True)

@@ -73,7 +73,7 @@ def padding_is_inert(objective: Any) -> None:
     """Neither the content nor the amount of padding changes loss or gradient; padding gets no gradient."""
     inputs, mask = example(2), example(2).rollouts["mask"]
     whole = inputs.evaluate(objective)
-    for gradient in (whole.gradient, whole.entropy_gradient):
+    for gradient in (whole.gradient, whole.entropy_gradient, whole.teacher_gradient):
         hold(not gradient[~mask].any(), "padding has a gradient")
     same(inputs.map_tokens(lambda x: x.masked_fill(~mask, 0)).evaluate(objective), whole)
 
@@ -399,7 +399,9 @@ def _everything(objective: Any, inputs: Inputs) -> list[Tensor]:
             state = objective.after(state, rollouts)
         tensors += [torch.tensor(list(numbers.values()), dtype=torch.float64) for numbers in state.values()]
     step = inputs.evaluate(objective, state=state)
-    return [x.nan_to_num() for x in (*tensors, step.loss.value, step.gradient, step.entropy_gradient)]
+    return [
+        x.nan_to_num() for x in (*tensors, step.loss.value, step.gradient, step.entropy_gradient, step.teacher_gradient)
+    ]
 
 
 def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:

@@ -23,6 +23,7 @@ from .parts.correction import Rejection
 from .parts.part import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight, check_parts, walk
 from .parts.selection import Selection
 from .parts.surrogate import Region
+from .parts.teacher import TeacherDivergence
 from .protocol import Answers
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, absent
 
@@ -91,6 +92,8 @@ class Objective:
                 wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a value of type {kind.__name__}"
                 raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
             check_parts(choice, f"objective {self.name}")
+        if len({part.beta for part in walk(self) if isinstance(part, TeacherDivergence)}) > 1:
+            raise TokenPOError(f"objective {self.name}: two divergences from a teacher of different beta: keep one")
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
@@ -136,6 +139,12 @@ class Objective:
     def entropy_gradient(self) -> bool:
         """Whether the loss sends a gradient through `Policy.entropy`, whose graph engines then keep."""
         return any(part.entropy_gradient for part in self._parts)
+
+    @functools.cached_property
+    def teacher_beta(self) -> float | None:
+        """Which divergence the loss differentiates in `Policy.teacher_divergence`, as `TeacherDivergence` says; None is
+        none."""
+        return next((part.beta for part in self._parts if isinstance(part, TeacherDivergence)), None)
 
     def split(self) -> tuple[Objective, ...]:
         """One objective for each optimiser pass; they share this one's credit and denominators."""

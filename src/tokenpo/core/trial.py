@@ -14,6 +14,9 @@ from .facts import facts_of
 from .objective import State
 from .types import FACTS, Batch, Credit, Loss, Policy, Rollouts, Totals
 
+# The fields of the policy that carry a graph.
+LEAVES = ("logprob", "entropy", "teacher_divergence")
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -97,6 +100,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         if name not in rollouts:
             rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
     rollouts["role"] = torch.randint(0, 2, (n,), generator=g)
+    policy["teacher_divergence"] = drawn("teacher_divergence")
     inputs = Inputs(rollouts, policy)
     return inputs.map_tokens(lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x)
 
@@ -111,6 +115,7 @@ class Evaluation:
         totals: its denominators.
         gradient: [N, T] of the value at the log-probabilities.
         entropy_gradient: [N, T] of the value at the entropies.
+        teacher_gradient: [N, T] of the value at the divergences from a teacher.
     """
 
     loss: Loss
@@ -118,10 +123,12 @@ class Evaluation:
     totals: Totals
     gradient: Tensor
     entropy_gradient: Tensor
+    teacher_gradient: Tensor
 
     def at(self, index: Any) -> Evaluation:
         """With the gradients of some places only."""
-        return dataclasses.replace(self, gradient=self.gradient[index], entropy_gradient=self.entropy_gradient[index])
+        gradients = ("gradient", "entropy_gradient", "teacher_gradient")
+        return dataclasses.replace(self, **{name: getattr(self, name)[index] for name in gradients})
 
 
 def evaluate(
@@ -164,14 +171,14 @@ def differentiate(
     leaves = {
         name: x.detach().clone().requires_grad_()
         for name, x in vars(policy).items()
-        if x is not None and name in ("logprob", "entropy")
+        if x is not None and name in LEAVES
     }
     batch = Batch(rollouts, credit, dataclasses.replace(policy, **leaves))
     losses = [objective.loss(batch.rows(rows), totals) for rows in splits]
     value = torch.stack([loss.value for loss in losses]).sum()
-    pulled = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-    gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*pulled, None)]
-    return Evaluation(Loss(value.detach(), losses[0].terms), batch, totals, gradients[0], gradients[1])
+    pulled = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
+    gradients = (x if (x := pulled.get(name)) is not None else torch.zeros_like(leaves["logprob"]) for name in LEAVES)
+    return Evaluation(Loss(value.detach(), losses[0].terms), batch, totals, *gradients)
 
 
 def hold(condition: Any, sentence: str) -> None:
@@ -185,6 +192,7 @@ def same(actual: Evaluation, expected: Evaluation, prefix: str = "") -> None:
     close(actual.loss.value, expected.loss.value, prefix or "the loss differs")
     close(actual.gradient, expected.gradient, prefix or "the gradient differs")
     close(actual.entropy_gradient, expected.entropy_gradient, prefix or "the gradient in the entropy differs")
+    close(actual.teacher_gradient, expected.teacher_gradient, prefix or "the gradient in the divergence differs")
 
 
 def close(actual: Tensor, expected: Tensor, prefix: str = "") -> None:

@@ -18,6 +18,7 @@ from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from .boundary import Boundary
 from .facts import (
     COUNT,
+    DIVERGENCE,
     ENTROPY,
     LOGPROB,
     NATS,
@@ -207,6 +208,10 @@ class Policy(Fields):
     entropy_drift: Tensor | None = optional(
         "Σ_v p_v² (log p_v + H)", NATS, scale=0.1, formula=entropy_drift,
         more="one logit-space step lowers the entropy of a token where A · (p (log p + H) − entropy_drift) > 0",
+    )  # fmt: skip
+    teacher_divergence: Tensor | None = optional(
+        "divergence between the next-token distributions of the policy and of a teacher", DIVERGENCE, scale=0.3,
+        more="over the whole vocabulary, of the kind that `Objective.teacher_beta` says; carries the graph",
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 if TYPE_CHECKING:
     from .head.fused import Fused
+    from .head.teacher import Teacher
 
 
 @dataclass(eq=False)
@@ -103,6 +104,7 @@ class Update:
         *,
         bias: Tensor | None = None,
         in_place: bool = False,
+        teacher: Teacher | None = None,
     ) -> tuple[Batch, Fused]:
         """`evaluate` from hidden states, fused with the head so that no logits are kept (`core.head.fused`).
 
@@ -112,6 +114,7 @@ class Update:
             bias: [V], if the head has one.
             in_place: add the gradients of head and bias to their `.grad` at once, without a second buffer of the head's
                 size; the graph of the loss then leads to `hidden` alone.
+            teacher: of an objective that reads `Policy.teacher_divergence`, on these tokens.
 
         Raises:
             NotFinite, TokenPOError: as `evaluate`.
@@ -124,11 +127,11 @@ class Update:
         work = self.objective, hidden, head, rollouts, credit, self.totals
         try:
             if in_place:
-                fused, pulled = fused_gradient(*work, bias=bias)
+                fused, pulled = fused_gradient(*work, bias=bias, teacher=teacher)
                 value = known(fused.loss.value, [hidden], [pulled])
                 fused = dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
             else:
-                fused = fused_loss(*work, bias=bias)
+                fused = fused_loss(*work, bias=bias, teacher=teacher)
         except NotFinite as error:
             raise self.located(error, self.rows if rows is None else rows) from error
         batch = fused.batch(rollouts, credit)

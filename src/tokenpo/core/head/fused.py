@@ -23,9 +23,9 @@ from ..objective import Objective
 from ..ops.known_gradient import known
 from ..types import Credit, Loss, Rollouts, Totals
 from .fused_pass import Fused, Work
-from .projection import HeadGradient, tile_rows
+from .projection import HeadGradient, same_dtype, tile_rows
 from .softmax import wide
-from .token_stats import same_dtype
+from .teacher import Teacher
 
 __all__ = ["Fused", "fused_gradient", "fused_loss"]
 
@@ -42,6 +42,7 @@ def fused_loss(
     generator: torch.Generator | None = None,
     chunk: int | None = None,
     terms: Collection[str] | None = None,
+    teacher: Teacher | None = None,
 ) -> Fused:
     """The loss of any rows of an optimiser step, with graph to `hidden`, `head` and `bias`.
 
@@ -57,13 +58,14 @@ def fused_loss(
         generator: of `observe`, where it has not been called.
         chunk: tokens whose logits are alive at a time, 512 at least; by default 16 MB, or a 32nd of a GPU's memory.
         terms: names of the loss's terms to keep; None keeps all.
+        teacher: of an objective that reads `Policy.teacher_divergence`, on these tokens.
 
     Raises:
-        MissingInput: no token ids, or an input that the objective needs is absent.
+        MissingInput: no token ids, no teacher where one is needed, or an input that the objective needs is absent.
         TokenPOError: shapes that do not belong together, a part of a step without the statistics of the whole, or an
             unknown term.
     """
-    work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms)
+    work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms, teacher)
     # The caller's tensors: under autocast the gradient of a float32 head stays float32.
     inputs = hidden, head, bias
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
@@ -88,6 +90,7 @@ def fused_gradient(
     generator: torch.Generator | None = None,
     chunk: int | None = None,
     terms: Collection[str] | None = None,
+    teacher: Teacher | None = None,
     lean: bool = False,
 ) -> tuple[Fused, Tensor]:
     """`fused_loss` without graph: adds the gradients to `head.grad` and `bias.grad` of leaves in place.
@@ -107,7 +110,7 @@ def fused_gradient(
     for name, x in (("head", head), ("bias", bias)):
         if x is not None and x.requires_grad and not x.is_leaf:
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
-    work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms)
+    work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms, teacher)
     # An earlier gradient of the head is added to in place, if its dtype is wide enough or every number is added once.
     own = head.grad if head.requires_grad and (lean or head.dtype == wide(head.dtype)) else None
     wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]

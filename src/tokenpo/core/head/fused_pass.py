@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...base.errors import MissingInput, NotFinite, TokenPOError
+from ...base.errors import MissingInput, NotFinite, TokenPOError, Unsupported, present
 from ..objective import Objective
 from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from .projection import HeadGradient, chunk_rows, keep_rows_, logits_of
 from .softmax import RowStats, ascent, part
 from .softmax_backend import residual
+from .teacher import Teacher
 from .tiles import Tiled
 from .token_stats import joined, live_rows
 
@@ -65,6 +66,7 @@ class Work:
     totals: Totals
     chunk: int
     terms: Collection[str] | None
+    teacher: Teacher | None = None
     place: Tensor = field(init=False)
     target: Tensor = field(init=False)
     scale: float | Tensor = field(init=False)
@@ -87,6 +89,12 @@ class Work:
         # `Rollouts` has checked that it is > 0; looking again would wait for the device.
         self.scale = 1.0 if heat is None else heat.flatten()[self.place].reciprocal().unsqueeze(-1)
         self.chunk = self.chunk or chunk_rows(len(head), head.dtype, head.device)
+        if self.objective.teacher_beta is None:
+            self.teacher = None
+        elif self.teacher is None:
+            raise MissingInput(f"{self.objective.name} fused with the head needs teacher_divergence: give teacher=...")
+        else:
+            self.teacher = self.teacher.ready(m, len(head))
 
     @property
     def fits(self) -> bool:
@@ -103,15 +111,20 @@ class Work:
 
     def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
         """`run` for all responses at once, the vocabulary in tiles: logits are formed twice."""
+        if self.teacher is not None:
+            raise Unsupported(
+                f"{self.objective.name} compares whole distributions with a teacher's, which the head in tiles of the "
+                "vocabulary does not: leave lean=True out"
+            )
         tiled = Tiled.of(self.head, self.bias)
         with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
             drift = "entropy_drift" in self.objective.needs
             known = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
             work = self._observed(generator, known[0])
-            fused, g, g_entropy = work._loss(*EVERYTHING, known[0])
+            fused, (g, g_entropy, _) = work._loss(*EVERYTHING, known[0])
             if total.hidden is not None:
                 total.hidden.zero_()
-            tiled.add_gradient(total, self.hidden, self.target, self.scale, known, g, g_entropy)
+            tiled.add_gradient(total, self.hidden, self.target, self.scale, known, present(g, "a gradient"), g_entropy)
             return fused
 
     def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
@@ -138,59 +151,65 @@ class Work:
 
     def _part(self, rows: slice, at: slice, total: HeadGradient | None, buffer: Tensor) -> Fused:
         """Loss and gradients of some responses, whose logits fit the buffer or are formed twice."""
-        h, y, scale = (part(x, at) for x in (self.hidden, self.target, self.scale))
-        fits = len(h) <= self.chunk
-        stats = self._form(h, y, scale, buffer) if fits else self._stats(at)
-        fused, g, g_entropy = self._loss(rows, at, stats)
+        fits = at.stop - at.start <= self.chunk
+        stats, slope = self._form(at, buffer) if fits else (self._stats(at), None)
+        fused, incoming = self._loss(rows, at, stats)
         if total is None:
             return fused
-        parts = live_rows(g, g_entropy, self.head, self.chunk)
+        parts = live_rows(incoming, self.head, self.chunk)
         if total.hidden is not None and not all(isinstance(live, slice) for live in parts):
             total.hidden[at] = 0
         for live in parts:
-            h_live, y_live, scale_live = (part(x, live) for x in (h, y, scale))
+            place = _moved(live, at.start)
             if not fits:
-                self._form(h_live, y_live, scale_live, buffer)
+                _, slope = self._form(place, buffer)
             elif not isinstance(live, slice):
                 keep_rows_(buffer, live)
-            incoming = part(g, live), part(g_entropy, live)
-            w, factor = ascent(buffer[: len(h_live)], stats.at(live), y_live, scale_live, *incoming, spend=True)
-            total.add(_moved(live, at.start, len(h_live)), w, factor, h_live, self.head, spend=True)
+            h, y, scale = (part(x, place) for x in (self.hidden, self.target, self.scale))
+            bent = part(slope, live) if fits else slope
+            pulls = (part(g, live) for g in incoming)
+            w, factor = ascent(buffer[: len(h)], stats.at(live), y, scale, *pulls, slope=bent, spend=True)
+            total.add(place, w, factor, h, self.head, spend=True)
         return fused
 
-    def _form(self, hidden: Tensor, target: Tensor, scale: float | Tensor, buffer: Tensor) -> RowStats:
-        """Statistics of tokens that fit a chunk; leaves the residual in the buffer."""
-        logits = logits_of(hidden, self.head, self.bias, buffer)
-        return residual(logits, target, scale, drift="entropy_drift" in self.objective.needs)
+    def _form(self, at: slice | Tensor, buffer: Tensor) -> tuple[RowStats, Tensor | None]:
+        """Statistics of tokens that fit a chunk, and the slope of a divergence; leaves the residual in the buffer."""
+        hidden, target, scale = (part(x, at) for x in (self.hidden, self.target, self.scale))
+        logits, slope, beta = logits_of(hidden, self.head, self.bias, buffer), None, self.objective.teacher_beta
+        divergence = None
+        if self.teacher is not None and beta is not None:
+            divergence, slope = self.teacher.compare(at, logits, scale, beta)
+        stats = residual(logits, target, scale, drift="entropy_drift" in self.objective.needs)
+        return stats if divergence is None else stats._replace(divergence=divergence), slope
 
     def _stats(self, at: slice) -> RowStats:
         """Statistics of any number of tokens; their logits are not kept."""
         parts = [slice(start, min(start + self.chunk, at.stop)) for start in range(at.start, at.stop, self.chunk)]
         buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))
-        stats = [self._form(self.hidden[x], self.target[x], part(self.scale, x), buffer) for x in parts]
-        return joined(stats)
+        return joined([self._form(x, buffer)[0] for x in parts])
 
-    def _loss(self, rows: slice, at: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
-        """The loss of some rows, and its gradients [M'] at their log-probabilities and, if it has one, entropies."""
+    def _loss(self, rows: slice, at: slice, stats: RowStats) -> tuple[Fused, list[Tensor | None]]:
+        """The loss of some rows, and its gradients [M'] at their log-probabilities and, where it has them, entropies
+        and divergences from a teacher."""
         objective, piece, credit = self.objective, self.rollouts.rows(rows), self.credit.rows(rows)
         policy = self._policy(rows, at, stats)
-        leaves = [policy.logprob]
-        if objective.entropy_gradient and policy.entropy is not None:
-            leaves.append(policy.entropy)
+        entropy = policy.entropy if objective.entropy_gradient else None
+        given = [policy.logprob, entropy, policy.teacher_divergence]
+        leaves = [x for x in given if x is not None]
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_()
             loss = objective.loss(Batch.unchecked(piece, credit, policy), self.totals, self.terms)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
-        policy = Policy(policy.logprob.detach(), _detached(policy.entropy), policy.entropy_drift)
+        policy = dataclasses.replace(policy, **{name: _detached(x) for name, x in vars(policy).items()})
         fused = Fused(Loss(loss.value.detach(), loss.terms), policy, self._table(rows, at, stats.entropy), grads[0])
-        pulled = [x.flatten()[self._inside(rows, at)] for x in grads]
+        pulled = iter([x.flatten()[self._inside(rows, at)] for x in grads])
         try:
             # Only now: a check waits for the device, which has the whole loss to compute by now.
             Batch(piece, credit, policy)
         except NotFinite as error:
             raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
-        return fused, pulled[0], pulled[1] if len(pulled) > 1 else None
+        return fused, [None if x is None else next(pulled) for x in given]
 
     def _policy(self, rows: slice, at: slice, stats: RowStats) -> Policy:
         """The fields [N', T] of the policy that the objective needs, zero on padding."""
@@ -199,6 +218,7 @@ class Work:
             self._table(rows, at, stats.logprob),
             self._table(rows, at, stats.entropy) if "entropy" in needs else None,
             self._table(rows, at, stats.drift) if "entropy_drift" in needs else None,
+            self._table(rows, at, stats.divergence) if "teacher_divergence" in needs else None,
         )
 
     def _table(self, rows: slice, at: slice, x: Tensor) -> Tensor:
@@ -211,8 +231,8 @@ class Work:
         return self.place[at] - (rows.start or 0) * self.rollouts.mask.shape[1]
 
 
-def _moved(at: slice | Tensor, by: int, count: int) -> slice | Tensor:
-    return slice(by + at.start, by + at.start + count) if isinstance(at, slice) else at + by
+def _moved(at: slice | Tensor, by: int) -> slice | Tensor:
+    return slice(by + at.start, by + at.stop) if isinstance(at, slice) else at + by
 
 
 def _joined(parts: list[Fused]) -> Fused:

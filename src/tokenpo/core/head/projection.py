@@ -39,6 +39,16 @@ def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torc
     return max(_LEAST_CHUNK_ROWS, size // (vocabulary * dtype.itemsize))
 
 
+def same_dtype(hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """All three in one dtype: autocast's where it is enabled, else the wider of hidden's and head's."""
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    else:
+        dtype = torch.promote_types(hidden.dtype, head.dtype)
+    return hidden.to(dtype), head.to(dtype), None if bias is None else bias.to(dtype)
+
+
 def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
     """hidden [M, H] headᵀ [H, V] + bias [V], without graph; written to the first M rows of `out`, if given."""
     out = part(out, slice(len(hidden)))

@@ -56,16 +56,16 @@ def entropy_of(parts: Softmax) -> Tensor:
 
 
 class RowStats(NamedTuple):
-    """log p_y, H and drift, each [M] in nats; drift is empty if not computed."""
+    """log p_y, H, drift and divergence, each [M] in nats; the latter two are empty if not computed."""
 
     logprob: Tensor
     entropy: Tensor
     drift: Tensor
+    divergence: Tensor
 
     def at(self, rows: slice | Tensor) -> RowStats:
         """The statistics of some rows."""
-        logprob, entropy = part(self.logprob, rows), part(self.entropy, rows)
-        return RowStats(logprob, entropy, part(self.drift, rows) if len(self.drift) else self.drift)
+        return RowStats(*(part(x, rows) if len(x) else x for x in self))
 
 
 def part(x: Any, at: slice | Tensor) -> Any:
@@ -128,13 +128,15 @@ def ascent(
     scale: float | Tensor,
     g: Tensor,
     g_entropy: Tensor | None,
+    g_divergence: Tensor | None = None,
+    slope: Tensor | None = None,
     *,
     spend: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """(w [M, V], f [M, 1]) with f · w the gradient of Σ g log p_y + g_entropy H to the logits.
+    """(w [M, V], f [M, 1]) with f · w the gradient of Σ g log p_y + g_entropy H + g_divergence D to the logits.
 
     f is apart because it is cheaper to apply to hidden states, and because w in half precision would lose digits to a
-    small f. Without g_entropy w is `left` itself.
+    small f. With g alone w is `left` itself.
 
     Args:
         left, stats: written and returned by `softmax_backend.residual`.
@@ -142,9 +144,10 @@ def ascent(
         scale: 1/T, a number or [M, 1].
         g: [M], incoming gradient at log p_y.
         g_entropy: [M], incoming gradient at H, if any.
+        g_divergence, slope: [M], incoming gradient at a divergence from a teacher, if any, and [M, V], its slope.
         spend: `left` may be overwritten.
     """
-    if g_entropy is None:
+    if g_entropy is None and g_divergence is None:
         return left, -g.unsqueeze(-1) * scale
     w = left if spend else torch.empty_like(left)
     step = block_rows(left.shape[1], left.device)
@@ -152,9 +155,15 @@ def ascent(
         at = slice(start, start + step)
         y, logprob = target[at].unsqueeze(-1), stats.logprob[at].unsqueeze(-1)
         r = left[at].to(logprob.dtype)
-        p = r.scatter(-1, y, logprob.exp())
-        rise = torch.xlogy(p, p).addcmul_(p, stats.entropy[at].unsqueeze(-1))
-        w[at] = rise.mul_(g_entropy[at].unsqueeze(-1)).addcmul_(r, g[at].unsqueeze(-1)).to(w.dtype)
+        if g_entropy is None:
+            total = r * g[at].unsqueeze(-1)
+        else:
+            p = r.scatter(-1, y, logprob.exp())
+            rise = torch.xlogy(p, p).addcmul_(p, stats.entropy[at].unsqueeze(-1))
+            total = rise.mul_(g_entropy[at].unsqueeze(-1)).addcmul_(r, g[at].unsqueeze(-1))
+        if g_divergence is not None and slope is not None:
+            total.addcmul_(slope[at].to(total.dtype), g_divergence[at].unsqueeze(-1), value=-1)
+        w[at] = total.to(w.dtype)
     return w, -torch.ones_like(g).unsqueeze(-1) * scale
 
 

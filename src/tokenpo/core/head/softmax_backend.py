@@ -42,7 +42,7 @@ def residual(
     rows = torch.arange(len(out), device=out.device)
     out[rows, target] = logprob.expm1().to(out.dtype).squeeze(-1)
     moved = (moments[1] - mean * moments[0]).mul_(LN2) if drift else peak.new_empty(0, 1)
-    return RowStats(logprob.squeeze(-1), entropy.squeeze(-1), moved.squeeze(-1))
+    return RowStats(logprob.squeeze(-1), entropy.squeeze(-1), moved.squeeze(-1), peak.new_empty(0))
 
 
 def sums_for(x: Tensor, out: Tensor) -> Sums:

@@ -45,7 +45,8 @@ class Tiled:
         """Statistics of tokens [M] and log-partition [2, M] of their logits: the maximum m and log2 Σ exp(z - m)/T."""
         pieces = [self._block(hidden[at], target[at], part(scale, at), drift) for at in _slices(len(hidden), self.rows)]
         columns = torch.cat(pieces, 1)
-        return RowStats(columns[2], columns[3], columns[4] if drift else columns.new_empty(0)), columns[:2]
+        none = columns.new_empty(0)
+        return RowStats(columns[2], columns[3], columns[4] if drift else none, none), columns[:2]
 
     def add_gradient(
         self,

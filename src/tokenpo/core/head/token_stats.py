@@ -9,6 +9,7 @@ Axes: M rows (tokens), H hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,18 +17,21 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...base.errors import TokenPOError
-from .projection import HeadGradient, chunk_rows, logits_of
+from ...base.errors import TokenPOError, present
+from .projection import HeadGradient, chunk_rows, logits_of, same_dtype
 from .softmax import RowStats, ascent, part, scaled
 from .softmax_backend import residual
+from .teacher import Teacher, divergence_
 
 
 class TokenStats(NamedTuple):
-    """logprob [M] with graph; entropy [M], with graph if `entropy_grad`; entropy_drift [M] without graph, or None."""
+    """logprob [M] with graph; entropy [M], with graph if `entropy_grad`; entropy_drift [M] without graph, or None;
+    teacher_divergence [M] with graph, or None."""
 
     logprob: Tensor
     entropy: Tensor
     entropy_drift: Tensor | None
+    teacher_divergence: Tensor | None = None
 
 
 def token_stats(
@@ -39,6 +43,8 @@ def token_stats(
     bias: Tensor | None = None,
     drift: bool = False,
     entropy_grad: bool = False,
+    teacher: Teacher | None = None,
+    beta: float = 0.5,
     chunk: int | None = None,
 ) -> TokenStats:
     """Statistics of softmax((hidden headᵀ + bias) / temperature) at `target`, chunked over rows.
@@ -51,6 +57,8 @@ def token_stats(
         bias: [V], if the head has one.
         drift: also compute Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy.
+        teacher: also the divergence from its distribution at the same temperature; its logits are as many again.
+        beta: of that divergence (`head.teacher`); `Objective.teacher_beta`.
         chunk: rows of logits alive at a time, 512 at least; by default 16 MB of logits, a 32nd of a GPU's memory.
 
     Raises:
@@ -63,8 +71,10 @@ def token_stats(
     scale = inverse_temperature(temperature, hidden.shape[0], target, "token_stats")
     hidden, head, bias = same_dtype(hidden, head, bias)
     chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
-    logprob, entropy, moved = _HeadStats.apply(hidden, head, bias, target, scale, drift, entropy_grad, chunk)
-    return TokenStats(logprob, entropy, moved if drift else None)
+    teacher = None if teacher is None else teacher.ready(len(hidden), len(head))
+    flags = drift, entropy_grad, chunk, teacher, beta
+    logprob, entropy, moved, divergence = _HeadStats.apply(hidden, head, bias, target, scale, *flags)
+    return TokenStats(logprob, entropy, moved if drift else None, None if teacher is None else divergence)
 
 
 def stats_from_logits(
@@ -74,8 +84,10 @@ def stats_from_logits(
     *,
     drift: bool = False,
     entropy_grad: bool = False,
+    teacher: Tensor | None = None,
+    beta: float = 0.5,
 ) -> TokenStats:
-    """`token_stats` from logits [M, V] that exist already (soft-capped ones, a foreign engine's).
+    """`token_stats` from logits [M, V] that exist already (soft-capped ones, a foreign engine's), `teacher`'s too.
 
     Raises:
         TokenPOError: shapes that do not belong together, or a temperature <= 0.
@@ -83,29 +95,43 @@ def stats_from_logits(
     if logits.dim() != 2:
         raise TokenPOError(f"stats_from_logits: logits {list(logits.shape)} must be [M, V]")
     scale = inverse_temperature(temperature, logits.shape[0], target, "stats_from_logits")
-    logprob, entropy, moved = _LogitStats.apply(logits, target, scale, drift, entropy_grad)
-    return TokenStats(logprob, entropy, moved if drift else None)
+    if teacher is not None and teacher.shape != logits.shape:
+        raise TokenPOError(f"stats_from_logits: teacher {list(teacher.shape)} must be like logits {list(logits.shape)}")
+    logprob, entropy, moved, divergence = _LogitStats.apply(logits, target, scale, drift, entropy_grad, teacher, beta)
+    return TokenStats(logprob, entropy, moved if drift else None, None if teacher is None else divergence)
 
 
 class _LogitStats(torch.autograd.Function):
     """Keeps the residual for the backward pass and leaves the caller's logits as they are."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, scale: Any, drift: bool, entropy_grad: bool) -> Any:
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        scale: Any,
+        drift: bool,
+        entropy_grad: bool,
+        teacher: Tensor | None,
+        beta: float,
+    ) -> Any:
         left = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        slope = None if teacher is None else teacher.detach().clone()
         stats = residual(logits, target, scale, drift=drift, out=left)
+        if slope is not None:
+            stats = stats._replace(divergence=divergence_(logits, slope, scale, beta))
         ctx.scale, ctx.entropy_grad = scale, entropy_grad
-        ctx.save_for_backward(left, target, *stats)
-        ctx.mark_non_differentiable(stats.drift, *(() if entropy_grad else (stats.entropy,)))
+        ctx.save_for_backward(slope, left, target, *stats)
+        ctx.mark_non_differentiable(*_fixed(stats, entropy_grad, slope is not None))
         return tuple(stats)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        left, target, *stats = ctx.saved_tensors
-        g_entropy = grads[1] if ctx.entropy_grad else None
-        w, factor = ascent(left, RowStats(*stats), target, ctx.scale, grads[0], g_entropy)
-        return scaled(w, factor, spend=False), None, None, None, None
+        slope, left, target, *stats = ctx.saved_tensors
+        g_entropy, g_divergence = grads[1] if ctx.entropy_grad else None, None if slope is None else grads[3]
+        w, factor = ascent(left, RowStats(*stats), target, ctx.scale, grads[0], g_entropy, g_divergence, slope)
+        return scaled(w, factor, spend=False), *[None] * 6
 
 
 class _HeadStats(torch.autograd.Function):
@@ -122,54 +148,69 @@ class _HeadStats(torch.autograd.Function):
         drift: bool,
         entropy_grad: bool,
         chunk: int,
+        teacher: Teacher | None,
+        beta: float,
     ) -> Any:
-        m = len(hidden)
+        m, slope = len(hidden), None
         buffer = hidden.new_empty(min(m, chunk), len(head))
         pieces = []
         for start in range(0, max(m, 1), chunk):
             at = slice(start, start + chunk)
             z = logits_of(part(hidden, at), head, bias, buffer)
-            pieces.append(residual(z, part(target, at), part(scale, at), drift=drift))
+            heat, divergence = part(scale, at), None
+            if teacher is not None:
+                divergence, slope = teacher.compare(at, z, heat, beta)
+            piece = residual(z, part(target, at), heat, drift=drift)
+            pieces.append(piece if divergence is None else piece._replace(divergence=divergence))
         stats = joined(pieces)
-        ctx.scale, ctx.entropy_grad, ctx.chunk = scale, entropy_grad, chunk
-        ctx.save_for_backward(hidden, head, bias, target, *stats, buffer if m <= chunk else None)
-        ctx.mark_non_differentiable(stats.drift, *(() if entropy_grad else (stats.entropy,)))
+        ctx.scale, ctx.entropy_grad, ctx.chunk, ctx.teacher, ctx.beta = scale, entropy_grad, chunk, teacher, beta
+        kept = (buffer, slope) if m <= chunk else (None, None)
+        ctx.save_for_backward(hidden, head, bias, target, *kept, *stats)
+        ctx.mark_non_differentiable(*_fixed(stats, entropy_grad, teacher is not None))
         return tuple(stats)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        hidden, head, bias, target, *stats, kept = ctx.saved_tensors
-        g, g_entropy = grads[0], grads[1] if ctx.entropy_grad else None
-        parts = live_rows(g, g_entropy, head, ctx.chunk)
+        hidden, head, bias, target, kept, slopes, logprob, entropy, drift, divergence = ctx.saved_tensors
+        kept_stats = RowStats(logprob, entropy, drift, divergence)
+        incoming = grads[0], grads[1] if ctx.entropy_grad else None, None if ctx.teacher is None else grads[3]
+        parts = live_rows(incoming, head, ctx.chunk)
         every = all(isinstance(at, slice) for at in parts)
         once = len(hidden) <= ctx.chunk
         total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=every, once=once)
         for at in parts:
             h, y, scale = (part(x, at) for x in (hidden, target, ctx.scale))
-            left = part(kept, at) if kept is not None else logits_of(h, head, bias)
+            left, slope = part(kept, at) if kept is not None else logits_of(h, head, bias), part(slopes, at)
             if kept is None:
+                if ctx.teacher is not None:
+                    _, slope = ctx.teacher.compare(at, left, scale, ctx.beta)
                 residual(left, y, scale)
-            known = RowStats(*stats).at(at)
+            known = kept_stats.at(at)
             # A view of what is kept must not be overwritten: there may be another backward pass.
             spend = kept is None or not every
-            incoming = part(g, at), part(g_entropy, at)
-            w, factor = ascent(left, known, y, scale, *incoming, spend=spend)
+            w, factor = ascent(left, known, y, scale, *(part(g, at) for g in incoming), slope=slope, spend=spend)
             total.add(at, w, factor, h, head, spend=spend)
-        return (*total.like(hidden, head, bias), None, None, None, None, None)
+        return *total.like(hidden, head, bias), *[None] * 7
 
 
-def live_rows(g: Tensor, g_entropy: Tensor | None, head: Tensor, chunk: int) -> Sequence[slice | Tensor]:
-    """The rows whose incoming gradient [M] is not exactly zero, at most `chunk` at a time; slices if those are all.
+def _fixed(stats: RowStats, entropy_grad: bool, taught: bool) -> tuple[Tensor, ...]:
+    """The statistics without gradient."""
+    return stats.drift, *(() if entropy_grad else (stats.entropy,)), *(() if taught else (stats.divergence,))
+
+
+def live_rows(incoming: Sequence[Tensor | None], head: Tensor, chunk: int) -> Sequence[slice | Tensor]:
+    """The rows where not all incoming gradients [M] are exactly zero, at most `chunk` at a time; slices if those are
+    all.
 
     With V ≤ H they are all rows: gathering some would cost as much as the smaller products save.
     """
+    count = len(present(incoming[0], "the gradient of the log-probabilities"))
     if head.shape[0] > head.shape[1]:
-        live = (g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)
-        rows = live.nonzero().squeeze(-1)
-        if len(rows) < len(g):
+        rows = functools.reduce(torch.logical_or, [g != 0 for g in incoming if g is not None]).nonzero().squeeze(-1)
+        if len(rows) < count:
             return rows.split(chunk)
-    return [slice(start, start + chunk) for start in range(0, len(g), chunk)]
+    return [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
 
 
 def joined(pieces: Sequence[RowStats]) -> RowStats:
@@ -197,13 +238,3 @@ def inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, whe
         raise TokenPOError(f"{where}: temperature holds {float(temperature.min())}, expected > 0 in every row")
     temperature = temperature if temperature.dtype == torch.float64 else temperature.float()
     return temperature.reciprocal().unsqueeze(-1)
-
-
-def same_dtype(hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """All three in one dtype: autocast's where it is enabled, else the wider of hidden's and head's."""
-    device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-    else:
-        dtype = torch.promote_types(hidden.dtype, head.dtype)
-    return hidden.to(dtype), head.to(dtype), None if bias is None else bias.to(dtype)

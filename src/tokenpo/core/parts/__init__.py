@@ -33,6 +33,7 @@ from .surrogate import Bounds as Bounds, Clip as Clip, DetachedClip as DetachedC
 from .surrogate import LogLikelihood as LogLikelihood, Region as Region, SelectedBounds as SelectedBounds
 from .surrogate import Unclipped as Unclipped
 from .teacher import NoCredit as NoCredit, TeacherCredit as TeacherCredit, TeacherKl as TeacherKl
+from .teacher import TeacherDivergence as TeacherDivergence
 from .temperature import AdaptiveTemperature as AdaptiveTemperature
 from .weights import BatchWeight as BatchWeight, Drop as Drop, Keep as Keep, NormalisedWeight as NormalisedWeight
 from .weights import ProbabilityWeight as ProbabilityWeight, RowNormalised as RowNormalised

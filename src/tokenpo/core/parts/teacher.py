@@ -1,4 +1,4 @@
-"""A teacher's word on sampled tokens, as credit and as a penalty.
+"""A teacher's word on sampled tokens, as credit and as a penalty; and on whole distributions.
 
 x_it = log q(y_it) − log p(y_it), with q the teacher and p the student: on the student's own samples its mean is
 −KL(p ‖ q). Credit has no gradient of its own and compares q with the old policy, once a rollout batch; a penalty
@@ -17,8 +17,8 @@ from ...base.errors import TokenPOError
 from ..ops.ratio import log_ratio
 from ..ops.turns import gae
 from ..ranges import AboveZero, NotNegative, Share
-from ..types import Rollouts
-from .part import CreditStage, Memory
+from ..types import Batch, Rollouts, Trust
+from .part import CreditStage, Memory, Penalty
 from .penalties import K1, K2, Divergence, Estimator, StraightThrough
 
 
@@ -102,3 +102,25 @@ class TeacherKl(Divergence):
     @property
     def assumes_on_policy(self) -> bool:
         return self.scale is None
+
+
+@dataclass(frozen=True)
+class TeacherDivergence(Penalty):
+    """coef · D of the whole next-token distributions p of the policy and q of the teacher, differentiated.
+
+    beta = 0 is KL(q ‖ p), which covers what the teacher does; beta = 1 is KL(p ‖ q), which stays where it is likely;
+    between lies GKD's Jensen-Shannon divergence, whose gradient vanishes toward both ends (as beta KL(q ‖ p) and
+    (1 − beta) KL(p ‖ q)), so that the scale jumps at exactly 0 and 1: choose coef or the learning rate with beta. The
+    gradient is that of D at the sampled states, as if the policy did not choose them, with no noise from the token.
+
+    Args:
+        coef: ≥ 0.
+        beta: in [0, 1]; engines compute the divergence that it names (`Objective.teacher_beta`).
+    """
+
+    reads = {"teacher_divergence"}
+    coef: NotNegative = 1.0
+    beta: Share = 0.5
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return self.coef * batch.need("teacher_divergence")

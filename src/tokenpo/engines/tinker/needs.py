@@ -15,7 +15,11 @@ from ...tasks.types import ToolTask
 
 ENGINE = TINKER.words
 # Inputs made of whole distributions or hidden states: the API returns log-probabilities of sampled tokens alone.
-_LOGITS = {name for name, fact in FACTS.items() if fact.formula is not None} | {"influence", "divergence"}
+_LOGITS = {name for name, fact in FACTS.items() if fact.formula is not None} | {
+    "influence",
+    "divergence",
+    "teacher_divergence",
+}
 PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version", "baseline", "role"}
 REMEDIES: dict[str, str] = dict.fromkeys(
     _LOGITS,

@@ -1,0 +1,94 @@
+"""Divergence between the next-token distributions p of the policy and q of a teacher, over the whole vocabulary.
+
+    beta = 0          KL(q ‖ p) = Σ q log(q/p)                          dD/dz_v = p_v − q_v
+    beta = 1          KL(p ‖ q) = Σ p log(p/q)                                    p_v (log(p_v/q_v) − KL(p ‖ q))
+    between           beta KL(q ‖ m) + (1 − beta) KL(p ‖ m)             (1 − beta) p_v (log(p_v/m_v) − KL(p ‖ m))
+                      m = beta q + (1 − beta) p
+
+The one between is GKD's (2306.13649, eq. 1), which vanishes at both ends, as beta KL(q ‖ p) and (1 − beta) KL(p ‖ q):
+the scale jumps at exactly 0 and 1. A teacher's logits are formed for the rows of a chunk alone, and replaced by the
+slope.
+
+Axes: M rows (tokens), V vocabulary, H hidden size of the teacher.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...base.errors import TokenPOError
+from .projection import logits_of, same_dtype
+from .softmax import FLOOR, block_rows, part, wide
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """What makes the teacher's logits; no gradient flows to it.
+
+    Args:
+        hidden: [M, H] its final hidden states that predict the tokens of the policy's rows, in their order.
+        head: [V, H] its output embedding, over the policy's vocabulary.
+        bias: [V], if the head has one.
+    """
+
+    hidden: Tensor
+    head: Tensor
+    bias: Tensor | None = None
+
+    def ready(self, rows: int, vocabulary: int) -> Teacher:
+        """Without graph, in one dtype.
+
+        Raises:
+            TokenPOError: it is not of these rows, or of another vocabulary.
+        """
+        hidden, head = self.hidden, self.head
+        if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (rows, head.shape[1]) or len(head) != vocabulary:
+            raise TokenPOError(
+                f"teacher: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H] with the "
+                f"policy's M = {rows} tokens and vocabulary of V = {vocabulary}"
+            )
+        return Teacher(*same_dtype(hidden.detach(), head.detach(), None if self.bias is None else self.bias.detach()))
+
+    def compare(self, at: slice | Tensor, logits: Tensor, scale: float | Tensor, beta: float) -> tuple[Tensor, Tensor]:
+        """Divergence [M'] of the rows `at` and its slope [M', V], from the policy's logits [M', V] of these rows."""
+        slope = logits_of(part(self.hidden, at), self.head, self.bias)
+        return divergence_(logits, slope, scale, beta), slope
+
+
+def divergence_(logits: Tensor, teacher: Tensor, scale: float | Tensor, beta: float) -> Tensor:
+    """[M] nats; writes the gradient in `logits · scale` over the teacher's logits [M, V].
+
+    Args:
+        logits: [M, V] of the policy, left as they are.
+        scale: 1/T of both, a number or [M, 1].
+        beta: in [0, 1].
+    """
+    dtype, step = wide(logits.dtype), block_rows(logits.shape[1], logits.device)
+    value = logits.new_empty(len(logits), dtype=dtype)
+    for start in range(0, len(logits), step):
+        at = slice(start, start + step)
+        heat = part(scale, at)
+        p, q = ((x[at].to(dtype) * heat).log_softmax(-1).clamp_(min=FLOOR) for x in (logits, teacher))
+        value[at], slope = _between(p, q, beta)
+        teacher[at] = slope.to(teacher.dtype)
+    return value
+
+
+def _between(lp: Tensor, lq: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Divergence [k] and slope [k, V] of log-probabilities [k, V]."""
+    p = lp.exp()
+    if beta == 0:
+        q = lq.exp()
+        return (q * (lq - lp)).sum(-1), p - q
+    middle = lq if beta == 1 else torch.logaddexp(lq + math.log(beta), lp + math.log1p(-beta))
+    rise = lp - middle
+    reverse = (p * rise).sum(-1, keepdim=True)
+    slope = p * (rise - reverse)
+    if beta == 1:
+        return reverse[:, 0], slope
+    forward = (lq.exp() * (lq - middle)).sum(-1)
+    return beta * forward + (1 - beta) * reverse[:, 0], (1 - beta) * slope
