@@ -18,7 +18,6 @@ import tokenpo
 from foreign_support import need
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
-from tokenpo.methods import METHODS
 
 need("trl", "trl is not installed: the adapter to it was not tested")
 
@@ -203,20 +202,6 @@ def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
     levels = {"grpo": token, "gspo": sequence, "gspo_token": sequence, "cispo": token, "vespo": token}
     assert {name: objective(name, beta=0.2).penalties[-1] for name in levels} == levels
     assert objective(beta=0.2, use_bias_correction_kl=False).penalties == (ReferenceKl(0.2),)
-
-
-def test_which_methods_trl_can_train() -> None:
-    """All but those that compare more than rewards inside a group, draw more, or read the sampler's own numbers."""
-    refused = set()
-    for name in METHODS:
-        try:
-            objective(name)
-        except Unsupported:
-            refused.add(name)
-    assert refused == {
-        *("tw_grpo", "nthr", "thr", "arm", "vineppo", "spo", "dppo_tv", "dppo_kl", "otb", "gigpo", "ppo", "vapo"),
-        *("rollout_is", "prime_rl", "m2po_rollout", "remax", "rae"),
-    }
 
 
 @pytest.mark.parametrize(

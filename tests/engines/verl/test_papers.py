@@ -1,4 +1,4 @@
-"""The recipes of papers become complete configurations that verl's own classes and validation accept.
+"""The recipes of papers and the example become configurations that verl's own classes and validation accept.
 
 Nothing is run and nothing downloaded: Hydra composes verl's configuration with the overrides of `tokenpo launch`, verl
 checks it as its main program does, and so do we as our trainer does.
@@ -6,7 +6,9 @@ checks it as its main program does, and so do we as our trainer does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,12 +43,12 @@ SAID = {
 
 
 @pytest.fixture(scope="module", params=RECIPES)
-def composed(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
+def composed(request: pytest.FixtureRequest) -> tuple[str, Any]:
     """(name, verl's configuration) of one recipe."""
     words = command(Plan(load_config(shipped_recipes()[request.param])))
     assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        yield request.param.removeprefix(PAPERS), hydra.compose("ppo_trainer", overrides=words[3:])
+        return request.param.removeprefix(PAPERS), hydra.compose("ppo_trainer", overrides=words[3:])
 
 
 def pick(config: Any, *keys: str) -> list[Any]:
@@ -132,3 +134,66 @@ def test_hydra_reads_our_spelling_of_every_value() -> None:
         1, 1e-6, 0.8, True, False, None, [1, ["x", "y z"]], [1, None], {}, {"a": "b c"}, {"a": {"b": 1}},
     ):  # fmt: skip
         assert parser.parse_override(f"key={literal(value)}").value() == value
+
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "verl_gsm8k.py"
+
+
+@pytest.fixture
+def example() -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLE))
+
+
+@pytest.fixture
+def files(example: dict[str, Any], tmp_path: Path) -> list[Path]:
+    return example["prepare"](example["FEW"], example["FEW"], tmp_path)
+
+
+def test_verl_and_our_trainer_accept_its_command(example: dict[str, Any], files: list[Path]) -> None:
+    from verl.trainer.ppo.utils import need_reference_policy
+    from verl.utils.config import validate_config
+
+    from tokenpo.engines.verl.configure import configure
+
+    words = example["command"]("model", "tepo", *files, "runs/verl-tepo")
+    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra.compose("ppo_trainer", overrides=words[3:])
+    validate_config(config, need_reference_policy(config), use_critic=False)  # as its main program does
+    assert configure(config).objective.name == "tepo"
+    validate_config(config, need_reference_policy(config), use_critic=False)
+    assert config.data.train_files == str(files[0]) and config.actor_rollout_ref.actor.optim.lr == 1e-6
+
+
+def test_verl_reads_its_rows_and_scores_them(example: dict[str, Any], files: list[Path]) -> None:
+    from omegaconf import OmegaConf
+    from transformers import AutoTokenizer
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+    from verl.utils.reward_score import default_compute_score
+
+    from tokenpo.models import locate
+
+    config = OmegaConf.create({"max_prompt_length": 512, "filter_overlong_prompts": False})
+    data = RLHFDataset([str(files[0])], AutoTokenizer.from_pretrained(locate("tiny")), config)
+    rows = [data[place] for place in range(len(data))]
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
+    assert rows[0]["raw_prompt"][0]["content"].startswith("Ann has 2 apples")
+    answers = ["so 5\n#### 5", "#### 6", "five", "#### 1,008"]
+    scores = [
+        default_compute_score(row["data_source"], text, row["reward_model"]["ground_truth"])
+        for row, text in zip(rows, answers, strict=True)
+    ]
+    assert scores == [1.0, 0.0, 0.0, 1.0]
+
+
+def test_it_measures_what_the_driver_holds(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """16 responses of 64 tokens: mask (8 bytes), score and log-prob (4 each) come in, two advantages go back."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    script = importlib.import_module("verl_driver")
+    script.main(["--responses", "16", "--tokens", "64", "--method", "grpo", "--alone"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("grpo") and "0.0 M tokens" in printed and "at most" in printed
+    fields = script.batch(["response_mask", "rm_scores", "old_log_probs"], script.torch.tensor([3, 1]), None)
+    assert {name: x.values().nbytes for name, x in fields.items() if name != "uid"} == {
+        "response_mask": 32, "rm_scores": 16, "old_log_probs": 16,
+    }  # fmt: skip
