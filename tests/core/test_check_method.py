@@ -287,20 +287,14 @@ WRONG = {
     "missing input unnamed": (NamelessError(), {"needs_are_true"}),
     "declared and not read": (_weight(_ones, reads={"ref_logprob"}), {"needs_are_true"}),
     "a negative weight": (_weight(_minus), {"weights_are_not_negative"}),
-    "negative weights whose product is not": (
-        _slot(weights=(made(Weight, _minus), made(Weight, _minus))),
-        {"weights_are_not_negative"},
-    ),
-    "negative far away": (
-        _weight(lambda self, batch, trust: torch.where(trust.ratio > 50, -1.0, 1.0)),
-        {"weights_are_not_negative"},
-    ),
+    "negative weights whose product is not": (_slot(weights=(made(Weight, _minus), made(Weight, _minus))),
+        {"weights_are_not_negative"}),
+    "negative far away": (_weight(lambda self, batch, trust: torch.where(trust.ratio > 50, -1.0, 1.0)),
+        {"weights_are_not_negative"}),
     "gradient through a weight": (_scaled(lambda batch, trust: batch.policy.logprob.exp()), {"gradient_at_ratio_one"}),
     "wrong sign": (_scaled(lambda batch, trust: -1), {"gradient_at_ratio_one"}),
-    "a live factor that is flat at 1": (
-        _scaled(lambda batch, trust: 1 + (trust.ratio - 1) ** 2),
-        {"gradient_anywhere"},
-    ),
+    "a live factor that is flat at 1": (_scaled(lambda batch, trust: 1 + (trust.ratio - 1) ** 2),
+        {"gradient_anywhere"}),
     "max for min": (_slot(surrogate=made(SurrogateStage, _optimistic)), {"the_clip_is_pessimistic"}),
     "an entropy gradient nobody declared": (
         _slot(penalties=(made(Penalty, lambda self, batch, trust: -batch.policy.entropy, reads={"entropy"}),)),
@@ -308,23 +302,16 @@ WRONG = {
     ),
     "passes that overlap": (_slot(passes=(Sure(), Sure())), {"passes_add_up"}),
     "no number to write down": (_slot(weights=(Remembering(),)), {"memory_survives_a_checkpoint"}),
-    "penalty without advantage": (
-        _slot(penalties=(made(Penalty, _probability, follows_advantage=True),)),
-        {"rows_without_advantage_add_nothing"},
-    ),
+    "penalty without advantage": (_slot(penalties=(made(Penalty, _probability, follows_advantage=True),)),
+        {"rows_without_advantage_add_nothing"}),
     "groups by position": (_slot(credit=made(CreditStage, _equal_rows)), {"order_is_free"}),
     "group ids as numbers": (_slot(credit=made(CreditStage, _named_groups)), {"order_is_free"}),
     "a baseline across groups": (_slot(credit=made(CreditStage, _batch_mean)), {"groups_stand_alone"}),
     "no deviation": (_slot(credit=made(CreditStage, _undamped)), {"degenerate_batches_are_finite"}),
     "rows without a token count": (_slot(credit=made(CreditStage, _silent_rows)), {"degenerate_batches_are_finite"}),
-    "float64 leaks out": (
-        _weight(lambda self, batch, trust: batch.policy.logprob.double().exp()),
-        {"half_precision_gives_float32"},
-    ),
-    "global randomness": (
-        _weight(lambda self, batch, trust: torch.rand(batch.mask.shape)),
-        {"same_inputs_same_bytes"},
-    ),
+    "float64 leaks out": (_weight(lambda self, batch, trust: batch.policy.logprob.double().exp()),
+        {"half_precision_gives_float32"}),
+    "global randomness": (_weight(lambda self, batch, trust: torch.rand(batch.mask.shape)), {"same_inputs_same_bytes"}),
     "changes its input": (InPlace(), {"same_inputs_same_bytes"}),
     "changes the credit": (ScribblingOutside(), {"same_inputs_same_bytes"}),
     "part for the whole": (Greedy(_slot(weights=(ByPeak(),))), {"a_part_is_not_taken_for_the_whole"}),
@@ -333,7 +320,7 @@ WRONG = {
     "misshapen terms": (ShapelessTerms(), {"credit_carries_no_gradient"}),
     "padding in the sum": (PaddingInTheSum(), {"padding_is_inert"}),
     "NaN from padding": (RawPadding(), {"rows_add_up", "padding_is_inert", "degenerate_batches_are_finite"}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -374,23 +361,17 @@ def _scribbles(self: Any, batch: Batch, trust: Trust) -> Tensor:
 @pytest.mark.parametrize(
     ("objective", "reason"),
     [
-        (
-            _weight(lambda self, batch, trust: 1 + batch.need("old_entropy")),
-            "objective plain: Mine() reads old_entropy, which it does not declare: put reads = ",
-        ),
-        (
-            _weight(_ones, reads={"entropies"}),
-            "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?",
-        ),
+        (_weight(lambda self, batch, trust: 1 + batch.need("old_entropy")),
+         "objective plain: Mine() reads old_entropy, which it does not declare: put reads = "),
+        (_weight(_ones, reads={"entropies"}),
+         "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?"),
         (_weight(_scribbles), "objective plain: weight Mine() changed the advantage in place, for whoever reads it"),
         (_weight(_fails), "objective plain: weight Mine() raised KeyError at test_check_method.py:"),
-        (
-            _weight(lambda self, batch, trust: 1 / batch.policy.logprob.abs()),
-            "weight Mine() is inf behind the end of rollout ",
-        ),
+        (_weight(lambda self, batch, trust: 1 / batch.policy.logprob.abs()),
+         "weight Mine() is inf behind the end of rollout "),
         (Crash(), "RuntimeError: boom"),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_loss_is_told_once_and_not_for_each_law(objective: Any, reason: str) -> None:
     with pytest.raises(check.Nonconforming) as caught:
         check.check_method(objective)

@@ -373,37 +373,24 @@ NUMBER = "let its __call__ return a number or a tensor of shape [N, 1] or [N, T]
         ({"weights": (By(gives(BatchSignal, None)),)}, f"signal Mine() returned None: {WHOLE}"),
         ({"penalties": (gives(Penalty, None),)}, f"penalty Mine() returned None: {WHOLE}"),
         ({"penalties": (gives(Penalty, 0.5),)}, f"penalty Mine() returned a float: {WHOLE}"),
-        (
-            {"surrogate": gives(SurrogateStage, None)},
-            "surrogate Mine() returned None: let its __call__ return a Trust",
-        ),
-        (
-            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
-            f"Trust.value of surrogate Mine() returned shape [3]: {WHOLE}",
-        ),
-        (
-            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, clipped=ONES))},
-            "Trust.clipped of surrogate Mine() returned torch.float64: let its __call__ return a tensor of torch.bool",
-        ),
-        (
-            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, lower=None))},
-            f"Trust.lower of surrogate Mine() returned None: {BOUND}",
-        ),
-        (
-            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, upper=ONES[0]))},
-            f"Trust.upper of surrogate Mine() returned shape [3]: {BOUND}",
-        ),
+        ({"surrogate": gives(SurrogateStage, None)}, "surrogate Mine() returned None: let its __call__ return a Trust"),
+        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
+         f"Trust.value of surrogate Mine() returned shape [3]: {WHOLE}"),
+        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, clipped=ONES))},
+         "Trust.clipped of surrogate Mine() returned torch.float64: let its __call__ return a tensor of torch.bool"),
+        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, lower=None))},
+         f"Trust.lower of surrogate Mine() returned None: {BOUND}"),
+        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, upper=ONES[0]))},
+         f"Trust.upper of surrogate Mine() returned shape [3]: {BOUND}"),
         ({"credit": gives(CreditStage, None)}, f"credit Mine() returned None: {WHOLE}"),
         ({"credit": gives(CreditStage, ONES[:, 0])}, f"credit Mine() returned shape [2]: {WHOLE}"),
-        (
-            {"shaping": (gives(Shaping, ONES[:, :1]),)},
-            "shaping Mine() returned shape [2, 1]: let its __call__ return a tensor of shape [N] = [2]",
-        ),
+        ({"shaping": (gives(Shaping, ONES[:, :1]),)},
+         "shaping Mine() returned shape [2, 1]: let its __call__ return a tensor of shape [N] = [2]"),
         ({"aggregate": gives(Aggregate, None)}, f"aggregate Mine() returned None: {NUMBER}"),
         ({"aggregate": gives(Aggregate, ONES[0])}, f"aggregate Mine() returned shape [3]: {NUMBER}"),
         ({"only": gives(Selection, None)}, f"selection Mine() returned None: {WHOLE}"),
     ],
-)
+)  # fmt: skip
 def test_a_stage_returns_what_its_slot_asks(slots: dict, words: str) -> None:
     """A forgotten `return` is no factor of 1, and a wrong shape is no error of torch: the stage is named."""
     objective = dataclasses.replace(PLAIN, **slots)

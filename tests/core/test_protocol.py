@@ -128,11 +128,9 @@ def test_an_input_that_is_read_undeclared_is_named_with_the_remedy(slot: str, mo
 
 def test_an_input_of_a_memory_too() -> None:
     memory = made(
-        MemorySignal,
-        lambda self, rollouts, numbers: rollouts.old_logprob.exp(),
-        start=lambda self: {},
+        MemorySignal, lambda self, rollouts, numbers: rollouts.old_logprob.exp(), start=lambda self: {},
         after=lambda self, numbers, rollouts: rollouts.need("old_entropy"),
-    )
+    )  # fmt: skip
     objective = dataclasses.replace(GRPO, weights=(SignalWeight(memory),))
     with pytest.raises(MissingInput, match=re.escape(UNDECLARED)):
         objective.after(objective.start(), Rollouts(**example(0).rollouts))

@@ -66,23 +66,14 @@ REFUSED = [
     ("temperature", torch.tensor([[1.0, -1, 1], [1, 1, 1]]), "Rollouts.temperature[0, 1] is -1, but it must be > 0"),
     # signs
     *[
-        (
-            name,
-            torch.tensor([[-1.0, -0.1, 5.0], [0.25, 5.0, 5.0]]),
-            f"Rollouts.{name}[1, 0] is 0.25, but log-probabilities are <= 0: give log p, not -log p",
-        )
+        (name, torch.tensor([[-1.0, -0.1, 5.0], [0.25, 5.0, 5.0]]),
+         f"Rollouts.{name}[1, 0] is 0.25, but log-probabilities are <= 0: give log p, not -log p")
         for name in SIGN
     ],
-    (
-        "prompt_logprob",
-        torch.tensor([-1.0, 2.5]),
-        "Rollouts.prompt_logprob[1] is 2.5, but log-probabilities are <= 0: give log p, not -log p",
-    ),
-    (
-        "old_entropy",
-        torch.tensor([[1.0, -0.75, -9.0], [0.25, -9.0, -9.0]]),
-        "Rollouts.old_entropy[0, 1] is -0.75, but entropies are >= 0: give -Σ p log p, not Σ p log p",
-    ),
+    ("prompt_logprob", torch.tensor([-1.0, 2.5]),
+     "Rollouts.prompt_logprob[1] is 2.5, but log-probabilities are <= 0: give log p, not -log p"),
+    ("old_entropy", torch.tensor([[1.0, -0.75, -9.0], [0.25, -9.0, -9.0]]),
+     "Rollouts.old_entropy[0, 1] is -0.75, but entropies are >= 0: give -Σ p log p, not Σ p log p"),
     # several rewards, turns, states
     ("rewards", [[1.0], [0.0]], "Rollouts.rewards must be a tensor, got list"),
     ("rewards", torch.ones(2), "Rollouts.rewards has shape [2], expected [N, R] with N = 2"),
@@ -108,7 +99,7 @@ REFUSED = [
             (torch.tensor([[-INF, INF, 1], [1, 1, 1]]), f"Rollouts.{name}[0, 0] is -inf on a response token"),
         )
     ],
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("field", "value", "message"), REFUSED)
@@ -123,19 +114,15 @@ def test_rollouts_refuse(field: str, value: object, message: str) -> None:
     [
         ({"logprob": None}, "Policy.logprob must be a tensor, got NoneType"),
         ({"logprob": torch.ones(2, 4)}, "Policy.logprob has shape [2, 4], expected [N, T] = [2, 3]"),
-        (
-            {"logprob": torch.ones(2, 3).long()},
-            "Policy.logprob has dtype torch.int64, expected a floating-point tensor",
-        ),
+        ({"logprob": torch.ones(2, 3).long()},
+         "Policy.logprob has dtype torch.int64, expected a floating-point tensor"),
         ({"logprob": torch.full((2, 3), NAN)}, "Policy.logprob[0, 0] is nan on a response token"),
-        (
-            {"logprob": torch.tensor([[-1.0, INF, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)},
-            "Policy.logprob[0, 1] is inf",
-        ),
+        ({"logprob": torch.tensor([[-1.0, INF, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)},
+         "Policy.logprob[0, 1] is inf"),
         ({"entropy": torch.full((2, 3), INF)}, "Policy.entropy[0, 0] is inf on a response token"),
         ({"entropy_drift": torch.ones(2)}, "Policy.entropy_drift has shape [2], expected [N, T] = [2, 3]"),
     ],
-)
+)  # fmt: skip
 def test_batches_refuse_a_policy(policy: dict, message: str) -> None:
     with pytest.raises(TokenPOError, match="^" + re.escape(message)):
         _batch(Policy(**{"logprob": torch.zeros(2, 3), **policy}))

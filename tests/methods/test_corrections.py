@@ -69,10 +69,8 @@ CASES: dict[str, tuple[tuple[Weight, ...], Callable[[np.ndarray, np.ndarray], np
     "SkyRL sequence_mask_metric=product": (
         (_reject(Criterion(Total(), 0.5, 2.0)),), lambda rho, mask: _between(_rows(_product, rho, mask), 0.5, 2)
     ),
-    "SkyRL outlier_token_is_threshold 0.5 .. 2": (
-        (_reject(Criterion(Every(), 0.5, 2.0)),),
-        lambda rho, mask: _rows(lambda row: float(_between(row, 0.5, 2).all()), rho, mask),
-    ),
+    "SkyRL outlier_token_is_threshold 0.5 .. 2": ((_reject(Criterion(Every(), 0.5, 2.0)),),
+        lambda rho, mask: _rows(lambda row: float(_between(row, 0.5, 2).all()), rho, mask)),
     "SkyRL token_mask_is_threshold 0.9 .. 1.1, with token TIS": (
         (RolloutCorrection(), _reject(Criterion(EachToken(), 0.9, 1.1))),
         lambda rho, mask: np.minimum(rho, 2) * _between(rho, 0.9, 1.1),
@@ -90,54 +88,37 @@ CASES: dict[str, tuple[tuple[Weight, ...], Callable[[np.ndarray, np.ndarray], np
         PRESETS["seq_mask_tis"].weights, lambda rho, mask: rho * _between(_rows(_geometric, rho, mask), 0.5, 5)
     ),
     "slime mis: tis sequence truncate, rs geometric, veto": (
-        (
-            RolloutCorrection(sequence=True),
-            _reject(Criterion(Mean(), 0.5, 2.0), Criterion(Every(), 0.3)),
-        ),
+        (RolloutCorrection(sequence=True), _reject(Criterion(Mean(), 0.5, 2.0), Criterion(Every(), 0.3))),
         lambda rho, mask: np.minimum(_rows(_product, rho, mask), 2)
         * _between(_rows(_geometric, rho, mask), 0.5, 2)
         * (_rows(np.min, rho, mask) >= 0.3),
     ),
-    "slime mis: tis token, batch normalised, in one micro-batch": (
-        (NormalisedWeight(BATCH, RolloutMean(BATCH)),),
-        lambda rho, mask: np.minimum(rho, 1.3) / np.minimum(rho, 1.3)[mask].mean(),
-    ),
-    "slime mis: tis geometric clip": (
-        (RolloutCorrection(sequence=True, geometric=True, floor=0.9, cap=1.1),),
-        lambda rho, mask: np.clip(_rows(_geometric, rho, mask), 0.9, 1.1),
-    ),
+    "slime mis: tis token, batch normalised, in one micro-batch": ((NormalisedWeight(BATCH, RolloutMean(BATCH)),),
+        lambda rho, mask: np.minimum(rho, 1.3) / np.minimum(rho, 1.3)[mask].mean()),
+    "slime mis: tis geometric clip": ((RolloutCorrection(sequence=True, geometric=True, floor=0.9, cap=1.1),),
+        lambda rho, mask: np.clip(_rows(_geometric, rho, mask), 0.9, 1.1)),
     "OpenRLHF tis 0.5 5": (
         (RolloutCorrection(floor=0.5, cap=5.0),), lambda rho, mask: np.clip(rho, 0.5, 5)
     ),
     "OpenRLHF icepop 0.5 5": (
         (RolloutCorrection(mask=True, floor=0.5, cap=5.0),), lambda rho, mask: rho * _between(rho, 0.5, 5)
     ),
-    "OpenRLHF, NeMo-RL seq-mask-tis 0.9 1.1": (
-        (RAW, _reject(Criterion(Mean(), 0.9, 1.1))),
-        lambda rho, mask: rho * _between(_rows(_geometric, rho, mask), 0.9, 1.1),
-    ),
+    "OpenRLHF, NeMo-RL seq-mask-tis 0.9 1.1": ((RAW, _reject(Criterion(Mean(), 0.9, 1.1))),
+        lambda rho, mask: rho * _between(_rows(_geometric, rho, mask), 0.9, 1.1)),
     "NeMo-RL use_importance_sampling_correction without a type": (
         (RAW,), lambda rho, mask: rho
     ),
     "AReaL token, mask, ratio, upper 5": (
         (RAW, _reject(Criterion(EachToken(), high=5.0))), lambda rho, mask: np.where(rho <= 5, rho, 0)
     ),
-    "AReaL sequence, mask, kl_k2, mean": (
-        (RAW, _reject(Criterion(Mean(), high=0.02, of=K2()))),
-        lambda rho, mask: rho * (_rows(lambda row: float((np.log(row) ** 2 / 2).mean()), rho, mask) <= 0.02),
-    ),
-    "AReaL sequence, mask, kl_k3, sum": (
-        (RAW, _reject(Criterion(Total(), high=0.1, of=K3()))),
-        lambda rho, mask: rho * (_rows(lambda row: float((row - 1 - np.log(row)).sum()), rho, mask) <= 0.1),
-    ),
-    "ms-swift sequence_truncate": (
-        (RolloutCorrection(sequence=True, geometric=True, cap=1.2),),
-        lambda rho, mask: np.minimum(_rows(_geometric, rho, mask), 1.2),
-    ),
-    "ms-swift sequence_mask": (
-        (RAW, _reject(Criterion(Mean(), high=1.1))),
-        lambda rho, mask: np.where(_rows(_geometric, rho, mask) <= 1.1, rho, 0),
-    ),
+    "AReaL sequence, mask, kl_k2, mean": ((RAW, _reject(Criterion(Mean(), high=0.02, of=K2()))),
+        lambda rho, mask: rho * (_rows(lambda row: float((np.log(row) ** 2 / 2).mean()), rho, mask) <= 0.02)),
+    "AReaL sequence, mask, kl_k3, sum": ((RAW, _reject(Criterion(Total(), high=0.1, of=K3()))),
+        lambda rho, mask: rho * (_rows(lambda row: float((row - 1 - np.log(row)).sum()), rho, mask) <= 0.1)),
+    "ms-swift sequence_truncate": ((RolloutCorrection(sequence=True, geometric=True, cap=1.2),),
+        lambda rho, mask: np.minimum(_rows(_geometric, rho, mask), 1.2)),
+    "ms-swift sequence_mask": ((RAW, _reject(Criterion(Mean(), high=1.1))),
+        lambda rho, mask: np.where(_rows(_geometric, rho, mask) <= 1.1, rho, 0)),
 }  # fmt: skip
 
 

@@ -49,12 +49,10 @@ def test_adv_reweight_bounds_the_divergence() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"a": 0.3, "eta": 0.5},
-        {"high_first": True, "beta": 0.3, "bounded_kl": True},
+        {}, {"a": 0.3, "eta": 0.5}, {"high_first": True, "beta": 0.3, "bounded_kl": True},
         {"dual": 3.0, "beta": 0.0, "high": 0.5},
     ],
-)
+)  # fmt: skip
 def test_each_pass_of_lopti_is_its_oracle(part: int, options: dict) -> None:
     one = tokenpo.method("lopti", **options).split()[part]
     close(run(one, ragged(0)), score("lopti", ragged(0), part=part, **options))
@@ -372,15 +370,10 @@ OUTSIDE = np.array([[np.log(3), np.log(17 / 3)], [np.log(19), 4.0]]) / 9
         # w r = 1, 1.32 clipped at 1.2 for the right answer; 1.4 and 1 for the wrong one
         ({}, INSIDE, 1.1, -(1 + 1.2 - 1.4 - 1), [[-1, 0], [1.4, 1]]),
         ({"weight_placement": "advantage"}, INSIDE, 1.1, -(1 + 1.32 - 1.4 - 1), [[-1, -1.32], [1.4, 1]]),
-        (
-            {"weight_placement": "advantage", "shape": "outside"},
-            OUTSIDE,
-            1.0,
-            -(1 + 1.2 - 1.4 - 1.4),
-            [[-1, -1.2], [1.4, 1.4]],
-        ),
+        ({"weight_placement": "advantage", "shape": "outside"}, OUTSIDE, 1.0, -(1 + 1.2 - 1.4 - 1.4),
+         [[-1, -1.2], [1.4, 1.4]]),
     ],
-)
+)  # fmt: skip
 def test_tr_grpo(options: dict, p: np.ndarray, ratio: float, value: float, gradient: list) -> None:
     """p is the current probability; all ratios are 1 but that at (0, 1)."""
     sample = by_hand([[1, 1], [1, 1]], [1, 0])

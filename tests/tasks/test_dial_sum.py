@@ -129,18 +129,11 @@ def test_operands_are_drawn_from_the_whole_range():
 @pytest.mark.parametrize(
     ("completion", "correct", "note"),
     [
-        ("#7", True, ""),
-        ("3-9=4;4+6=0#7", True, ""),
-        ("#3 no: #7", True, ""),
-        ("#3", False, ""),
-        ("#7 ", False, "no answer"),
-        ("#77", False, "no answer"),
-        ("#", False, "no answer"),
-        ("7", False, "no answer"),
-        ("", False, "no answer"),
-        ("#7#", False, "no answer"),
+        ("#7", True, ""), ("3-9=4;4+6=0#7", True, ""), ("#3 no: #7", True, ""), ("#3", False, ""),
+        ("#7 ", False, "no answer"), ("#77", False, "no answer"), ("#", False, "no answer"), ("7", False, "no answer"),
+        ("", False, "no answer"), ("#7#", False, "no answer"),
     ],
-)
+)  # fmt: skip
 def test_verifier_takes_the_exact_final_answer_only(completion, correct, note):
     score = DialSum().score([Problem(prompt="", answer="7")], [completion], [[]])[0]
     assert (score.correct, score.reward, score.note) == (correct, float(correct), note)

@@ -22,18 +22,12 @@ def scored(verifier: Verifier, *pairs: tuple[Any, str]) -> list[Score]:
 @pytest.mark.parametrize(
     ("answer", "text", "correct"),
     [
-        ("42", r"so \boxed{42}", True),
-        (42, "<answer> 42. </answer>", True),
-        (42.0, "#### 42", True),
-        ("6 * 7 = 42\n#### 42", "#### $42$", True),
-        ("1,234", r"\boxed{1234}", True),
-        ("New York", "<answer>new\n york</answer>", True),
-        (["4", "four"], r"\boxed{Four}", True),
-        ("42", r"\boxed{142}", False),
-        ("(1,234)", r"\boxed{(1234)}", False),
-        ("1,23", r"\boxed{123}", False),
+        ("42", r"so \boxed{42}", True), (42, "<answer> 42. </answer>", True), (42.0, "#### 42", True),
+        ("6 * 7 = 42\n#### 42", "#### $42$", True), ("1,234", r"\boxed{1234}", True),
+        ("New York", "<answer>new\n york</answer>", True), (["4", "four"], r"\boxed{Four}", True),
+        ("42", r"\boxed{142}", False), ("(1,234)", r"\boxed{(1234)}", False), ("1,23", r"\boxed{123}", False),
     ],
-)
+)  # fmt: skip
 def test_exact(answer: Any, text: str, correct: bool) -> None:
     assert scored(make_verifier("exact", VerifierOptions(), "t"), (answer, text)) == [Score(float(correct), correct)]
 
@@ -58,16 +52,13 @@ def test_exact_notes_a_missing_answer_and_takes_an_extractor() -> None:
         ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
         ("x.py:f", {"correct_at": float("nan")}, "correct_at = nan must be a finite number"),
         ("x.py:f", {"reward_seconds": 1e12}, "reward_seconds = 1000000000000.0 must be 0 or more, 1000000 at most"),
-        (
-            "math",
-            {"verifier_seconds": float("nan")},
-            "t: verifier_seconds = nan must be more than 0 and at most 1000000",
-        ),
+        ("math", {"verifier_seconds": float("nan")},
+         "t: verifier_seconds = nan must be more than 0 and at most 1000000"),
         ("math", {"verifier_seconds": 1e12}, "t: verifier_seconds = 1000000000000.0 must be more than 0"),
         ("math", {"verifier_seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
         ("math", {"verifier_workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
     ],
-)
+)  # fmt: skip
 def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, options: dict, sentence: str) -> None:
     with pytest.raises(TokenPOError, match=re.escape(sentence)):
         make_verifier(verifier, VerifierOptions(**options), "t")
@@ -75,18 +66,11 @@ def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, opt
 
 def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None:
     right = [
-        ("4", "the answer is 4"),
-        (r"\frac{1}{2}", r"\boxed{0.5}"),
-        ("x^2+1", "$1+x^2$"),
-        (r"\sqrt{2}/2", r"$\frac{1}{\sqrt{2}}$"),
-        (r"so $\boxed{3}$", "3"),
-        ([3, 4], "$4$"),
-        ("A", r"\boxed{A}"),
-        ("24 + 48 = 72 #### 72", "#### 72"),
-        ("4.5e33", r"\boxed{4.5 \times 10^{33}}"),
-        ("-1.2E-3", r"so $\boxed{ -0.0012 }$"),
-        ("120", r"\boxed{1.2e2}"),
-    ]
+        ("4", "the answer is 4"), (r"\frac{1}{2}", r"\boxed{0.5}"), ("x^2+1", "$1+x^2$"),
+        (r"\sqrt{2}/2", r"$\frac{1}{\sqrt{2}}$"), (r"so $\boxed{3}$", "3"), ([3, 4], "$4$"), ("A", r"\boxed{A}"),
+        ("24 + 48 = 72 #### 72", "#### 72"), ("4.5e33", r"\boxed{4.5 \times 10^{33}}"),
+        ("-1.2E-3", r"so $\boxed{ -0.0012 }$"), ("120", r"\boxed{1.2e2}"),
+    ]  # fmt: skip
     assert scored(math, *right) == [Score(1.0, True)] * len(right)
     wrong = [("4", "5"), ("4", ""), ("4", "no number"), ("", "4")]
     notes = ["", "no answer", "no answer", "unreadable reference"]

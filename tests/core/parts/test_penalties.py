@@ -156,12 +156,9 @@ MASK = torch.tensor([[True, True, True, True, False]])
 def after(rule: AdaptiveTemperature) -> dict[str, float]:
     """What the rule remembers of LOG under MASK."""
     rollouts = Rollouts(
-        mask=MASK,
-        reward=torch.zeros(1),
-        group=torch.zeros(1, dtype=torch.long),
-        old_logprob=-LOG.abs(),
+        mask=MASK, reward=torch.zeros(1), group=torch.zeros(1, dtype=torch.long), old_logprob=-LOG.abs(),
         old_entropy=LOG.exp(),
-    )
+    )  # fmt: skip
     return dict(rule.after(rule.start(), rollouts))
 
 

@@ -80,10 +80,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Sigmoid(2.0, 9.0, 0.2, -0.1, 1.0), "Sigmoid: lower is -0.1, expected a finite number >= 0"),
     (lambda: Sigmoid(2.0, 9.0, 0.2, math.nan, 1.0), "Sigmoid: lower is nan, expected a finite number >= 0"),
     (lambda: Sigmoid(2.0, 9.0, 0.2, 1.0, math.inf), "Sigmoid: upper is inf, expected a finite number >= 0"),
-    (
-        lambda: Sigmoid(2.0, 9.0, 0.2, 1.5, 1.0),
-        "Sigmoid: upper is 1.0, expected a finite number >= 1.5, the smallest weight",
-    ),
+    (lambda: Sigmoid(2.0, 9.0, 0.2, 1.5, 1.0),
+     "Sigmoid: upper is 1.0, expected a finite number >= 1.5, the smallest weight"),
     *[
         (lambda low=low: FixedBounds(low, 0.2), f"FixedBounds: low is {low}, expected a number in [0, 1]")
         for low in (-0.1, 1.1, math.nan)
@@ -111,34 +109,24 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         (lambda x=x: RolloutCorrection(floor=x), f"RolloutCorrection: floor is {x}, expected a number in [0, 1]")
         for x in (1.1, -0.1, math.inf)
     ],
-    (
-        lambda: RolloutCorrection(geometric=True),
-        "RolloutCorrection: a geometric mean is that of a response: set sequence=True with it",
-    ),
+    (lambda: RolloutCorrection(geometric=True),
+     "RolloutCorrection: a geometric mean is that of a response: set sequence=True with it"),
     (lambda: Criterion(Mean(), 2.0, 1.0), "Criterion: high is 1.0, expected a number >= 2.0, the lower bound"),
     (lambda: Criterion(Mean(), -1.0), "Criterion: low is -1.0, expected a number >= 0"),
     (lambda: Rejection(()), "Rejection: criteria is (), expected a tuple of Criterion values"),
     (lambda: Rejection(Criterion()), f"Rejection: criteria is {Criterion()}, expected a tuple of Criterion values"),
-    (
-        lambda: Rejection((Criterion(),), current=True, leaves=True),
-        "Rejection: denominators are counted before the policy moves: leaves=True goes with current=False",
-    ),
+    (lambda: Rejection((Criterion(),), current=True, leaves=True),
+     "Rejection: denominators are counted before the policy moves: leaves=True goes with current=False"),
     # a part holds parts of their own kind
     (lambda: Clip(0.2), "Clip: bounds is 0.2, expected a value of type Bounds"),
     (lambda: Clip(FixedBounds), f"Clip: bounds is {FixedBounds}, expected a value of type Bounds"),
-    (
-        lambda: DetachedClip(BOUNDS, TokenRatio(), 0.5),
-        "DetachedClip: region is 0.5, expected a value of type Region, or none",
-    ),
-    (
-        lambda: SignalWeight("entropy"),
-        "SignalWeight: signal is 'entropy', expected a value of type Signal or BatchSignal or MemorySignal",
-    ),
-    (
-        lambda: EntropyBonus("low"),
-        "EntropyBonus: coef is 'low', expected a finite number, or a value of type MemorySignal",
-    ),
-]
+    (lambda: DetachedClip(BOUNDS, TokenRatio(), 0.5),
+     "DetachedClip: region is 0.5, expected a value of type Region, or none"),
+    (lambda: SignalWeight("entropy"),
+     "SignalWeight: signal is 'entropy', expected a value of type Signal or BatchSignal or MemorySignal"),
+    (lambda: EntropyBonus("low"),
+     "EntropyBonus: coef is 'low', expected a finite number, or a value of type MemorySignal"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "message"), REFUSED, ids=[message for _, message in REFUSED])

@@ -137,10 +137,8 @@ TWO = "quickstart --methods grpo,dapo"
         (f"{TWO} --metrics acuracy", "did you mean 'accuracy'"),
         (f"{TWO} --baseline tepo", "--baseline tepo is not among the methods"),
         (f"{TWO} --threshold 2", "--threshold 2 is an accuracy"),
-        (
-            f"{TWO} --metrics accuracy,area --threshold 0.5",
-            "--threshold 0.5 has no effect on --metrics accuracy,area: ",
-        ),
+        (f"{TWO} --metrics accuracy,area --threshold 0.5",
+         "--threshold 0.5 has no effect on --metrics accuracy,area: "),
         (f"{TWO} --jobs 0", "--jobs 0 runs nothing"),
         (f"{TWO} --margin acuracy=0.1", "'acuracy' is not compared: did you mean 'accuracy'"),
         (f"{TWO} --margin area=0.01,accuracy=no", "--margin accuracy=no: 'no' is no least"),
@@ -151,7 +149,7 @@ TWO = "quickstart --methods grpo,dapo"
         ("quickstart", "compare needs a recipe and --methods"),
         ("--methods grpo,dapo", "compare needs a recipe and --methods"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_line_and_status_two(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: pytest.fail("runs were started"))

@@ -24,20 +24,12 @@ ROWS: dict[str, tuple[dict[str, Any], Any, str, str]] = {
     "minerva": ({"question": "v?", "answer": "3e8"}, "3e8", r"\boxed{3\times 10^8}", "v?"),
     "olympiadbench": ({"question": "x?", "final_answer": ["1,2"]}, "1,2", r"\boxed{1,2}", "x?"),
     "omni_math": ({"problem": "x?", "answer": r"\frac{1}{2}"}, r"\frac{1}{2}", r"\boxed{0.5}", "x?"),
-    "gsm8k": (
-        {"question": "Weng?", "answer": "12/60 = <<12/60=0.2>>0.2 an hour.\n#### 1,010"},
-        "1,010",
-        r"\boxed{1010}",
-        "Weng?",
-    ),
+    "gsm8k": ({"question": "Weng?", "answer": "12/60 = <<12/60=0.2>>0.2 an hour.\n#### 1,010"}, "1,010",
+        r"\boxed{1010}", "Weng?"),
     "countdown": ({"target": 9, "nums": [1, 2, 3]}, 9, "<answer>(1+2)*3</answer>", "numbers [1, 2, 3], make"),
-    "knights_knaves": (
-        {"quiz": "Who?", "solution_text": "Ann is a knight, and Bob is a knave."},
-        "Ann is a knight, and Bob is a knave.",
-        "<answer>Bob is a knave, Ann is a knight</answer>",
-        "Who?",
-    ),
-}
+    "knights_knaves": ({"quiz": "Who?", "solution_text": "Ann is a knight, and Bob is a knave."},
+        "Ann is a knight, and Bob is a knave.", "<answer>Bob is a knave, Ann is a knight</answer>", "Who?"),
+}  # fmt: skip
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:
