@@ -92,6 +92,27 @@ def test_verl_gives_its_own_command(capsys, monkeypatch):
     assert [config.method.name for config in prepared] == ["tepo"], "the command names files that must exist"
 
 
+HOSTILE = (
+    "a b", "it's", 'a"b', "a;b", "a&b|c", "$HOME", "${HOME}", "$(id)", "`id`", "a*b?", "#a", "a\\b", "a\\",
+    "é (x)", "{a,b}", "!x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["trl", "verl"])
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_shell_reads_back_the_words(engine, shell, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(verl, "prepare", lambda config: None)
+    changes = ["--set", "model.path=a/model", "--set", "model.device=auto", "--set", "threads=none"]
+    for name in HOSTILE:
+        words = ["quickstart", "--engine", engine, *changes, "--out", name]
+        assert main(["launch", *words, "--print"]) == 0
+        script = "for word in " + capsys.readouterr().out.strip() + "; do printf '%s\\0' \"$word\"; done"
+        read = subprocess.run([shell, "-c", script], capture_output=True, check=True, cwd=tmp_path).stdout
+        found = read.decode().removesuffix("\0").split("\0")
+        plan = Plan(load_config(find_recipe("quickstart"), overrides=changes[1::2], out=Path(name)))
+        assert found == launch.command(plan, HOSTS[engine], [words[0], *words[3:]], 1), name
+
+
 def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch, tmp_path):
     """Left in one directory, the second run would go on from the first one's checkpoint; `auto` asks for that."""
     prepared, started = [], []

@@ -60,6 +60,19 @@ def test_the_objective_arrives(sections: dict[str, Any], tmp_path: Path) -> None
         assert read.algorithm.filter_groups.enable and read.algorithm.filter_groups.max_num_gen_batches == 4
 
 
+@pytest.mark.parametrize("name", ["a b", "it's", 'a"b', "a,b", "${x}", "a\\${x}", "a\\", "{a:b}", "=[x]"])
+def test_verl_reads_the_name_of_a_directory_as_it_is(name: str, tmp_path: Path) -> None:
+    read = _read(
+        small_recipe(
+            tmp_path,
+            output={"dir": str(tmp_path / name)},
+            verl={"trainer": {"default_hdfs_dir": "${trainer.project_name}"}},
+        )
+    )
+    assert Path(read.trainer.default_local_dir) == tmp_path / name / "checkpoints"
+    assert read.trainer.default_hdfs_dir == "tokenpo", "in [verl] a reference is one"
+
+
 @pytest.mark.parametrize("role", ["actor", "ref"])
 def test_the_precision_is_the_recipes(role: str, tmp_path: Path) -> None:
     """verl computes in bf16 where nothing is said, the reference as well as the policy."""

@@ -50,7 +50,9 @@ def command(plan: Plan) -> list[str]:
     require_inputs(plan.objective)  # here, not on a cluster
     ours = {**_algorithm(config), **_data_and_model(config), **_sampling_and_updates(config), **_trainer(config)}
     settings = with_passthrough(_defaults(config), ours, config.verl)
-    words = [f"{key}={literal(value)}" for key, value in settings.items()]
+    words = [
+        f"{key}={_no_reference(literal(value)) if key in ours else literal(value)}" for key, value in settings.items()
+    ]
     return [sys.executable, "-m", "verl.trainer.main_ppo", *words]
 
 
@@ -120,6 +122,11 @@ def literal(value: Any) -> str:
         # Between Hydra's quotes backslashes escape only where they lead up to a quote.
         return '"' + re.sub(r'(\\*)("|\Z)', lambda m: m[1] * 2 + ('\\"' if m[2] else ""), value) + '"'
     return str(value)
+
+
+def _no_reference(text: str) -> str:
+    """Escapes ${, which OmegaConf takes for a reference: [verl] may hold those, the name of a directory does not."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
