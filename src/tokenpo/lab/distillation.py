@@ -1,0 +1,290 @@
+"""Distillation losses where the truth is known: their expected update beside the gradients of four divergences.
+
+A student p and a teacher q are tables over the states of a small world whose responses are all listed. The expectation
+of an update over the student's own responses, and its noise, are then finite sums in float64. A form is the loss of
+every token, summed over a response: an `Objective`, or a formula over `Tokens`.
+
+Axes: N responses, T tokens of a response (padded), S states, V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core import parts
+from ..core.head.token_stats import stats_from_logits
+from ..core.learner import Learner
+from ..core.objective import Objective
+from ..core.ops.kl import k2, k3
+from ..core.seeds import keyed_generator
+from .exact.sampling import Walk, rollouts, view
+from .exact.truth import truth
+from .exact.world import State, World
+
+DEPTH, VOCABULARY, KEPT = 4, 4, 2  # tokens of the longest response; the last token ends a response; k of top-k
+SPREAD = 1.0  # deviation, in logits, of the student's from even and of the teacher's from the student's
+STEPS, RATE = 100, 2.0  # of training
+NONE = 1e-10  # relative length of an expected update that is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Taught:
+    """A world with a teacher's logits [S, V]; the student begins as the world's initial policy."""
+
+    world: World
+    teacher: Tensor
+
+
+@functools.cache
+def taught(seed: int) -> Taught:
+    """Student, teacher and right responses at random; a token hangs on its place and the token before it."""
+    draws = keyed_generator(seed, "distillation")
+    places = [(t, last) for t in range(DEPTH) for last in range(VOCABULARY - 1 if t else 1)]
+    logits, moved = SPREAD * torch.randn(2, len(places), VOCABULARY, dtype=torch.float64, generator=draws)
+    right = torch.randint(2, logits.shape, generator=draws).double().tolist()
+    states = tuple(
+        State(f"{t}/{last}", tuple(p), (*(f"{t + 1}/{v}" if t + 1 < DEPTH else x for v, x in enumerate(r[:-1])), r[-1]))
+        for (t, last), p, r in zip(places, logits.softmax(-1).tolist(), right, strict=True)
+    )
+    world = World(f"taught{seed}", "", None, "Student and teacher differ at random.", states, {"0/0": 1.0})
+    return Taught(world, world.initial + moved)
+
+
+@functools.lru_cache(maxsize=64)
+def responses(world: World) -> Walk:
+    """Every response of a world with one prompt, once, in a group of its own."""
+    paths: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((int(world.starts[0]),), ())]
+    ended = paths[:0]
+    for states, tokens in paths:  # grows meanwhile
+        for token, state in enumerate(world.next[states[-1]].tolist()):
+            known = ended if state < 0 else paths
+            known.append((states if state < 0 else (*states, state), (*tokens, token)))
+    states, tokens = torch.zeros(2, len(ended), world.length, dtype=torch.long)
+    mask = torch.zeros(states.shape, dtype=torch.bool)
+    for n, (s, v) in enumerate(ended):
+        states[n, : len(s)], tokens[n, : len(v)], mask[n, : len(v)] = torch.tensor(s), torch.tensor(v), True
+    reward = torch.where(mask, world.reward[states, tokens], 0.0).sum(1)
+    return Walk(states, tokens, mask, reward, torch.arange(len(ended)))
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Log-probabilities `logp`, `logq` [N, T, V], `lp`, `lq` [N, T] of the sampled tokens; p's carry the graph."""
+
+    logp: Tensor
+    logq: Tensor
+    lp: Tensor
+    lq: Tensor
+    mask: Tensor
+
+    @property
+    def x(self) -> Tensor:
+        """[N, T] log q − log p of the sampled token, without gradient; 0 behind the end."""
+        return torch.where(self.mask, self.lq - self.lp, 0.0).detach()
+
+    def top(self, of: Tensor) -> Tensor:
+        """[N, T, V] bool, the `KEPT` likeliest tokens."""
+        return of >= of.topk(KEPT).values[..., -1:]
+
+
+Form = Objective | Callable[[Tokens], Tensor]
+
+
+def updates(at: Taught, form: Form, logits: Tensor | None = None, size: int = 1) -> tuple[Tensor, Tensor]:
+    """(chance [M], −∂loss/∂logits [M, S·V]) of each of the M possible groups of `size` responses, in the mean over its
+    responses; where the student has these logits [S, V] and not the world's.
+    """
+    logits, walked = at.world.initial if logits is None else logits.detach(), responses(at.world)
+    chance = torch.where(walked.mask, walked.taken(logits.log_softmax(-1)), 0.0).sum(1).exp()
+    if size > 1:
+        several = torch.tensor([*itertools.product(range(len(chance)), repeat=size)])
+        walked, chance = walked.rows(several.flatten()), chance[several].prod(1)
+        walked = dataclasses.replace(walked, group=torch.arange(len(several)).repeat_interleave(size))
+    # Every response has a table of its own, so that one backward pass gives the gradient of each.
+    rows = len(walked.reward)
+    tables = logits.repeat(rows, 1).requires_grad_()
+    own = dataclasses.replace(walked, states=walked.states + len(logits) * torch.arange(rows)[:, None])
+    (gradient,) = torch.autograd.grad(_loss(at, form, walked, own, logits, tables), tables)
+    return chance, -gradient.view(-1, size, logits.numel()).mean(1)
+
+
+def _loss(at: Taught, form: Form, walked: Walk, own: Walk, logits: Tensor, tables: Tensor) -> Tensor:
+    """Summed over the tokens of all rows."""
+    logq = at.teacher.log_softmax(-1)
+    lq = walked.taken(logq)
+    if not isinstance(form, Objective):
+        logp = tables.log_softmax(-1)
+        return form(Tokens(logp[own.states], logq[walked.states], own.taken(logp), lq, walked.mask))[walked.mask].sum()
+    facts = dataclasses.replace(rollouts(at.world, walked, logits, form.needs), teacher_logprob=lq)
+    (update,) = Learner(form, length=at.world.length).begin(facts).updates()
+    rows = own.rows(update.rows)
+    policy = view(tables, rows, form.needs - {"teacher_divergence"})
+    if form.teacher_beta is not None:
+        logits, teacher = tables[rows.states].flatten(0, 1), at.teacher[walked.states[update.rows]].flatten(0, 1)
+        stats = stats_from_logits(logits, rows.tokens.flatten(), teacher=teacher, beta=form.teacher_beta)
+        policy = dataclasses.replace(policy, teacher_divergence=stats[-1].view_as(rows.states))  # pyright: ignore
+    return update.evaluate(policy)[1].value * walked.mask.sum()
+
+
+@dataclass(frozen=True)
+class Found:
+    """A form in a world.
+
+    Args:
+        cosine: of its expected update with each of `ways`; NaN without an expected update.
+        bias: distance from that way, in lengths of it.
+        needed: responses in whose mean signal and noise are equally large; inf without an expected update.
+        standing: length of the expected update where student and teacher agree; 1 is that of the way "reverse" where
+            they do not yet.
+        left: reverse KL of whole responses after training on expected updates; 1 is that of the start.
+    """
+
+    cosine: Mapping[str, float]
+    bias: Mapping[str, float]
+    needed: float
+    standing: float
+    left: float
+
+
+def judge(at: Taught, form: Form) -> Found:
+    """Compares the expected update with all of `ways`, and follows it."""
+    start = at.world.initial
+    (chance, each), down = updates(at, form), ways(at, start)
+    mean, unit = chance @ each, float(down["reverse"].norm())
+    noise = float((chance @ (each - mean).square().sum(1)) / mean.square().sum())
+    none = float(mean.norm()) < NONE * unit
+    same, pushed = updates(at, form, at.teacher)
+    logits = start
+    for _ in range(STEPS):  # plain steps along the expected update
+        now, pushes = updates(at, form, logits)
+        logits = logits + RATE * (now @ pushes).view_as(logits)
+    return Found(
+        {name: math.nan if none else float(mean @ way / mean.norm() / way.norm()) for name, way in down.items()},
+        {name: float((mean - way).norm() / way.norm()) for name, way in down.items()},
+        math.inf if none else noise, float((same @ pushed).norm()) / unit,
+        float(apart(at, logits) / apart(at, start)),
+    )  # fmt: skip
+
+
+def apart(at: Taught, logits: Tensor) -> Tensor:
+    """KL(p ‖ q) of whole responses, nats."""
+    return truth(at.world, logits).visits @ reverse(logits.log_softmax(-1), at.teacher.log_softmax(-1))
+
+
+def ways(at: Taught, logits: Tensor) -> dict[str, Tensor]:
+    """[S·V] the ways down, −∂/∂logits: "sequence" of the reverse KL of whole responses; the others of a divergence of
+    the next token at the states that are visited, as if the student did not choose them.
+    """
+    logits = logits.detach().requires_grad_()
+    p, q = logits.log_softmax(-1), at.teacher.log_softmax(-1)
+    visits = truth(at.world, logits).visits.detach()
+    values = {"sequence": apart(at, logits)}
+    values |= {name: visits @ kind(p, q) for name, kind in {"reverse": reverse, "forward": forward, "jsd": jsd}.items()}
+    return {name: -torch.autograd.grad(x, logits, retain_graph=True)[0].flatten() for name, x in values.items()}
+
+
+def reverse(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p ‖ q) of log-probabilities over the last axis."""
+    return (p.exp() * (p - q)).sum(-1)
+
+
+def forward(p: Tensor, q: Tensor) -> Tensor:
+    """KL(q ‖ p)."""
+    return reverse(q, p)
+
+
+def jsd(p: Tensor, q: Tensor) -> Tensor:
+    """½ KL(q ‖ m) + ½ KL(p ‖ m), m = ½ q + ½ p."""
+    m = torch.logaddexp(p, q) - math.log(2)
+    return (reverse(q, m) + reverse(p, m)) / 2
+
+
+def _score(credit: Callable[[Tokens], Tensor]) -> Form:
+    """The loss of a credit: −credit · log p of the sampled token."""
+    return lambda t: -credit(t).detach() * t.lp
+
+
+def _mean_to_go(t: Tokens) -> Tensor:
+    """[N, T] mean of x over the tokens from this one on."""
+    total, count = (x.flip(1).cumsum(1).flip(1) for x in (t.x, t.mask.double()))
+    return total / count.clamp(min=1)
+
+
+def _early(t: Tokens) -> Tensor:
+    """[N, T] 1.5 at the first token, less as more of the response's Σ|x| has gone by."""
+    size = t.x.abs()
+    return 1.5 - 0.5 * (size.cumsum(1) - size) / size.sum(1, keepdim=True).clamp(min=1e-12)
+
+
+def _on(kept: Tensor, terms: Tensor) -> Tensor:
+    return torch.where(kept, terms, 0.0).sum(-1)
+
+
+def _within(x: Tensor, kept: Tensor) -> Tensor:
+    """Renormalised on the kept tokens, and next to nothing elsewhere."""
+    return x.masked_fill(~kept, -99.0).log_softmax(-1)
+
+
+def _truncated(t: Tokens) -> Tensor:
+    return _on(t.top(t.logq), t.logq.exp() * (t.logq - t.logp))
+
+
+def _tail(t: Tokens) -> Tensor:
+    p, q = (_on(~t.top(t.logq), x.exp()) for x in (t.logp, t.logq))
+    return _truncated(t) + q * (q.log() - p.log())
+
+
+def _kept(student: bool, kind: Callable[[Tensor, Tensor], Tensor]) -> Form:
+    """A divergence of both, renormalised on the tokens that one of them likes best."""
+
+    def tokens(t: Tokens) -> Tensor:
+        kept = t.top(t.logp if student else t.logq)
+        return kind(_within(t.logp, kept), _within(t.logq, kept))
+
+    return tokens
+
+
+def _ours(credit: parts.CreditStage, *penalties: parts.Penalty) -> Objective:
+    return Objective(credit, parts.Unclipped(), parts.TokenMean(), penalties=penalties)
+
+
+FORMS: dict[str, Form] = {
+    "credit x to go": _ours(parts.TeacherCredit(gamma=1.0)),
+    "credit x": _ours(parts.TeacherCredit()),
+    "credit x + KL of the state": _score(lambda t: t.x + reverse(t.logp, t.logq)),
+    "credit x to go / tokens left": _score(_mean_to_go),
+    "credit x / length": _score(lambda t: t.x / t.mask.sum(1, keepdim=True)),
+    "credit x within ±1": _ours(parts.TeacherCredit(bound=1.0)),
+    "credit x, early ones more": _score(lambda t: t.x * _early(t)),
+    "credit σ(5x)": _score(lambda t: (5 * t.x).sigmoid()),
+    "credit −k2": _score(lambda t: -k2(t.x)),
+    "credit −k3": _score(lambda t: -k3(t.x)),
+    "credit −KL of the state": _score(lambda t: -_on(t.top(t.logp), t.logp.exp() * (t.logp - t.logq))),
+    "path of k1": lambda t: t.lp - t.lq,
+    "path of k2": _ours(parts.NoCredit(), parts.TeacherKl(1.0)),
+    "path of k3": _ours(parts.NoCredit(), parts.TeacherKl(1.0, parts.K3())),
+    "path and credit of k3": lambda t: k3(t.lq - t.lp) + k3(t.x) * t.lp,
+    "full reverse": _ours(parts.NoCredit(), parts.TeacherDivergence(beta=1.0)),
+    "full forward": _ours(parts.NoCredit(), parts.TeacherDivergence(beta=0.0)),
+    "full JSD": _ours(parts.NoCredit(), parts.TeacherDivergence(beta=0.5)),
+    "full forward, terms within 0.05": lambda t: (t.logq.exp() * (t.logq - t.logp)).clamp(max=0.05).sum(-1),
+    "top-k forward and a tail": _tail,
+    "top-k soft targets": lambda t: -_on(t.top(t.logq), _within(t.logq, t.top(t.logq)).exp() * t.logp),
+    "top-k forward": _truncated,
+    "top-k forward, at least 0": lambda t: _truncated(t).clamp(min=0.0),
+    "top-k reverse": lambda t: _on(t.top(t.logq), t.logp.exp() * (t.logp - t.logq)),
+    "top-k generalised reverse": lambda t: _on(
+        t.top(t.logq), t.logp.exp() * (t.logp - t.logq) - t.logp.exp() + t.logq.exp()
+    ),
+    "top-k renormalised forward": _kept(False, forward),
+    "top-k renormalised, half and half": _kept(False, lambda p, q: (forward(p, q) + reverse(p, q)) / 2),
+    "top-k renormalised JSD, student's": _kept(True, jsd),
+}
