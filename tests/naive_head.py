@@ -20,3 +20,13 @@ def naive_stats(
     moved = (p.square() * (logp_or_0 + entropy.unsqueeze(-1))).sum(-1).detach() if drift else None
     logprob = logp.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     return TokenStats(logprob, entropy if entropy_grad else entropy.detach(), moved)
+
+
+def naive_divergence(z: Tensor, teacher: Tensor, scale: Tensor | float, beta: float) -> Tensor:
+    """D [M] of logits [M, V] of a policy and of a teacher, as the papers write it."""
+    p, q = ((x * scale).softmax(-1) for x in (z, teacher))
+    if beta in (0.0, 1.0):
+        one, other = (q, p) if beta == 0.0 else (p, q)
+        return (one * (one / other).log()).sum(-1)
+    m = beta * q + (1 - beta) * p
+    return beta * (q * (q / m).log()).sum(-1) + (1 - beta) * (p * (p / m).log()).sum(-1)

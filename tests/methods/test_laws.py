@@ -74,6 +74,7 @@ OPTIONS: dict[str, list[dict]] = {
     "gigpo": [{"gamma": 0.9, "std": True}],
     "ppo": [{"lam": 0.9, "gamma": 0.8, "whiten": False, "beta": 0.1, "token_reward": True}],
     "vapo": [{"alpha": 0.5, "whiten": False}],
+    "gkd": [{"beta": 1.0, "rewards": True}],
     "opd": [{"gamma": 0.9, "rewards": True, "bound": 2.0}],
 }
 CASES = [(name, options) for name in tokenpo.methods.METHODS for options in ({}, *OPTIONS.get(name, []))]
@@ -85,7 +86,7 @@ VISIBLE = {
     "tr_grpo": {"weight_placement": "advantage"},
     "stapo": {"prob": 0.5}, "sent": {"fraction": 0.2}, "forking_tokens": {"fraction": 0.5},
     "skywork_entropy": {"start": 0.3, "largest": 1.0, "target": 0.75}, "aer": {"start": 0.3, "largest": 1.0},
-    "vapo": {"coef": 0.0},
+    "vapo": {"coef": 0.0}, "gkd": {"rewards": True},
 }  # fmt: skip
 # Methods that let few tokens speak.
 FEW = {"t_spmo": 20, "grpo_passk": 10}

@@ -243,7 +243,7 @@ def test_above_one_is_no_share() -> None:
         "forking_tokens.fraction", "stapo.prob", "stapo.quantile", "sent.fraction", "sent.low_entropy",
         "s_grpo.fraction", "lopti.a", "arm.fraction", "dhpo.sequence_low", "egspo.quantile", "egspo.attenuation",
         "fipo.least", "spo.below", "gigpo.gamma", "ppo.lam", "ppo.critic_lam", "ppo.gamma",
-        "vapo.critic_lam", "rae.decay", "opd.gamma",
+        "vapo.critic_lam", "rae.decay", "opd.gamma", "gkd.beta",
     }  # fmt: skip
     assert _accepting(0.5) - _accepting(1.0) >= {"hapo.tau", "lopti.eta", "thr.p"}
 
@@ -254,7 +254,7 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
         "dr_grpo.length", "clip_cov.fraction", "kl_cov.fraction", "sapo.tau_pos", "sapo.tau_neg",
         "forking_tokens.fraction", "sent.fraction", "sent.low_entropy", "s_grpo.fraction", "lopti.eta", "ha_dw.scale",
         "aer.rho", "arm.fraction", "hmpo.cap", "opsm.delta", "fipo.decay", "fipo.safety", "real.tau",
-        "spo.below", "vapo.alpha", "opd.coef", "opd.bound",
+        "spo.below", "vapo.alpha", "opd.coef", "opd.bound", "gkd.coef",
     }  # fmt: skip
 
 

@@ -15,7 +15,9 @@ MIXED = RAGGED.rows(np.flatnonzero(np.isin(RAGGED.group, [7, 2, 30, 0]) & RAGGED
 CLUELESS = RAGGED.but(value=0 * RAGGED.value)  # a critic that expects nothing
 HELPING = RAGGED.but(influence=np.abs(RAGGED.influence))  # right responses that help each other
 
-AGREED = EQUAL.but(teacher_logprob=EQUAL.old_logprob)  # the teacher is the old policy
+AGREED = EQUAL.but(
+    teacher_logprob=EQUAL.old_logprob, teacher_divergence=0 * EQUAL.old_logprob
+)  # the teacher is the old policy
 
 
 def hesitating(entropy: float) -> Sample:
@@ -68,6 +70,7 @@ WHOLE = [
     ("ppo", {}, "reinforce_pp", {}, CLUELESS),
     ("ppo", {"beta": 0.3}, "reinforce_pp", {"beta": 0.3}, CLUELESS),
     ("vapo", {"alpha": 1e-9, "coef": 0.0, "high": 0.2}, "ppo", {"lam": 0.0}, RAGGED),
+    ("gkd", {"rewards": True}, "dr_grpo", {"low": 1.0, "high": np.inf}, AGREED),
     ("opd", {"rewards": True}, "dr_grpo", {"low": 1.0, "high": np.inf}, AGREED),
     # the group's mean is the batch's: subtracting it first changes nothing
     ("reinforce_pp_baseline", {}, "reinforce_pp", {}, ONE_GROUP),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import by_hand, close, moves, outcome, ragged, run
+from oracle_support import assemble, by_hand, close, moves, outcome, ragged, run, tensors
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.parts import (
     K1,
@@ -17,6 +18,7 @@ from tokenpo.core.parts import (
     ReferenceKl,
     StraightThrough,
     TeacherCredit,
+    TeacherDivergence,
     TeacherKl,
     TokenMean,
     Unclipped,
@@ -62,7 +64,7 @@ def test_equal_rewards_keep_the_teachers_credit() -> None:
     np.testing.assert_allclose(flat.terms["advantage"], [[0.5 * LN2], [LN2]], rtol=1e-12)
 
 
-FORMS = ("credit", "penalty")
+FORMS = ("credit", "penalty", "divergence")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -71,7 +73,8 @@ def test_a_teacher_that_agrees_changes_nothing(name: str, form: str) -> None:
     objective = tokenpo.method(name)
     for seed in range(3):
         sample = ragged(seed)
-        sample = sample.but(teacher_logprob=sample.old_logprob if form == "credit" else sample.logprob)
+        agreed = sample.old_logprob if form == "credit" else sample.logprob
+        sample = sample.but(teacher_logprob=agreed, teacher_divergence=0 * agreed)
         close(run(tokenpo.with_teacher(objective, 0.7, form=form), sample), run(objective, sample))
 
 
@@ -85,6 +88,10 @@ def test_with_teacher_is_the_part() -> None:
     objective = tokenpo.method("dr_grpo")
     assert tokenpo.with_teacher(objective, 0.5, gamma=0.9).credit == TeacherCredit(objective.credit, 0.5, 0.9)
     assert tokenpo.with_teacher(objective, 0.5, form="penalty").penalties == (TeacherKl(0.5),)
+    whole = tokenpo.with_teacher(objective, 0.5, form="divergence", beta=0.0)
+    assert whole.penalties == (TeacherDivergence(0.5, 0.0),) and whole.teacher_beta == 0.0
+    assert tokenpo.with_teacher(objective, 0.5, form="divergence").teacher_beta == 0.5
+    assert objective.teacher_beta is None
     none = tokenpo.Objective(TeacherCredit(GroupAdvantage(), coef=0.0), Unclipped(), TokenMean())
     bare = tokenpo.Objective(GroupAdvantage(), Unclipped(), TokenMean())
     close(run(none, ragged(0)), run(bare, ragged(0)))
@@ -116,6 +123,21 @@ def test_teacher_kl_is_the_reference_kl_of_another_policy() -> None:
     close(run(tokenpo.with_teacher(objective, 0.3, form="penalty"), sample), run(other, theirs))
 
 
+def test_gkd_by_hand() -> None:
+    """D = 0.5, 0.1 and 0.3 with coef 2: a mean of 0.6, slopes of 2/3 at each D and none at the log-probabilities.
+
+    Rewards 1, 0 add the advantages 1/2, 1/2 and -1/2 at ratios 1, 1, 1.
+    """
+    sample = by_hand([[1, 1], [1]], [1, 0], teacher_divergence=[[0.5, 0.1], [0.3]])
+    moves("gkd", sample, 0.6, [[0, 0], [0]], coef=2.0)
+    moves("gkd", sample, 0.3 - 0.5 / 3, [[-0.5 / 3, -0.5 / 3], [0.5 / 3]], rewards=True)
+    step = assemble(tokenpo.method("gkd", coef=2.0), tensors(sample))
+    leaf = step.batch.policy.need("teacher_divergence").clone().requires_grad_()
+    batch = dataclasses.replace(step.batch, policy=dataclasses.replace(step.batch.policy, teacher_divergence=leaf))
+    tokenpo.method("gkd", coef=2.0).loss(batch, step.totals).value.backward()
+    np.testing.assert_allclose(leaf.grad, [[2 / 3, 2 / 3], [2 / 3, 0]], rtol=1e-12)
+
+
 def test_what_cannot_learn_is_refused() -> None:
     """k1 differentiated has no expected gradient; a memory's credit would lose what it remembers."""
     for estimator in (K1(), StraightThrough(K3(), K1())):
@@ -123,7 +145,8 @@ def test_what_cannot_learn_is_refused() -> None:
             TeacherKl(0.1, estimator)
     with pytest.raises(TokenPOError, match=r"carries numbers from batch to batch.*as a penalty"):
         tokenpo.with_teacher(tokenpo.method("rae"), 0.1)
-    with pytest.raises(TokenPOError, match=r"gamma.*credit"):
-        tokenpo.with_teacher(tokenpo.method("grpo"), 0.1, gamma=0.5, form="penalty")
+    for options in ({"gamma": 0.5, "form": "penalty"}, {"beta": 0.5}, {"beta": 0.0, "form": "penalty"}):
+        with pytest.raises(TokenPOError, match=r"gamma belongs to the credit and beta to the divergence"):
+            tokenpo.with_teacher(tokenpo.method("grpo"), 0.1, **options)
     with pytest.raises(TokenPOError, match="form='penalti'"):
         tokenpo.with_teacher(tokenpo.method("grpo"), 0.1, form="penalti")

@@ -23,6 +23,7 @@ TOKEN_FIELDS = (
     "gain",
     "value",
     "teacher_logprob",
+    "teacher_divergence",
 )
 INDEX_FIELDS = ("token_ids", "turn", "anchor")  # of whole numbers
 
@@ -50,6 +51,7 @@ class Sample:
     gain: np.ndarray
     value: np.ndarray
     teacher_logprob: np.ndarray
+    teacher_divergence: np.ndarray
     prompt_logprob: np.ndarray
     baseline: np.ndarray
     role: np.ndarray
@@ -201,4 +203,5 @@ def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
         "baseline": np.round(rng.normal(size=31), 2)[sample.group],
         "role": rng.integers(0, 3, shape[0]),
         "teacher_logprob": np.where(mask, np.minimum(sample.old_logprob + rng.normal(size=shape), -1e-3), 0.0),
+        "teacher_divergence": np.where(mask, rng.exponential(0.3, shape), 0.0),
     }

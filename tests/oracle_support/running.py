@@ -16,11 +16,11 @@ from oracles import ORACLES
 
 from .batches import INDEX_FIELDS, TOKEN_FIELDS, Sample, holed, ragged
 
-POLICY_FIELDS = ("logprob", "entropy", "entropy_drift")
+POLICY_FIELDS = ("logprob", "entropy", "entropy_drift", "teacher_divergence")
 OPTIONAL = (
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift", "influence",
     "divergence", "prompt_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "old_collision", "gain",
-    "value", "baseline", "role", "teacher_logprob",
+    "value", "baseline", "role", "teacher_logprob", "teacher_divergence",
 )  # fmt: skip
 
 

@@ -15,6 +15,16 @@ def opd(s, *, coef=1, gamma=0, bound=np.inf, rewards=False):
     return token_mean(s, r * A, dr * A)
 
 
+@cases({}, {"beta": 0.0}, {"beta": 1.0, "coef": 0.3, "rewards": True})
+def gkd(s, *, beta=0.5, coef=1, rewards=False):
+    # which divergence it is, `test_teacher.py` of the head tests: the sample holds its value
+    r, dr = ratio(s)
+    A = np.zeros((len(s.reward), 1))
+    for rows in groups(s) if rewards else ():
+        A[rows, 0] = s.reward[rows] - s.reward[rows].mean()
+    return token_mean(s, r * A - coef * s.teacher_divergence, dr * A)
+
+
 def to_go(s, x, gamma):
     """[N, T] Σ_{k>=t} gamma^(k - t) x_k over the tokens of the mask."""
     y = np.zeros(s.mask.shape)

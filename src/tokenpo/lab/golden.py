@@ -36,7 +36,7 @@ MEANINGS = {
     "loss": "of the token: penalty less weight times surrogate",
     "coefficient": "what the aggregation multiplies the token's loss with",
     "value": "the loss of the step: the sum of loss times coefficient",
-    "gradient": "of the value, at each log-probability and, where the method has one, at each entropy",
+    "gradient": "of the value, at each log-probability and, where the method has one, at each entropy or divergence",
 }
 
 
@@ -47,6 +47,7 @@ def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
     state, draws = objective.start(), torch.Generator().manual_seed(seed)
     seen = evaluate(objective, rollouts, policy, state=state, length=LONGEST, draws=draws)
     gradient = {"logprob": seen.gradient} | ({"entropy": seen.entropy_gradient} if objective.entropy_gradient else {})
+    gradient |= {} if objective.teacher_beta is None else {"teacher_divergence": seen.teacher_gradient}
     derivation = {
         "signals": _plain({repr(key): x for key, x in seen.batch.credit.signals.items()}, mask),
         **_plain({key: x.expand(mask.shape) for key, x in seen.loss.terms.items()}, mask),

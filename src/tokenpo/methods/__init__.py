@@ -76,6 +76,7 @@ from .rae import rae as rae
 from .compositions import eb_cispo as eb_cispo
 from .ppo import ppo as ppo, vapo as vapo
 from .opd import opd as opd
+from .gkd import gkd as gkd
 # isort: on
 
 METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals().items() if hasattr(x, "paper")}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import tokenpo
+from naive_head import naive_divergence
 from tokenpo.base.errors import MissingInput, TokenPOError, Unsupported
 from tokenpo.core.head.fused import fused_gradient, fused_loss
 from tokenpo.core.head.teacher import Teacher
@@ -22,16 +23,6 @@ BETAS = (0.0, 0.1, 0.5, 1.0)
 LENGTHS = (3, 0, 5, 1)
 M = sum(LENGTHS)
 near = functools.partial(torch.testing.assert_close, rtol=1e-10, atol=1e-13)
-
-
-def written(z: Tensor, teacher: Tensor, scale: Tensor | float, beta: float) -> Tensor:
-    """D [M] of logits [M, V] as the papers write it; autograd gives its gradient."""
-    p, q = ((x * scale).softmax(-1) for x in (z, teacher))
-    if beta in (0.0, 1.0):
-        one, other = (q, p) if beta == 0.0 else (p, q)
-        return (one * (one / other).log()).sum(-1)
-    m = beta * q + (1 - beta) * p
-    return beta * (q * (q / m).log()).sum(-1) + (1 - beta) * (p * (p / m).log()).sum(-1)
 
 
 class Problem:
@@ -60,7 +51,7 @@ class Problem:
 
     def divergence(self, beta: float) -> Tensor:
         taught = (self.teacher.hidden @ self.teacher.head.T + self.teacher.bias) / self.heat[:, None]
-        return written(self.student(), taught, 1.0, beta)
+        return naive_divergence(self.student(), taught, 1.0, beta)
 
 
 @pytest.mark.parametrize("beta", BETAS)
@@ -173,7 +164,7 @@ def test_half_precision_keeps_its_digits() -> None:
     teacher = Teacher(problem.teacher.hidden.bfloat16(), problem.teacher.head.bfloat16())
     seen = token_stats(hidden, head, problem.target, teacher=teacher).teacher_divergence
     wide = [x.detach().double().requires_grad_() for x in (hidden, head)]
-    exact = written(wide[0] @ wide[1].T, teacher.hidden.double() @ teacher.head.double().T, 1.0, 0.5)
+    exact = naive_divergence(wide[0] @ wide[1].T, teacher.hidden.double() @ teacher.head.double().T, 1.0, 0.5)
     assert seen.dtype == torch.float32
     torch.testing.assert_close(seen.double(), exact, rtol=0.03, atol=1e-3)
     for one, other in zip(

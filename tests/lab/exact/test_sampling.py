@@ -14,6 +14,7 @@ from torch import Tensor
 
 import tokenpo
 from enumerated import enumerated
+from tokenpo.base.errors import Unsupported
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Continuations, EqualEntropy, EveryTokens, Gae, LengthLambda, SegmentGain
 from tokenpo.core.seeds import keyed_generator
@@ -82,7 +83,12 @@ def test_the_policy_is_seen_as_it_is(batch):
         assert float(result.need("entropy_drift")[i, t]) == pytest.approx(drift, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", METHODS)
+def test_whole_distributions_of_a_teacher_are_refused(batch) -> None:
+    with pytest.raises(Unsupported, match=r"teacher_divergence.*choose opd"):
+        view(WORLD.initial, batch, method("gkd").needs)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"gkd"}))
 def test_every_method_runs(name, batch):
     objective: Objective = method(name)
     contestant = Contestant(name, objective)

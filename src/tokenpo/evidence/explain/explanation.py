@@ -97,6 +97,8 @@ def _limits(objective: Objective, recording: Recording, dropped: Tensor | None) 
     """What of the method is not in the push, where training would refuse it, and what a correction drops."""
     if objective.entropy_gradient:
         yield "an entropy bonus pushes through the entropy too, which a push on log-probabilities leaves out."
+    if objective.teacher_beta is not None:
+        yield "it compares whole distributions with a teacher's, which a push on log-probabilities leaves out."
     if any(isinstance(memory, MemorySignal) for memory in objective.memories):
         yield "it remembers earlier batches; shown is a first batch, before which there was none."
     if objective.passes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...base.errors import Unsupported
 from ...core.facts import facts_of
 from ...core.ops import kl
 from ...core.ops.group import Groups
@@ -134,7 +135,16 @@ def _by_formula(owner: type, logp: Tensor, walked: Walk, needs: frozenset[str]) 
 
 
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
-    """The policy with these logits [S, V] at the sampled tokens, with its graph."""
+    """The policy with these logits [S, V] at the sampled tokens, with its graph.
+
+    Raises:
+        Unsupported: the objective compares whole distributions with a teacher's.
+    """
+    if "teacher_divergence" in needs:
+        raise Unsupported(
+            "a method that reads teacher_divergence compares whole distributions, and here a world's teacher scores "
+            "sampled tokens alone: choose opd"
+        )
     logp = logits.log_softmax(-1)
     return Policy(logprob=walked.taken(logp), **_by_formula(Policy, logp, walked, needs))
 
