@@ -136,8 +136,7 @@ def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Me
 
 
 def _show(comparison: Comparison, out: Path) -> None:
-    from ..evidence.compare.page import render
-    from ..evidence.compare.result import show, to_json
+    from ..evidence.compare.result import render, show, to_json
     from ..page.frame import write
 
     show(comparison, sys.stdout)

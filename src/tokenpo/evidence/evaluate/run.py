@@ -161,13 +161,9 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
                 lines = stack.enter_context(contextlib.closing(Lines(directory / SAMPLES)))
             lengths = batch.mask.sum(1).tolist()
             for row, score in enumerate(batch.scores):
-                prompt, completion, finished = (
-                    row // batch.group_size,
-                    batch.completions[row],
-                    bool(batch.finished[row]),
-                )
-                problem = batch.problems[prompt]
-                lines.write(record_of(batch.start + prompt, problem, completion, lengths[row], finished, score))
+                prompt, finished = row // batch.group_size, bool(batch.finished[row])
+                problem, text = batch.problems[prompt], batch.completions[row]
+                lines.write(record_of(batch.start + prompt, problem, text, lengths[row], finished, score))
             watch(first + count)
 
 

@@ -160,25 +160,17 @@ STEPS: tuple[Step, ...] = (
     (r"1{,}000 and 1,\!000", r"\{,\}(?:\\!)?|,\\!", ","),
     (r"\! moves back", r"(?<!\\)\\!", ""),
     ("thin and wide blanks are one", r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-zA-Z])|\s+", " "),
-    (
-        "1,000; within brackets a comma separates",
-        r"(?<![\d.,(\[{])(?<![(\[{] )\d{1,3}(?:,\d{3})+(?![\d)\]}]| ?[)\]}])",
-        _ungrouped,
-    ),
+    ("1,000; within brackets a comma separates", r"(?<![\d.,(\[{])(?<![(\[{] )\d{1,3}(?:,\d{3})+(?![\d)\]}]| ?[)\]}])",
+     _ungrouped),
     ("1 000", r"(?<![\d.,] )(?<![\d.,])\d{1,3}(?: \d{3})+(?! ?[\d/])", _ungrouped),
     # Commands
     ("one command for one thing", r"\\([a-zA-Z]+)", lambda found: COMMANDS.get(found[1], found[0])),
     ("three points", r"\.\.\.+", r"\\ldots "),
-    (
-        "the columns of a matrix need not be aligned, its brackets are round",
-        r"[(\[]?\\begin\{(?:array\}\s*\{[clr|\s]*|[pb]?matrix)\}(.*?)\\end\{(?:array|[pb]?matrix)\}[)\]]?",
-        r"\\begin{pmatrix}\1\\end{pmatrix}",
-    ),
-    (
-        "functions without a backslash",
-        rf"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|{_TRIGONOMETRY}|log|ln|exp|sqrt|pi)(?![a-zA-Z])",
-        r"\\\1 ",
-    ),
+    ("the columns of a matrix need not be aligned, its brackets are round",
+     r"[(\[]?\\begin\{(?:array\}\s*\{[clr|\s]*|[pb]?matrix)\}(.*?)\\end\{(?:array|[pb]?matrix)\}[)\]]?",
+     r"\\begin{pmatrix}\1\\end{pmatrix}"),
+    ("functions without a backslash",
+     rf"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|{_TRIGONOMETRY}|log|ln|exp|sqrt|pi)(?![a-zA-Z])", r"\\\1 "),
     ("roots of one sign, or of brackets", r"\\sqrt\s*(\[\w+\])?\s*(?:\(([^()]*)\)|([0-9a-zA-Z]|\\pi))", _root),
     (r"\frac12", r"\\(frac|binom)\s*([0-9a-zA-Z])", r"\\\1{\2}"),
     (r"\frac{1}2", rf"\\(frac|binom){_GROUP}\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
@@ -192,11 +184,8 @@ STEPS: tuple[Step, ...] = (
     (r"\lg has base 10", r"\\lg(?![a-zA-Z])", r"\\log_{10}"),
     (r"\log without a base, \log_e", r"\\log(?![a-zA-Z])(?: *_ *\{? *e(?![a-z]) *\}?|(?!\s*_))", r"\\ln "),
     # Numbers
-    (
-        "repeating decimals are fractions",
-        r"(?<![\d.])(\d{1,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{?(\d{1,9})\}?|\((\d{1,9})\))(?!\d)",
-        _repeating,
-    ),
+    ("repeating decimals are fractions",
+     r"(?<![\d.])(\d{1,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{?(\d{1,9})\}?|\((\d{1,9})\))(?!\d)", _repeating),
     ("1.2e5", r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d+)(?![\w.])", r"\1 \\times 10^{\2}"),
     ("3 million", rf"(?<=\d) ?({'|'.join(_SCALES)})(?![a-z])", lambda found: rf" \times {_SCALES[found[1]]}"),
     (r"1\frac12", rf"{_FREE}{_INTEGER} ?\\frac\{{{_INTEGER}\}}\{{{_INTEGER}\}}", _mixed),
@@ -209,4 +198,4 @@ STEPS: tuple[Step, ...] = (
     ("a full stop ends a sentence, not a number", r"(?:[\s.,;]|\\\\)+$", ""),
     ("choices: A), (A) 12", r"^ *\(?([A-H])\)(?: .*)?$", r"\1"),
     ("blanks in front", r"^ +", ""),
-)
+)  # fmt: skip
