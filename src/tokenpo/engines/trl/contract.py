@@ -19,12 +19,9 @@ OVERRIDDEN = {
     "_generate_and_score_completions": ("self", "inputs"),
     "_compute_loss": ("self", "model", "inputs"),
 }
-# Methods that are called take at least these, by keyword.
-CALLED = {
-    "_get_per_token_logps_and_entropies": (
-        "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
-    ),
-}  # fmt: skip
+# One that is called takes at least these, by keyword.
+CALLED = "_get_per_token_logps_and_entropies"
+GIVEN = ("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy")
 # Attributes of a trainer that was built.
 READ = (
     "_step", "_buffered_inputs", "_metrics", "_logs", "_tokenizer", "reward_weights", "reward_func_names",
@@ -46,14 +43,14 @@ def check_import() -> None:
 
 def check_class(trainer: Any) -> None:
     """Raises Unsupported where a method of TRL's trainer is missing or takes other parameters."""
-    for name in (*OVERRIDDEN, *CALLED):
+    for name in (*OVERRIDDEN, CALLED):
         method = getattr(trainer, name, None)
         if method is None:
             raise moved(f"GRPOTrainer has no {name}")
         parameters = tuple(inspect.signature(method).parameters)
         if (expected := OVERRIDDEN.get(name, parameters)) != parameters:
             raise moved(f"GRPOTrainer.{name} takes ({', '.join(parameters)}), expected ({', '.join(expected)})")
-        if missing := [parameter for parameter in CALLED.get(name, ()) if parameter not in parameters]:
+        if missing := [x for x in GIVEN if name == CALLED and x not in parameters]:
             raise moved(f"GRPOTrainer.{name} takes no {', '.join(missing)}")
 
 

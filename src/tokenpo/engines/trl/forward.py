@@ -28,7 +28,7 @@ from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
 from ...models.score import probe_head
-from .contract import replaced
+from .contract import GIVEN, replaced
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -38,7 +38,6 @@ ROW = "tokenpo_row"
 # Devices on which the head is used where nothing is set. A choice by time or free memory would let two runs with one
 # seed give different numbers, so that it is fixed here, from measurements.
 IN_HEAD_BY_DEFAULT = frozenset({"cpu"})
-_GIVEN = ("self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy")
 _TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
@@ -92,7 +91,7 @@ class Forward:
 
     def _by_trl(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
         score = self.trainer._get_per_token_logps_and_entropies
-        extra = [name for name in inspect.signature(score).parameters if name not in _GIVEN]
+        extra = [name for name in inspect.signature(score).parameters if name not in ("self", *GIVEN)]
         logprob, entropy = score(
             model=model,
             **texts(inputs),
@@ -108,8 +107,8 @@ class Forward:
         mask, ids = part["completion_mask"].bool(), part["completion_ids"]
 
         def work(hidden: Tensor, head: nn.Linear) -> TokenStats:
-            flags = {"drift": self.drift, "entropy_grad": self.entropy_grad}
-            return token_stats(hidden[mask], head.weight, ids[mask], temperature[mask], bias=head.bias, **flags)
+            given = hidden[mask], head.weight, ids[mask], temperature[mask]
+            return token_stats(*given, bias=head.bias, drift=self.drift, entropy_grad=self.entropy_grad)
 
         stats = head_work(self.trainer, model, part, work)
         return [None if x is None else x.new_zeros(mask.shape).masked_scatter(mask, x) for x in stats[:3]]

@@ -36,7 +36,7 @@ from .records import TokenPOCallback
 from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks
 from .settings import require_steps_to_hold, require_untouched
 from .temperature import of_draw, require_server, with_vllm
-from .updates import InFlightBatch, look
+from .updates import InFlightBatch, policy_of
 
 logger = logging.getLogger(__name__)
 REMEDY = (
@@ -145,7 +145,12 @@ class TokenPOTrainer(trl.GRPOTrainer):
             batch = self.refill.filled(self, batch)
         step = self._credited(batch, train=train)
         if step is not None:
-            self._show_advantages(step)
+            # In TRL's table of completions, in place of the advantages of TRL's loss.
+            mask, shown = step.rollouts.mask, self._logs["advantages"]
+            mean = step.credit.advantage.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+            for _ in range(min(len(mean), len(shown))):
+                shown.pop()
+            shown.extend(mean.tolist())
         self._looked = None if train else step
         if train:
             traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
@@ -218,16 +223,8 @@ class TokenPOTrainer(trl.GRPOTrainer):
         update = step.update(rows)
         update.objective = step.objective
         if update.observes:
-            look(self, update, model, [inputs], rows)
+            update.observe(policy_of(self, update, model, [inputs], rows))
         return update
-
-    def _show_advantages(self, step: Step) -> None:
-        """Puts the mean advantage of each response into TRL's table of completions, in place of that of TRL's loss."""
-        mask, shown = step.rollouts.mask, self._logs["advantages"]
-        mean = step.credit.advantage.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
-        for _ in range(min(len(mean), len(shown))):
-            shown.pop()
-        shown.extend(mean.tolist())
 
 
 class GRPOTrainer(TokenPOTrainer):

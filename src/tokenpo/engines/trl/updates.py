@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.errors import Unsupported
+from ...base.errors import Unsupported, present
 from ...core.learner import Step
 from ...core.seeds import keyed_generator
 from ...core.types import Batch, Loss, Policy, Rollouts
@@ -57,9 +57,24 @@ class InFlightBatch:
                 f"GRPOTrainer is at micro-batch {micro} of {trainer.current_gradient_accumulation_steps} with another "
                 "part of its rollout batch than expected"
             )
-        if micro == 0 and self.step is not None:
-            self.update = self._begin(self.step, number, model, buffer, chunks)
-        return self.update
+        if micro or self.step is None:
+            return self.update
+        if self._rows is None:
+            self._rows = self._places(buffer)
+            last_first = [cycle.chunks_of(update) for update in reversed(range(cycle.updates))]
+            mine = torch.cat([buffer[chunk][ROW].sort().values for plan in last_first for chunk in plan])
+            self.tracer.choose(mine, self.step)
+        rows = self._rows[:, chunks].flatten()
+        self.update = update = self.step.update(rows, cycle.pass_of(number), self.step.first + number)
+        if update.observes:
+            update.observe(self._policy(update, model, chunks))
+        return update
+
+    def _policy(self, update: Update, model: Any, chunks: Sequence[int]) -> Policy:
+        """The current policy on all rows of an update that takes these chunks."""
+        once, rows = list(dict.fromkeys(chunks)), present(self._rows, "the places of the rows")
+        parts = [self._trainer._buffered_inputs[chunk] for chunk in once]
+        return policy_of(self._trainer, update, model, parts, rows[:, once].flatten())
 
     def watch(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
         """Before the backward pass of a micro-batch whose tokens may be traced."""
@@ -91,25 +106,9 @@ class InFlightBatch:
     def end(self) -> None:
         """After the last optimiser step, on all ranks: the KL that it leaves, where the learner holds one."""
         trainer, cycle, update = self._trainer, self._cycle, self.update
-        if update is None or self._rows is None or not trainer.learner.measures_end:
-            return
-        once = list(dict.fromkeys(cycle.chunks_of(cycle.updates - 1)))
-        parts = [trainer._buffered_inputs[chunk] for chunk in once]
-        trainer.learner.end(update, _policy_of(trainer, update, trainer.model, parts, self._rows[:, once].flatten()))
-
-    def _begin(
-        self, step: Step, number: int, model: Any, buffer: Sequence[dict[str, Any]], chunks: Sequence[int]
-    ) -> Update:
-        if self._rows is None:
-            self._rows = self._places(buffer)
-            last_first = [self._cycle.chunks_of(update) for update in reversed(range(self._cycle.updates))]
-            mine = torch.cat([buffer[chunk][ROW].sort().values for plan in last_first for chunk in plan])
-            self.tracer.choose(mine, step)
-        update = step.update(self._rows[:, chunks].flatten(), self._cycle.pass_of(number), step.first + number)
-        if update.observes:
-            once = list(dict.fromkeys(chunks))
-            look(self._trainer, update, model, [buffer[chunk] for chunk in once], self._rows[:, once].flatten())
-        return update
+        if update is not None and trainer.learner.measures_end:
+            policy = self._policy(update, trainer.model, cycle.chunks_of(cycle.updates - 1))
+            trainer.learner.end(update, policy)
 
     def _places(self, buffer: Sequence[dict[str, Any]]) -> Tensor:
         """[ranks, chunks, M] the places of all rows; gathered once, as TRL does not shuffle again."""
@@ -121,18 +120,13 @@ class InFlightBatch:
         return trainer.accelerator.gather(torch.stack([part[ROW] for part in buffer])[None])
 
 
-def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> None:
-    """The objective's look at the whole update with the current policy; all ranks call it for their rows.
+def policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> Policy:
+    """The current policy on all rows of the update, in their order; all ranks call it for their rows.
 
     Args:
         parts: micro-batches of this rank that together hold its rows, each once.
         rows: of the parts of all ranks, in their order.
     """
-    update.observe(_policy_of(trainer, update, model, parts, rows))
-
-
-def _policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> Policy:
-    """The current policy on all rows of the update, in their order; the arguments are those of `look`."""
     order = rows.argsort()
     order = order[torch.searchsorted(rows[order], update.rows)]
     return policy_now(trainer, model, parts, [update.of(part[ROW])[0] for part in parts]).rows(order)
