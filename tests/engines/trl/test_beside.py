@@ -15,7 +15,6 @@ from random_models import random_phi
 from trl_support import beside, run_script
 from trl_support.beside_cases import HEADS, HEADS_TWO, TRLS, TRLS_TWO
 
-pytestmark = pytest.mark.usefixtures("trl_here")
 CLIPPED = {f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")}
 CASES = {1: [*TRLS, *HEADS], 2: [*TRLS_TWO, *HEADS_TWO]}
 

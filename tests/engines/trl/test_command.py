@@ -14,7 +14,6 @@ from run_views import lines
 from tokenpo import models as lm
 from trl_support import run_python
 
-pytestmark = pytest.mark.usefixtures("trl_here")
 SMALL = ["rollout.prompts=4", "rollout.max_new_tokens=24", "evaluate.problems=4", "evaluate.samples=0"]
 ALONE = """
 from accelerate import PartialState

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from tokenpo.models import load, locate
 from trl_support import run_script
 
-pytestmark = pytest.mark.usefixtures("trl_here")
 # A temperature for every token; statistics of the whole step; a reference.
 CASES = ("hapo", "kl_cov", "adv_reweight")
 # On the device also: a share of each group's entropy, a ratio of the response, a gradient through the entropy.

@@ -7,16 +7,12 @@ import pytest
 import torch
 
 import tokenpo
-from foreign_support import need
+from foreign_support.trl_trainer import rollouts
 from oracle_support import Sample, ragged, tensors
 from tokenpo.base.errors import MissingInput
+from tokenpo.engines.trl.export import from_inputs
 from tokenpo.evidence.explain.explanation import push_of
 from tokenpo.runs.rollouts import read, step_file, write_lines
-
-need("trl", "trl is not installed: the export of its batches was not tested")
-
-from foreign_support.trl_trainer import rollouts  # noqa: E402 - imports trl
-from tokenpo.engines.trl.export import from_inputs  # noqa: E402
 
 G = 4
 

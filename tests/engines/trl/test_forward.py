@@ -10,15 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.utils import DistributedType
 from torch import nn
-
-import tokenpo
-from foreign_support import need
-
-need("trl", "trl is not installed: the adapter to it was not tested")
-
-from accelerate.utils import DistributedType  # noqa: E402
-from transformers import (  # noqa: E402
+from transformers import (
     CohereConfig,
     CohereForCausalLM,
     Gemma2Config,
@@ -29,7 +23,8 @@ from transformers import (  # noqa: E402
     Qwen3ForCausalLM,
 )
 
-from tokenpo.engines.trl.forward import Forward, head_work  # noqa: E402
+import tokenpo
+from tokenpo.engines.trl.forward import Forward, head_work
 
 SMALL: dict[str, Any] = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,

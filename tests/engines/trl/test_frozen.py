@@ -12,8 +12,6 @@ import pytest
 from trl_support import beside, frozen
 from trl_support.beside import case, schedule
 
-pytestmark = pytest.mark.usefixtures("trl_here")
-
 ALIGNED = schedule(4, 2)
 STALE = schedule(4, 1, chunks=3)
 TWICE = schedule(2, 2, chunks=4, iterations=2)

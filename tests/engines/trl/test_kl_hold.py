@@ -16,7 +16,6 @@ from trl_support import beside, frozen
 from trl_support.beside import case, schedule
 from trl_support.reference import Reference
 
-pytestmark = pytest.mark.usefixtures("trl_here")
 LR = 2e-2  # of `frozen_run.py`
 BATCHES = 3
 

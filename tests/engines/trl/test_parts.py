@@ -15,21 +15,17 @@ import pytest
 import torch
 
 import tokenpo
-from foreign_support import need
+from refusal_cases.trl import dropped, recipe
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
-
-need("trl", "trl is not installed: the adapter to it was not tested")
-
-from refusal_cases.trl import dropped, recipe  # noqa: E402
-from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
-from tokenpo.engines.trl.cycle import Cycle  # noqa: E402
-from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
-from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings  # noqa: E402
-from tokenpo.engines.trl.rollout_batch import stacked  # noqa: E402
-from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw  # noqa: E402
-from tokenpo.engines.trl.updates import by_groups  # noqa: E402
-from tokenpo.tasks import make_task  # noqa: E402
+from tokenpo.engines.trl import TokenPOConfig, contract
+from tokenpo.engines.trl.cycle import Cycle
+from tokenpo.engines.trl.objective import chosen, with_reference
+from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings
+from tokenpo.engines.trl.rollout_batch import stacked
+from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw
+from tokenpo.engines.trl.updates import by_groups
+from tokenpo.tasks import make_task
 
 
 def args(**given: Any) -> TokenPOConfig:

@@ -9,15 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-
-from foreign_support import need
-from tokenpo.base.errors import TokenPOError
-
-need("trl", "trl is not installed: the adapter to it was not tested")
-
-from datasets import Dataset  # noqa: E402
-from PIL import Image  # noqa: E402
-from transformers import (  # noqa: E402
+from datasets import Dataset
+from PIL import Image
+from transformers import (
     AutoTokenizer,
     CLIPImageProcessorPil,
     CLIPVisionConfig,
@@ -27,10 +21,11 @@ from transformers import (  # noqa: E402
     Qwen3Config,
 )
 
-from refusal_cases.trl import args, even  # noqa: E402
-from tokenpo.engines.trl import TokenPOTrainer  # noqa: E402
-from tokenpo.engines.trl.rollout_batch import over_ranks, plain  # noqa: E402
-from tokenpo.models.directory import ASSETS  # noqa: E402
+from refusal_cases.trl import args, even
+from tokenpo.base.errors import TokenPOError
+from tokenpo.engines.trl import TokenPOTrainer
+from tokenpo.engines.trl.rollout_batch import over_ranks, plain
+from tokenpo.models.directory import ASSETS
 
 
 def asked(colour: str, width: int = 8) -> list[dict[str, Any]]:

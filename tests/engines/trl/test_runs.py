@@ -21,7 +21,6 @@ from tokenpo.runs.rollouts import read
 from trl_support import run_script
 from trl_support.reference import Reference, agrees, heated
 
-pytestmark = pytest.mark.usefixtures("trl_here")
 PARTS = {1: ("hapo", "lora", "reference", "resume", "dynamic", "recording", "broken", "parser"),
          2: ("dynamic", "recording")}  # fmt: skip
 CLIPPED = {f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")}

@@ -10,16 +10,12 @@ from typing import Any
 
 import pytest
 
-from foreign_support import need
+import tokenpo.trl
 from random_models import random_qwen
+from tokenpo.base.errors import Unsupported
+from tokenpo.engines.trl.objective import chosen
+from tokenpo.engines.trl.settings import TRANSLATED, Translated
 from trl_support import run_python
-
-need("trl", "trl is not installed: its names here were not tested")
-
-import tokenpo.trl  # noqa: E402
-from tokenpo.base.errors import Unsupported  # noqa: E402
-from tokenpo.engines.trl.objective import chosen  # noqa: E402
-from tokenpo.engines.trl.settings import TRANSLATED, Translated  # noqa: E402
 
 MODEL, DATA = "Qwen/Qwen2.5-0.5B-Instruct", "trl-lib/DeepMath-103K"
 # What stands in for a GPU, and for a reward that wants a package which the engines' environment lacks.

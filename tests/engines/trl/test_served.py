@@ -13,8 +13,6 @@ from tokenpo.models.request_temperature import KEYS
 from trl_support import run_script
 from trl_support.reference import heated
 
-pytestmark = pytest.mark.usefixtures("trl_here")
-
 
 @pytest.fixture(scope="module")
 def ran(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

@@ -11,20 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 
 from foreign_support import need
+from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.models import load
 from tokenpo.models.directory import ASSETS
 from tokenpo.runs.rollouts import read
 from tokenpo.tasks import Problem
 from tokenpo.tasks.dial_sum import DialCalculator
-
-MISSING = "trl is not installed: its tools were not run with our objectives"
-Dataset = need("datasets", MISSING).Dataset
-need("trl", MISSING)
-need("jmespath", "jmespath is not installed: TRL's tools were not run with our objectives")
-
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer  # noqa: E402
 
 TASK = DialCalculator(operands=4)
 CALL = {"type": "object", "properties": {
@@ -81,6 +76,7 @@ def right(completions: list, answer: list[str], **columns: Any) -> list[float]:
 @pytest.fixture(scope="module")
 def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped model, whose turn ends with `=` too, and whose tokenizer knows calls."""
+    need("jmespath", "jmespath is not installed: TRL's tools were not run with our objectives")
     lm, directory = load(ASSETS), tmp_path_factory.mktemp("player")
     (equals,) = lm.inserted("=")
     lm.model.generation_config.eos_token_id = [lm.tokenizer.eos_token_id, equals]

@@ -10,18 +10,12 @@ from importlib import import_module
 from importlib.metadata import version
 
 import pytest
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import PPOTrainerSync, trainer_base
 
-from foreign_support import need
-
-need("transfer_queue", "verl's V1 trainer is not installed: its private surfaces were not looked at")
-need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: its private surfaces were not looked at")
-
-from omegaconf import OmegaConf  # noqa: E402
-from verl.trainer.ppo.v1 import PPOTrainerSync, trainer_base  # noqa: E402
-
-import tokenpo.engines.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
-from tokenpo.base.errors import Unsupported  # noqa: E402
-from tokenpo.engines.verl.trainer import TokenPOTrainer  # noqa: E402
+import tokenpo.engines.verl.plugin  # noqa: F401 - where the package is on the path but not installed
+from tokenpo.base.errors import Unsupported
+from tokenpo.engines.verl.trainer import TokenPOTrainer
 
 NEW = {"objective", "send_loss", "_plan", "_observed", "_current", "_check"}  # of our trainer alone
 

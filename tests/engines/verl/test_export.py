@@ -5,20 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from verl import DataProto
+from verl.trainer.ppo import core_algos as core
+from verl.utils import tensordict_utils as tensordicts
+from verl.workers.utils import padding
 
 import tokenpo
-from foreign_support import need
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, NotFinite
 from tokenpo.engines.verl.export import from_batch
 from tokenpo.evidence.explain.explanation import push_of
 from tokenpo.runs.rollouts import read, step_file, write_lines
-
-MISSING = "verl is not installed: the export of its batches was not tested"
-DataProto = need("verl", MISSING).DataProto
-padding = need("verl.workers.utils.padding", MISSING)
-tensordicts = need("verl.utils.tensordict_utils", MISSING)
-core = need("verl.trainer.ppo.core_algos", MISSING)
 
 
 def fields(sample):

@@ -13,16 +13,12 @@ import pytest
 import torch
 
 import tokenpo
-from foreign_support import need
-
-need("verl.workers.utils.padding", "verl is not installed: our loss was not called in its layout")
-
-from engines.verl.support import batches  # noqa: E402
-from tokenpo.base.errors import MissingInput  # noqa: E402
-from tokenpo.core.parts import EntropyBonus  # noqa: E402
-from tokenpo.engines.verl import PROVIDES, layout  # noqa: E402
-from tokenpo.engines.verl.loss import WorkerLoss  # noqa: E402
-from tokenpo.methods import METHODS  # noqa: E402
+from engines.verl.support import batches
+from tokenpo.base.errors import MissingInput
+from tokenpo.core.parts import EntropyBonus
+from tokenpo.engines.verl import PROVIDES, layout
+from tokenpo.engines.verl.loss import WorkerLoss
+from tokenpo.methods import METHODS
 
 CORE = ["grpo", "dr_grpo", "dapo", "gspo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo", "clip_cov", "kl_cov"]
 # Groups of 4 are split by micro-batches of 3 and of 1; rows of padding hold NaN and are on every rank.

@@ -11,17 +11,14 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import hydra
 import pytest
+from verl.utils import config as verl_config
 
-from foreign_support import need
 from tokenpo.engines.verl.command import command
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import PAPERS, shipped_recipes
 from tokenpo.recipe.plan import Plan
-
-REASON = "verl is not installed: whether it accepts the recipes of papers was not checked (make test-engines)"
-hydra = need("hydra", REASON)
-verl_config = need("verl.utils.config", REASON)
 
 RECIPES = [name for name in shipped_recipes() if name.startswith(PAPERS)]
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
@@ -117,7 +114,8 @@ def test_batches_can_be_split_and_the_longest_response_fits(composed: tuple[str,
 
 
 def test_the_rows_are_scored_by_the_last_answer() -> None:
-    score = need("verl.utils.reward_score", REASON).default_compute_score
+    from verl.utils.reward_score import default_compute_score as score
+
     scores = [score("math_dapo", text, "34")["score"] for text in ("so 34\nAnswer: 34", "Answer: 34\nAnswer: 35", "34")]
     assert scores == [1.0, -1.0, -1.0]
 

@@ -13,26 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import replay_buffer
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import reduce_metrics
 
 import tokenpo
-from foreign_support import need
-
-need("transfer_queue", "verl's V1 trainer is not installed: the parts of its adapter were not tested")
-need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: the parts of its adapter were not tested")
-
-from omegaconf import OmegaConf  # noqa: E402
-from verl.utils import tensordict_utils as tu  # noqa: E402
-from verl.utils.metric import reduce_metrics  # noqa: E402
-
-from tokenpo.base.errors import TokenPOError  # noqa: E402
-from tokenpo.core.learner import Learner  # noqa: E402
-from tokenpo.core.ops import entropy_score  # noqa: E402
-from tokenpo.engines.verl import layout, temperature  # noqa: E402
-from tokenpo.engines.verl.configure import Settings  # noqa: E402
-from tokenpo.engines.verl.plugin import after_import  # noqa: E402
-from tokenpo.engines.verl.trainer import DRIFT, FILE, TokenPOTrainer, checkpoint, resume  # noqa: E402
-from tokenpo.models.request_temperature import extra_args, read  # noqa: E402
-from tokenpo.recipe.config import parse_config  # noqa: E402
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.learner import Learner
+from tokenpo.core.ops import entropy_score
+from tokenpo.engines.verl import layout, temperature
+from tokenpo.engines.verl.configure import Settings
+from tokenpo.engines.verl.plugin import after_import
+from tokenpo.engines.verl.trainer import DRIFT, FILE, Refills, TokenPOTrainer, checkpoint, resume
+from tokenpo.models.request_temperature import extra_args, read
+from tokenpo.recipe.config import parse_config
 
 
 def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,14 +159,6 @@ def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:
     bare = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object)})
     temperature.use_loop(tokenpo.method("hapo"), bare)
     assert "agent_name" not in bare
-
-
-need("transfer_queue", "verl's V1 buffer is not installed: the cap on dynamic sampling was not tested")
-need("verl.trainer.ppo.v1", "verl's V1 buffer is not installed: the cap on dynamic sampling was not tested")
-
-from verl.trainer.ppo.v1 import replay_buffer  # noqa: E402
-
-from tokenpo.engines.verl.trainer import Refills  # noqa: E402
 
 
 class Sampler:

@@ -10,13 +10,9 @@ import pytest
 import torch
 
 import tokenpo
-from foreign_support import need
-
-need("verl.workers.utils.padding", "verl is not installed: no token of its runs was traced")
-
-from engines.verl.support import batches  # noqa: E402
-from tokenpo.engines.verl.record import PARTS, Record, answer  # noqa: E402
-from tokenpo.runs.read import read_run, read_trace  # noqa: E402
+from engines.verl.support import batches
+from tokenpo.engines.verl.record import PARTS, Record, answer
+from tokenpo.runs.read import read_run, read_trace
 
 
 def test_traced_terms_are_the_losses_own(tmp_path: Path) -> None:

@@ -18,18 +18,13 @@ from typing import Any
 
 import pytest
 
+import own_method
 import tokenpo
-from foreign_support import need
-
-need("transfer_queue", "verl's V1 trainer is not installed: no whole run was made")
-need("verl.workers.utils.padding", "verl is not installed: no whole run was made")
-
-import own_method  # noqa: E402
-from engines.verl.support import nodes, run  # noqa: E402
-from tokenpo.core.ops.entropy_score import EntropyScale  # noqa: E402
-from tokenpo.engines.verl.data import write_parquet  # noqa: E402
-from tokenpo.engines.verl.loss import DRIFT  # noqa: E402
-from tokenpo.runs.read import read_run, read_trace  # noqa: E402
+from engines.verl.support import nodes, run
+from tokenpo.core.ops.entropy_score import EntropyScale
+from tokenpo.engines.verl.data import write_parquet
+from tokenpo.engines.verl.loss import DRIFT
+from tokenpo.runs.read import read_run, read_trace
 
 CLI = [sys.executable, "-m", "tokenpo.cli.main"]
 REPORT = run.documented()["+algorithm.tokenpo.report"]
