@@ -21,12 +21,14 @@ DRAWN = {"clip_cov", "s_grpo"}
 
 # Methods that stop the gradient of a weight on purpose: the differences of their values are not their gradients.
 STOPPED = {"cispo", "aspo", "ce_gppo", "dppo_kl", "dppo_tv", "rollout_is", "fipo", "real", "topr", "vespo", "eb_cispo"}
+STOPPED |= {"sdpo"}
 # The same for some of the options; of m2po the bound is a token, without gradient.
 STOPPED_WITH = {
     "tr_grpo": lambda options: options.get("weight_prob") != "old",
     "dhpo": lambda options: options["mixing"] == "entropy" or options["form"] == "min_of_mixes",
     "egspo": lambda options: options["curve"] == "chord",
     "m2po": lambda options: options.get("budget") != 9.0,
+    "sdar": lambda options: options.get("coef") != 0.0,
 }
 EXACT = [(n, o) for n, o in CASES if n not in STOPPED and not STOPPED_WITH.get(n, lambda _: False)(o)]
 EXACT += [("m2po", {"budget": 0.0}), *(("lopti", {"part": part, "a": 0.3, "beta": 0.3}) for part in (0, 1))]

@@ -218,7 +218,7 @@ def test_below_zero_are_only_numbers_whose_sign_is_a_choice() -> None:
     """Ends of a scale that passes through 0, and directions; no coefficient, no bound, no length."""
     assert _accepting(-1.0) == {
         "clip_cov.cov_low", "gtpo.threshold", "grpo_s.threshold", "tr_grpo.tau", "tr_grpo.mu", "nthr.beta", "arm.alpha",
-        "hmpo.shift", "hmpo.threshold", "topr.threshold", "vapo.threshold",
+        "hmpo.shift", "hmpo.threshold", "topr.threshold", "vapo.threshold", "sdpo.threshold",
     }  # fmt: skip
     assert "thr.p" in _accepting(-0.5) - _accepting(-1.0)
 
@@ -243,7 +243,7 @@ def test_above_one_is_no_share() -> None:
         "forking_tokens.fraction", "stapo.prob", "stapo.quantile", "sent.fraction", "sent.low_entropy",
         "s_grpo.fraction", "lopti.a", "arm.fraction", "dhpo.sequence_low", "egspo.quantile", "egspo.attenuation",
         "fipo.least", "spo.below", "gigpo.gamma", "ppo.lam", "ppo.critic_lam", "ppo.gamma",
-        "vapo.critic_lam", "rae.decay", "opd.gamma", "gkd.beta",
+        "vapo.critic_lam", "rae.decay", "opd.gamma", "gkd.beta", "rlsd.lam", "rlsd.eps",
     }  # fmt: skip
     assert _accepting(0.5) - _accepting(1.0) >= {"hapo.tau", "lopti.eta", "thr.p"}
 
@@ -254,7 +254,7 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
         "dr_grpo.length", "clip_cov.fraction", "kl_cov.fraction", "sapo.tau_pos", "sapo.tau_neg",
         "forking_tokens.fraction", "sent.fraction", "sent.low_entropy", "s_grpo.fraction", "lopti.eta", "ha_dw.scale",
         "aer.rho", "arm.fraction", "hmpo.cap", "opsm.delta", "fipo.decay", "fipo.safety", "real.tau",
-        "spo.below", "vapo.alpha", "opd.coef", "opd.bound", "gkd.coef",
+        "spo.below", "vapo.alpha", "opd.coef", "opd.bound", "gkd.coef", "sdpo.cap",
     }  # fmt: skip
 
 

@@ -71,6 +71,9 @@ WHOLE = [
     ("ppo", {"beta": 0.3}, "reinforce_pp", {"beta": 0.3}, CLUELESS),
     ("vapo", {"alpha": 1e-9, "coef": 0.0, "high": 0.2}, "ppo", {"lam": 0.0}, RAGGED),
     ("gkd", {"rewards": True}, "dr_grpo", {"low": 1.0, "high": np.inf}, AGREED),
+    *(("rlsd", o, "grpo", {}, RAGGED) for o in ({"lam": 0.0}, {"eps": 0.0})),
+    ("rlsd", {}, "grpo", {}, AGREED),
+    ("sdar", {"coef": 0.0}, "grpo", {}, EQUAL),
     ("opd", {"rewards": True}, "dr_grpo", {"low": 1.0, "high": np.inf}, AGREED),
     # the group's mean is the batch's: subtracting it first changes nothing
     ("reinforce_pp_baseline", {}, "reinforce_pp", {}, ONE_GROUP),

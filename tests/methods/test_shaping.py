@@ -17,7 +17,7 @@ BY_ROLE = {"gtpo", "grpo_s", "topr", "real"}
 # The reward is in their gain before shaping: by hand in core/parts/test_credit.py.
 BY_GAIN = {"vineppo", "spo"}
 # They read no reward.
-TAUGHT = {"opd", "gkd"}
+TAUGHT = {"opd", "gkd", "sdpo"}
 
 
 def _earned(name: str, rollouts: tokenpo.Rollouts, bonus: torch.Tensor) -> tokenpo.Rollouts:

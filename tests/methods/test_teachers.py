@@ -138,6 +138,32 @@ def test_gkd_by_hand() -> None:
     np.testing.assert_allclose(leaf.grad, [[2 / 3, 2 / 3], [2 / 3, 0]], rtol=1e-12)
 
 
+def test_rlsd_by_hand() -> None:
+    """Rewards 1, 0: A = ±a, a = 1/2 / (sqrt(1/2) + 1e-6). The teacher likes each first token 1.1 times and the second
+    of the right response twice: lam 1/2 with eps 0.2 gives 1/2 + 1.1/2 = 1.05, 1/2 + 1.2/2 = 1.1 (clipped), and of the
+    wrong one 1/2 + (1/1.1)/2 = 21/22."""
+    sample = _taught([[1, 1], [1]], [1, 0], [[1.1, 2], [1.1]])
+    a = 0.5 / (math.sqrt(0.5) + 1e-6)
+    moves("rlsd", sample, None, [[-1.05 / 2, -1.1 / 2], [21 / 22]], unit=a / 2)
+
+
+def test_sdar_by_hand() -> None:
+    """Equal rewards leave the pull: x = ln 2 and 0 with gate 1: σ = 2/3 and 1/2; 2/3 ln 2, slopes -2/3 and -1/2."""
+    sample = _taught([[1, 1]], [1], [[2, 1]])
+    moves("sdar", sample, 2 / 3 * LN2, [[-2 / 3, -1 / 2]], unit=0.3 / 2, coef=0.3, gate=1.0)
+
+
+def test_sdpo_by_hand() -> None:
+    """Ratios 4, 1 of 1/8 and the teacher at 1/4: lp - log q = ln 2 and -ln 2, weighed 2 (the cap) and 1.
+
+    The right response has no other right one: only the wrong one learns. Two responses, two tokens.
+    """
+    sample = _taught([[1], [4, 1]], [1, 0], [[2], [2, 2]])
+    moves("sdpo", sample, 2 - 1, [[0], [2, -1]], unit=LN2 / 4)
+    both = sample.but(reward=np.array([1.0, 1.0]))
+    assert outcome("sdpo", both).gradient[0, 0] == pytest.approx(-LN2 / 2, rel=1e-12)
+
+
 def test_what_cannot_learn_is_refused() -> None:
     """k1 differentiated has no expected gradient; a memory's credit would lose what it remembers."""
     for estimator in (K1(), StraightThrough(K3(), K1())):

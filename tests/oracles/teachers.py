@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .prelude import cases, groups, ratio, token_mean
+from .prelude import cases, clipped, group_advantage, groups, ratio, sequence_mean, token_mean
 
 
 @cases({}, {"gamma": 1.0}, {"coef": 0.3, "gamma": 0.7, "rewards": True}, {"gamma": 0.5, "bound": 0.8})
@@ -23,6 +23,38 @@ def gkd(s, *, beta=0.5, coef=1, rewards=False):
     for rows in groups(s) if rewards else ():
         A[rows, 0] = s.reward[rows] - s.reward[rows].mean()
     return token_mean(s, r * A - coef * s.teacher_divergence, dr * A)
+
+
+@cases({}, {"lam": 1.0, "eps": 0.6}, {"lam": 0.3, "low": 0.1, "high": 0.4})
+def rlsd(s, *, low=0.2, high=0.2, lam=0.5, eps=0.2):
+    # 1 - lam + lam · the teacher's preference, turned around for a wrong response and within 1 ± eps
+    A = group_advantage(s)
+    preferred = np.clip(np.exp(np.sign(A) * (s.teacher_logprob - s.old_logprob)), 1 - eps, 1 + eps)
+    J, dJ = clipped(*ratio(s), A, low, high)
+    w = 1 - lam + lam * preferred
+    return sequence_mean(s, w * J, w * dJ)
+
+
+@cases({}, {"coef": 0.7, "gate": 1.0, "low": 0.1}, {"coef": 0.0, "high": 0.4})
+def sdar(s, *, low=0.2, high=0.2, coef=0.1, gate=5):
+    # minus coef σ(gate x) x, the gate without gradient: ∂x/∂lp = -1
+    x = s.teacher_logprob - s.logprob
+    J, dJ = clipped(*ratio(s), group_advantage(s), low, high)
+    gated = coef / (1 + np.exp(-gate * x))
+    return token_mean(s, J - gated * x, dJ + gated)
+
+
+@cases({}, {"cap": 1.1, "threshold": 0.5})
+def sdpo(s, *, cap=2, threshold=1):
+    # min(r, cap) · (lp - log q) is value and slope, of responses that another one's success informs
+    x = s.logprob - s.teacher_logprob
+    r, _ = ratio(s)
+    told = np.zeros((len(s.reward), 1))
+    for rows in groups(s):
+        for i in rows:
+            told[i] = any(s.reward[j] >= threshold for j in rows if j != i)
+    J = -told * np.minimum(r, cap) * x
+    return sequence_mean(s, J, J)
 
 
 def to_go(s, x, gamma):

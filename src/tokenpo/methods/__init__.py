@@ -77,6 +77,9 @@ from .compositions import eb_cispo as eb_cispo
 from .ppo import ppo as ppo, vapo as vapo
 from .opd import opd as opd
 from .gkd import gkd as gkd
+from .rlsd import rlsd as rlsd
+from .sdar import sdar as sdar
+from .sdpo import sdpo as sdpo
 # isort: on
 
 METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals().items() if hasattr(x, "paper")}
