@@ -1,7 +1,5 @@
 """What a terminal would obey is shown, wherever it is quoted from; what rich makes of a table reaches the terminal."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

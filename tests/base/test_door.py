@@ -1,7 +1,5 @@
 """All of src writes through `tokenpo.base.files`, which follows no link: every call that writes is looked at."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """Files that are whole or not there, and JSON lines."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

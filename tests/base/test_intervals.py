@@ -1,7 +1,5 @@
 """Intervals against SciPy's, and by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The pool: order, hanging and dying verifiers, start-up failures, close."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What a path of the user's function names: a module that is missing, one that fails, and the file of either."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tokenpo eval` from the command line: what it writes, and one sentence for every mistake."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

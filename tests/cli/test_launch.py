@@ -1,7 +1,5 @@
 """`tokenpo launch` and `--engine`: the command that is put together, and refusals before anything starts."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """A directory that a stranger made: whatever name in it is a link, no command changes a file outside of it."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The command line as a whole, and the commands that list, show and train."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

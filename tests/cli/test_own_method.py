@@ -1,7 +1,5 @@
 """A method of the user's own by its path: every command that takes a method takes it, and names its mistakes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One thread in every test of an engine, whatever its recipe sets; and a Tinker server in this process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The loop of `runs/loop.py`, which the embedded engine and Tinker share."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What each engine cannot honour, case by case; and no refusal in the source without a case."""
 
-from __future__ import annotations
-
 import functools
 from importlib import import_module
 from importlib.util import find_spec

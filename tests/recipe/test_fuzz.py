@@ -1,7 +1,5 @@
 """Recipes and `--set` as nobody should write them: one sentence, exit code 2, nothing made."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What goes with every method: the settings of a recipe that add stages to its objective."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

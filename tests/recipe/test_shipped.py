@@ -1,7 +1,5 @@
 """The recipes that the package holds: all of them load, and those of papers say where their numbers come from."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

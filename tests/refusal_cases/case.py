@@ -1,7 +1,5 @@
 """A case: a request that an engine refuses, and its refusal."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 import traceback

@@ -1,7 +1,5 @@
 """What holds for every refusal: it is one sentence, it has a case, and docs/refusals.md has its row."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """SkyRL and prime-rl: their contracts; neither has to be installed."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/refusals.md: a table for each engine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from .case import SOURCE, Case, Refusal

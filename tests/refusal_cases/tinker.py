@@ -1,7 +1,5 @@
 """Tinker: recipes and methods, of which a server is not asked, and what a server returns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +9,7 @@ import torch
 
 from small_recipes import merged
 from tokenpo.core.learner import Learner
-from tokenpo.engines.tinker.needs import RATIO, accepted, require_one_answer
+from tokenpo.engines.tinker.needs import RATIO, accepted, refuse_gradient, require_one_answer
 from tokenpo.engines.tinker.responses import rollouts
 from tokenpo.methods import method
 from tokenpo.recipe.plan import Plan
@@ -73,6 +71,9 @@ CASES = [
          "take another task"),
     Case("a server whose responses lack the token that ended them", _endless, ("token that ends them",),
          "take a server that keeps it"),
+    Case("a server that does not train along the gradient that it is sent",
+         lambda directory: refuse_gradient("the Tinker server", ["with cross_entropy the gradient (-0.001, 0) ..."]),
+         ("the gradient that it is sent",), "take another server"),
     Case("a sampler and a trainer on the server that disagree by more than `train.ratio_tolerance`", _apart,
          ("grpo", "0.1 nats"), "set rollout.rescore = true"),
     Case("`--engine tinker --processes 2`",

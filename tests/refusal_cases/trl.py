@@ -1,7 +1,5 @@
 """TRL: its trainer with our settings, and recipes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """verl's V1 trainer: its settings with `algorithm.tokenpo`, and recipes."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable
@@ -54,6 +52,7 @@ WHERE = {
     f"{ROLLOUT}.top_p": ("grpo", "0.9"),
     f"{ROLLOUT}.top_k": ("dppo_tv", "50"),
     f"{ROLLOUT}.name": ("hapo", "sglang"),
+    "critic.loss_agg_mode": ("ppo", "seq-mean-token-mean"),
     f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
 }
 # An override with which the method of such a row reads its input.
@@ -198,6 +197,8 @@ CASES = [
          "choose a divisor of rollout.prompts = 8"),
         ("a warm-up over updates", {"train": {"warmup": 5}}, "train.warmup = 5", "set it to 0"),
         ("a KL to hold", {"train": {"kl_target": 0.004}}, "train.kl_target", "set both to 'none'"),
+        ("the section `[critic]` with `ppo`", {"method": {"name": "ppo"}, "critic": {"warmup": 5}}, "critic",
+         "write [verl.critic]"),
         ("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every = 5", "set it to 0"),
     )),
     Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "--set verl.trainer.resume_mode=auto", TokenPOError,

@@ -1,7 +1,5 @@
 """vLLM's sampler, on the stand-in for its interfaces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that train with TRL, for the scripts of this folder and for commands of the package."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Rollouts and rewards are functions of their place, weights are TRL's before the 
 each step are read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

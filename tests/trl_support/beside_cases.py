@@ -1,7 +1,5 @@
 """The runs of `beside_run.py`: micro-batches of ours whose loss is evaluated in a second way."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from .beside import case, schedule

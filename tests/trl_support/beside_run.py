@@ -7,8 +7,6 @@ advantages; any other the loss in the model's head with that by TRL's own pass. 
 one record of each micro-batch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """Rollouts that are a function of their place: the same in every process, for TRL and for the reference."""
 
-from __future__ import annotations
-
 import random
 
 GROUP = 4

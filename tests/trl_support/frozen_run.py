@@ -5,8 +5,6 @@
 Every case makes OUT/NAME/rankR.json and, on the first rank, OUT/NAME/stepK.safetensors.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

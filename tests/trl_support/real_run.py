@@ -5,8 +5,6 @@
 Every part is a function of this file and makes OUT/PART.json, and the run directories OUT/PART*.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

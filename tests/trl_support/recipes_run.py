@@ -7,8 +7,6 @@ On the stand-in TRL's own pass scores, as by default on a GPU, or the model's he
 is told here that the processors are some.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

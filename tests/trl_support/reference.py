@@ -1,7 +1,5 @@
 """The embedded engine at the weights that TRL had: the expected loss and gradient."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ TRL's own VLLMGeneration drives it in colocate and in server mode; the processor
 installed, and stand-ins elsewhere. Makes OUT/served.json and the run directories OUT/colocate and OUT/server.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """A random model of a few thousand parameters, and a task that even a random model gets right half of the time."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

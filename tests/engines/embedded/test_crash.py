@@ -4,8 +4,6 @@ Every moment at which the run touches the disk is a point to die at: the calls b
 then one run for each moment dies there. benchmarks/crash.py does the same with SIGKILL at random times.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The value head: its gradients are those of the formula, its warm-up moves nothing else, and nobody else has one."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

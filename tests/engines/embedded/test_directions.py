@@ -1,7 +1,5 @@
 """Directions at a checkpoint: what the engine's own update makes; and what the run would do next."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Influence, divergence and confidence in the prompt against double sums over full forward passes in float64."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

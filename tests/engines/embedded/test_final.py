@@ -1,7 +1,5 @@
 """model/ is the final model of a run by what is written in it, whatever the times of the files are."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

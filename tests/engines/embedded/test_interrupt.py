@@ -1,7 +1,5 @@
 """Ctrl-C saves, says how to go on, and what goes on is the same run."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

@@ -1,7 +1,5 @@
 """NaN and infinity at every place where numbers enter: named, stopped or skipped, and no weight ever takes them in."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

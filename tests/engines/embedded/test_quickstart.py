@@ -1,7 +1,5 @@
 """Every method, and mixtures of them, on the task and the model of the quickstart recipe: a few real steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """The files of a run hold what they promise."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

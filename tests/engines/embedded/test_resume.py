@@ -1,7 +1,5 @@
 """2N steps == N + resume + N, bit for bit; and the same seed gives the same bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Trackers get what metrics.jsonl got, once, under the documented names; none of them can end a run."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -24,7 +22,7 @@ from tokenpo.runs.trackers import TRL, Trackers, require_trackers, tracker_name
 class FakeRun:
     """What a tracker's `init` returns: records, or fails at one step."""
 
-    def __init__(self, service: Fake, arguments: dict[str, Any]) -> None:
+    def __init__(self, service: "Fake", arguments: dict[str, Any]) -> None:
         self.service, self.arguments = service, arguments
         self.lines: dict[int, dict[str, float]] = {}
         self.closed = False

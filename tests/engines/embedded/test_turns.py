@@ -1,7 +1,5 @@
 """Credit by turns from a task to a checkpoint: a calculator is called, its answers are trained around, and it pays."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """An update is exact: neither its split into micro-batches nor the rows it skips change the gradient."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -4,8 +4,6 @@ On two batches of sixteen responses, the example of the laws and one that a run 
 mini-batch or by sample are the objective's of each whole mini-batch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import sys

@@ -1,7 +1,5 @@
 """Whole runs of recipes, on a server in this process."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

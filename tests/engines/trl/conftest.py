@@ -1,7 +1,5 @@
 """Tests of the adapter to TRL: without TRL none is collected, and the end of a run says so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

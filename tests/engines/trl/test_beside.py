@@ -1,8 +1,6 @@
 """Every micro-batch of a run in two ways at the same weights: in our trainer and by TRL's own loss, where a setting of
 TRL's takes a trainer to show; and in the model's head and by TRL's own pass."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

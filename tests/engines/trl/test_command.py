@@ -1,7 +1,5 @@
 """`tokenpo train` and `compare --engine trl` as a person types them, the example, the script of docs/trl.md."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,8 +1,6 @@
 """A recipe that TRL trains is the same run wherever it is made: on a device that is none (`device.stand_in` says what
 that shows), and with weights that FSDP2 shards over two processes."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

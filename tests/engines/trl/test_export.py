@@ -1,7 +1,5 @@
 """What TRL 1.16's own trainer makes of a generation batch, exported and read again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

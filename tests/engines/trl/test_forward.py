@@ -1,7 +1,5 @@
 """Which models and settings have their head left to us, and that a model is itself again afterwards. Imports TRL."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from pathlib import Path

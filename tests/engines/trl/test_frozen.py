@@ -1,7 +1,5 @@
 """TRL on frozen rollouts beside the embedded engine: value and gradient of every optimiser step are the same."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

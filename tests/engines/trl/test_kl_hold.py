@@ -1,7 +1,5 @@
 """The KL of a rollout batch held in TRL, beside the embedded engine's learner on the same rollouts and weights."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

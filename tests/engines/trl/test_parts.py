@@ -1,7 +1,5 @@
 """The adapter's parts by hand: schedule, contract with TRL, objective, temperature, recipes. Imports TRL."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """Prompts with pictures, of which TRL hands every row objects of its own. Imports TRL."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

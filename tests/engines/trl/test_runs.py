@@ -1,7 +1,5 @@
 """Runs with TRL as a person makes them: adaptive temperature, LoRA, a reference, evaluation, resume, the report."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

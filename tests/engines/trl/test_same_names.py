@@ -1,7 +1,5 @@
 """`tokenpo.trl`: TRL's own documented script with one changed import, and the settings of TRL's loss."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.metadata import metadata

@@ -1,7 +1,5 @@
 """Adaptive temperature where vLLM samples for TRL: TRL's code and our processor, around a small model on the CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 `=` ends an assistant's turn and is parsed as a call; what the calculator says stands outside TRL's tool mask.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of the adapter to verl: without verl few are collected, and the end of a run says so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from foreign_support import absent

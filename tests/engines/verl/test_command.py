@@ -1,7 +1,5 @@
 """A recipe's command: verl reads it, and what runs there is the recipe's objective."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Private surfaces of verl that the adapter uses; a failure names what moved. Whole runs use the rest."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import subprocess

@@ -1,7 +1,5 @@
 """verl 0.9.1's own batches, padded as of its V0 trainer and nested as of its V1 trainer, exported and read again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -3,8 +3,6 @@
 In float64, where rounding stays below 1e-12.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor

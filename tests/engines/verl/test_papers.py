@@ -4,8 +4,6 @@ Nothing is run and nothing downloaded: Hydra composes verl's configuration with 
 checks it as its main program does, and so do we as our trainer does.
 """
 
-from __future__ import annotations
-
 import importlib
 import runpy
 from pathlib import Path

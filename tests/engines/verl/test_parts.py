@@ -1,7 +1,5 @@
 """The small parts of the adapter that need no Ray: plug-in, checks after an update, checkpoint, temperature."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

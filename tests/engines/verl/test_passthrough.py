@@ -1,7 +1,5 @@
 """The section [verl] of a recipe becomes overrides as they are written, and never a second value for one setting."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

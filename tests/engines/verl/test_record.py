@@ -1,7 +1,5 @@
 """The terms that a worker writes are its loss's own, and `tokenpo report` reads them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 One of them stands outside the mark `slow` and holds as much as a run can; most of a run is its start-up.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

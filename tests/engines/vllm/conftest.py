@@ -1,7 +1,5 @@
 """The processors twice: on a stand-in for vLLM's interfaces, and on vLLM itself where it is installed."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

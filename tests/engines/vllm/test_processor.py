@@ -1,7 +1,5 @@
 """One name for both runners, found by vLLM's own loaders; an interface that moved is one sentence."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import importlib

@@ -1,7 +1,5 @@
 """verl's configuration as its own command line composes it, for a rollout server on the CPU."""
 
-from __future__ import annotations
-
 import copy
 import functools
 

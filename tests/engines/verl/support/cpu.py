@@ -4,8 +4,6 @@ Loaded in every process by verl itself, with VERL_USE_EXTERNAL_MODULES naming th
 adds a platform, lets the FSDP2 engine run on the CPU with gloo, and registers a small rollout server (server.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from types import ModuleType

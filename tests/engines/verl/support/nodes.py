@@ -5,8 +5,6 @@
 Prints the address of a cluster with COUNT nodes of GPUS workers each, and keeps it until its input ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

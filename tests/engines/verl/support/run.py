@@ -1,7 +1,5 @@
 """A whole run of verl's main program on the CPU; importable without verl."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A rollout server on the CPU: an actor with the model that answers what arrives together as one batch."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

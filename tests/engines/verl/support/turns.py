@@ -4,8 +4,6 @@ The first step of a turn makes one optimiser step on the whole rollout batch, wh
 the objective is evaluated in the driver, and the workers must report the same loss. The second step makes two.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
