@@ -1,14 +1,24 @@
-"""Statistics where the gradient of the reward is an estimate too, on vectors whose expectation is known."""
+"""Statistics where the gradient of the reward is an estimate too, on vectors whose expectation is known.
+
+The effective coefficient.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 import torch
 
+import tokenpo
 from tokenpo.base.errors import TokenPOError
+from tokenpo.core.parts import Clip, FixedBounds, HighInResponse
 from tokenpo.lab import gradients
+from tokenpo.lab.coefficient import COPIES, MEAN_ENTROPY, ROWS, TOKENS, coefficients, entropy_at
 from tokenpo.lab.estimate import Estimate
 from tokenpo.lab.gradients import Judged
+from tokenpo.methods import METHODS
 
 R, K, D = 8, 16, 4000
 
@@ -87,3 +97,212 @@ def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path):
         TokenPOError, match=r"cannot write .*none/x\.json: No such file or directory; give another place"
     ):
         gradients.save({}, {}, tmp_path / "none" / "x.json")
+
+
+RATIOS = [0.3, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 4.0]
+# Apart from every bound that a method has, so that no rounding decides.
+FINE = np.array([0.05, 0.21, 0.55, 0.77, 0.83, 0.95, 1.0, 1.05, 1.17, 1.23, 1.33, 1.61, 2.9, 6.3, 9.7])
+# Middles of tenths of the companions' entropies.
+TENTHS = [entropy_at((i + 0.5) / 10) for i in range(10)]
+
+
+def c(name: str, advantage: float, ratio=FINE, *, given: dict | None = None, **options) -> np.ndarray:
+    """c of a method over the ratios, for one advantage."""
+    table = coefficients(tokenpo.method(name, **options), ratio, [advantage], **(given or {}))
+    return table[..., 0, :].numpy()
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def test_closed_forms():
+    """c = dJ/dlp per token, with dr/dlp = r; A = 0.7 or -2, p = 0.1 r.
+
+    SAPO: J = 4/tau sigmoid(tau (r - 1)) A, so c = 4 s (1 - s) r A. A weight w(p) is a factor. The k3 penalty towards a
+    reference that is the old policy is beta (1/r - 1 + log r), its derivative beta (1 - 1/r). TEPO's k3, r - 1 - log r,
+    has the derivative r - 1.
+    """
+    r = FINE
+    w = np.clip(2 * sigmoid(9 * (0.1 * r - 0.25)), 1, 1.4)
+    for a in (0.7, -2.0):
+        kept = np.where(a > 0, r <= 1.2, r >= 0.8)
+        expected = {
+            "grpo": kept * r * a,
+            "cispo": np.minimum(r, 1.28) * a,
+            "sapo": 4 * (s := sigmoid((1.0 if a > 0 else 1.05) * (r - 1))) * (1 - s) * r * a,
+            "tr_grpo": np.where(a > 0, w * r <= 1.2, w * r >= 0.8) * w * r * a,
+            "gpg": np.full_like(r, a),
+            "kl_cov": r * a if a > 0 else None,
+            "gspo": np.where(a > 0, r <= 1.0004, r >= 0.9997) * r * a,
+            "grpo_s": np.where(a > 0, r <= 1.28, r >= 0.8) * r * a,
+            "gmpo": np.where(a > 0, r <= np.exp(0.4), r >= np.exp(-0.4)) * r * a,
+            "ce_gppo": np.minimum(r, 1.2) * a if a > 0 else np.where(r < 0.8, 0.75 * 0.8, r) * a,
+            "adv_reweight": np.where(a > 0, r <= 1.24, (r >= 0.8) & (r <= 10)) * r * a * (0.2 * 0.1 + 0.8)
+            - 1e-3 * (1 - 1 / r),
+        }
+        for name, values in expected.items():
+            if values is not None:
+                np.testing.assert_allclose(c(name, a), values, rtol=1e-12, atol=1e-12, err_msg=name)
+    falling = c("tepo", 0.7, given={"entropy": 0.2, "old_entropy": 0.3})
+    np.testing.assert_allclose(falling, (r <= 1.2) * r * 0.7 - (r - 1), rtol=1e-12, atol=1e-12)
+    analytic = c("tepo", 0.7, given={"old_entropy": 3.0}, decreasing="analytic", kl_target="reference", estimator="k2")
+    # The change is p (lp + H) - 0 > 0 at H = 3 once lp > -3, r > 0.498; k2 of -log r: derivative log r.
+    np.testing.assert_allclose(analytic, (r <= 1.2) * r * 0.7 - (r > 0.498) * np.log(r), rtol=1e-12, atol=1e-12)
+
+
+def companions() -> np.ndarray:
+    """Their entropies: the middles of equal shares of an exponential distribution with mean 0.5 nats."""
+    n = ROWS * TOKENS
+    return -MEAN_ENTROPY * np.log1p(-(np.arange(n) + 0.5) / n)
+
+
+def test_entropy_is_compared_with_the_companions():
+    """HAPO at ratio 1, A = 1, below the pivot: c = 1 + h, h = (log H - pivot) / (pivot - min log H).
+
+    Forking tokens keep the highest fifth; the response's own token is one of all.
+    """
+    for entropy in (0.02, 0.2, 0.7):
+        values = np.sort(np.log([entropy, *companions()]))
+        pivot = values[round(0.8 * (len(values) - 1))]
+        got = c("hapo", 1.0, [1.0], given={"old_entropy": entropy})
+        assert got == pytest.approx(1 + (np.log(entropy) - pivot) / (pivot - values[0]), rel=1e-12)
+    assert c("forking_tokens", 1.0, [1.0], given={"old_entropy": entropy_at(0.799)}) == 0
+    assert c("forking_tokens", 1.0, [1.0], given={"old_entropy": entropy_at(0.801)}) == 1
+
+
+def test_a_quantile_over_the_response_needs_a_response_of_many_tokens():
+    """ASPO's 80 % quantile of ten tokens is the eighth, round(0.8 * 9) = 7: two exceed it and get the bound 1.4."""
+    table = coefficients(tokenpo.method("aspo"), RATIOS, [1.0], old_entropy=TENTHS)
+    assert table.shape == (10, 1, 8)
+    # 1/1.3 inside the wide bound
+    np.testing.assert_allclose(table[:, 0, 5], [0] * 8 + [1 / 1.3] * 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gspo", "gspo_token", "tepo_v1", "grpo_s", "gmpo"])
+def test_tokens_of_a_response_share_its_ratio(name):
+    objective = tokenpo.method(name)
+    one = coefficients(objective, RATIOS, [1.0, -1.0], old_entropy=0.5)
+    many = coefficients(objective, RATIOS, [1.0, -1.0], old_entropy=TENTHS)
+    np.testing.assert_allclose(many, one.expand(10, 2, 8), rtol=1e-12, atol=1e-14)
+
+
+def test_stapo_drops_unlikely_sure_tokens():
+    """Ten tokens with p = 0.001, none of the companions is that unlikely: 75 % quantile is the eighth, round(0.75 * 9).
+
+    Seven are dropped, and the weight of the others is divided by the mean weight of the step.
+    """
+    got = c("stapo", 1.0, [1.0], given={"old_prob": 0.001, "entropy": TENTHS})[:, 0]
+    tokens = ROWS * TOKENS + 10
+    np.testing.assert_allclose(got, [0] * 7 + [tokens / (tokens - 7)] * 3, rtol=1e-12)
+
+
+def test_the_token_has_influence_and_its_companions_have_none():
+    """THR: 1 + p on right and 1 - p on wrong tokens, p = 0.1. NTHR: in the response's group of eight four others are
+    right, so eta = 2 |1/2 - 4/8| = 0 spares a wrong token altogether."""
+    np.testing.assert_allclose(c("thr", 1.0, [0.9]), 1.1 * 0.9, rtol=1e-12)
+    np.testing.assert_allclose(c("thr", -1.0, [0.9]), -0.9 * 0.9, rtol=1e-12)
+    assert c("nthr", -1.0, [0.9], kl=0.0) == 0
+    assert c("nthr", -1.0, [0.9], kl=0.0, eta=0.5) == pytest.approx(-0.45, rel=1e-12)
+
+
+def test_random_draws_are_averaged():
+    kept = c("s_grpo", 1.0) / np.where(FINE <= 1.2, FINE, 1) * COPIES
+    (share,) = set(np.round(kept[FINE <= 1.2], 9))
+    assert share == round(share)
+    assert 0.3 * COPIES < share < 0.7 * COPIES
+    assert not kept[FINE > 1.2].any()
+    assert np.array_equal(c("s_grpo", 1.0), c("s_grpo", 1.0))
+    # A step draws one token of the eligible: of 64 copies at most one.
+    share = c("clip_cov", -1.0) / -FINE
+    assert set(np.round(share, 12)) <= {1, 1 - 1 / COPIES}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_finite_table_whose_cells_stand_alone(name):
+    ratio, advantage = [0.01, 0.7, 1.0, 4.0, 10.0], [2.0, 0.0, -0.3]
+    objective = tokenpo.method(name)
+    single = coefficients(objective, ratio, advantage)
+    assert single.shape == (3, 5) and single.dtype == torch.float64 and torch.isfinite(single).all()
+    assert not torch.signbit(single[single == 0]).any()
+    alone = [[coefficients(objective, [r], [a]).item() for r in ratio[1::2]] for a in advantage]
+    np.testing.assert_allclose(single[:, 1::2], alone, rtol=1e-13, atol=1e-15)
+    many = coefficients(objective, ratio, advantage, entropy=TENTHS, old_entropy=TENTHS[::-1])
+    assert many.shape == (10, 3, 5) and torch.isfinite(many).all() and many.any()
+
+
+CLIPPED = [m for m in METHODS if isinstance(getattr(tokenpo.method(m).surrogate, "bounds", None), FixedBounds)]
+
+
+@pytest.mark.parametrize("name", [m for m in CLIPPED if isinstance(tokenpo.method(m).surrogate, Clip)])
+def test_a_clip_cuts_where_its_bounds_say(name):
+    """c / A of a clipped surrogate without penalties: 0 beyond the bound on the side of A, positive inside.
+
+    Every ratio of the table is r for a single token; weights that drop the token are left out.
+    """
+    objective, r = tokenpo.method(name, **({"upper": 1.0} if name == "tr_grpo" else {})), FINE
+    bounds, dual = objective.surrogate.bounds, objective.surrogate.dual or np.inf
+    table = coefficients(dataclasses.replace(objective, penalties=(), weights=()), FINE, [1.0, -1.0]).numpy()
+    np.testing.assert_allclose(table[0], np.where(r <= 1 + bounds.high, r, 0), rtol=1e-12)
+    np.testing.assert_allclose(table[1], np.where((r >= 1 - bounds.low) & (r <= dual), -r, 0), rtol=1e-12)
+
+
+class Plain:
+    """The policy gradient A r, by the protocol alone; reads no optional input and says nothing of its scope."""
+
+    needs = frozenset()
+
+    def prepare(self, rollouts: tokenpo.Rollouts) -> tokenpo.Credit:
+        return tokenpo.Credit(torch.where(rollouts.mask, torch.nan, 0.0).double())
+
+    def loss(self, batch: tokenpo.Batch, totals: tokenpo.Totals) -> tokenpo.Loss:
+        assert torch.equal(batch.credit.advantage > 0, (batch.rollouts.reward > 0)[:, None] & batch.mask)
+        assert torch.equal(batch.credit.advantage != 0, batch.mask)
+        assert (batch.policy.logprob <= 0).all()
+        ratio = (batch.policy.logprob - batch.rollouts.old_logprob).exp()
+        value = -(ratio * batch.credit.advantage)[batch.mask].sum() * 7
+        return tokenpo.Loss(value, {"coefficient": torch.full_like(ratio.detach(), 7.0)})
+
+
+def test_an_outside_objective_needs_the_protocol_alone():
+    with torch.no_grad():
+        table = tokenpo.coefficients(Plain(), torch.tensor([0.5, 2.0]), (3.0, -1.0))
+    np.testing.assert_allclose(table, [[1.5, 6], [-0.5, -2]], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "given", "message"),
+    [
+        ([], [1.0], {}, "ratio must be a flat list"),
+        ([[1.0]], [1.0], {}, r"ratio must be .* got shape \[1, 1\]"),
+        ([1.0, float("nan")], [1.0], {}, "ratio must be"),
+        ([1.0], [float("inf")], {}, "advantage must be"),
+        ([0.0], [1.0], {}, r"ratios must lie in \(0, 10\]"),
+        ([5.1], [1.0], {"old_prob": 0.2}, r"ratios must lie in \(0, 5\]"),
+        ([1.0], [1.0], {"old_prob": 0.0}, r"old_prob = 0.0 must lie in \(0, 1\]"),
+        ([1.0], [1.0], {"old_prob": 1.5}, "old_prob = 1.5"),
+        ([1.0], [1.0], {"entropy": -0.1}, "entropies must be finite and >= 0"),
+        ([1.0], [1.0], {"old_entropy": [0.1, float("inf")]}, "entropies must be"),
+        ([1.0], [1.0], {"entropy": []}, "entropies must be"),
+        ([1.0], [1.0], {"entropy": [0.1, 0.2], "old_entropy": [0.1]}, "entropy has 2 tokens, old_entropy 1"),
+    ],
+)
+def test_mistakes_are_named(ratio, advantage, given, message):
+    with pytest.raises(tokenpo.TokenPOError, match=message):
+        coefficients(tokenpo.method("grpo"), ratio, advantage, **given)
+    with pytest.raises(tokenpo.TokenPOError, match=r"quantile = 1 must lie in \[0, 1\)"):
+        entropy_at(1)
+
+
+def test_probability_one_is_allowed():
+    """1/n · n and log(1/n) + log(n) may round above 1 and 0, which no probability is; Plain would refuse it."""
+    for n in range(2, 30):
+        for ratio in (n, 1 / np.nextafter(1 / n, 0)):
+            assert coefficients(Plain(), [ratio], [1.0], old_prob=1 / n).item() == pytest.approx(n, rel=1e-12)
+
+
+def test_a_token_without_coefficient_has_none():
+    """Only the tokens that an optimiser pass is about count; the others are pushed by 0, not by 0 / 0."""
+    objective = dataclasses.replace(tokenpo.method("grpo"), only=HighInResponse(0.8))
+    got = coefficients(objective, [0.5], [1.0], old_entropy=TENTHS)[:, 0, 0]
+    np.testing.assert_allclose(got, [0] * 8 + [0.5] * 2, rtol=1e-12)
