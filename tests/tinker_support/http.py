@@ -95,7 +95,7 @@ class Wire:
         return "", {"session_id": "session"}
 
     def create_model(self, asked: Any) -> tuple[str, Any]:
-        self.models[name := f"run-{len(self.models)}"] = Weights(self.cloud.model())
+        self.models[name := f"run-{len(self.models)}"] = Weights(self.cloud.model(), self.cloud.divides)
         return "create", {"model_id": name, "type": "create_model"}
 
     def get_info(self, asked: Any) -> tuple[str, Any]:
@@ -117,7 +117,9 @@ class Wire:
 
     def load_weights(self, asked: Any) -> tuple[str, Any]:
         model, optimizer = copy.deepcopy(self.cloud.saved[asked.path])
-        weights = self.models[f"{asked.session_id}:train:{asked.model_seq_id}"] = Weights(self.cloud.model())
+        weights = self.models[f"{asked.session_id}:train:{asked.model_seq_id}"] = Weights(
+            self.cloud.model(), self.cloud.divides
+        )
         weights.lm.model.load_state_dict(model)
         weights.optimizer.load_state_dict(optimizer)
         return "load", {"path": asked.path, "type": "load_weights"}
@@ -139,7 +141,7 @@ class Wire:
                 kind = np.float32 if x.dtype == proto.DTYPE_FLOAT32 else np.int64
                 inputs[name] = TensorData.from_numpy(np.frombuffer(x.dense, kind))
             data.append(Datum(ModelInput.from_ints(tokens), inputs))
-        found = self.models[asked.model_id].forward_backward(data, asked.forward_only)
+        found = self.models[asked.model_id].forward_backward(data, asked.forward_only, asked.loss_fn)
         told = proto.ForwardBackwardOutput(loss_fn_output_type="ArrayRecord", metrics=found.metrics)
         rows = [out["logprobs"].to_numpy().astype(np.float32) for out in found.loss_fn_outputs]
         record = told.loss_fn_outputs.add(num_datums=len(rows))

@@ -57,6 +57,7 @@ class Cloud:
         chunk: most sequences of one request.
         told: changes what a sampler returns, (tokens, log-probabilities) -> the same, to play a server that errs.
         seen: asked with the server before each step of its optimiser.
+        divides: the loss of each sequence by max(sum of its weights, 1e-9), as SkyRL's jax backend does.
         fault: takes the kind of a request and its answer; returns another answer, or raises.
     """
 
@@ -67,9 +68,10 @@ class Cloud:
         told: Callable[[list[int], list[float]], tuple[list[int], list[float]]] | None = None,
         seen: Callable[[Weights], None] | None = None,
         dtype: str = "float32",
+        divides: bool = False,
     ) -> None:
         self.directory, self.chunk, self.told, self.seen, self.dtype = directory, chunk, told, seen, dtype
-        self.saved: dict[str, Any] = {}
+        self.divides, self.saved = divides, dict[str, Any]()
         self.requests: list[str] = []
         self.fault: Callable[[str, Any], Any] = lambda kind, value: value
 
@@ -80,8 +82,8 @@ class Cloud:
 class Weights:
     """One model that is trained: its gradients add up until the optimiser's step."""
 
-    def __init__(self, lm: LanguageModel) -> None:
-        self.lm = lm
+    def __init__(self, lm: LanguageModel, divides: bool = False) -> None:
+        self.lm, self.divides = lm, divides
         self.parameters = list(lm.model.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, weight_decay=0.0)
 
@@ -93,11 +95,18 @@ class Weights:
         found = logits.log_softmax(-1)
         return [row[: len(t)].gather(-1, t[:, None])[:, 0] for row, t in zip(found, targets, strict=True)]
 
-    def forward_backward(self, data: Sequence[Datum], forward_only: bool) -> ForwardBackwardOutput:
+    def loss(self, logprob: Tensor, datum: Datum, kind: str) -> Tensor:
+        given = {name: each.to_torch() for name, each in datum.loss_fn_inputs.items()}
+        weights = given.get("weights", torch.ones_like(logprob))
+        value = (logprob - given["logprobs"]).exp() * given["advantages"] if kind != "cross_entropy" else logprob
+        return -(value * weights).sum() / (weights.sum().clamp(min=1e-9) if self.divides else 1.0)
+
+    def forward_backward(
+        self, data: Sequence[Datum], forward_only: bool, kind: str = "cross_entropy"
+    ) -> ForwardBackwardOutput:
         with torch.set_grad_enabled(not forward_only):
             logprobs = self.logprobs(data)
-            pairs = zip(logprobs, data, strict=True)
-            loss = -sum((lp * datum.loss_fn_inputs["weights"].to_torch()).sum() for lp, datum in pairs)
+            loss = sum(self.loss(lp, datum, kind) for lp, datum in zip(logprobs, data, strict=True))
             if not forward_only:
                 loss.backward()
         outputs = [{"logprobs": TensorData.from_torch(lp.detach().float())} for lp in logprobs]
@@ -122,14 +131,12 @@ class TrainingClient(RealTrainingClient):
         return self.weights.lm.tokenizer
 
     def _run_fwd_bwd(self, requests: Any, loss_fn: str, loss_fn_config: Any, *, forward_only: bool) -> Any:
-        assert loss_fn == "cross_entropy"
-
         async def run() -> ForwardBackwardOutput:
             parts = []
             for chunk in requests:
                 async with self._take_turn(chunk.request_id):
                     self.cloud.requests.append("forward" if forward_only else "backward")
-                    parts.append(self.weights.forward_backward(chunk.data, forward_only))
+                    parts.append(self.weights.forward_backward(chunk.data, forward_only, loss_fn))
             return self.cloud.fault(self.cloud.requests[-1], combine_fwd_bwd_output_results(parts))
 
         return self.holder.run_coroutine_threadsafe(run())
@@ -264,10 +271,10 @@ class Service:
 
     def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Any:
         assert base_model == MODEL
-        return done(TrainingClient(self.cloud, self.holder, Weights(self.cloud.model())))
+        return done(TrainingClient(self.cloud, self.holder, Weights(self.cloud.model(), self.cloud.divides)))
 
     def create_training_client_from_state_with_optimizer(self, path: str) -> Any:
-        weights = Weights(self.cloud.model())
+        weights = Weights(self.cloud.model(), self.cloud.divides)
         model, optimizer = copy.deepcopy(self.cloud.saved[path])
         weights.lm.model.load_state_dict(model)
         weights.optimizer.load_state_dict(optimizer)

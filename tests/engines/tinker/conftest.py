@@ -18,6 +18,12 @@ def small(tmp_path: Path) -> Callable[..., Config]:
     return functools.partial(_small, tmp_path / "run")
 
 
+@pytest.fixture
+def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the probe's requests, for tests that count requests from the start of a run."""
+    monkeypatch.setattr("tokenpo.engines.tinker.loop.probe", lambda create, answers: "cross_entropy")
+
+
 def _small(out: Path, **sections: dict) -> Config:
     """Three steps on four problems x four responses of at most forty tokens; `sections` are merged in."""
     raw: dict = {

@@ -26,6 +26,7 @@ from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import answers
 from tokenpo.engines.tinker.loop import resume, train
 
+pytestmark = pytest.mark.usefixtures("unprobed")
 REQUEST = httpx.Request("POST", "http://server/api")
 ERRORS = (
     httpx.ReadTimeout("timed out", request=REQUEST),

@@ -21,6 +21,7 @@ from tokenpo.engines.tinker import answers
 from tokenpo.engines.tinker.loop import resume, train
 from tokenpo.models.directory import ASSETS
 
+pytestmark = pytest.mark.usefixtures("unprobed")
 Reply = tuple[int, dict[str, str], bytes] | None
 HTML = 200, {"Content-Type": "text/html"}, b"<html>log in</html>"
 TRY_AGAIN = 408, JSON, json.dumps({"type": "try_again"}).encode()
@@ -73,9 +74,9 @@ ENDS: list[Any] = [
     ("forward", 3, fewer, "it scored .* sequences, and was sent"),
     ("forward", 3, lambda body: HTML, "in an update: "),
     ("forward", 3, lambda body: (404, JSON, b"{}"), "in an update: ValueError: .* status 404"),
-    ("backward", 3, lambda body: (200, PROTO, b""), "in an update: KeyError: 'loss:sum'"),
+    ("backward", 3, lambda body: (200, PROTO, b""), "in an update: it scored 0 sequences"),
     ("backward", 3, lambda body: FAILED, "the GPU is on fire"),
-    ("step", 3, lambda body: (200, JSON, b"[]"), "in a step of the optimiser: "),
+    ("step", 3, lambda body: (200, JSON, b"[]"), "in an update: "),
     pytest.param("step", 3, lambda body: None, LATE, marks=pytest.mark.slow),
     ("sampler", 2, lambda body: (200, JSON, b'{"path": null}'), "in giving the weights to a sampler: "),
     ("save", 1, lambda body: (200, JSON, b'{"path": 7}'), "in saving a checkpoint: "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import get_args
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer as Embedded
 from tokenpo.engines.embedded.updates import improve
 from tokenpo.engines.tinker import Trainer, rollouts
+from tokenpo.engines.tinker.gradient import Loss
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.plan import Plan
@@ -110,6 +112,19 @@ def test_updates_are_the_embedded_engines(method: str, batch: Experience) -> Non
     unknown = {"grad_norm"}  # the server keeps it to itself
     for name in known.keys() - unknown:  # log-probabilities travel in float32: 2e-7 of |lp| up to 20, twice
         assert told[name] == pytest.approx(known[name], rel=5e-6, abs=1e-6, nan_ok=True), name
+
+
+def test_a_server_that_divides_gets_the_same_gradient_by_importance_sampling(batch: Experience) -> None:
+    made = []
+    for loss in get_args(Loss):
+        cloud = Cloud(ASSETS, seen=(seen := Seen()), dtype="float64", divides=loss == "importance_sampling")
+        trainer = service_trainer("grpo", cloud, loss=loss)
+        trainer.train(batch.rollouts, batch.kept.prompts, minibatches=2)
+        made.append((seen.gradients, trainer.client.weights.parameters))
+    for one, other in zip(*(gradients for gradients, _ in made), strict=True):
+        assert (one - other).norm() <= 1e-5 * one.norm()
+    for one, other in zip(*(weights for _, weights in made), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("stop", [1.0, 1e-9])

@@ -18,6 +18,7 @@ from torch import Tensor
 from ...base.errors import TokenPOError
 from ...base.text import first_line
 from ...recipe.config import Config, Tinker
+from . import client
 
 T = TypeVar("T")
 S = TypeVar("S", covariant=True)
@@ -51,9 +52,7 @@ class Answers:
 
     @classmethod
     def of(cls, config: Config) -> Answers:
-        from tinker.lib.base_url import resolve_base_url
-
-        return cls(resolve_base_url(config.tinker.base_url), config.tinker.seconds)
+        return cls(client.address(config.tinker.base_url), config.tinker.seconds)
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:
@@ -71,9 +70,9 @@ class Answers:
                 "checkpoint with --resume RUN --engine tinker"
             ) from error
 
-    def one(self, ask: Callable[[], Answer[T]], doing: str) -> T:
+    def one(self, ask: Callable[[], Answer[T] | T], doing: str) -> T:
         """The answer to a request that is made once; raises as `all`."""
-        return self.call(lambda: ask().result(), doing)
+        return self.call(lambda: client.value(ask()), doing)
 
     def call(self, call: Callable[[], T], doing: str) -> T:
         """What a call returns which itself waits for the server, without an end of its own; raises as `all`."""

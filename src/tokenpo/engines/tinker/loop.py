@@ -37,6 +37,7 @@ from ...runs.view import View
 from ...tasks import Split, Task
 from . import service
 from .answers import Answers, require_path, require_scores
+from .gradient import probe
 from .needs import RATIO, accepted, require_one_answer
 from .responses import Limits, samples
 from .trainer import Trainer, sequence
@@ -88,6 +89,7 @@ class Server:
 
     def start(self, saved: Path | None, progress: Progress) -> None:
         config, self.saved = self.config, progress.remote
+        loss = probe(lambda: service.training_client(self.session, config, self.answers), self.answers)
         self.client = service.training_client(self.session, config, self.answers, progress.remote)
         ratio = dataclasses.replace(RATIO, tolerance=config.train.ratio_tolerance or RATIO.tolerance)
         length = config.rollout.max_new_tokens
@@ -99,6 +101,7 @@ class Server:
             adam=self.adam,
             ratio=ratio,
             kl=config.train.kl_hold(),
+            loss=loss,
             answers=self.answers,
         )
         tokenizer: Any = self.answers.call(self.client.get_tokenizer, "in giving its tokenizer")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Never
+
 from ...base.errors import Unsupported
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
@@ -95,3 +98,11 @@ def require_one_answer(task: Task) -> None:
             f"{ENGINE} samples a response in one request, and the task {task.name} has a tool that answers inside of "
             "it: take another task, leave out --engine tinker, or sample in a loop of your own, which Trainer takes"
         )
+
+
+def refuse_gradient(server: str, faults: Sequence[str]) -> Never:
+    """Raises Unsupported for a server, none of whose losses takes a gradient to the weights."""
+    raise Unsupported(
+        f"{server} does not train along the gradient that it is sent ({'; '.join(faults)}): take another server, or "
+        "have its loss changed to the plain sum of weights x log-probabilities"
+    )

@@ -10,13 +10,14 @@ from ...base.text import first_line
 from ...core.seeds import keyed_seed
 from ...recipe.config import Config
 from .answers import Answers
+from .client import has_key
 
 
 def connect(config: Config) -> tinker.ServiceClient:
     """A session with the server of the recipe; a TokenPOError where nothing answers, or there is no key."""
     answers = Answers.of(config)
     address = answers.address
-    if not tinker.auth.tinker_has_credentials():
+    if not has_key():
         raise TokenPOError(
             f"the Tinker server at {address} wants a key, and there is none: set TINKER_API_KEY (a server of your own "
             "may take any text), or store one with tinker auth login"

@@ -1,8 +1,8 @@
 """The updates of an objective on a training client, which holds the weights and the optimiser.
 
-`forward_backward_custom` makes a forward pass, calls our loss with the log-probabilities of all its sequences at once,
-and makes a backward pass with the gradient in them. It divides by nothing, so denominators, groups and everything else
-are the learner's, and how the client splits sequences into requests changes nothing.
+A forward pass gives the log-probabilities of all sequences of an update, the gradient in them is computed and judged
+here, and a backward pass takes it to the weights (`gradient`). Denominators, groups and everything else are the
+learner's, and how the client splits sequences into requests changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
-from tinker import AdamParams, APIFuture, Datum, ModelInput, TrainingClient
+from tinker import AdamParams, TrainingClient
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -25,7 +25,8 @@ from ...core.update import Update
 from ...recipe.config import Train
 from ...runs.records import Tracer
 from ...runs.updates import make_updates
-from .answers import Answers, Nonsense, require_scores
+from .answers import Answers
+from .gradient import Loss, datum, scored, step
 from .needs import RATIO, require
 
 Prompts = Sequence[Sequence[int]]
@@ -42,6 +43,7 @@ class Trainer:
         adam: the optimiser's settings, or a function from the number of the update to them.
         ratio: the check before the first update.
         kl: holds the KL of each rollout batch; `adam`'s learning rate is multiplied by the learner's.
+        loss: the server's, which takes gradients to the weights, as `probe` found it.
         answers: how long the server is waited for, and how it is called in messages.
 
     Raises:
@@ -58,10 +60,12 @@ class Trainer:
         adam: AdamParams | Callable[[int], AdamParams] | None = None,
         ratio: RatioCheck | None = RATIO,
         kl: KLHold | None = None,
+        loss: Loss = "cross_entropy",
         answers: Answers | None = None,
     ) -> None:
         require(objective)
         self.client, self.answers = client, answers or Answers()
+        self.loss: Loss = loss
         self.learner = Learner(objective, length=length, seed=seed, ratio=ratio, kl=kl)
         self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
 
@@ -72,12 +76,9 @@ class Trainer:
             prompts: token ids of the prompt of each group.
         """
         rows = rollouts.mask.any(1).nonzero()[:, 0]
-        data = _data(rollouts, rows, prompts)
-        told = self.answers.one(lambda: self.client.forward(data, "cross_entropy"), "in a forward pass")
+        sent = [sequence(rollouts, row, prompts) for row in rows.tolist()]
         found = torch.zeros_like(rollouts.old_logprob)
-        with self.answers.asking("in a forward pass"):
-            outputs = [out["logprobs"].to_torch() for out in told.loss_fn_outputs]
-            found[rows] = _aligned(outputs, data, rollouts, rows, prompts)
+        found[rows] = _table(scored(self.client, [one for one, _ in sent], self.answers), sent, found.shape[1])
         return found
 
     def train(
@@ -105,11 +106,11 @@ class Trainer:
             Unsupported: the policy is not the one that sampled, before anything has moved it.
             TokenPOError: the server failed.
         """
-        step = self.learner.begin(rollouts, drawn)
+        begun = self.learner.begin(rollouts, drawn)
         nonfinite = "skip" if skip else "stop"
         options = Train(epochs=epochs, minibatches=minibatches, minibatch_by=by, nonfinite=nonfinite)
-        self.improve(step, prompts, tracer or Tracer(0), options)
-        return step
+        self.improve(begun, prompts, tracer or Tracer(0), options)
+        return begun
 
     def improve(self, step: Step, prompts: Prompts, tracer: Tracer, options: Train) -> None:
         """The updates of `train`, as a recipe has them."""
@@ -123,68 +124,44 @@ class Trainer:
         make_updates(self.learner, step, make, judge, tracer, options)
 
     def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:
-        rows = _sent(update)
-        loss = _CustomLoss(self, update, rows, prompts, tracer)
+        rows, width = _sent(update), update.rollouts.mask.shape[1]
         # Of all rows of the batch, as rows are places in it; an update holds its own alone.
-        data = _data(update.rollouts, torch.searchsorted(update.rows, rows), prompts)
-        self.answers.one(lambda: self.client.forward_backward_custom(data, loss), "in an update")
-        if loss.error is not None:
-            raise loss.error
-        if (stepped := loss.stepped) is not None:  # the KL of the batch did not end it
-            self.answers.one(lambda: stepped, "in a step of the optimiser")
+        sent = [sequence(update.rollouts, row, prompts) for row in torch.searchsorted(update.rows, rows).tolist()]
+        logprobs = scored(self.client, [tokens for tokens, _ in sent], self.answers, "in an update")
+        table = _differentiated(update, rows, _table(logprobs, sent, width), tracer)
+        adam = self.adam(update.number)
+        adam = adam.model_copy(update={"learning_rate": adam.learning_rate * self.learner.rate})
+        if not self.learner.check(update, lr=adam.learning_rate):
+            return  # the KL of the batch ended it
+        slopes = [torch.zeros_like(each) for each in logprobs]
+        for slope, row, (_, start) in zip(slopes, table, sent, strict=True):
+            slope[start - 1 :] = row[: len(slope) - start + 1]
+        given = zip(sent, logprobs, slopes, strict=True)
+        data = [datum(tokens, logprob, slope, self.loss) for (tokens, _), logprob, slope in given]
+        step(self.client, data, self.loss, adam, self.answers)
 
 
-class _CustomLoss:
-    """The loss of one update, called once on a thread of the client's; its outcome is in `error` and `stepped`.
-
-    It must not raise, but for nonsense: a client whose loss has failed takes no more requests. So the gradient at the
-    log-probabilities is taken here, where it can be refused, and the client gets the linear function with that
-    gradient. The step of the optimiser is requested here too, behind the backward pass, which saves a round trip.
-    """
-
-    def __init__(self, trainer: Trainer, update: Update, rows: Tensor, prompts: Prompts, tracer: Tracer) -> None:
-        self.trainer, self.update, self.rows, self.prompts, self.tracer = trainer, update, rows, prompts, tracer
-        self.error: Exception | None = None
-        self.stepped: APIFuture | None = None
-
-    def __call__(self, data: list[Datum], logprobs: list[Tensor]) -> tuple[Tensor, dict[str, float]]:
-        places = torch.searchsorted(self.update.rows, self.rows)
-        table = _aligned(logprobs, data, self.update.rollouts, places, self.prompts)
-        try:
-            with torch.enable_grad():
-                value, gradient = self._differentiated(table.detach())
-            learner, adam = self.trainer.learner, self.trainer.adam(self.update.number)
-            adam = adam.model_copy(update={"learning_rate": adam.learning_rate * learner.rate})
-            if learner.check(self.update, lr=adam.learning_rate):
-                self.stepped = self.trainer.client.optim_step(adam)
-            else:
-                value, gradient = 0.0, torch.zeros_like(table)
-        except Exception as error:
-            self.error = error
-            value, gradient = 0.0, torch.zeros_like(table)
-        return value + (gradient * (table - table.detach())).sum(), {}
-
-    def _differentiated(self, logprob: Tensor) -> tuple[float, Tensor]:
-        """The update's loss, and its gradient [M, T] in the log-probabilities of the rows that were sent."""
-        update, gradient = self.update, torch.zeros_like(logprob)
-        if update.observes:
-            whole = torch.zeros_like(update.rollouts.old_logprob)
-            whole[torch.searchsorted(update.rows, self.rows)] = logprob
-            update.observe(Policy(whole))
-        live = update.live()
-        if not len(live):
-            return 0.0, gradient
-        places = torch.searchsorted(self.rows, live)
-        leaf = logprob[places].requires_grad_()
-        batch, loss = update.evaluate(Policy(leaf), live)
-        self.tracer.watch(live, batch)
-        loss.value.backward()
-        self.tracer.add(live, batch, loss)
-        slope = present(leaf.grad, "the gradient")
-        if not (torch.isfinite(loss.value) and torch.isfinite(slope).all()):
-            raise NotFinite(f"loss or gradient is not finite: {update.culprit(Policy(leaf), live)}")
-        gradient[places] = slope
-        return loss.value.item(), gradient
+def _differentiated(update: Update, rows: Tensor, logprob: Tensor, tracer: Tracer) -> Tensor:
+    """[M, T]: the gradient of an update's loss in the log-probabilities of the rows that were sent."""
+    gradient = torch.zeros_like(logprob)
+    if update.observes:
+        whole = torch.zeros_like(update.rollouts.old_logprob)
+        whole[torch.searchsorted(update.rows, rows)] = logprob
+        update.observe(Policy(whole))
+    live = update.live()
+    if not len(live):
+        return gradient
+    places = torch.searchsorted(rows, live)
+    leaf = logprob[places].requires_grad_()
+    batch, loss = update.evaluate(Policy(leaf), live)
+    tracer.watch(live, batch)
+    loss.value.backward()
+    tracer.add(live, batch, loss)
+    slope = present(leaf.grad, "the gradient")
+    if not (torch.isfinite(loss.value) and torch.isfinite(slope).all()):
+        raise NotFinite(f"loss or gradient is not finite: {update.culprit(Policy(leaf), live)}")
+    gradient[places] = slope
+    return gradient
 
 
 def _sent(update: Update) -> Tensor:
@@ -202,29 +179,7 @@ def sequence(rollouts: Rollouts, row: int, prompts: Prompts) -> tuple[list[int],
     return [*prompt, *rollouts.need("token_ids")[row, :end].tolist()], len(prompt)
 
 
-def _data(rollouts: Rollouts, rows: Tensor, prompts: Prompts) -> list[Datum]:
-    """Rows as sequences whose position t scores token t + 1."""
-    data = []
-    for row in rows.tolist():
-        tokens, _ = sequence(rollouts, row, prompts)
-        inputs = {"target_tokens": tokens[1:], "weights": [0.0] * (len(tokens) - 1)}
-        data.append(Datum(ModelInput.from_ints(tokens[:-1]), inputs))
-    return data
-
-
-def _aligned(
-    logprobs: Sequence[Tensor], sent: Sequence[Datum], rollouts: Rollouts, rows: Tensor, prompts: Prompts
-) -> Tensor:
-    """[M, T] of these rows, from the log-probabilities of the sequences that were sent; 0 beyond a response.
-
-    Raises:
-        Nonsense: they are not the log-probabilities of those.
-    """
-    if len(logprobs) != len(sent):
-        raise Nonsense(f"it scored {len(logprobs)} sequences, and was sent {len(sent)}")
-    for logprob, datum in zip(logprobs, sent, strict=True):
-        require_scores(logprob, datum.model_input.length)
-    starts = [len(prompts[int(group)]) - 1 for group in rollouts.group[rows]]
-    responses = [logprob[start:] for logprob, start in zip(logprobs, starts, strict=True)]
-    width = rollouts.mask.shape[1]
+def _table(logprobs: Sequence[Tensor], sent: Sequence[tuple[list[int], int]], width: int) -> Tensor:
+    """[M, T] of the responses, from the log-probabilities of whole sequences; 0 beyond a response."""
+    responses = [logprob[start - 1 :] for logprob, (_, start) in zip(logprobs, sent, strict=True)]
     return pad_sequence([*responses, torch.zeros(width)], batch_first=True)[:-1]

@@ -1,0 +1,73 @@
+"""The probe finds the loss that takes a gradient to the weights, and updates by it are the embedded engine's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from run_views import numbers
+from tinker_support import MODEL, Cloud, Service
+from tinker_support.server import Weights
+from tokenpo.base.errors import Unsupported
+from tokenpo.cli.view import SilentView
+from tokenpo.engines.tinker import probe
+from tokenpo.engines.tinker.loop import Server, train
+from tokenpo.models.directory import ASSETS
+from tokenpo.recipe.plan import Plan
+from tokenpo.runs.checkpoint import Progress
+
+
+def found(cloud: Cloud) -> str:
+    return probe(lambda: Service(cloud).create_lora_training_client(MODEL).result())
+
+
+@pytest.mark.parametrize("chunk", [1, 64])
+@pytest.mark.parametrize(("divides", "loss"), [(False, "cross_entropy"), (True, "importance_sampling")])
+def test_the_probe_finds_the_loss_that_adds_up(divides: bool, loss: str, chunk: int) -> None:
+    assert found(Cloud(ASSETS, chunk=chunk, divides=divides)) == loss
+
+
+FAULTS = {
+    "the sign": lambda told: -told,
+    "no gradient": lambda told: 0.0 * told,
+    "the positive alone": lambda told: told.clamp(min=0),
+    "its size": lambda told: told / told.detach().abs().clamp(min=1e-12) ** 0.9,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_server_that_trains_along_something_else_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Weights.loss
+    monkeypatch.setattr(Weights, "loss", lambda self, *given: FAULTS[fault](right(self, *given)))
+    with pytest.raises(
+        Unsupported, match=r"does not train along the gradient that it is sent \(with cross_entropy .*;"
+    ):
+        found(Cloud(ASSETS))
+
+
+def test_a_server_without_the_other_loss_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Weights.loss
+
+    def loss(self: Weights, logprob: torch.Tensor, datum, kind: str) -> torch.Tensor:
+        if kind != "cross_entropy":
+            raise ValueError(f"no loss {kind}")
+        return right(self, logprob, datum, kind)
+
+    monkeypatch.setattr(Weights, "loss", loss)
+    with pytest.raises(Unsupported, match=r"with importance_sampling the Tinker server failed in an update: .*no loss"):
+        found(Cloud(ASSETS, divides=True))
+
+
+def test_a_run_trains_by_the_loss_that_was_found(small, cloud: Cloud) -> None:
+    cloud.divides = True
+    server = Server.open(Plan(small()))
+    server.start(None, Progress())
+    assert server.trainer.loss == "importance_sampling"
+    assert train(small(), SilentView()).finished
+
+
+def test_the_probe_moves_neither_the_weights_nor_the_optimiser_of_a_run(small, cloud: Cloud, monkeypatch) -> None:
+    probed = numbers(train(small(), SilentView()).directory)
+    monkeypatch.setattr("tokenpo.engines.tinker.loop.probe", lambda create, answers: "cross_entropy")
+    config = small(output={"dir": small().output.dir + "-again"})
+    assert numbers(train(config, SilentView()).directory) == probed
