@@ -25,7 +25,7 @@ ELSEWHERE = {
     ("engines/vllm/processor.py", "_bases"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("engines/launch.py", "require_installed"): "an engine is missing: tests/cli/test_launch.py",
     ("core/learner.py", "_require_versions"): "versions of a host: tests/core/test_learner.py",
-    ("tasks/__init__.py", "refuse_tool"): "a task with a tool: tests/tasks/test_dial_calculator.py",
+    ("tasks/__init__.py", "refuse_tool"): "a task with a tool: tests/tasks/test_dial_sum.py",
     ("core/learner.py", "_checked"): "credit of a host: tests/core/test_learner.py",
     ("models/packed.py", "_forward"): "answered with padded batches: tests/models/test_score.py",
     ("tasks/rewards.py", "__init__"): "a function of the user's: tests/tasks/test_rewards.py",

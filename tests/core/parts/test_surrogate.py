@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import pytest
 import torch
 
-from tokenpo.core.parts import HighInResponse, Unclipped, WeightedRatio
+import tokenpo
+from tokenpo import Batch, Objective, Policy, Rollouts, Totals, check_method
+from tokenpo.core.parts import Aggregate, HighInResponse, Unclipped, WeightedRatio
+from tokenpo.core.parts.aggregate import ConstantLength, PerGroupToken, PromptMean, SequenceMean, TokenMean, TokenSum
+from tokenpo.core.parts.credit import GroupAdvantage
+from tokenpo.core.parts.part import BatchSignal, Signal
 from tokenpo.core.parts.ratio import ArithmeticSequence, GeometricSequence, GeometricToken, ProductSequence, TokenRatio
+from tokenpo.core.parts.selection import CurrentEntropyQuantile, HighInBatch, OldEntropyQuantile
+from tokenpo.core.parts.shaping import GroupOverlong, SoftOverlong
 from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds
-from tokenpo.core.parts.weights import Affine, NormalisedWeight, ProbabilityWeight
+from tokenpo.core.parts.weights import (
+    Affine,
+    CurrentMean,
+    Drop,
+    Keep,
+    NormalisedWeight,
+    ProbabilityWeight,
+    RowNormalised,
+    Sigmoid,
+)
 
 ROWS = [[2.0, 0.5, 8.0], [3.0]]  # product 8, cube root 2; mean 10.5 / 3 = 3.5
 
@@ -161,3 +178,209 @@ def test_selected_bounds(most: float, batch) -> None:
     high = [[False, False, True, False], [False, False, False, True]]  # above the second of three, the third of four
     assert lower.tolist() == [[0.5 if h else 0.75 for h in row] for row in high]
     assert upper.tolist() == [[1 + most if h else 1.25 for h in row] for row in high]
+
+
+MASK = torch.tensor([[True, True, True, True], [True, False, False, False], [False, False, False, False]])
+TOTALS = Totals(tokens=20, sequences=4, length=8)  # of a larger step, of which MASK is a part
+
+
+def test_token_mean() -> None:
+    assert TokenMean()(MASK, TOTALS) == 1 / 20
+
+
+def test_sequence_mean() -> None:
+    """1 / (4 · 4) and 1 / (1 · 4); a row without tokens is divided by 1, not by 0."""
+    assert SequenceMean()(MASK, TOTALS).tolist() == [[1 / 16], [1 / 4], [1 / 4]]
+
+
+def test_constant_length() -> None:
+    """1 / (8 · 4) from the step, 1 / (5 · 4) from the option."""
+    assert ConstantLength()(MASK, TOTALS) == 1 / 32
+    assert ConstantLength(5)(MASK, TOTALS) == 1 / 20
+
+
+def test_token_sum_grows_with_the_batch() -> None:
+    assert TokenSum()(MASK, TOTALS) == 1
+
+
+def test_prompt_mean() -> None:
+    """Two groups of two responses with 5 and 2 tokens: 1 / (2 · 5) and 1 / (2 · 2) for a step of both prompts; a step
+    of the first alone gives 1 / 5. A row without tokens is in no group."""
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]).bool()
+    reward, group = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([4, 4, 7, 7])
+    rollouts = Rollouts(mask, reward, group, torch.full(mask.shape, -1.0))
+    # three responses of two prompts: 3/2 of each
+    share = PerGroupToken()(rollouts)
+    torch.testing.assert_close(share[:3, 0], torch.tensor([1.5 / 5, 1.5 / 5, 1.5], dtype=torch.float64))
+    objective = dataclasses.replace(tokenpo.method("grpo"), aggregate=PromptMean())
+    even = Rollouts(mask[[0, 1, 2, 2]], reward, group, torch.full(mask.shape, -1.0))
+    credit = objective.prepare(even)
+    for rows, prompts in ((slice(0, 4), 2), (slice(0, 2), 1)):
+        step = even.rows(rows)
+        batch = Batch(step, credit.rows(rows), Policy(step.old_logprob))
+        coefficient = objective.loss(batch, Totals.of(step)).terms["coefficient"]
+        wanted = step.mask / torch.tensor([5.0, 5.0, 2.0, 2.0])[rows, None] / prompts
+        torch.testing.assert_close(coefficient, wanted)
+        assert float(coefficient.sum()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("aggregate", [PromptMean(), TokenSum()])
+def test_the_laws_hold(aggregate: Aggregate) -> None:
+    check_method(dataclasses.replace(tokenpo.method("grpo"), name="mine", aggregate=aggregate))
+
+
+def test_soft_overlong_by_hand(rollouts) -> None:
+    """L_max 10, cache 4: free up to 6, then a quarter a token: 7 → -1/4, 9 → -3/4, 10 → -1, 12 → -1; no tokens, 0."""
+    facts = rollouts([0, 1, 6, 7, 9, 10, 12], [1.0] * 7, [0] * 7)
+    assert SoftOverlong(10, 4)(facts).tolist() == [0, 0, 0, -0.25, -0.75, -1, -1]
+
+
+def test_group_overlong_by_hand(rollouts) -> None:
+    """Group 5: lengths 2, 2, 8, 4 right and 9 wrong, accuracy 4/5.
+
+    L⁺ = max((2 + 8)/2, 16/4) = 5: 8 is 3/5 over, -0.5 · 3/5 = -0.3; the others are within. Wrong 9 pays nothing.
+    Group 2: lengths 1, 6, 6 right: L⁺ = max(3.5, 13/3) = 13/3: 6 is (5/3)/(13/3) = 5/13 over: -5/26 twice.
+    """
+    facts = rollouts([2, 2, 8, 4, 9, 1, 6, 6], [1, 1, 1, 1, 0, 1, 1, 1], [5, 5, 5, 5, 5, 2, 2, 2])
+    expected = [0, 0, -0.3, 0, 0, 0, -5 / 26, -5 / 26]
+    assert GroupOverlong()(facts).tolist() == pytest.approx(expected, rel=1e-14)
+
+
+def test_group_overlong_is_capped_at_twice_the_target(rollouts) -> None:
+    """Lengths 1, 1, 1, 1, 1, 1, 15: L⁺ = max(8, 3) = 8, 7/8 over. With scale 2: -7/4.
+
+    More than twice L⁺ = max((min + max)/2, mean) is impossible for max itself, since (min + max)/2 > max/2.
+    """
+    facts = rollouts([1] * 6 + [15], [1.0] * 7, [0] * 7)
+    assert GroupOverlong(scale=2.0)(facts).tolist() == pytest.approx([0] * 6 + [-1.75], rel=1e-14)
+
+
+def test_group_overlong_options(rollouts) -> None:
+    """Right means reward > threshold: at threshold 0.5 only rows 0 and 1 are right, accuracy 2/3.
+
+    L⁺ = 2: length 3 is 1/2 over: -1/4. With easy = 0.7 the prompt is hard.
+    """
+    facts = rollouts([1, 3, 8], [1, 1, 0.5], [0, 0, 0])
+    assert GroupOverlong(threshold=0.5)(facts).tolist() == [0, -0.25, 0]
+    assert not GroupOverlong(threshold=0.5, easy=0.7)(facts).any()
+    assert GroupOverlong(threshold=0.5, easy=2 / 3 - 1e-6)(facts).tolist() == [0, -0.25, 0]
+
+
+def test_group_overlong_leaves_out_rows_without_tokens(rollouts) -> None:
+    """Row 2 has a reward but no token: lengths 1 and 3 are right, L⁺ = 2; and nobody right gives zeros, not NaN."""
+    assert GroupOverlong()(rollouts([1, 3, 0], [1, 1, 1], [0, 0, 0])).tolist() == [0, -0.25, 0]
+    seen = GroupOverlong()(rollouts([1, 3], [0, 0], [0, 1]))
+    assert torch.equal(seen, torch.zeros(2, dtype=torch.float64))
+
+
+ONES = [[1.0] * 4, [1.0] * 3]
+ENTROPY = [[0.4, 0.1, 0.3, 0.2], [9.0, 8.0, 7.0]]
+OTHER = [[0.1, 0.2, 0.3, 0.4], [7.0, 8.0, 9.0]]
+
+
+@dataclass(frozen=True)
+class Marked(Signal):
+    """Marks the first tokens, by another number than 1."""
+
+    def __call__(self, rollouts):
+        return 3.0 * (torch.arange(rollouts.mask.shape[1]) == 0).expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class CurrentlyAbove(BatchSignal):
+    """Marks the tokens above a mean that another signal holds."""
+
+    mean: CurrentEntropyQuantile
+
+    def __call__(self, batch, trust, generator):
+        return (batch.policy.entropy > batch.signal(self.mean)).double()
+
+
+def test_response_quantile_is_each_rows_own_and_strict(batch) -> None:
+    """Rank round(0.6 · 3) = 2 of four: above 0.3. Rank round(0.6 · 2) = 1 of three: above 8. Padding is never high."""
+    step = batch(ONES, [1.0, 1.0], old_entropy=ENTROPY, entropy=OTHER)
+    assert HighInResponse(0.6)(step).tolist() == [[True, False, False, False], [True, False, False, False]]
+    assert HighInResponse(0.6, current=True)(step).tolist() == [
+        [False, False, False, True],
+        [False, False, True, False],
+    ]
+    assert HighInResponse(0.6).reads == {"old_entropy"} and HighInResponse(0.6, current=True).reads == {"entropy"}
+    padded = batch([[1.0], [1.0, 1.0]], [1.0, 1.0], old_entropy=[[0.0], [0.0, 0.0]])
+    assert not HighInResponse(0.0)(padded).any()
+
+
+def test_batch_quantile_includes_ties(batch) -> None:
+    """Rank round(0.8 · 6) = 5 of seven: from 8 on."""
+    step = batch(ONES, [1.0, 1.0], old_entropy=ENTROPY, entropy=OTHER)
+    old, current = OldEntropyQuantile(0.8), CurrentEntropyQuantile(0.8)
+    seen = step.with_signal(old, old(step.rollouts)).with_signal(current, current(step, None, None))
+    assert HighInBatch(old)(seen).tolist() == [[False] * 4, [True, True, False, False]]
+    assert HighInBatch(current)(seen).tolist() == [[False] * 4, [False, True, True, False]]
+
+
+def test_keep_and_drop_take_selections_and_signals(batch) -> None:
+    step = batch(ONES, [1.0, 1.0], old_entropy=ENTROPY)
+    step = step.with_signal(Marked(), Marked()(step.rollouts))
+    kept = [[1, 0, 0, 0], [1, 0, 0, 0]]
+    for selection in (Marked(), HighInResponse(0.6)):
+        assert Keep(selection).of_batch(step).tolist() == kept
+        assert Drop(selection).of_batch(step).tolist() == [[1 - x for x in row] for row in kept]
+    assert Keep(Marked()).of_batch(step).dtype == torch.float64
+
+
+def test_denominators_shrink(batch) -> None:
+    """Two of seven tokens are kept: over the step each weighs 7/2; one of four and one of three: 4 and 3."""
+    step = batch(ONES, [1.0, 1.0])
+    step = step.with_signal(Marked(), Marked()(step.rollouts))
+    weight = NormalisedWeight.of(Keep(Marked()))
+    seen = step.with_signal(weight.mean, weight.mean(step, None, None))
+    assert weight.of_batch(seen)[:, 0].tolist() == pytest.approx([3.5, 3.5], rel=1e-15)
+    assert RowNormalised(Keep(Marked())).of_batch(step)[:, 0].tolist() == pytest.approx([4, 3], rel=1e-15)
+    assert not weight.of_batch(seen)[:, 1:].any()
+
+
+def test_signals_may_hold_signals(batch) -> None:
+    """The mean of a weight over a signal over a signal: each is observed after those it holds."""
+    step = batch(ONES, [1.0, -1.0], entropy=OTHER)
+    weight = NormalisedWeight.of(Keep(CurrentlyAbove(CurrentEntropyQuantile(0.5))))
+    objective = Objective(GroupAdvantage(), Unclipped(), TokenMean(), weights=(weight,), name="nested")
+    loss = objective.loss(objective.observe(step), Totals.of(step.rollouts))
+    assert loss.terms["weight"][1, :3].tolist() == pytest.approx([7 / 3] * 3, rel=1e-15)  # above 0.4: three of seven
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def test_sigmoid_by_hand() -> None:
+    """2 sigmoid(9 (p - 1/4)): 1 at p = 1/4; 2 sigmoid(0.9) = 1.4219 is cut at 1.4; 2 sigmoid(-2.25) = 0.19 at 1/2."""
+    curve = Sigmoid(2.0, 9.0, 0.25, 0.5, 1.4)
+    p = torch.tensor([0.25, 0.35, 0.3, 0.0], dtype=torch.float64)
+    assert 2 * _sigmoid(0.9) > 1.4
+    assert curve(p).tolist() == pytest.approx([1, 1.4, 2 * _sigmoid(0.45), 0.5], rel=1e-14)
+
+
+def test_affine_by_hand() -> None:
+    """0.2 p + 0.8 at p = 0, 1/2, 1."""
+    p = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    assert Affine(0.2)(p).tolist() == pytest.approx([0.8, 0.9, 1.0], rel=1e-14)
+    assert Affine(0.0)(p).tolist() == [1, 1, 1]
+    assert Affine(1.0)(p).tolist() == [0, 0.5, 1]
+
+
+def test_probability_of_the_current_or_the_old_policy(batch) -> None:
+    """Old probability 0.2, ratios 1 and 3: current 0.2 and 0.6. Neither lets a gradient through."""
+    step = batch([[1.0, 3.0]], [1.0], old=0.2)
+    current, old = ProbabilityWeight(Affine(1.0)), ProbabilityWeight(Affine(1.0), old=True)
+    assert current(step, None).tolist()[0] == pytest.approx([0.2, 0.6], rel=1e-14)
+    assert old(step, None).tolist()[0] == pytest.approx([0.2, 0.2], rel=1e-14)
+    assert not current.of_batch(step).requires_grad
+
+
+def test_normalised_weight_by_hand(batch) -> None:
+    """0.2, 0.6, 0.4 over their mean 0.4: 1/2, 3/2, 1; the mean weight over the tokens is 1."""
+    step = batch([[1.0, 3.0], [2.0]], [1.0, 1.0], old=0.2)
+    weight = NormalisedWeight.of(ProbabilityWeight(Affine(1.0)))
+    assert isinstance(weight.mean, CurrentMean)
+    step = step.with_signal(weight.mean, weight.mean(step, lambda: None, None))
+    assert weight(step, None)[step.mask].tolist() == pytest.approx([0.5, 1.5, 1.0], rel=1e-14)
