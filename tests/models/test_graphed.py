@@ -78,12 +78,14 @@ def test_rows_and_slots_come_in_few_sizes(lm, prompts):
 def test_buffers_serve_whatever_they_have_room_for(lm, prompts):
     both(lm, prompts, 4, Sampling(30, seed=1))
     graphs = lm.abilities["graphed"]
-    for group, longest, same in ((2, 10, True), (6, 30, False), (2, 100, False), (6, 100, True)):
-        held = graphs.step
-        fixed = sample(lm, prompts, group, Sampling(longest, seed=1))
+    for group, longest, same, heat in (
+        (2, 10, True, 1.0), (6, 30, False, 1.0), (2, 100, False, 1.0), (6, 100, True, 1.0), (6, 100, True, 0.5)
+    ):  # fmt: skip
+        held, how = graphs.step, Sampling(longest, heat, seed=1)
+        fixed = sample(lm, prompts, group, how)
         assert (graphs.step is held) == same
         lm.abilities["graphed"] = None
-        assert_equal(sample(lm, prompts, group, Sampling(longest, seed=1)), fixed)
+        assert_equal(sample(lm, prompts, group, how), fixed)
         lm.abilities["graphed"] = graphs
 
 
@@ -100,6 +102,7 @@ def test_limits_and_every_length_of_a_block(lm, longest):
         ordinary, fixed, spy = both(model, prompts, 3, Sampling(longest, seed=4), limits=given)
         assert_equal(ordinary, fixed)
         assert spy.runs >= longest - 1 if given is None else spy.runs < longest
+    assert both(lm, prompts, 3, Sampling(longest), limits=[1, 1, 1])[2].runs < BLOCK
 
 
 def test_rows_that_have_ended_keep_to_the_models_positions(load_family):
@@ -164,6 +167,17 @@ def test_half_precision(make_model, prompts, kind):
     if kind == "autocast":
         sample(lm, prompts, 8, Sampling(40))
         assert spy.recorded > before, "without autocast other steps are recorded"
+        # Weights that move under one autocast are cast anew by every step.
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            sample(lm, prompts, 8, Sampling(40))
+            with torch.no_grad():
+                for weight in lm.model.parameters():
+                    weight.mul_(1.1)
+            fixed = sample(lm, prompts, 8, Sampling(40))
+            lm.abilities["graphed"] = None
+            ordinary = sample(lm, prompts, 8, Sampling(40))
+        columns = min(ordinary.token_ids.shape[1], fixed.token_ids.shape[1])
+        assert (ordinary.token_ids[:, :columns] == fixed.token_ids[:, :columns]).float().mean() > 0.9
 
 
 def test_a_rule_and_a_tool_take_the_ordinary_path(lm, prompts):
@@ -197,6 +211,10 @@ def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
         sample(lm, [[5, 6], [7]], 4, Sampling(40))
     # A response that has ended by then is whole.
     assert torch.isfinite(sample(lm, [[5, 6], [7]], 4, Sampling(40), limits=[40, 7]).logprob).all()
+    # Of ten rows that are left, the first place holds another response than at the start.
+    monkeypatch.setattr(graphed, "packed_logits", lambda *a: run(*a) * torch.where(a[-1].step == 20, float("nan"), 1.0))
+    with pytest.raises(NotFinite, match=r"at token 20 of response 3\d of 40"):
+        sample(lm, [[5, 6], *([7, 8 + i] for i in range(3))], 10, Sampling(80), limits=[3, 3, 3, 80])
 
 
 def test_nothing_of_broken_weights_is_left_in_the_buffers(lm):
