@@ -202,13 +202,8 @@ class DrawnResponse:
         after = f" · {count} · row {self.row}" + (f", group {self.group}" if self.group else "")
         label = f"row {self.row}: {verdict}, {before}, {count}"
         return {
-            "label": label,
-            "verdict": verdict,
-            "tone": tone,
-            "before": before,
-            "answer": self.answer,
-            "after": after,
-        }
+            "label": label, "verdict": verdict, "tone": tone, "before": before, "answer": self.answer, "after": after,
+        }  # fmt: skip
 
 
 def draw_tokens(tokens: Sequence[str], columns: Sequence[tuple[Scale, Sequence[Number]]]) -> tuple[DrawnToken, ...]:

@@ -173,19 +173,12 @@ def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
     first = zip(range(0, len(piece), piece.group_size), enumerate(piece.problems[:count], piece.start), strict=False)
     return [
         {
-            "step": step,
-            "position": position,
-            "prompt": problem.prompt,
-            "completion": piece.completions[row],
-            "answer": problem.reference,
-            "reward": piece.scores[row].reward,
-            "correct": piece.scores[row].correct,
-            "note": piece.scores[row].note,
-            "length": int(piece.mask[row].sum()),
-            "finished": bool(piece.finished[row]),
+            "step": step, "position": position, "prompt": problem.prompt, "completion": piece.completions[row],
+            "answer": problem.reference, "reward": piece.scores[row].reward, "correct": piece.scores[row].correct,
+            "note": piece.scores[row].note, "length": int(piece.mask[row].sum()), "finished": bool(piece.finished[row]),
         }
         for row, (position, problem) in first
-    ]
+    ]  # fmt: skip
 
 
 def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> Iterator[Mapping[str, Any]]:

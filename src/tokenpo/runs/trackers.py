@@ -86,13 +86,10 @@ def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
     """Trackio's local project, or wherever its environment variables point."""
     import trackio  # pyright: ignore[reportMissingImports]
 
-    tracked = trackio.init(
-        project=config.output.project or "tokenpo",
-        name=f"{directory.name}-{run}",  # trackio knows a run by its name alone
-        config=config.model_dump(mode="json"),
-        resume="allow",
-        embed=False,
-    )
+    name = f"{directory.name}-{run}"  # trackio knows a run by its name alone
+    told = config.model_dump(mode="json")
+    project = config.output.project or "tokenpo"
+    tracked = trackio.init(project=project, name=name, config=told, resume="allow", embed=False)
     return lambda step, values: tracked.log(dict(values), step=step), tracked.finish
 
 
@@ -100,15 +97,12 @@ def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
     """Weights & Biases; WANDB_MODE=offline keeps the run in RUN/wandb until `wandb sync`."""
     import wandb  # pyright: ignore[reportMissingImports]
 
+    project = config.output.project or os.environ.get("WANDB_PROJECT") or "tokenpo"
     tracked = wandb.init(
-        project=config.output.project or os.environ.get("WANDB_PROJECT") or "tokenpo",
-        name=directory.name,
-        id=run,
-        resume="allow",
-        dir=str(directory),
+        project=project, name=directory.name, id=run, resume="allow", dir=str(directory),
         config=config.model_dump(mode="json"),
         settings=wandb.Settings(console="off"),  # else it would take over the terminal of the live view
-    )
+    )  # fmt: skip
     # Without commit, wandb shows a step only when the next one comes.
     return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish
 
