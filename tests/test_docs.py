@@ -245,6 +245,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     graded = {"note/NAME", *REWARDS}  # the names that this task gives no cause for
     held = {"kl_reached", "kl_rate", "kl_left_out"}  # only where a KL is held
     critic = {"value_loss", "explained_variance"}  # only of a method that reads a value
-    assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | graded | held | critic == explained
+    taught = {"teacher_kl"}  # only with a teacher
+    assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | graded | held | critic | taught == explained
     by_lag = {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}  # one update a batch has none; in words there
     assert explained | by_lag == LOGGED | {"step", "note/NAME"}

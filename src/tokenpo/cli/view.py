@@ -32,7 +32,10 @@ ROWS: tuple[Row, ...] = (
     ("length", "length", "tokens per response"),
     ("grad_norm", "gradient norm", "before clipping"),
 )
-CRITIC = ("explained_variance", "explained variance", "of the returns, by the critic")
+SOMETIMES = (
+    ("explained_variance", "explained variance", "of the returns, by the critic"),
+    ("teacher_kl", "KL from teacher", "nats per token, before the updates"),
+)
 BARS = "▁▂▃▄▅▆▇█"
 RECENT = 10
 NAME, NUMBER, MEANING = max(len(row[1]) for row in ROWS), len("-0.000123"), max(len(row[2]) for row in ROWS)
@@ -77,7 +80,7 @@ class PlainView(SilentView):
         self._stream.flush()
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
-        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in _with_critic(ROWS[:6], metrics))
+        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in _rows(ROWS[:6], metrics))
         step, pace = int(metrics["step"]), self._pace.told(metrics, total)
         self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
 
@@ -122,7 +125,7 @@ class LiveView:
             table.add_column("course", no_wrap=True, width=width)
         if meant:
             table.add_column("meaning", style="dim", no_wrap=True)
-        for key, name, meaning in _with_critic(ROWS, metrics):
+        for key, name, meaning in _rows(ROWS, metrics):
             course = [row.get(key, math.nan) for row in self._history]
             recent = [x for x in course[-RECENT:] if math.isfinite(x)]
             mean = sum(recent) / len(recent) if recent else None
@@ -131,9 +134,9 @@ class LiveView:
         return Group(table, Text(f"{self._pace.told(metrics, total)}; {split(metrics)}", style="dim"))
 
 
-def _with_critic(rows: tuple[Row, ...], metrics: Mapping[str, float]) -> tuple[Row, ...]:
-    """The rows, and that of a critic where there is one."""
-    return (*rows, CRITIC) if CRITIC[0] in metrics else rows
+def _rows(rows: tuple[Row, ...], metrics: Mapping[str, float]) -> tuple[Row, ...]:
+    """The rows, and those of a critic and a teacher where there is one."""
+    return (*rows, *(row for row in SOMETIMES if row[0] in metrics))
 
 
 def room(width: int) -> tuple[int, bool]:

@@ -29,6 +29,7 @@ from ..base.errors import NotFinite, TokenPOError, Unsupported, choose
 from .boundary import Boundary
 from .kl_hold import KLHold
 from .objective import Objective, State
+from .ops import masked
 from .ops.kl import k3
 from .parts import GroupAdvantage
 from .ratio_check import STRICT, RatioCheck
@@ -296,10 +297,13 @@ class Step:
 
     def metrics(self) -> dict[str, float]:
         """Statistics of the updates so far; with a KL to hold also `kl_reached`, `kl_rate` and `kl_left_out`, with a
-        critic `explained_variance`."""
+        critic `explained_variance`, with a teacher `teacher_kl`: mean over the tokens of lp_old − lp_teacher."""
         held = {"kl_reached": self.reached, "kl_rate": self.rate, "kl_left_out": self.left_out} if self.kl else {}
         critic = {} if self.objective.critic is None else {"explained_variance": self.explained_variance()}
-        return self.statistics.summary() | held | critic
+        taught = {}
+        if (teacher := self.rollouts.teacher_logprob) is not None:
+            taught = {"teacher_kl": float(masked.mean(self.rollouts.old_logprob - teacher, self.rollouts.mask))}
+        return self.statistics.summary() | held | critic | taught
 
     def saw(self, kl: float, *, ended: bool = False) -> None:
         """Counts a KL, nats per token; NaN is that of no token."""

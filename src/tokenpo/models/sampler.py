@@ -219,11 +219,16 @@ def _assemble(record: list[Step], prompt: Tensor, pad_id: int) -> Samples:
 
 def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -> None:
     """Raises TokenPOError where a prompt and its longest response exceed the model's positions."""
+    require_length(lm, len(prompt), sampling.max_new_tokens)
+
+
+def require_length(lm: LanguageModel, prompt: int, longest: int) -> None:
+    """Raises TokenPOError where a prompt of so many tokens and a response exceed the model's positions."""
     positions = getattr(lm.model.config, "max_position_embeddings", None)
-    if positions is not None and len(prompt) + sampling.max_new_tokens > positions:
+    if positions is not None and prompt + longest > positions:
         raise TokenPOError(
-            f"a prompt of {len(prompt)} tokens and {sampling.max_new_tokens} new ones exceed the model's "
-            f"{positions} positions: lower max_new_tokens or shorten the prompt"
+            f"a prompt of {prompt} tokens and {longest} new ones exceed the model's {positions} positions: lower "
+            "max_new_tokens or shorten the prompt"
         )
 
 

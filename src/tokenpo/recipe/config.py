@@ -229,8 +229,30 @@ class Train(Section):
         return self
 
 
+class Teacher(Section):
+    path: str | None = setting(
+        None, "directory or hub id of a model with the same tokenizer; none: the policy itself, with a hint",
+        pattern=_PATH,
+    )  # fmt: skip
+    hint: str | None = setting(
+        None, "what the teacher alone reads before the prompt; {answer} is the reference answer", min_length=1
+    )
+    coef: float | None = setting(
+        None, "adds so much of the teacher to a method that has none of its own (tokenpo.with_teacher)", gt=0
+    )
+    form: Literal["credit", "penalty"] = setting("credit", "of what coef adds")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.path is None and self.hint is None:
+            raise ValueError("without path and hint the teacher is the policy itself, which teaches nothing: set one")
+        return self
+
+
 class Critic(Section):
-    lr: float = setting(1e-3, "of Adam on the value head", gt=0, le=100)
+    lr: float = setting(
+        0.03, "of Adam on the value head's bias; its weights have it divided by their number", gt=0, le=100
+    )
     warmup: int = setting(0, "first rollout batches, which train the value head alone", ge=0, le=10**9)
     shared: bool = setting(False, "its loss moves the model too; false: it reads hidden states as they are")
 
@@ -278,6 +300,7 @@ class Config(Section):
     rollout: Rollout = Rollout()
     train: Train = Train()
     critic: Critic | None = setting(None, "value head of a method that reads value")
+    teacher: Teacher | None = setting(None, "a model that scores the policy's tokens")
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
     tinker: Tinker = Tinker()

@@ -12,8 +12,9 @@ from ..core.objective import Objective
 from ..core.types import OPTIONAL
 from ..methods import builder, method, options_of
 from ..methods.corrections import Preset, applied, corrected
+from ..methods.teaching import with_teacher
 from .command_line import Entry, toml_value
-from .config import Config, Correction, Method
+from .config import Config, Correction, Method, Teacher
 from .hosts import EMBEDDED, HOSTS, Host
 
 _ESTIMATORS: dict[str, parts.Estimator] = {"k1": parts.K1(), "k2": parts.K2(), "k3": parts.K3()}
@@ -38,6 +39,8 @@ def build_objective(config: Config) -> Objective:
             f"the section critic sets a critic, and {objective.name} reads no value: drop the section, or take a "
             "method that reads value, such as ppo"
         )
+    if config.teacher is not None:
+        objective = _taught(objective, config.teacher)
     penalties = objective.penalties + _penalty(config, objective)
     objective = dataclasses.replace(objective, shaping=tuple(shaping), penalties=penalties)
     return objective if rollout.correction is None else _corrected(objective, rollout.correction)
@@ -46,16 +49,19 @@ def build_objective(config: Config) -> Objective:
 def accepted_here(config: Config) -> Objective:
     """The recipe's objective, where the embedded engine can honour it; raises as `build_objective`, `require_here`."""
     objective = build_objective(config)
-    require_here(objective)
+    require_here(objective, config)
     return objective
 
 
-def require_here(objective: Objective) -> None:
+def require_here(objective: Objective, config: Config | None = None) -> None:
     """Raises Unsupported, naming method and input, where an objective reads what the embedded engine does not have."""
-    given = {"gain": objective.continuations, "value": objective.critic}
+    given: dict[str, object] = {"gain": objective.continuations, "value": objective.critic}
+    if config is not None:
+        given["teacher_logprob"] = config.teacher
     lacks = {"role"} | {name for name, part in given.items() if part is None}
     remedies = {
         "gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations",
+        "teacher_logprob": 'say who the teacher is in the recipe\'s section "teacher", by path or hint',
         "value": "say what the value is fitted to, by Objective(critic=tokenpo.core.parts.Critic())",
     }
     negotiate(objective, OPTIONAL - lacks, remedies=remedies)
@@ -98,6 +104,21 @@ def _corrected(objective: Objective, asked: Correction) -> Objective:
     if rejected:
         weights += (parts.Rejection(tuple(parts.Criterion(*x) for x in rejected), leaves=asked.leaves),)
     return applied(objective, Preset(weights), label)
+
+
+def _taught(objective: Objective, asked: Teacher) -> Objective:
+    own = "teacher_logprob" in objective.needs
+    if own and asked.coef is not None:
+        raise TokenPOError(
+            f"teacher.coef adds a teacher, and {objective.name} reads one already: drop it, as the method has a "
+            "coefficient of its own"
+        )
+    if not own and asked.coef is None:
+        raise TokenPOError(
+            f"the section teacher names a teacher, and {objective.name} reads none: set teacher.coef to add it to the "
+            "method, take a method that reads one, such as opd, or drop the section"
+        )
+    return objective if asked.coef is None else with_teacher(objective, asked.coef, form=asked.form)
 
 
 def _limit(bound: float | None) -> float:

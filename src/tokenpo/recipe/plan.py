@@ -38,13 +38,21 @@ class Plan:
         """The same plan with this run directory; what does not depend on it is not found again."""
         output = self.config.output.model_copy(update={"dir": str(directory)})
         moved = Plan(self.config.model_copy(update={"output": output}))
-        vars(moved).update({name: known for name, known in vars(self).items() if name in ("objective", "model")})
+        vars(moved).update(
+            {name: known for name, known in vars(self).items() if name in ("objective", "model", "teacher")}
+        )
         return moved
 
     @cached_property
     def model(self) -> str | Path:
         """The directory of the model, or its name on the hub."""
         return language.locate(self.config.model.path)
+
+    @cached_property
+    def teacher(self) -> str | Path | None:
+        """Likewise of the teacher; None where there is none, or where it is the policy itself."""
+        teacher = self.config.teacher
+        return None if teacher is None or teacher.path is None else language.locate(teacher.path)
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
@@ -68,13 +76,19 @@ class Plan:
             file = expanded(place) if place.endswith(".py") else place and module_file(place, [str(Path.cwd())])
             files |= {setting: file} if file else {}
         hashes = {name: fingerprint([file]) for name, file in files.items() if file.is_file()}
-        if is_local(self.model) and (directory := Path(self.model).expanduser()).is_dir():
-            hashes["model.path"] = identity(directory)
+        for setting, place in (("model.path", self.model), ("teacher.path", self.teacher)):
+            if place and is_local(place) and (directory := Path(place).expanduser()).is_dir():
+                hashes[setting] = identity(directory)
         return {f"contents of {name}": value for name, value in hashes.items()}
 
-    def load_model(self) -> LanguageModel:
-        """The model with its dtype and adapters, on its device; the adapters' first factors follow from the seed."""
-        options, lora = self.config.model, self.config.model.lora
+    def load_model(self, other: str | Path | None = None) -> LanguageModel:
+        """The model with its dtype and adapters, on its device; the adapters' first factors follow from the seed.
+
+        Args:
+            other: load this one there instead, without adapters.
+        """
+        options = self.config.model
+        lora = options.lora if other is None else None
         adapters = None
         if lora is not None:
             targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
@@ -82,7 +96,7 @@ class Plan:
         with torch.random.fork_rng():
             # LoRA's first factors come from the global generator.
             torch.manual_seed(keyed_seed(self.config.seed, "model"))
-            return language.load(self.model, dtype=options.dtype, device=options.device, lora=adapters)
+            return language.load(other or self.model, dtype=options.dtype, device=options.device, lora=adapters)
 
     def make_task(self) -> Task:
         """The task; close it in the end."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...base.errors import Unsupported
+from ...base.errors import Unsupported, present
 from ...core.learner import Learner, Step
 from ...core.objective import Objective
 from ...core.types import Policy, Rollouts
@@ -34,6 +34,7 @@ from ...tasks import Task
 from .facts import MAKERS
 from .forward import Forward
 from .rollout import collect
+from .teacher import Teacher
 from .updates import Trainer, improve
 
 
@@ -55,6 +56,7 @@ class Engine:
     lm: LanguageModel
     task: Task
     reference: LanguageModel | None
+    teacher: Teacher | None = None
 
     @property
     def config(self) -> Config:
@@ -68,12 +70,14 @@ class Engine:
 def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
     """Loads everything a run needs, cheapest first; `needs` are inputs that other objectives read beside its own."""
     require_trackers(plan.config.output.track)
-    require_here(plan.objective)
+    require_here(plan.objective, plan.config)
     if plan.config.threads is not None:
         torch.set_num_threads(plan.config.threads)
     task = plan.make_task()
     try:
         lm, needs = plan.load_model(), needs | plan.objective.needs
+        if "teacher_logprob" in needs and plan.config.teacher is None:
+            raise Unsupported("a method needs teacher_logprob, and the run has no teacher: leave it out, or name one")
         for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
             raise Unsupported(
                 f"{plan.objective.name} needs {name}, and in the embedded engine {name} is defined for a linear "
@@ -83,7 +87,7 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
             )
         # Under LoRA the reference is the same model with its adapters switched off.
         apart = "ref_logprob" in needs and lm.adapter is None
-        return Engine(plan, lm, task, plan.load_model() if apart else None)
+        return Engine(plan, lm, task, plan.load_model() if apart else None, Teacher.of(plan, lm))
     except BaseException:
         task.close()
         raise
@@ -105,6 +109,9 @@ def with_optional_inputs(
         with base:
             policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
         fields["ref_logprob"] = policy.logprob.float()
+    if "teacher_logprob" in needs:
+        teacher = present(engine.teacher, "the teacher of the recipe")
+        fields["teacher_logprob"] = teacher.logprob(forward, rollouts, kept)
     if "value" in needs and forward.critic is not None:
         fields["value"] = forward.value(forward.critic, rollouts, kept.prompts)
     for name in sorted(needs & MAKERS.keys()):

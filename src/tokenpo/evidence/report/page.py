@@ -82,6 +82,8 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
     (Chart("Explained variance", "of the returns, by the critic", low=None, high=1.0,
            help="1: the value foresees every return; 0: no better than a constant; below: it misleads."),
      [Curve("explained_variance", "before the updates")]),
+    (Chart("KL from the teacher", "nats per token", "How far the policy is from its teacher; it falls as it learns."),
+     [Curve("teacher_kl", "before the updates")]),
     (Chart("Value loss", "squared units of the reward", "How far the critic's values lie from the returns."),
      [Curve("value_loss", "mean over the updates")]),
     (Chart("Skipped updates", "per step",

@@ -1,0 +1,77 @@
+"""The teacher of a run: another model, or the policy itself with a hint that it alone reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...base.errors import TokenPOError
+from ...core.types import Rollouts
+from ...models import LanguageModel
+from ...models.sampler import require_length
+from ...recipe.plan import Plan
+from ...runs.rollouts.draw import Draw
+from .forward import Forward
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model that scores the policy's responses.
+
+    Args:
+        hint: what it reads before the prompt, "" for nothing; "{answer}" stands for the reference answer.
+    """
+
+    lm: LanguageModel
+    hint: str
+
+    @staticmethod
+    def of(plan: Plan, policy: LanguageModel) -> Teacher | None:
+        """The recipe's teacher; None where it has none.
+
+        Raises:
+            TokenPOError: its tokenizer is not the policy's.
+        """
+        asked = plan.config.teacher
+        if asked is None:
+            return None
+        lm = policy if plan.teacher is None else plan.load_model(plan.teacher)
+        if lm is not policy and lm.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+            raise TokenPOError(
+                f"teacher.path: the tokens of {plan.teacher} are not those of {plan.model}, and a teacher scores the "
+                "policy's tokens by their numbers: take a teacher with the same tokenizer"
+            )
+        return Teacher(lm, asked.hint or "")
+
+    def prompts(self, kept: Draw, longest: int) -> list[list[int]]:
+        """Token ids of each prompt with its hint, which room is left behind for a response.
+
+        Raises:
+            TokenPOError: the hint names an answer and the problem has none, or prompt and response are too long.
+        """
+        prompts = []
+        for place, problem in enumerate(kept.problems):
+            try:
+                if "{answer}" in self.hint and problem.reference is None:
+                    raise TokenPOError(
+                        "teacher.hint names {answer}, and the problem has no reference answer: give the data one, or "
+                        "leave {answer} out"
+                    )
+                hint, prompt = self.hint.replace("{answer}", problem.reference or ""), problem.prompt
+                if hint:
+                    prompt = (
+                        hint + prompt if isinstance(prompt, str) else [{"role": "system", "content": hint}, *prompt]
+                    )
+                prompts.append(self.lm.encode(prompt))
+                require_length(self.lm, len(prompts[-1]), longest)
+            except TokenPOError as error:
+                where = problem.place or f"train problem {kept.start + place}"
+                raise TokenPOError(f"the teacher's prompt of {where}: {error}") from error
+        return prompts
+
+    def logprob(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Tensor:
+        """[N, T] log-probability of the policy's tokens in the teacher's context, at the temperature of sampling."""
+        prompts = self.prompts(kept, int(rollouts.mask.sum(1).max()))
+        return dataclasses.replace(forward, lm=self.lm, drift=False).policy(rollouts, prompts).logprob.float()

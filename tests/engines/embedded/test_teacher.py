@@ -1,0 +1,141 @@
+"""A teacher in a run: its log-probabilities are its own, in its own context, and whoever can't teach is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from run_views import numbers
+from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.cli.view import SilentView
+from tokenpo.engines.embedded.directions import AtCheckpoint
+from tokenpo.engines.embedded.loop import build_engine, resume, train, with_optional_inputs
+from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.updates import Trainer
+from tokenpo.models import load, locate, save
+from tokenpo.recipe.objective import build_objective
+from tokenpo.recipe.plan import Plan
+
+SHAPE = {"rollout": {"prompts": 4, "group_size": 3, "max_new_tokens": 9}}
+
+
+@pytest.fixture(scope="module")
+def other_dir(model_dir, tmp_path_factory):
+    """The policy's model with other weights."""
+    lm, path = load(model_dir), tmp_path_factory.mktemp("teacher")
+    draws = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for x in lm.model.parameters():
+            x += 0.1 * torch.randn(x.shape, generator=draws)
+    save(lm, path)
+    return path
+
+
+def _taught(config):
+    """The batch with the teacher's log-probabilities, and the engine."""
+    engine = build_engine(Plan(config))
+    trainer = Trainer.of(config, engine.lm, engine.objective)
+    batch = collect(config, engine.lm, engine.task, 0, None)
+    return with_optional_inputs(engine, trainer.forward, batch.rollouts, batch.kept), batch.kept, engine
+
+
+def _alone(lm, prompt: list[int], ids: list[int]) -> torch.Tensor:
+    """[T] of a text that transformers' own model runs alone."""
+    logits = lm.model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].double()
+    return logits.log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
+
+
+@pytest.mark.parametrize("hint, own", [(None, False), ("{answer} is it: ", False), ("{answer} is it: ", True)])
+def test_each_token_is_scored_in_the_teachers_context(small, tmp_path, other_dir, hint, own):
+    teacher = {} if hint is None else {"hint": hint}
+    if not own:
+        teacher["path"] = str(other_dir)
+    config = small(tmp_path / "run", method={"name": "opd"}, teacher=teacher, **SHAPE)
+    rollouts, kept, engine = _taught(config)
+    lm = engine.lm if own else load(other_dir)
+    for row, mask in enumerate(rollouts.mask):
+        problem, ids = kept.problems[int(rollouts.group[row])], rollouts.token_ids[row, mask].tolist()
+        before = (hint or "").replace("{answer}", str(problem.answer))
+        expected = _alone(lm, lm.encode(before + problem.prompt), ids)
+        assert torch.allclose(rollouts.teacher_logprob[row, mask].double(), expected, atol=2e-5)
+
+
+def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
+    from tokenpo.engines.embedded.teacher import Teacher
+    from tokenpo.tasks import Problem
+
+    class Chat:
+        model = load(locate("tiny")).model
+
+        def encode(self, prompt):
+            self.seen = prompt
+            return [1, 2]
+
+    class Kept:
+        problems = [Problem([{"role": "user", "content": "2 + 2"}], 4)]
+        start = 0
+
+    lm = Chat()
+    assert Teacher(lm, "Say {answer}.").prompts(Kept(), 3) == [[1, 2]]
+    assert lm.seen == [{"role": "system", "content": "Say 4."}, {"role": "user", "content": "2 + 2"}]
+
+
+def test_a_run_with_a_teacher_lowers_its_divergence_and_resumes_bit_for_bit(small, tmp_path, other_dir):
+    options = {
+        "method": {"name": "opd"}, "teacher": {"path": str(other_dir)},
+        "rollout": {"prompts": 32, "group_size": 4, "max_new_tokens": 6}, "evaluate": {"problems": 0},
+        "train": {"steps": 4, "minibatches": 8, "lr": 3e-3, "micro_rows": 128}, "output": {"checkpoint_every": 2, "keep": 5},
+    }  # fmt: skip
+    whole, cut = small(tmp_path / "whole", **options), small(tmp_path / "cut", **options)
+    train(whole, SilentView())
+    lines = [json.loads(x) for x in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    kl = [line["teacher_kl"] for line in lines if "teacher_kl" in line]
+    assert len(kl) == 4 and kl[-1] < 0.9 * kl[0]
+    train(cut.model_copy(update={"train": cut.train.model_copy(update={"steps": 2})}), SilentView())
+    resume(tmp_path / "cut", SilentView(), cut)
+    assert numbers(tmp_path / "cut") == numbers(tmp_path / "whole")
+
+
+def test_coef_adds_a_teacher_to_any_method(small, tmp_path, other_dir):
+    def objective(**teacher):
+        return build_objective(small(tmp_path, method={"name": "dapo"}, teacher={"path": str(other_dir), **teacher}))
+
+    assert "coef=0.2" in str(objective(coef=0.2).credit) and "TeacherCredit" in str(objective(coef=0.2).credit)
+    assert "TeacherKl" in str(objective(coef=0.2, form="penalty").penalties)
+
+
+@pytest.mark.parametrize(
+    "method, teacher, words",
+    [
+        ("opd", None, "say who the teacher is"),
+        ("dapo", {"path": "tiny"}, "dapo reads none: set teacher.coef"),
+        ("opd", {"path": "tiny", "coef": 0.1}, "opd reads one already"),
+        ("opd", {}, "the teacher is the policy itself"),
+    ],
+)
+def test_a_teacher_that_teaches_nothing_is_refused(small, tmp_path, method, teacher, words):
+    with pytest.raises(TokenPOError, match=words):
+        build_engine(Plan(small(tmp_path, method={"name": method}, teacher=teacher)))
+
+
+def test_another_tokenizer_is_refused(small, tmp_path, other_dir):
+    lm = load(other_dir)
+    lm.tokenizer.add_tokens(["<new>"])
+    lm.model.resize_token_embeddings(len(lm.tokenizer))
+    save(lm, tmp_path / "more")
+    with pytest.raises(TokenPOError, match=r"teacher.path: the tokens of .*more are not those of"):
+        build_engine(Plan(small(tmp_path, method={"name": "opd"}, teacher={"path": str(tmp_path / "more")})))
+
+
+def test_a_prompt_without_room_names_the_problem(small, tmp_path):
+    config = small(tmp_path, method={"name": "opd"}, teacher={"hint": "again " * 500}, **SHAPE)
+    with pytest.raises(TokenPOError, match=r"the teacher's prompt of train problem 0: a prompt of \d+ tokens"):
+        _taught(config)
+
+
+def test_other_methods_at_a_checkpoint_have_no_teacher(small, tmp_path):
+    train(small(tmp_path / "run", train={"steps": 1}, **SHAPE), SilentView())
+    with pytest.raises(Unsupported, match="the run has no teacher"):
+        AtCheckpoint(tmp_path / "run", frozenset({"teacher_logprob"}), None, 8, 24)
