@@ -105,8 +105,15 @@ def test_an_answer_that_is_none_ends_the_run_in_one_sentence(
     assert resume(directory, SilentView()).finished and numbers(directory) == whole
 
 
-@pytest.mark.parametrize("change", [lambda body: None, lambda body: BROKEN, lambda body: TRY_AGAIN])
-@pytest.mark.parametrize(("kind", "at"), [("sample", 6), ("forward", 2), ("step", 2)])
+SHORT = [lambda body: None, lambda body: BROKEN, lambda body: TRY_AGAIN]
+
+
+# The client asks again by itself but for FAILED, and we for a sample.
+@pytest.mark.parametrize(
+    ("kind", "at", "change"),
+    [*((*place, change) for place in (("sample", 6), ("forward", 2), ("step", 2)) for change in SHORT),
+     ("sample", 6, lambda body: FAILED)],
+)  # fmt: skip
 def test_a_short_failure_changes_nothing(kind, at, change, small, wire: Wire, tmp_path: Path) -> None:
     whole = numbers(made(small, wire, tmp_path / "whole"))
     spoil(wire, kind, change, at, 2)
