@@ -47,7 +47,9 @@ class Critic:
     @staticmethod
     def of(options: config.Critic, lm: LanguageModel) -> Critic:
         head = ValueHead(lm)
-        return Critic(head, torch.optim.Adam(head.parameters(), lr=options.lr), options)
+        # Adam moves every weight by about lr: the level of V is then found by b, and not by H weights at once.
+        of_weight = {"params": [head.weight], "lr": options.lr / len(head.weight)}
+        return Critic(head, torch.optim.Adam([of_weight, {"params": [head.bias]}], lr=options.lr), options)
 
     @property
     def alone(self) -> bool:
