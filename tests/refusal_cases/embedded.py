@@ -68,6 +68,11 @@ def _adapted_head(directory: Path) -> None:
     build_engine(Plan(_recipe(directory, model=model, method={"name": "nthr"})))
 
 
+def _uncritical(directory: Path) -> None:
+    train(_recipe(directory), SilentView())
+    AtCheckpoint(directory / "run", tokenpo.method("ppo").needs, None, 8, 64)
+
+
 def typed(*words: str) -> None:
     """`tokenpo WORDS`, without the exit code in place of the error."""
     options = cli.parser().parse_args(words)
@@ -82,9 +87,8 @@ CASES = [
     Case("an objective of your own, `mine`, that reads `value`, without a word on what it is fitted to",
          lambda directory: require_here(dataclasses.replace(tokenpo.method("ppo"), name="mine", critic=None)),
          ("mine", "value"), "by Objective(critic=tokenpo.core.parts.Critic())"),
-    Case("the section `[critic]` with `grpo`",
-         lambda directory: train(_recipe(directory, method={"name": "grpo"}, critic={"warmup": 5}), SilentView()),
-         ("critic", "grpo"), "drop the section"),
+    Case("`tokenpo gradients` of `ppo` at a run of `grpo`", _uncritical, ("value", "grpo"),
+         "take a run of such a method"),
     Case("`tokenpo gradients` of `vineppo`",
          lambda directory: AtCheckpoint(directory, tokenpo.method("vineppo").needs, None, 8, 64), ("gain",),
          "leave out methods that read gain"),

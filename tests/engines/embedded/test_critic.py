@@ -246,5 +246,5 @@ def test_directions_read_the_value_head_of_the_run(small, coin, tmp_path):
         float(next(here.directions([method("ppo")], here.rollouts(), moved=False)).sum())
     )
     train(small(tmp_path / "plain", rollout=rollout), SilentView())
-    with pytest.raises(Unsupported, match="the run of grpo trains no critic"):
+    with pytest.raises(Unsupported, match="trains no critic, as grpo reads no value"):
         AtCheckpoint(tmp_path / "plain", method("ppo").needs, None, 8, 32)

@@ -187,6 +187,5 @@ def test_every_method_is_taken_or_refused_by_name() -> None:
             refused.add(name)
             assert str(error).startswith(f"{name} needs ")
     assert refused == {
-        "nthr", "thr", "tw_grpo", "arm", "vineppo", "spo", "gdpo", "otb", "mt_grpo", "gigpo", "remax", "rae", "ppo",
-        "vapo",
+        "nthr", "thr", "tw_grpo", "arm", "vineppo", "spo", "gdpo", "otb", "mt_grpo", "gigpo", "remax", "rae",
     }  # fmt: skip

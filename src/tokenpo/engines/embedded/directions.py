@@ -71,8 +71,8 @@ class AtCheckpoint:
         plan, _ = resumed(run, None)
         if "value" in needs and plan.objective.critic is None:
             raise Unsupported(
-                f"a method needs value, and the run of {plan.objective.name} trains no critic: leave out methods that "
-                "read value, or take a run of such a method"
+                f"a method needs value, and this run of the embedded engine trains no critic, as {plan.objective.name} "
+                "reads no value: leave out methods that read value, or take a run of such a method"
             )
         config = plan.config
         if config.rollout.group_size < 2:

@@ -15,6 +15,7 @@ TOKEN_FIELDS = {
     "old_entropy": ("entropy", "algorithm.rollout_correction.bypass_mode=False"),
     "rollout_logprob": ("rollout_log_probs", "actor_rollout_ref.rollout.calculate_log_probs=True"),
     "ref_logprob": ("ref_log_prob", "actor_rollout_ref.actor.use_kl_loss=True"),
+    "value": ("values", "critic.enable=True"),
     "token_ids": ("responses", "verl's own agent loop"),
 }
 # Beside these: numbers that no field of verl's holds, because our adapter derives them.
@@ -24,5 +25,7 @@ PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy", "token_reward", "
 def require_inputs(objective: Objective) -> None:
     """Raises Unsupported where the objective reads what verl does not have."""
     elsewhere = f"train it with the embedded engine (tokenpo train --method {objective.name}), or choose another method"
-    # The embedded engine has neither.
-    negotiate(objective, PROVIDES, "verl", dict.fromkeys(objective.needs - {"value", "role"}, elsewhere))
+    remedies = dict.fromkeys(objective.needs - {"role"}, elsewhere)  # the embedded engine has no role either
+    if objective.critic is None:
+        remedies["value"] = "say what the value is fitted to, by Objective(critic=tokenpo.core.parts.Critic())"
+    negotiate(objective, PROVIDES - (frozenset() if objective.critic else {"value"}), "verl", remedies)

@@ -49,7 +49,8 @@ def command(plan: Plan) -> list[str]:
     _refuse(config)
     require_inputs(plan.objective)  # here, not on a cluster
     ours = {**_algorithm(config), **_data_and_model(config), **_sampling_and_updates(config), **_trainer(config)}
-    settings = with_passthrough(_defaults(config), ours, config.verl)
+    critic = {"critic.model.path": config.model.path} if "value" in plan.objective.needs else {}
+    settings = with_passthrough(_defaults(config) | critic, ours, config.verl)
     words = [
         f"{key}={_no_reference(literal(value)) if key in ours else literal(value)}" for key, value in settings.items()
     ]
@@ -164,6 +165,7 @@ def _refuse(config: Config) -> None:
         (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", divisor),
         (train.warmup > 0 and train.epochs * train.minibatches > 1, f"train.warmup = {train.warmup}", schedule),
         (train.kl_hold() is not None, "train.kl_target or kl_stop", "set both to 'none': its optimiser is verl's"),
+        (config.critic is not None, "the section critic", "write [verl.critic]: verl trains a model of its own"),
         (out.rollouts_every > 0, f"output.rollouts_every = {out.rollouts_every}", export),
     )
     for bad, what, remedy in refusals:

@@ -123,6 +123,8 @@ def _set(config: DictConfig, objective: Objective) -> list[str]:
         ref.get("log_prob_micro_batch_size_per_gpu") or ref.get("log_prob_micro_batch_size")
     ):
         changes[_REF_ROWS] = config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
+    if objective.critic is not None:
+        changes["critic.cliprange_value"] = objective.critic.clip
     if objective.temperature is not None and config.actor_rollout_ref.rollout.name == "vllm":
         changes[PROCESSORS] = list(dict.fromkeys([*(OmegaConf.select(config, PROCESSORS) or []), PROCESSOR]))
     OmegaConf.update(config, "trainer.v1.trainer_mode", "sync")

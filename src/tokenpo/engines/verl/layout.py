@@ -98,7 +98,7 @@ class Rows:
     def signals(self, objective: Objective, credit: Credit, known: Mapping[Part, Any] | None = None) -> TensorDict:
         """The credit's signals as fields, without those in `known`."""
         names, dtype = signal_fields(objective), credit.advantage.dtype
-        new = {part: value for part, value in credit.signals.items() if part not in (known or {})}
+        new = {part: value for part, value in credit.signals.items() if part in names and part not in (known or {})}
         out = {names[part]: self.nested(value.to(dtype)) for part, value in new.items()}
         return TensorDict(out, batch_size=len(self.live))
 
@@ -141,7 +141,8 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
 def credit_fields(
     objective: Objective, rollouts: Rollouts, credit: Credit, rows: Rows, minibatches: Iterable[Sequence[int]]
 ) -> TensorDict:
-    """The fields that phase one adds to verl's batch; verl's metrics read `advantages` and `returns`.
+    """The fields that phase one adds to verl's batch; its metrics read `advantages` and `returns`, and its critic is
+    fitted to the latter.
 
     Args:
         minibatches: rows of each optimiser step; the number of live ones is a denominator of its losses.
@@ -154,7 +155,8 @@ def credit_fields(
         for name, x in ((REWARD, rollouts.reward), (GROUP, rollouts.group))
     }
     out = rows.signals(objective, credit)
-    out.update({"advantages": advantage, "returns": advantage.clone(), SEQUENCES: sequences, **columns})
+    returns = credit.advantage if objective.critic is None else credit.signals[objective.critic]
+    out.update({"advantages": advantage, "returns": rows.nested(returns), SEQUENCES: sequences, **columns})
     return out
 
 

@@ -54,6 +54,10 @@ def _reads(name: str) -> Callable[[Objective], bool]:
     return lambda objective: name in objective.needs
 
 
+def _no_critic(objective: Objective) -> bool:
+    return objective.critic is None
+
+
 def _counts_drawn(objective: Objective) -> bool:
     """Whether a memory must see every rollout that was drawn; HAPO's, as in its code, is of those trained on."""
     return any(not isinstance(part, AdaptiveTemperature) for part in objective.memories)
@@ -93,14 +97,18 @@ _HEAT: dict[str, Any] = {
 }
 
 SETTINGS: tuple[Setting, ...] = (
-    _refused("algorithm.adv_estimator", "grpo", "the objective computes the advantage, and reads no critic"),
+    _refused("algorithm.adv_estimator", "grpo", "the objective computes the advantage"),
     _refused("algorithm.use_kl_in_reward", False, f"{_KL}.beta=0.001 puts the divergence in the loss"),
     _refused("algorithm.use_pf_ppo", False, "the objective sees every rollout"),
     _refused("algorithm.norm_adv_by_std_in_grpo", True, "choose a method without the deviation, such as dr_grpo"),
     _refused("algorithm.gamma", 1.0, _DISCOUNT),
     _refused("algorithm.lam", 1.0, _DISCOUNT),
     # Where it is not set, verl follows adv_estimator.
-    Setting("critic.enable", "refused", "no objective of ours reads a critic", (False, None)),
+    _honoured("critic.enable", "switched on where the objective reads a value, refused elsewhere", only=(False, None),
+              applies=_no_critic, why="it reads no value", set_where=_reads("value")),
+    _honoured("critic.cliprange_value", "set to the method's `value_clip`"),
+    _refused("critic.loss_agg_mode", "token-mean", "its loss is a mean over tokens", applies=_reads("value")),
+    _refused("trainer.critic_warmup", 0, "it has no critic, and the policy would wait", applies=_no_critic),
     _refused(f"{_LOSS}.loss_mode", "vanilla", _METHOD),
     _refused(f"{_LOSS}.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
     _refused(f"{_LOSS}.clip_cov_lb", 1.0, "it is options.cov_low of clip_cov"),
