@@ -25,21 +25,21 @@ BRANCHES = {
     "core/head/fused_pass.py Work.run_lean": ("autocast of the device is off", HEAD),
     "core/head/projection.py _add_product": (
         "halves are multiplied into a float32 sum",
-        "core/head/test_projection.py::test_halves_are_multiplied_into_the_wider_sum_where_torch_can",
+        "core/head/test_token_stats.py::test_halves_are_multiplied_into_the_wider_sum_where_torch_can",
     ),
     "core/head/projection.py _adds_wide": (
         "whether torch can do so is tried",
-        "core/head/test_projection.py::test_halves_are_multiplied_into_the_wider_sum_where_torch_can",
+        "core/head/test_token_stats.py::test_halves_are_multiplied_into_the_wider_sum_where_torch_can",
     ),
     "core/head/projection.py chunk_rows": (
         "a chunk is a share of the card's memory",
-        "core/head/test_projection.py::test_a_chunk_is_sixteen_megabytes_and_at_least_512_rows",
+        "core/head/test_token_stats.py::test_a_chunk_is_sixteen_megabytes_and_at_least_512_rows",
     ),
     "core/head/projection.py tile_rows": ("larger tiles", HEAD),
     "core/head/softmax.py block_rows": ("larger blocks, where torch's passes run", HEAD),
     "core/head/softmax_backend.py sums_for": (
         "Triton's kernel; here only what is left to torch",
-        "core/head/test_softmax_backend.py::test_a_processor_and_a_tensor_without_memory_have_torchs_passes",
+        "core/head/test_softmax.py::test_a_processor_and_a_tensor_without_memory_have_torchs_passes",
     ),
     "core/head/softmax_backend.py _kernel": (
         "the kernel is compared with torch first",
