@@ -1,7 +1,5 @@
 """A rich console that lets no escape sequence of the texts it prints reach the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Errors that a user can mend: each message names the thing, the place and the remedy."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar

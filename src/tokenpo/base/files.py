@@ -3,8 +3,6 @@
 The disk may fill up and the process may be killed at any moment; a run directory may be a stranger's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import glob

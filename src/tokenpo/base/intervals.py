@@ -3,8 +3,6 @@
 The problems are the sample: an interval is for the mean over other problems of the same kind, not over training seeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

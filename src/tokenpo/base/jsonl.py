@@ -1,7 +1,5 @@
 """JSON lines: appended one whole line at a time, cut back to the size at a checkpoint, and read leniently."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

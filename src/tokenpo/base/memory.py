@@ -1,7 +1,5 @@
 """Errors that mean a lack of memory, as one sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A pool of processes that can be killed: a function that hangs or crashes costs one answer, not the run."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

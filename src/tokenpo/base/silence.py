@@ -1,7 +1,5 @@
 """Silences what native libraries print: all of it, or what a failure comes with."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

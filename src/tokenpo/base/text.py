@@ -1,7 +1,5 @@
 """Numbers and settings in words, for everything that a person reads."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

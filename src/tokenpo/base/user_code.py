@@ -3,8 +3,6 @@
 Imports nothing of this package: a worker process (worker.py) runs this file by its path.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

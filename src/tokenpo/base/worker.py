@@ -8,8 +8,6 @@ a pipe on which nothing is written: when that closes, this process ends at once 
 is doing. The alarm is for a function that lets no other thread run, where the kernel cannot watch the pipe.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import importlib.util

@@ -1,7 +1,5 @@
 """`tokenpo explain`: what methods would do to recorded rollouts."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -1,7 +1,5 @@
 """The command `tokenpo`: its parser, and `tokenpo completion`. A command imports what it needs when it runs."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

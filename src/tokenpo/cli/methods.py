@@ -1,7 +1,5 @@
 """`tokenpo methods`, `show`, `check` and `golden`: the table of the methods, and one of them by itself."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json

@@ -1,7 +1,5 @@
 """`tokenpo train`, `launch`, `recipes` and `report`: a recipe, its training by any engine, and the page of the run."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Hosts that hand a loss nothing of the rollout batch but advantages [N, T] and log-probabilities [N, T]."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

@@ -3,8 +3,6 @@
 METHOD in a list is a name of the table, or a function of the user's ("file.py:function", "package.module:function").
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The recipes of the package, and a config written as a recipe."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

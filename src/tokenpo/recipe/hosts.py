@@ -3,8 +3,6 @@
 A new engine is one value here and a folder `engines/NAME` with a module `launch` (see `engines.launch`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

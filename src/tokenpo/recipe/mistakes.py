@@ -1,7 +1,5 @@
 """Messages on the mistakes in a recipe: the file or flag, the setting, and what to write instead."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -9,8 +9,6 @@ prime-rl calls the loss with one sample at a time, adds up, and divides by the t
 to be the token mean. It has no old policy: the ratio is to the policy that sampled.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -4,8 +4,6 @@ SkyRL's trainer divides the advantages of a mini-batch by its denominators, and 
 an objective has to be a `loss_reduction` of SkyRL's, and its loss proportional to its advantages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

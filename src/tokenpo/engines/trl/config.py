@@ -1,7 +1,5 @@
 """`TokenPOConfig`: TRL's `GRPOConfig` with a method in place of the settings of TRL's own loss."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar
 

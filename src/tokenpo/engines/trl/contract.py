@@ -1,7 +1,5 @@
 """The private surface of TRL that this adapter rests on; where it has moved, one sentence says what and the remedy."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Responses drawn by TRL's own trainer as recorded rollouts for `tokenpo explain` (docs/rollouts.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 accelerate launch -m tokenpo.engines.trl.main RECIPE [--method NAME] [--set KEY=VALUE] [--out DIR] [--resume]
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """The objective of a trainer, with what settings of TRL's add to it, where TRL can honour it. Imports no TRL."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math

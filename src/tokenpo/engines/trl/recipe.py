@@ -1,7 +1,5 @@
 """A recipe of ours as settings of TRL: every setting is translated, or refused with what to write instead."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

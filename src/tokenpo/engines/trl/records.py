@@ -1,8 +1,6 @@
 """Beside a trainer's steps: the run directory OUTPUT_DIR/tokenpo, which `tokenpo report` reads, and the learner's state
 in TRL's checkpoints."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping

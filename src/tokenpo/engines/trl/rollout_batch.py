@@ -1,8 +1,6 @@
 """A rollout batch over all ranks: the responses that TRL drew, with their rewards, as rollouts of whole groups; and
 dynamic sampling, which drops groups whose rewards are all equal and draws others, up to a cap."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence

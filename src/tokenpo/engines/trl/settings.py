@@ -4,8 +4,6 @@ Tests compare the names that TRL adds to transformers' with the installed `GRPOC
 honoured with TRL's loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

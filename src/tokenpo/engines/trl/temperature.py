@@ -4,8 +4,6 @@ transformers: a logits processor in front of the constant temperature applies th
 which TRL's engine is given and a server must have been started with; every request carries the objective's memory.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ Three methods are overridden: `_calculate_rewards` (TRL keeps the raw rewards to
 `_generate_and_score_completions` (credit, the last moment with whole groups in order) and `_compute_loss`.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import inspect

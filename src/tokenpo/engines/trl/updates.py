@@ -4,8 +4,6 @@ TRL shuffles single rows before it splits them over ranks; with minibatches of g
 rank knows the whole rollout batch, so that of the rows TRL hands it only their places are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

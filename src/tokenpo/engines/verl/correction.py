@@ -1,7 +1,5 @@
 """verl's `algorithm.rollout_correction` as weights of the objective; does not import verl."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ again and calls the task's own verifier.
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 import functools
 import json
 import threading

@@ -1,7 +1,5 @@
 """A training batch of verl as recorded rollouts, for `tokenpo explain` (docs/rollouts.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

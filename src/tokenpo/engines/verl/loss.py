@@ -5,8 +5,6 @@ as in verl's own losses.
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -6,8 +6,6 @@ only: ours are printed.
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 import functools
 import sys
 import traceback

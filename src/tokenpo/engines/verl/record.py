@@ -5,8 +5,6 @@ the driver appends these files to trace.jsonl. Workers on other nodes need a dis
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

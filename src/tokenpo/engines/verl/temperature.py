@@ -6,8 +6,6 @@ server  -> a logits processor applies it
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

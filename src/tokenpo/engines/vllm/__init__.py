@@ -6,8 +6,6 @@
 Importing this package needs torch alone; vLLM imports the processor itself, in its own processes.
 """
 
-from __future__ import annotations
-
 from ...models.request_temperature import PROCESSOR, Heat, extra_args, read
 
 __all__ = ["PROCESSOR", "Heat", "extra_args", "read"]

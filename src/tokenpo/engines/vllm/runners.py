@@ -4,8 +4,6 @@ V1 divides by the temperature and then calls processors, on rows that come, go a
 slots of requests, and then divides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
