@@ -85,7 +85,7 @@ FRAMEWORKS = (
     ("TRL", "`gkd`, `beta` 0.5 (its default)", "full JSD", "code"),
     ("TRL", "`gkd`, `beta` 0", "full forward", "code"),
     ("TRL", "`distillation`, `beta` 1 (its default)", "full reverse", "code"),
-    ("TRL", "`sdpo`, `sampled_token` (its default)", "credit x", "code"),
+    ("TRL", "`sdpo`, `sampled_token` (its default), means of responses", "credit x / length", "code"),
     ("TRL", "`sdft`, defaults (its k is 100)", "top-k renormalised JSD, student's", "code"),
     ("TRL", "`iw_opd`", "credit x, early ones more", "code"),
     ("TRL", "`minillm`, `gamma` 1, `length_normalization`", "credit x to go / tokens left", "code"),
@@ -100,7 +100,8 @@ Read at: TRL 1.16.0 (`minillm` at f2cd57710, as 1.16.0 has none), verl 0.9.1, ti
 miles 31f1ca961, NeMo-RL 7ea279abf, ms-swift 3602360a5, SkyRL a9564572e, prime-rl 559b44772, ROLL 8eb27cc2, AReaL
 4aef98d8d. "Issue" and "abstract": no code was read. None of their programs ran here; the forms are our transcriptions.
 RLSD (2604.03128, read in ms-swift's code) scales a reward's credit by the teacher's ratio and keeps its sign. It is the
-gradient of no divergence and not in the table, as it needs rewards."""
+gradient of no divergence and not in the table, as it needs rewards. Forms are sums over tokens. A framework that takes
+the mean of each response first lets its length in, which the student chooses: `credit x / length` is that for x."""
 FOUND = dict[str, list[Found]]
 
 
@@ -166,10 +167,10 @@ back-propagate k1, or use a number of the state as a credit.
 ## The numbers
 
 p is the student, q the teacher, m their mean, x = log q − log p of the sampled token; sg stops the gradient; K are
-two tokens, Q_K and P_K their masses. Columns two to five are cosines with the way down a divergence, **exact** where
-the expected update is that gradient to 1e-10, and "–" where there is none. Responses: how many it takes for signal
-and noise of their mean to be equal. KL left: of whole responses, after {steps} plain steps along the expected update,
-in parts of the KL at the start; of two losses of different scale the smaller one gets less far.
+two tokens, Q_K and P_K their masses. The first four numbers are cosines with the way down a divergence, **exact**
+where the expected update is that gradient to 1e-10, and "–" where there is none. Responses: how many it takes for
+signal and noise of their mean to be equal. KL left: of whole responses, after {steps} plain steps along the expected
+update, in parts of the KL at the start; of two losses of different scale the smaller one gets less far.
 
 <details><summary>{forms} forms, medians over {worlds} worlds</summary>
 
@@ -182,10 +183,10 @@ in parts of the KL at the start; of two losses of different scale the smaller on
 Student and teacher are tables of logits over the states of a small automaton with responses of up to four tokens out
 of four, one of which ends a response. The student's logits are standard normal, the teacher's are the student's plus
 standard normal ones. All 121 responses are listed, so expectation, noise and gradients are sums without sampling, in
-float64. Where this package has a form, its own objective is judged (`opd`, `gkd`, the penalty `TeacherKl`); the
-others are formulas in [`distillation.py`](../src/tokenpo/lab/distillation.py). Tests hold every exact entry, and the
-zeros, to 1e-10. With rewards (`opd` with `rewards=True`) the expected update is the sum of both gradients; that of
-the reward has the factor (G − 1)/G of groups of G. To judge a loss of your own:
+float64. Where this package has a form, its own objective is judged (`opd`, `gkd`, the pull of `sdar`, the penalty
+`TeacherKl`); the others are formulas in [`distillation.py`](../src/tokenpo/lab/distillation.py). Tests hold every
+exact entry, and the zeros, to 1e-10. With rewards (`opd` with `rewards=True`) the expected update is the sum of both
+gradients; that of the reward has the factor (G − 1)/G of groups of G. To judge a loss of your own:
 
 ```python
 from tokenpo.lab.distillation import judge, taught
@@ -232,8 +233,8 @@ def picture(found: FOUND) -> str:
         _text(EDGE, 24, "Which distillation loss is right?", "font-size:17px;font-weight:600"),
         _text(EDGE, 44, "Cosine of the expected update with the way down each divergence. Blue leads to the teacher, "
               "orange away from it.", "fill:#55636f"),
-        _text(EDGE, 62, "x = log q − log p of the sampled token, p the student and q the teacher; k2 and k3 are estimates "
-              "of a KL from x; top-k keeps two of four tokens.", "fill:#55636f"),
+        _text(EDGE, 62, "x = log q − log p of the sampled token, p the student and q the teacher; k2 and k3 estimate "
+              "a KL from x; top-k keeps two of four tokens.", "fill:#55636f"),
         _text(EDGE + LABEL + 6 * COLUMN + 12, HEAD - 7, "what it descends", "fill:#55636f"),
     ]  # fmt: skip
     titles = (("KL, whole", "responses"), ("reverse", "KL"), ("forward", "KL"), ("Jensen-", "Shannon"),

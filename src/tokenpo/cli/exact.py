@@ -34,6 +34,7 @@ AT_CHECKPOINT = """examples:
 What is measured: docs/exact.md#at-a-checkpoint-of-a-run
 """
 AFTER = 8  # minibatches
+TAUGHT = frozenset({"teacher_logprob", "teacher_divergence"})  # all methods means all without a teacher
 
 
 def add(commands: Any) -> None:
@@ -73,6 +74,8 @@ def exact(options: argparse.Namespace) -> int:
     names = [name for word in words for name in (LARGE if word == "large" else [word])]
     worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
     chosen, fresh = objectives(options.methods, "exact")
+    if not options.methods:
+        chosen = {label: objective for label, objective in chosen.items() if objective.needs.isdisjoint(TAUGHT)}
     # The user's own come first: a mistake in them is found before others have taken minutes.
     contestants = [Contestant(label, chosen[label]) for label in sorted(chosen, key=lambda label: label not in fresh)]
     setting = Setting.of(options.set)
@@ -118,7 +121,8 @@ def gradients(options: argparse.Namespace) -> int:
 
     chosen, fresh = objectives(options.methods, "gradients")
     if not options.methods:  # all methods share their rollouts, which nobody continues
-        chosen = {label: objective for label, objective in chosen.items() if objective.continuations is None}
+        left = TAUGHT | {"value"}
+        chosen = {x: o for x, o in chosen.items() if o.continuations is None and o.needs.isdisjoint(left)}
     chosen = objectives([judge.BASE], "gradients")[0] | chosen
     needs = frozenset().union(*(objective.needs for objective in chosen.values()))
     with closing(AtCheckpoint(options.directory, needs, options.step, options.batches, options.rollouts)) as at:

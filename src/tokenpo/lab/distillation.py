@@ -25,6 +25,7 @@ from ..core.learner import Learner
 from ..core.objective import Objective
 from ..core.ops.kl import k2, k3
 from ..core.seeds import keyed_generator
+from ..methods.sdar import Gated
 from .exact.sampling import Walk, rollouts, view
 from .exact.truth import truth
 from .exact.world import State, World
@@ -264,7 +265,7 @@ FORMS: dict[str, Form] = {
     "credit x / length": _score(lambda t: t.x / t.mask.sum(1, keepdim=True)),
     "credit x within ±1": _ours(parts.TeacherCredit(bound=1.0)),
     "credit x, early ones more": _score(lambda t: t.x * _early(t)),
-    "credit σ(5x)": _score(lambda t: (5 * t.x).sigmoid()),
+    "credit σ(5x)": _ours(parts.NoCredit(), parts.TeacherKl(1.0, Gated(5.0))),
     "credit −k2": _score(lambda t: -k2(t.x)),
     "credit −k3": _score(lambda t: -k3(t.x)),
     "credit −KL of the state": _score(lambda t: -_on(t.top(t.logp), t.logp.exp() * (t.logp - t.logq))),

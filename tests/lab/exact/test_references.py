@@ -24,6 +24,13 @@ def test_a_first_run_makes_the_method_alone(monkeypatch, capsys):
     assert runs == ["dapo", "exact credit", "grpo"]
 
 
+def test_all_methods_are_those_without_a_teacher(monkeypatch):
+    """One of which cannot be run in a world at all."""
+    runs = counted(monkeypatch, EXACT)
+    assert main(["exact", "--world", "two_modes"]) == 0
+    assert {"grpo", "ppo"} <= set(runs) and not {"opd", "gkd", "rlsd"} & set(runs)
+
+
 def test_the_references_are_those_of_the_page():
     published = study.load(EXACT)
     for label, row in study.shipped(USUAL).items():
