@@ -392,6 +392,31 @@ def test_a_hub_that_is_busy_or_broken_is_asked_once(code: int, monkeypatch: pyte
     assert len(asked) == 1
 
 
+def test_a_hub_that_sends_a_byte_at_a_time_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.02):
+                    self.wfile.write(b"x")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda *_: f"http://127.0.0.1:{server.server_port}/x")
+        monkeypatch.setattr("tokenpo.models.directory._PATIENCE", 0.5)
+        with pytest.raises(
+            TokenPOError, match=r"cannot be asked for owner/none \(no answer in 0.5 seconds\): give the"
+        ):
+            load("owner/none")
+        ended.set()
+        server.shutdown()
+
+
 def test_a_tokenizer_that_panics_on_a_text_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     """A panic of the tokenizers' library is no Exception, and prints where in Rust it arose."""
     pattern = {"type": "Split", "pattern": {"Regex": "(1+)+(1+)+(1+)+b"}, "behavior": "Isolated", "invert": False}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..base.background import background
 from ..base.errors import TokenPOError, nearest
 from ..base.files import LARGEST, expanded, fingerprint, json_object, opened, read_text
 from ..base.text import first_line
@@ -24,6 +25,7 @@ _TEMPLATES = "additional_chat_templates/*.jinja"
 _READ = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.bpe", "*.codes", "*.spm", _TEMPLATES)
 _INDEX = ".safetensors.index.json"
 _GROWTH = 256  # times; the tokenizers in use stay below ten
+_PATIENCE = 20.0  # seconds for the hub's first answer
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _SETTINGS = "tokenizer_config.json"
@@ -97,8 +99,9 @@ def ask_hub(name: str) -> None:
         return
     print(f"there is no directory {name} here{_similar(Path(name))}: asking the hub for it", file=sys.stderr)
     try:
-        url, headers = hf_hub_url(name, "config.json"), build_hf_headers()
-        hf_raise_for_status(get_session().head(url, headers=headers, follow_redirects=True, timeout=10))
+        url, how = hf_hub_url(name, "config.json"), {"headers": build_hf_headers(), "follow_redirects": True}
+        # Its client waits for each byte anew.
+        hf_raise_for_status(background(lambda: get_session().head(url, timeout=10, **how)).result(_PATIENCE))
     except RepositoryNotFoundError as error:
         raise TokenPOError(
             f"the hub has no model {name} that you may read: give a directory or a hub id, or log in with hf auth login"
@@ -111,8 +114,9 @@ def ask_hub(name: str) -> None:
             ) from error
         return  # it has answered: the loader reports what is missing
     except Exception as error:  # whatever its client raises without a connection
+        why = first_line(error) if str(error) else f"no answer in {_PATIENCE:g} seconds"
         raise TokenPOError(
-            f"the hub cannot be asked for {name} ({first_line(error)}): give the directory of a run or of a model"
+            f"the hub cannot be asked for {name} ({why}): give the directory of a run or of a model"
         ) from error
 
 

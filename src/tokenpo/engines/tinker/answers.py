@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from torch import Tensor
 
+from ...base.background import background
 from ...base.errors import TokenPOError
 from ...base.text import first_line
 from ...recipe.config import Config, Tinker
@@ -76,7 +75,7 @@ class Answers:
 
     def call(self, call: Callable[[], T], doing: str) -> T:
         """What a call returns which itself waits for the server, without an end of its own; raises as `all`."""
-        return self.all([lambda: _background(call)], doing, tries=1)[0]
+        return self.all([lambda: background(call)], doing, tries=1)[0]
 
     def all(self, asks: Sequence[Callable[[], Answer[T]]], doing: str, tries: int = TRIES) -> list[T]:
         """The answers to requests that are made together, in order.
@@ -99,20 +98,6 @@ class Answers:
             time.sleep(PAUSE * number)
             future = ask()
         return future.result(self.seconds)
-
-
-def _background(call: Callable[[], T]) -> Future[T]:
-    """Runs a call on a thread that ends with the process."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def require_scores(logprob: Tensor, tokens: int) -> None:

@@ -1,0 +1,24 @@
+"""Calls that wait for somebody else, for as long as the caller is willing to wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def background(call: Callable[[], T]) -> Future[T]:
+    """Runs a call on a thread that ends with the process."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
