@@ -1,5 +1,4 @@
 import dataclasses
-import math
 import random
 
 import pytest
@@ -83,22 +82,6 @@ def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monke
     assert f"sampled reward {result.sampled_reward.value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})" in str(result)
     greedy = evaluate(build_engine(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 0}))))
     assert greedy.reward == result.reward and greedy.sampled_reward is None
-
-
-def test_rewards_that_all_agree_have_no_interval(small, coin, tmp_path, monkeypatch):
-    graded(monkeypatch, coin, lambda length: 0.3)
-    result = evaluate(build_engine(Plan(small(tmp_path, evaluate={"problems": 3, "samples": 2}))))
-    assert result.reward is not None and math.isnan(result.reward.low) and math.isnan(result.reward.high)
-    assert "greedy reward 0.300, avg@2" in str(result)
-
-
-def test_problems_that_agree_are_no_proof(small, coin, tmp_path, monkeypatch):
-    """0 of 4: the spread over problems is 0, the interval of a proportion is not."""
-    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 4, "samples": 2})))
-    monkeypatch.setattr("tokenpo.runs.rollouts.draw.Draw.correct", lambda piece: torch.zeros(len(piece.problems) * 2))
-    result = evaluate(engine)
-    assert (result.sampled.low, result.sampled.high) == wilson(0, 4)
-    assert result.sampled.high > 0.4
 
 
 def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path, monkeypatch):

@@ -15,10 +15,8 @@ from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.loop import build_engine
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
-from tokenpo.recipe.config import Train
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs.records import Tracer
-from tokenpo.runs.updates import learning_rate
 
 METHODS = ["grpo", "dr_grpo", "hapo", "tepo", "clip_cov", "kl_cov", "grpo_s"]
 
@@ -112,12 +110,6 @@ def test_a_minibatch_without_live_rows_is_an_update_with_gradient_zero(make):
     _descend(trainer, whole(dead))
     after = torch.cat([x.detach().flatten() for x in trainer.parameters])
     assert (after - before).abs().max() > 1e-4  # Adam's momentum goes on, as it would had the rows been evaluated
-
-
-def test_warm_up_is_linear_and_reaches_the_rate():
-    options = Train(lr=1.0, warmup=3)
-    assert [learning_rate(options, i) for i in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert learning_rate(Train(lr=1.0), 0) == 1.0
 
 
 def test_a_policy_that_did_not_sample_is_refused(make):
