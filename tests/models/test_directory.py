@@ -393,14 +393,16 @@ def test_a_hub_that_is_busy_or_broken_is_asked_once(code: int, monkeypatch: pyte
 
 
 def test_a_hub_that_sends_a_byte_at_a_time_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an answer of many bytes."""
     ended = threading.Event()
 
     class Hub(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
             with contextlib.suppress(OSError):
-                while not ended.wait(0.02):
-                    self.wfile.write(b"x")
+                for _ in range(250):
+                    if not ended.wait(0.02):
+                        self.wfile.write(b"x")
 
         def log_message(self, *_: object) -> None:
             pass
