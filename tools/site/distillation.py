@@ -96,12 +96,14 @@ FRAMEWORKS = (
     ("vOPD (2605.07865)", "baseline of the state", "credit x + KL of the state", "abstract"),
 )
 READ = """\
-Read at: TRL 1.16.0 (`minillm` at f2cd57710, as 1.16.0 has none), verl 0.9.1, tinker-cookbook 9dfcc3a2, slime 624b824a8,
-miles 31f1ca961, NeMo-RL 7ea279abf, ms-swift 3602360a5, SkyRL a9564572e, prime-rl 559b44772, ROLL 8eb27cc2, AReaL
-4aef98d8d. "Issue" and "abstract": no code was read. None of their programs ran here; the forms are our transcriptions.
-RLSD (2604.03128, read in ms-swift's code) scales a reward's credit by the teacher's ratio and keeps its sign. It is the
-gradient of no divergence and not in the table, as it needs rewards. Forms are sums over tokens. A framework that takes
-the mean of each response first lets its length in, which the student chooses: `credit x / length` is that for x."""
+Read at: TRL 1.16.0 (`minillm` at f2cd57710, as 1.16.0 has none), verl 0.9.1, tinker-cookbook 9dfcc3a2, slime
+624b824a8, miles 31f1ca961, NeMo-RL 7ea279abf, ms-swift 3602360a5, SkyRL a9564572e, prime-rl 559b44772, ROLL 8eb27cc2,
+AReaL 4aef98d8d. "Issue" and "abstract": no code was read. Tests give TRL's and verl's own loss functions to the same
+worlds, `minillm` apart, and find the updates of these forms; the other rows are our transcriptions of what was read.
+RLSD (2604.03128, read in ms-swift's code) scales a reward's credit by the teacher's ratio and keeps its sign. It is
+the gradient of no divergence and not in the table, as it needs rewards. Forms are sums over tokens. A framework that
+takes the mean of each response first lets its length in, which the student chooses: `credit x / length` is that for
+x."""
 FOUND = dict[str, list[Found]]
 
 
