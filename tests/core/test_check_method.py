@@ -1,7 +1,5 @@
 """The conformance suite passes right methods, and names the law that a wrong one breaks."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import subprocess

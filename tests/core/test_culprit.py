@@ -1,7 +1,5 @@
 """The part that a loss or a gradient which is not finite comes from."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any

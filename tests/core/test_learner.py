@@ -1,7 +1,5 @@
 """The learner carries an objective through a run as a straight-line loop over prepare, observe and loss would."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """The assembly of an objective, with stages that return plain numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import typing

@@ -1,7 +1,5 @@
 """What parts of a user's own do wrong, told by objective, slot, part and place."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

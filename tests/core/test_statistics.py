@@ -3,8 +3,6 @@
 The KL of a batch held by the learning rate.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import pairwise

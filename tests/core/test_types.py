@@ -3,8 +3,6 @@
 Declarations of inputs and ranges.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import pickle

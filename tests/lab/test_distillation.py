@@ -1,7 +1,5 @@
 """What distillation losses do in expectation: identities in small worlds, the negative ones too."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -3,8 +3,6 @@
 The effective coefficient.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -4,8 +4,6 @@ Written from what their settings mean, not from their code: SkyRL, slime's TIS a
 NeMo-RL, AReaL, ms-swift. verl's and TRL's own functions are called in tests/foreign.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

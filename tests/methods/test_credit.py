@@ -1,7 +1,5 @@
 """Methods whose advantage is special, by hand, and the laws that their pages state. What shaping adds."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

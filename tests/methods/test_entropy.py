@@ -1,7 +1,5 @@
 """Methods that follow the entropy: HAPO, TEPO and the entropy bonuses that adapt, by hand and beside their oracles."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -3,8 +3,6 @@
 Differences that no exponential survives; GTPO.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import statistics

@@ -1,7 +1,5 @@
 """Every number of a method or a part: without a meaning it is refused by name, else losses are finite."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

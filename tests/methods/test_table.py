@@ -3,8 +3,6 @@
 Effective coefficients by hand.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Methods with a teacher by hand, and what every form must do where the teacher is the student."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

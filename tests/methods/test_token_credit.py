@@ -1,7 +1,5 @@
 """Methods whose advantage differs along a response, or between several rewards, by hand. Methods with a critic."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

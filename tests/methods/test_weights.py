@@ -1,7 +1,5 @@
 """Methods that weigh, drop or hold tokens, by hand, and the laws that their pages state. Covariances."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decoding in fixed places against the ordinary sampler; the steps run as they are instead of in CUDA graphs."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 

@@ -1,7 +1,5 @@
 """Loading and saving: what comes back is what was saved; text, chats and adapters. The shipped tiny model."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math

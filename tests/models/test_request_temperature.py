@@ -1,7 +1,5 @@
 """What a request carries: what the objective says, read back whole, or refused; and what it does to logits."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

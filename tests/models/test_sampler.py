@@ -1,7 +1,5 @@
 """The sampler against full forward passes and against Hugging Face's generate."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import pytest

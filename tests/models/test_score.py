@@ -1,7 +1,5 @@
 """Scoring against full forward passes: values, gradients, any subset of the rows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

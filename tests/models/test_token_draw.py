@@ -1,7 +1,5 @@
 """One draw: the right distribution, the right statistics, never an impossible token. Addressed uniforms."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 What a run of another framework says.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import tracemalloc

@@ -1,7 +1,5 @@
 """The commit of the software: of a clone that it runs from, and of nothing else."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

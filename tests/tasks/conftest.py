@@ -1,7 +1,5 @@
 """The verifier `math`, started once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

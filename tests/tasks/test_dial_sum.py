@@ -3,8 +3,6 @@
 What the calculator answers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Data-set files: the two layouts, the order of rows, the test split, and every way to get a file wrong."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

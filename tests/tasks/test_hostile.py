@@ -3,8 +3,6 @@
 A trainer that is killed takes its processes along.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

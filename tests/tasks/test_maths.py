@@ -1,7 +1,5 @@
 """The verifier `math`: labelled pairs, references that cannot be read, and the steps that answers are read by."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import warnings

@@ -1,7 +1,5 @@
 """The table of tasks, and those of reasoning-gym: right answers pass, what fools the library's scorers doesn't."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

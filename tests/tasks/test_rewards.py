@@ -1,7 +1,5 @@
 """Reward functions of the user: both signatures, and every way to get them wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The verifiers `exact` and `math`, those of two puzzles, and where an answer stands."""
 
-from __future__ import annotations
-
 import re
 import resource
 from pathlib import Path

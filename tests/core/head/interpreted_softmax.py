@@ -2,8 +2,6 @@
 where it was set before Triton was imported.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,7 +1,5 @@
 """The objective fused with the head against the plain way: all logits, autograd, one loss of all rows."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

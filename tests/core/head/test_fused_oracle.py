@@ -5,8 +5,6 @@ with c = 0.1 it sends a gradient through the entropy, too. A vocabulary of 5, be
 of logits back; one of 50 picks out those whose gradient is not 0.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -3,8 +3,6 @@
 Which way to its residual is taken.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,7 +1,5 @@
 """The softmax's Triton kernel: its numbers through Triton's interpreter, its code for cards that are not here."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Divergences from a teacher against autograd through the written formula in float64, and against numbers by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -3,8 +3,6 @@
 The head in tiles, and in both directions.
 """
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

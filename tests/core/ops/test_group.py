@@ -1,7 +1,5 @@
 """Statistics over masks and groups by hand: any ids, rows in any order, rows that do not count."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Nearest-rank quantiles, by hand and against NumPy's sort, and HAPO's entropy score, which takes one."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 KL estimators.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

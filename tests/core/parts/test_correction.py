@@ -1,7 +1,5 @@
 """Rollout correction by hand: what the bounds do to single tokens and to whole responses."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -3,8 +3,6 @@
 Signals and declarations of parts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Divergence from the reference, by hand. The adaptive temperature."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

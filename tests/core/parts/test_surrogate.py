@@ -1,7 +1,5 @@
 """Ratios and surrogates by hand: value, gradient, and which tokens the trust region cuts."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import dataclass

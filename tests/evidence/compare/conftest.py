@@ -1,7 +1,5 @@
 """Plans, and plans whose runs are written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any

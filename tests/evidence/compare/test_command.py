@@ -1,7 +1,5 @@
 """`tokenpo compare` from the command line to its files."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """One number of a run, from metrics written by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 from pathlib import Path

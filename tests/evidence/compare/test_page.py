@@ -1,7 +1,5 @@
 """compare.html: the numbers are on it as text, and nothing that it shows can become markup."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

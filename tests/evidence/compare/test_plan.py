@@ -3,8 +3,6 @@
 Runs that exist, by method and seed.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """From run directories to compare.json and the terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 

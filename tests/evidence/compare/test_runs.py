@@ -1,7 +1,5 @@
 """Processes of a comparison, with children that only pretend to train."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import fcntl

@@ -3,8 +3,6 @@
 The statistics against brute force, scipy and by hand.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

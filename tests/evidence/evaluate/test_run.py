@@ -1,7 +1,5 @@
 """Sampling into a directory: the same bytes however often it was interrupted, and nothing mixed."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

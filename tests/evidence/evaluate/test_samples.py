@@ -1,7 +1,5 @@
 """Samples made elsewhere: what is read, what is refused, and what a cut line costs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers over prompts, by hand, with what is undefined left out and named. The estimators."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

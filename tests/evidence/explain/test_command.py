@@ -1,7 +1,5 @@
 """`tokenpo explain` as a user calls it."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """explain.html: the numbers are on it as text, every method beside the others, and nothing can become markup."""
 
-from __future__ import annotations
-
 import pytest
 
 from page_laws import skeleton, stands_alone

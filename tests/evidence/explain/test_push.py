@@ -3,8 +3,6 @@
 Shares and cosines by hand.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Writes run directories as a trainer would."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

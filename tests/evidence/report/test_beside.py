@@ -1,7 +1,5 @@
 """Two runs in one page: one scale, the prompts that both have, and what one of them lacks."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page in a real Chromium: chosen by keyboard, linked by its address, and hostile texts stay text."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

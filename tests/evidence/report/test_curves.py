@@ -1,7 +1,5 @@
 """The curves and the head of the page say what metrics.jsonl says."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

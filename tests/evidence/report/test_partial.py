@@ -3,8 +3,6 @@
 What a model writes stays text. The tokens are those of the trace.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import pairwise

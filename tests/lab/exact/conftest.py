@@ -1,7 +1,5 @@
 """A study that is short, and its files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

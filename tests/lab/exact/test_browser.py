@@ -1,7 +1,5 @@
 """The page in a real Chromium: a heading sorts, a part of a name filters, a measure is chosen."""
 
-from __future__ import annotations
-
 import pytest
 
 from chromium import Chromium, installed

@@ -1,7 +1,5 @@
 """`tokenpo exact` as a user calls it: table, numbers, page; a method of one's own is one more row."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json

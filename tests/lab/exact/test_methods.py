@@ -3,8 +3,6 @@
 Expected updates against closed forms.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The rows that come with the package: those of docs/exact.json, and what this program makes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 Credit from a value, and continuations, over every response of a world.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """The axes of a study: a network whose states share parameters, Adam, sizes of groups, a sampler that differs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -3,8 +3,6 @@
 The exact values against the sum over all responses.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

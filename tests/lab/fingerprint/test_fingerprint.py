@@ -1,7 +1,5 @@
 """Fingerprints: GRPO's by hand, what each fact does to a method that reads it, and the picture of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from xml.etree import ElementTree

@@ -3,8 +3,6 @@
 Turns of a task with a tool.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
