@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 ENGINES ?= .venv-engines
 # A vLLM that samples on a CPU, with TRL and verl around it.
 VLLM    ?= .venv-vllm
+# The oldest supported Tinker client, which SkyRL's server wants, one in the middle, and the newest.
+TINKER_CLIENTS ?= 0.24.1 0.30.4 0.38.0
 # A card: CUDA's torch, TRL, verl and Liger. A small run without a card takes the engines' environment.
 DEVICE ?= cuda
 CARD   := $(if $(filter cpu,$(DEVICE)),$(ENGINES),.venv-gpu)
@@ -19,7 +21,7 @@ TEST_PROCESSES ?= 2
 # The slowest are named at the end of a run.
 DURATIONS := --durations 10 --durations-min 5
 
-.PHONY: quickstart test test-engines test-vllm parity check slow bench gpu fuzz mutants docs site dist format clean
+.PHONY: quickstart test test-engines test-vllm test-tinker test-tinker-clients parity check slow bench gpu fuzz mutants docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -32,6 +34,18 @@ test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own 
 
 test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and for TRL; SLOW=1 for verl, too
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/engines/vllm
+
+test-tinker: $(VENV)/.dev  ## the Tinker server at TINKER_URL=..., with TINKER_MODEL=... its first model else: probe, stop, a reward that rises, resume, a dropped connection
+	$(if $(TINKER_URL),,@echo "SKIPPED: no server is tested, as TINKER_URL is not set")
+	TINKER_URL=$(TINKER_URL) TINKER_MODEL=$(TINKER_MODEL) TINKER_API_KEY=$${TINKER_API_KEY:-tml-none} $(BIN)/python -m pytest -s -rs tests/engines/tinker/test_server.py
+
+test-tinker-clients: $(VENV)/.dev  ## the Tinker clients that are supported, each in an environment on top of .venv
+	for version in $(TINKER_CLIENTS); do \
+		$(PYTHON) -m venv .venv-tinker/$$version && \
+		$(BIN)/python -c "import site, pathlib; print(site.getsitepackages()[0], pathlib.Path('src').resolve(), sep='\n')" > $$(ls -d .venv-tinker/$$version/lib/python*/site-packages)/tokenpo.pth && \
+		.venv-tinker/$$version/bin/pip install --quiet tinker==$$version && \
+		OMP_NUM_THREADS=1 .venv-tinker/$$version/bin/python -m pytest -q tests/engines/tinker/test_clients.py || exit 1; \
+	done
 
 parity: $(ENGINES)/.ready  ## re-make docs/parity.md: every method in every engine
 	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/site/parity.py
@@ -77,7 +91,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(VLLM) .venv-gpu build dist site runs mutants .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-tinker build dist site runs mutants .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt

@@ -80,6 +80,8 @@ class Wire:
         if route == "asample":
             ids = [str(number) for number in range(asked["num_samples"])]
             return self.later("sample", self.sampled(asked), sample_sequence_ids=ids)
+        if route == "client/config":
+            return route, b'{"proto_write_fwdbwd": true, "fwd_via_fwdbwd": true}'  # the oldest client asks
         made = getattr(self, route.replace("/", "_"), None)
         if made is None:
             return route, b"{}"
@@ -117,9 +119,9 @@ class Wire:
 
     def load_weights(self, asked: Any) -> tuple[str, Any]:
         model, optimizer = copy.deepcopy(self.cloud.saved[asked.path])
-        weights = self.models[f"{asked.session_id}:train:{asked.model_seq_id}"] = Weights(
-            self.cloud.model(), self.cloud.divides
-        )
+        # The oldest clients load into a model that they have made.
+        name = getattr(asked, "model_id", None) or f"{asked.session_id}:train:{asked.model_seq_id}"
+        weights = self.models[name] = Weights(self.cloud.model(), self.cloud.divides)
         weights.lm.model.load_state_dict(model)
         weights.optimizer.load_state_dict(optimizer)
         return "load", {"path": asked.path, "type": "load_weights"}
