@@ -4,6 +4,7 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,6 +58,22 @@ def test_rates_and_stops_are_the_embedded_engines(processes: int, name: str, ran
     assert any(left) == (name != "grpo-alone")
     ranks = [json.loads((out / name / f"rank{rank}.json").read_text()) for rank in range(processes)]
     assert len({(rank["rate"], rank["weights"]) for rank in ranks}) == 1
+
+
+def test_a_rate_is_lent_to_one_step() -> None:
+    """TRL's schedule may go on from the learning rate that it finds, as ReduceLROnPlateau does."""
+    from tokenpo.engines.trl.records import TokenPOCallback
+
+    current = SimpleNamespace(settle=lambda: None, check=lambda lr: True)
+    trainer: Any = SimpleNamespace(learner=SimpleNamespace(kl=tokenpo.KLHold(0.004), rate=0.125), current=current)
+    recorder, optimizer = (
+        TokenPOCallback(trainer, Path()),
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5),
+    )
+    recorder.on_pre_optimizer_step(None, None, None, optimizer=optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.0625
+    recorder.on_optimizer_step(None, None, None, optimizer=optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.5
 
 
 def _embedded(model_dir: Path, steps: list[beside.Step]) -> list[dict[str, float]]:
