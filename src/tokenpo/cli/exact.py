@@ -34,7 +34,6 @@ AT_CHECKPOINT = """examples:
 What is measured: docs/exact.md#at-a-checkpoint-of-a-run
 """
 AFTER = 8  # minibatches
-TAUGHT = frozenset({"teacher_logprob", "teacher_divergence"})  # all methods means all without a teacher
 
 
 def add(commands: Any) -> None:
@@ -66,6 +65,7 @@ def exact(options: argparse.Namespace) -> int:
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
     from ..lab.exact.worlds import LARGE, TURNS, WORLDS
+    from ..recipe.objective import TAUGHT
 
     measures = options.measure.split(",") if options.measure else page.SHOWN
     for key in measures:
@@ -118,6 +118,7 @@ def gradients(options: argparse.Namespace) -> int:
     from ..engines.embedded.directions import AtCheckpoint
     from ..lab import gradients as judge
     from ..page.table import print_parts
+    from ..recipe.objective import TAUGHT
 
     chosen, fresh = objectives(options.methods, "gradients")
     if not options.methods:  # all methods share their rollouts, which nobody continues

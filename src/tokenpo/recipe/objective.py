@@ -19,6 +19,7 @@ from .hosts import EMBEDDED, HOSTS, Host
 
 _ESTIMATORS: dict[str, parts.Estimator] = {"k1": parts.K1(), "k2": parts.K2(), "k3": parts.K3()}
 _LEVELS = {"token": parts.EachToken(), "total": parts.Total(), "mean": parts.Mean(), "every": parts.Every()}
+TAUGHT = frozenset({"teacher_logprob", "teacher_divergence"})  # inputs that come from a teacher
 
 
 def build_objective(config: Config) -> Objective:
@@ -57,11 +58,11 @@ def require_here(objective: Objective, config: Config | None = None) -> None:
     """Raises Unsupported, naming method and input, where an objective reads what the embedded engine does not have."""
     given: dict[str, object] = {"gain": objective.continuations, "value": objective.critic}
     if config is not None:
-        given["teacher_logprob"] = config.teacher
+        given |= dict.fromkeys(TAUGHT, config.teacher)
     lacks = {"role"} | {name for name, part in given.items() if part is None}
     remedies = {
         "gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations",
-        "teacher_logprob": 'say who the teacher is in the recipe\'s section "teacher", by path or hint',
+        **dict.fromkeys(TAUGHT, 'say who the teacher is in the recipe\'s section "teacher", by path or hint'),
         "value": "say what the value is fitted to, by Objective(critic=tokenpo.core.parts.Critic())",
     }
     negotiate(objective, OPTIONAL - lacks, remedies=remedies)
@@ -107,7 +108,7 @@ def _corrected(objective: Objective, asked: Correction) -> Objective:
 
 
 def _taught(objective: Objective, asked: Teacher) -> Objective:
-    own = "teacher_logprob" in objective.needs
+    own = bool(objective.needs & TAUGHT)
     if own and asked.coef is not None:
         raise TokenPOError(
             f"teacher.coef adds a teacher, and {objective.name} reads one already: drop it, as the method has a "
@@ -162,6 +163,8 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
         )
     if config.critic is not None and config.critic.warmup:
         notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
+    if rollout.dynamic_sampling and objective.needs & TAUGHT:
+        notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
     notes += other_sections(config, host)
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")

@@ -13,7 +13,7 @@ from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import build_engine, resume, train, with_optional_inputs
 from tokenpo.engines.embedded.rollout import collect
-from tokenpo.engines.embedded.updates import Trainer
+from tokenpo.engines.embedded.updates import Trainer, gradients
 from tokenpo.models import load, locate, save
 from tokenpo.recipe.objective import build_objective
 from tokenpo.recipe.plan import Plan
@@ -43,8 +43,12 @@ def _taught(config):
 
 def _alone(lm, prompt: list[int], ids: list[int]) -> torch.Tensor:
     """[T] of a text that transformers' own model runs alone."""
-    logits = lm.model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].double()
-    return logits.log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
+    return _distribution(lm, prompt, ids)[torch.arange(len(ids)), torch.tensor(ids)]
+
+
+def _distribution(lm, prompt: list[int], ids: list[int]) -> torch.Tensor:
+    """[T, V] log-probabilities."""
+    return lm.model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].double().log_softmax(-1)
 
 
 @pytest.mark.parametrize("hint, own", [(None, False), ("{answer} is it: ", False), ("{answer} is it: ", True)])
@@ -86,7 +90,8 @@ def test_a_run_with_a_teacher_lowers_its_divergence_and_resumes_bit_for_bit(smal
     options = {
         "method": {"name": "opd"}, "teacher": {"path": str(other_dir)},
         "rollout": {"prompts": 32, "group_size": 4, "max_new_tokens": 6}, "evaluate": {"problems": 0},
-        "train": {"steps": 4, "minibatches": 8, "lr": 3e-3, "micro_rows": 128}, "output": {"checkpoint_every": 2, "keep": 5},
+        "train": {"steps": 4, "minibatches": 8, "lr": 3e-3, "micro_rows": 128},
+        "output": {"checkpoint_every": 2, "keep": 5},
     }  # fmt: skip
     whole, cut = small(tmp_path / "whole", **options), small(tmp_path / "cut", **options)
     train(whole, SilentView())
@@ -104,6 +109,32 @@ def test_coef_adds_a_teacher_to_any_method(small, tmp_path, other_dir):
 
     assert "coef=0.2" in str(objective(coef=0.2).credit) and "TeacherCredit" in str(objective(coef=0.2).credit)
     assert "TeacherKl" in str(objective(coef=0.2, form="penalty").penalties)
+
+
+def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_path, coin, double_dir):
+    model = {"dtype": "float64", "path": str(double_dir)}
+    config = small(
+        tmp_path, model=model, method={"name": "gkd", "beta": 0.3}, teacher={"hint": "see {answer} "}, **SHAPE
+    )
+    rollouts, kept, engine = _taught(config)
+    trainer = Trainer.of(config, engine.lm, engine.objective)
+    step = trainer.learner.begin(rollouts)
+    (update,) = step.updates()
+    list(gradients(trainer, update, kept.prompts, engine.teacher.taught(trainer.forward, step.rollouts, kept)))
+    found = [x.grad.clone() for x in trainer.parameters]
+
+    total = 0.0
+    for row, mask in enumerate(rollouts.mask):
+        problem, ids = kept.problems[int(rollouts.group[row])], rollouts.token_ids[row, mask].tolist()
+        hinted = engine.lm.encode(f"see {problem.answer} " + problem.prompt)
+        p = _distribution(engine.lm, kept.prompts[int(rollouts.group[row])], ids)
+        q = _distribution(engine.lm, hinted, ids).detach()
+        middle = (0.3 * q.exp() + 0.7 * p.exp()).log()
+        total += (0.3 * q.exp() * (q - middle) + 0.7 * p.exp() * (p - middle)).sum()
+    expected = torch.autograd.grad(total / int(rollouts.mask.sum()), trainer.parameters)
+    assert max(float(x.abs().max()) for x in expected) > 1e-4
+    for x, y in zip(found, expected, strict=True):
+        assert torch.allclose(x, y, rtol=1e-8, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -137,5 +168,5 @@ def test_a_prompt_without_room_names_the_problem(small, tmp_path):
 
 def test_other_methods_at_a_checkpoint_have_no_teacher(small, tmp_path):
     train(small(tmp_path / "run", train={"steps": 1}, **SHAPE), SilentView())
-    with pytest.raises(Unsupported, match="the run has no teacher"):
+    with pytest.raises(Unsupported, match="a method reads a teacher, and the run has none"):
         AtCheckpoint(tmp_path / "run", frozenset({"teacher_logprob"}), None, 8, 24)

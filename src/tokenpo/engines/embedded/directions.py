@@ -67,6 +67,10 @@ class AtCheckpoint:
                 "a method needs gain, for which the embedded engine draws no continuations here, as all methods share "
                 "their rollouts: leave out methods that read gain"
             )
+        if "teacher_divergence" in needs:
+            raise Unsupported(
+                "a method compares whole distributions with a teacher's, and here a teacher scores tokens"
+            )
         require_host(run, EMBEDDED)
         plan, _ = resumed(run, None)
         if "value" in needs and plan.objective.critic is None:

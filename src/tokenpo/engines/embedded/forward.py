@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ...core.head.teacher import Teacher as TeacherHead
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...core.update import Update
 from ...models import LanguageModel, score
@@ -15,6 +16,8 @@ from ...models.device import precision
 from ...models.score import Predictions, has_plain_head, predictions
 from .critic import Critic
 from .facts import MAKERS, texts
+
+Taught = Callable[[Tensor], TeacherHead]  # what a teacher says on the tokens of some rows of the step
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Forward:
             return score(self.lm, *texts(rollouts, prompts), **more)
 
     def learn(
-        self, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]
+        self, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]], taught: Taught | None = None
     ) -> Iterator[tuple[Tensor, Batch, Loss]]:
         """Adds the gradient of these rows' loss to the parameters' `.grad`; yields rows, batch and loss of each pass.
 
@@ -68,10 +71,12 @@ class Forward:
             loss.value.backward()
             yield rows, batch, loss
             return
-        for seen in self._passes(rollouts, prompts):
+        for seen in self.passes(rollouts, prompts):
             part = rows[seen.row.unique_consecutive()]  # in the order of their tokens
             with precision(self.lm.device, self.autocast):
-                batch, fused = update.evaluate_head(seen.out, head.weight, part, bias=head.bias, in_place=True)
+                batch, fused = update.evaluate_head(
+                    seen.out, head.weight, part, bias=head.bias, in_place=True, teacher=taught and taught(part)
+                )
             whole = fused.loss.value
             if self.critic is not None:
                 whole = whole + self.critic.loss(update, part, seen.out)
@@ -82,7 +87,7 @@ class Forward:
     def learn_value(self, critic: Critic, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]) -> None:
         """Adds the gradient of the critic's loss of these rows to `.grad` of its head alone."""
         with torch.no_grad():
-            seen = [(rows[x.row.unique_consecutive()], x.out) for x in self._passes(update.of(rows)[0], prompts)]
+            seen = [(rows[x.row.unique_consecutive()], x.out) for x in self.passes(update.of(rows)[0], prompts)]
         for part, hidden in seen:
             critic.loss(update, part, hidden).backward()
 
@@ -90,11 +95,11 @@ class Forward:
     def value(self, critic: Critic, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
         """[N, T] before each token, of the critic as it is; 0 outside the mask."""
         table = torch.zeros(rollouts.mask.shape, device=self.lm.device)
-        for seen in self._passes(rollouts, prompts):
+        for seen in self.passes(rollouts, prompts):
             table[seen.row, seen.column] = critic.head(seen.out).float()
         return table
 
-    def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
+    def passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
         """The forward passes of some rows; autocast covers them alone."""
         passes = predictions(self.lm, *texts(rollouts, prompts), self.micro_tokens)
         while True:

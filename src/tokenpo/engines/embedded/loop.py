@@ -19,7 +19,7 @@ from ...models import LanguageModel
 from ...models.score import has_plain_head
 from ...recipe.config import Config
 from ...recipe.hosts import EMBEDDED, Host
-from ...recipe.objective import require_here
+from ...recipe.objective import TAUGHT, require_here
 from ...recipe.plan import Plan
 from ...runs import checkpoint, loop
 from ...runs.checkpoint import Progress
@@ -76,8 +76,8 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
     task = plan.make_task()
     try:
         lm, needs = plan.load_model(), needs | plan.objective.needs
-        if "teacher_logprob" in needs and plan.config.teacher is None:
-            raise Unsupported("a method needs teacher_logprob, and the run has no teacher: leave it out, or name one")
+        if plan.config.teacher is None and needs & TAUGHT:
+            raise Unsupported("a method reads a teacher, and the run has none: leave the method out")
         for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
             raise Unsupported(
                 f"{plan.objective.name} needs {name}, and in the embedded engine {name} is defined for a linear "
@@ -162,7 +162,10 @@ class Local:
         return with_optional_inputs(self.engine, self.trainer.forward, rollouts, kept)
 
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
-        improve(self.trainer, step, kept.prompts, tracer)
+        engine, taught = self.engine, None
+        if engine.teacher is not None and engine.objective.teacher_beta is not None:
+            taught = engine.teacher.taught(self.trainer.forward, step.rollouts, kept)
+        improve(self.trainer, step, kept.prompts, tracer, taught=taught)
 
     @torch.no_grad()
     def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, Unsupported
+from ...core.head.teacher import Teacher as TeacherHead
 from ...core.types import Rollouts
 from ...models import LanguageModel
 from ...models.sampler import require_length
+from ...models.score import has_plain_head
 from ...recipe.plan import Plan
 from ...runs.rollouts.draw import Draw
-from .forward import Forward
+from .forward import Forward, Taught
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class Teacher:
         """The recipe's teacher; None where it has none.
 
         Raises:
-            TokenPOError: its tokenizer is not the policy's.
+            TokenPOError: its tokenizer is not the policy's, or the method compares whole distributions and one of the
+                heads is not plain.
         """
         asked = plan.config.teacher
         if asked is None:
@@ -42,6 +46,12 @@ class Teacher:
             raise TokenPOError(
                 f"teacher.path: the tokens of {plan.teacher} are not those of {plan.model}, and a teacher scores the "
                 "policy's tokens by their numbers: take a teacher with the same tokenizer"
+            )
+        if plan.objective.teacher_beta is not None and not (has_plain_head(lm) and has_plain_head(policy)):
+            raise Unsupported(
+                f"{plan.objective.name} compares whole distributions with the teacher's, from final hidden states, and "
+                "the logits of the policy or of the teacher are not just head(hidden): take opd, which reads sampled "
+                "tokens alone"
             )
         return Teacher(lm, asked.hint or "")
 
@@ -73,5 +83,20 @@ class Teacher:
 
     def logprob(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Tensor:
         """[N, T] log-probability of the policy's tokens in the teacher's context, at the temperature of sampling."""
-        prompts = self.prompts(kept, int(rollouts.mask.sum(1).max()))
-        return dataclasses.replace(forward, lm=self.lm, drift=False).policy(rollouts, prompts).logprob.float()
+        return self._forward(forward).policy(rollouts, self._prompts(rollouts, kept)).logprob.float()
+
+    @torch.no_grad()
+    def taught(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught:
+        """The teacher's hidden states of a whole rollout batch, and its head, for any of its rows."""
+        hidden: dict[int, Tensor] = {}
+        for seen in self._forward(forward).passes(rollouts, self._prompts(rollouts, kept)):
+            rows, sizes = seen.row.unique_consecutive(return_counts=True)
+            hidden |= zip(rows.tolist(), seen.out.split(sizes.tolist()), strict=True)
+        head = self.lm.model.get_output_embeddings()
+        return lambda rows: TeacherHead(torch.cat([hidden[row] for row in rows.tolist()]), head.weight, head.bias)
+
+    def _forward(self, forward: Forward) -> Forward:
+        return dataclasses.replace(forward, lm=self.lm, drift=False)
+
+    def _prompts(self, rollouts: Rollouts, kept: Draw) -> list[list[int]]:
+        return self.prompts(kept, int(rollouts.mask.sum(1).max()))

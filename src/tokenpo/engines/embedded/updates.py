@@ -31,7 +31,7 @@ from ...runs.checkpoint import Trained
 from ...runs.records import Tracer
 from ...runs.updates import learning_rate, make_updates
 from .critic import Critic
-from .forward import Forward
+from .forward import Forward, Taught
 
 Prompts = Sequence[Sequence[int]]
 
@@ -92,7 +92,10 @@ def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
     return RatioCheck(EMBEDDED.words, remedy, options.ratio_tolerance or RatioCheck.tolerance)
 
 
-def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most: int | None = None) -> None:
+def improve(
+    trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most: int | None = None,
+    taught: Taught | None = None,
+) -> None:  # fmt: skip
     """Trains on one rollout batch, as `make_updates` does; `prompts` are token ids of the prompt of each group.
 
     Raises:
@@ -105,9 +108,9 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most
         if critic is not None and critic.alone:
             _warm_up(trainer, critic, step, update, prompts)
             return
-        for places, batch, loss in gradients(trainer, update, prompts):
+        for places, batch, loss in gradients(trainer, update, prompts, taught):
             tracer.add(places, batch, loss)
-        with _blaming(trainer, update, prompts):
+        with _blaming(trainer, update, prompts, taught):
             _descend(trainer, update)
 
     @torch.no_grad()
@@ -120,7 +123,9 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most
     _require_finite_weights(trainer)
 
 
-def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tuple[Tensor, Batch, Loss]]:
+def gradients(
+    trainer: Trainer, update: Update, prompts: Prompts, taught: Taught | None = None
+) -> Iterator[tuple[Tensor, Batch, Loss]]:
     """Puts the gradient of the update's loss into `.grad`; yields rows, batch and loss of each forward pass."""
     forward = trainer.forward
     for parameter in trainer.parameters:
@@ -134,7 +139,7 @@ def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tu
             update.observe(forward.policy(update.rollouts, prompts))
     live = torch.searchsorted(update.rows, update.live())
     for part in forward.splits(update.rollouts, prompts, live):
-        yield from forward.learn(update, update.rows[part], prompts)
+        yield from forward.learn(update, update.rows[part], prompts, taught)
 
 
 def _descend(trainer: Trainer, update: Update) -> None:
@@ -166,14 +171,14 @@ def _warm_up(trainer: Trainer, critic: Critic, step: Step, update: Update, promp
 
 
 @contextlib.contextmanager
-def _blaming(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[None]:
+def _blaming(trainer: Trainer, update: Update, prompts: Prompts, taught: Taught | None) -> Iterator[None]:
     """Adds the origin to an error of a whole update, by evaluating it once more."""
     try:
         yield
     except NotFinite as error:
         grads = ((name, x.grad) for name, x in trainer.lm.model.named_parameters() if x.grad is not None)
         bad = next((name for name, grad in grads if not torch.isfinite(grad).all()), None)
-        for places, batch, _ in gradients(trainer, update, prompts):
+        for places, batch, _ in gradients(trainer, update, prompts, taught):
             if found := broken(update.objective, batch, update.totals):
                 found = dataclasses.replace(found, row=int(places[found.row]))
                 raise NotFinite(f"{error}: {found}") from error
