@@ -6,24 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from pydantic import BaseModel
 
-from foreign_support import need
-
-need("verl.workers.utils.padding", "verl is not installed: no recipe was turned into its command")
-
-from hydra import compose, initialize_config_module  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
-from pydantic import BaseModel  # noqa: E402
-
-from refusal_cases.verl import small_recipe  # noqa: E402
-from tokenpo.base.errors import TokenPOError, Unsupported  # noqa: E402
-from tokenpo.engines.verl.command import command, prepare, resumes  # noqa: E402
-from tokenpo.engines.verl.configure import configure  # noqa: E402
-from tokenpo.engines.verl.data import compute_score, write_parquet  # noqa: E402
-from tokenpo.recipe.config import Config  # noqa: E402
-from tokenpo.recipe.objective import build_objective  # noqa: E402
-from tokenpo.recipe.plan import Plan  # noqa: E402
-from tokenpo.tasks.dial_sum import DialSum  # noqa: E402
+from refusal_cases.verl import small_recipe
+from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.engines.verl.command import command, prepare, resumes
+from tokenpo.engines.verl.configure import configure
+from tokenpo.engines.verl.data import compute_score, write_parquet
+from tokenpo.recipe.config import Config
+from tokenpo.recipe.objective import build_objective
+from tokenpo.recipe.plan import Plan
+from tokenpo.tasks.dial_sum import DialSum
 
 
 def _read(config: Config) -> Any:

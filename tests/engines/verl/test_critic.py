@@ -7,21 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from verl.workers.utils.losses import value_loss
 
 import tokenpo
-from foreign_support import need
-
-need("verl.workers.utils.padding", "verl is not installed: its critic's loss was not called on our returns")
-
-from verl.workers.utils.losses import value_loss  # noqa: E402
-
-from engines.verl.support import batches  # noqa: E402
-from engines.verl.support.composed import composed  # noqa: E402
-from tokenpo.base.errors import Unsupported  # noqa: E402
-from tokenpo.core.types import Totals  # noqa: E402
-from tokenpo.engines.verl import require_inputs  # noqa: E402
-from tokenpo.engines.verl.configure import configure  # noqa: E402
-from tokenpo.engines.verl.layout import credit_fields, dealt  # noqa: E402
+from engines.verl.support import batches
+from engines.verl.support.composed import composed
+from tokenpo.base.errors import Unsupported
+from tokenpo.core.types import Totals
+from tokenpo.engines.verl import require_inputs
+from tokenpo.engines.verl.configure import configure
+from tokenpo.engines.verl.layout import credit_fields, dealt
 
 
 @pytest.mark.parametrize(("ranks", "micro", "padding"), [(1, 16, ()), (2, 3, (0, 5, 6, 17))])

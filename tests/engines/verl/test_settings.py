@@ -6,18 +6,12 @@ import dataclasses
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
 import tokenpo
-from foreign_support import need
-from tokenpo.methods import METHODS
-
-need("verl.workers.utils.padding", "verl is not installed: our settings were not read from its config")
-
-from omegaconf import DictConfig, OmegaConf  # noqa: E402
-
-from engines.verl.support.composed import composed  # noqa: E402
-from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
-from tokenpo.core.parts import (  # noqa: E402
+from engines.verl.support.composed import composed
+from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.core.parts import (
     K3,
     Criterion,
     LogLikelihood,
@@ -25,10 +19,11 @@ from tokenpo.core.parts import (  # noqa: E402
     Rejection,
     RolloutCorrection,
 )
-from tokenpo.engines.verl.configure import Settings, configure  # noqa: E402
-from tokenpo.engines.verl.correction import KEYS  # noqa: E402
-from tokenpo.engines.verl.settings import SETTINGS  # noqa: E402
-from tokenpo.models.request_temperature import PROCESSOR  # noqa: E402
+from tokenpo.engines.verl.configure import Settings, configure
+from tokenpo.engines.verl.correction import KEYS
+from tokenpo.engines.verl.settings import SETTINGS
+from tokenpo.methods import METHODS
+from tokenpo.models.request_temperature import PROCESSOR
 
 
 def _configured(*words: str) -> tuple[Settings, DictConfig]:
