@@ -1,7 +1,5 @@
 """Calls that wait for somebody else, for as long as the caller is willing to wait."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Ctrl-C, or a closed terminal, as a request to save and end. A second Ctrl-C ends the process at once."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -26,7 +24,7 @@ class Interrupt:
         self.asked = False
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> "Interrupt":
         if threading.current_thread() is threading.main_thread():
             caught = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
             self._before = {number: signal.signal(number, self._ask) for number in caught}

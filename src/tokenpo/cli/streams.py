@@ -2,8 +2,6 @@
 work outlives its reader: `| head` goes early, `| tee` with the same Ctrl-C, a terminal that is closed with SIGHUP.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
@@ -35,7 +33,7 @@ class Outliving:
         return getattr(self._stream, name)
 
     @property
-    def unfiltered(self) -> Outliving:
+    def unfiltered(self) -> "Outliving":
         """The same for a library that writes its own escapes."""
         return Outliving(self._stream, filtered=False)
 

@@ -1,7 +1,5 @@
 """Progress of a run: a live table on a terminal, plain lines everywhere else."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

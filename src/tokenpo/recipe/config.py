@@ -4,8 +4,6 @@ A recipe is a TOML file whose tables are the sections below. Method options are 
 task options by the task.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

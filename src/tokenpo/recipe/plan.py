@@ -1,7 +1,5 @@
 """A run before it begins: its config, and all that follows from that, worked out once and handed down."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ class Plan:
         """As `build_objective` makes it; whether an engine can honour it is for that engine to say."""
         return build_objective(self.config)
 
-    def at(self, directory: Path) -> Plan:
+    def at(self, directory: Path) -> "Plan":
         """The same plan with this run directory; what does not depend on it is not found again."""
         output = self.config.output.model_copy(update={"dir": str(directory)})
         moved = Plan(self.config.model_copy(update={"output": output}))

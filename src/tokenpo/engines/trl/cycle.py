@@ -4,8 +4,6 @@ A rollout batch is split into `steps_per_generation` chunks, and a micro-batch i
 `num_iterations` times over. An optimiser step takes `gradient_accumulation_steps` micro-batches.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +33,7 @@ class Cycle:
     rows: int = 1
 
     @staticmethod
-    def of(args: Any, objective: Objective) -> Cycle:
+    def of(args: Any, objective: Objective) -> "Cycle":
         """The cycle that settings of TRL's make for an objective."""
         passes = len(objective.split())
         if args.num_iterations % passes:

@@ -5,8 +5,6 @@ all logits, for the entropy drift and for temperatures per token. A trainer scor
 same weights they have to be the same numbers, as a distance such as |log ratio| has a kink there.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import math
@@ -51,7 +49,7 @@ class Forward:
     entropy_grad: bool
 
     @staticmethod
-    def of(trainer: Any, objective: Objective) -> Forward:
+    def of(trainer: Any, objective: Objective) -> "Forward":
         """To be called before the model is wrapped."""
         setting = trainer.args.fused_objective
         wanted = trainer.accelerator.device.type in IN_HEAD_BY_DEFAULT if setting is None else setting

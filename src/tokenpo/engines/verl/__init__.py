@@ -4,8 +4,6 @@ plugin.py is loaded by every process of verl and registers the trainer; trainer.
 hands phase two, loss.py, to the workers.
 """
 
-from __future__ import annotations
-
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
 

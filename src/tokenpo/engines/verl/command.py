@@ -10,8 +10,6 @@ parallelism, memory, a data set in verl's columns.
     max_resp_len = 20480                      # +reward.reward_kwargs.max_resp_len=20480: Hydra's + adds a new key
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,6 @@
 """The objective that `algorithm.tokenpo` asks for; verl's own settings are changed for it, or refused."""
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ statistic: verl adds such rows to fill up a batch.
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +81,7 @@ class Rows:
         index = torch.as_tensor(rows)
         return (self.live.cumsum(0) - 1)[index[self.live[index]]]
 
-    def some(self, rows: Sequence[int]) -> Rows:
+    def some(self, rows: Sequence[int]) -> "Rows":
         masks = self.response_mask.unbind()
         nested = torch.nested.as_nested_tensor([masks[row] for row in rows], layout=torch.jagged)
         return Rows(self.live[torch.as_tensor(rows)], nested)

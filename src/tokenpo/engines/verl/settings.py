@@ -4,8 +4,6 @@ objective.
 `configure`, the table of docs/verl.md and the refusal cases read it. It does not import verl.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

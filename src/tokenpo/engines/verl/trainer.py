@@ -6,8 +6,6 @@ batch, the driver calls them one by one.
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -65,7 +63,7 @@ class Refills:
     drawn: int = 0
 
     @staticmethod
-    def of(config: DictConfig) -> Refills:
+    def of(config: DictConfig) -> "Refills":
         """algorithm.filter_groups.max_num_gen_batches, which verl's V1 trainer ignores; 0, verl's default, is 10."""
         most = OmegaConf.select(config, "algorithm.filter_groups.max_num_gen_batches", default=0) or 10
         return Refills(config.data.train_batch_size, int(most))

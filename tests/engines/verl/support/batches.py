@@ -1,7 +1,5 @@
 """Batches in verl's layout, made from the trial inputs of our laws, and their loss through verl and without it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from types import SimpleNamespace
