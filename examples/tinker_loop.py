@@ -5,8 +5,8 @@ python examples/tinker_loop.py --model Qwen/Qwen3-8B --data train.jsonl --test t
 python examples/tinker_loop.py --small        the tests' server in this process: ten seconds, no key, no download
 
 Data are JSON Lines with `question` and `answer`, which ends with `#### NUMBER`. Run again with the same --state, it
-goes on from there. tinker_loop.txt beside it is what --small printed. It has not run against a real server, as nothing
-of docs/tinker.md has.
+goes on from there. tinker_loop.txt beside it is what --small printed. It has not run against a real server. Clients
+before tinker 0.38 return what they make and no future: leave out `.result()` behind `create_...` and `get_...` there.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torch
 from tinker import AdamParams, ModelInput, SamplingParams, ServiceClient
 
 import tokenpo
-from tokenpo.engines.tinker import Trainer, rollouts
+from tokenpo.engines.tinker import Trainer, probe, rollouts
 
 ASK = "\nReason step by step and put the final number behind ####."
 
@@ -52,12 +52,17 @@ def train(service, options):
     texts = [Path(path).read_text(encoding="utf-8") for path in (options.data, options.test)]
     rows, test = ([json.loads(line) for line in text.splitlines()] for text in texts)
     state = json.loads(options.state.read_text()) if options.state.exists() else {"steps": 0}
+
+    def fresh():
+        return service.create_lora_training_client(options.model, rank=32).result()
+
+    loss = probe(fresh)  # the one of the server's losses that takes a gradient to the weights
     if state["steps"]:
         client = service.create_training_client_from_state_with_optimizer(state["weights"]).result()
     else:
-        client = service.create_lora_training_client(options.model, rank=32).result()
+        client = fresh()
     tokenizer, adam = client.get_tokenizer(), AdamParams(learning_rate=options.lr)
-    trainer = Trainer(client, tokenpo.method(options.method), length=options.length, adam=adam)
+    trainer = Trainer(client, tokenpo.method(options.method), length=options.length, adam=adam, loss=loss)
     if state["steps"]:
         trainer.learner.load_state_dict(state["learner"])
     for step in range(state["steps"], options.steps + 1):
