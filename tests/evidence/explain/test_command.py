@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import shutil
 
 import pytest
 
@@ -166,3 +168,23 @@ def test_hostile_names_do_not_reach_the_terminal(explain, tmp_path):
     assert r"not read: '\x1b[31mred\u202e')" in err
     _, _, err = explain(write(tmp_path / "mine.jsonl", [{bad: 1}]), "--methods", "grpo")
     assert r"(fields: '\x1b[31mred\u202e'; " in err and not {"\x1b", "\u202e"} & set(err)
+
+
+def test_in_a_directory_that_a_user_cannot_write_to_the_table_is_printed(explain, tmp_path):
+    """Nobody is root here: root writes everywhere."""
+    write(tmp_path / "mine.jsonl")
+    status, table, _ = explain("mine.jsonl", "--methods", "grpo,dapo")  # and imports what the user cannot read
+    shutil.rmtree(tmp_path / "runs")
+    tmp_path.chmod(0o555)
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        refused = explain("mine.jsonl", "--methods", "grpo,dapo")
+    finally:
+        os.seteuid(user)
+        tmp_path.chmod(0o755)
+    assert status == 0 and table.startswith(refused[1]) and "dapo" in refused[1]
+    assert refused[::2] == (
+        2, "tokenpo: runs/explain-mine cannot be made: Permission denied (runs); give another with --out\n"
+    )  # fmt: skip
