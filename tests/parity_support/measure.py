@@ -7,6 +7,7 @@ sets of weights stand for reference, old and current policy.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from random_models import random_qwen
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.trial import Inputs
+from tokenpo.core.types import Rollouts
 from tokenpo.engines.trl import TokenPOConfig
 from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.verl.configure import configure
@@ -145,6 +147,11 @@ def _moved(weights: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tenso
     return {name: x + MOVES * torch.randn(x.shape, generator=generator) for name, x in weights.items()}
 
 
+def _valued(rollouts: Rollouts) -> Rollouts:
+    """With a critic's values, which differ from token to token."""
+    return dataclasses.replace(rollouts, value=rollouts.old_logprob.exp())
+
+
 def _embedded(model: Path, name: str) -> Gap:
     """The embedded engine in micro-batches of three rows beside the objective called plainly, at the same weights."""
     case = beside.planned(_case(name), 1)
@@ -156,7 +163,7 @@ def _embedded(model: Path, name: str) -> Gap:
     for batch in range(2):
         # The first rollout batch is there for what is remembered of it.
         prompts = [lm.encode(text) for text in frozen.prompts()[batch * groups : (batch + 1) * groups]]
-        rollouts = reference.scored(beside.facts(case, batch), prompts, old)
+        rollouts = _valued(reference.scored(beside.facts(case, batch), prompts, old))
         credit, state = objective.prepare(rollouts, state), objective.after(state, rollouts)
     steps, passes = [], objective.split()
     for number, part in enumerate(passes):
@@ -176,9 +183,19 @@ def _inputs(model: Path, rewards: tuple[str, ...]) -> Inputs:
     reference = Reference(model, tokenpo.method("archer"), seed=SEED, longest=frozen.LONGEST)
     old = _moved({f"weight/{n}": x.detach().clone() for n, x in reference.lm.model.named_parameters()}, 1)
     prompts = [reference.lm.encode(text) for text in frozen.prompts()[: case["rows"] // frozen.GROUP]]
-    rollouts = reference.scored(beside.facts(case, 0), prompts, old)
+    rollouts = _valued(reference.scored(beside.facts(case, 0), prompts, old))
     current = reference.scored(beside.facts(case, 0), prompts, _moved(old, 2))
-    names = ("mask", "reward", "group", "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "token_ids")
+    names = (
+        "mask",
+        "reward",
+        "group",
+        "old_logprob",
+        "old_entropy",
+        "rollout_logprob",
+        "ref_logprob",
+        "token_ids",
+        "value",
+    )
     facts = {name: getattr(rollouts, name) for name in (*names, "temperature")}
     policy = {"logprob": current.old_logprob, "entropy": current.old_entropy}
     return Inputs(facts, policy).map(lambda x: x.double() if x.is_floating_point() else x)
