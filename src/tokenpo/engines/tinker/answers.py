@@ -118,7 +118,9 @@ def require_path(path: object) -> str:
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer came in time (tinker.seconds)"
-    from tinker import TinkerError
+    from tinker import TinkerError, __version__
 
     plain = isinstance(error, (TinkerError, RuntimeError, Nonsense)) and str(error)
-    return f"{'' if plain else f'{type(error).__name__}: '}{first_line(error)}"[:300]
+    words = f"{'' if plain else f'{type(error).__name__}: '}{first_line(error)}"[:300]
+    fits = f" (tinker {__version__} wants that; another client may fit this server)"
+    return words + (fits if isinstance(error, AssertionError) else "")
