@@ -28,6 +28,7 @@ from tokenpo.core.types import Rollouts
 from tokenpo.engines.trl import TokenPOConfig
 from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.verl.configure import configure
+from tokenpo.recipe.config import Config
 from tokenpo.recipe.objective import require_here
 from trl_support import beside, frozen
 from trl_support.reference import Reference, apart
@@ -119,8 +120,10 @@ def _trl(name: str, *, reported: bool) -> str | None:
 def _refused(names: Sequence[str]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {name: {} for name in names}
     for name in names:
+        objective = tokenpo.method(name)
         try:
-            require_here(tokenpo.method(name))
+            # A whole distribution is not among the frozen facts.
+            require_here(objective, None if objective.teacher_beta is None else Config())
         except Unsupported as error:
             found[name]["embedded"] = str(error)
         if sentence := _trl(name, reported=False):
@@ -148,8 +151,8 @@ def _moved(weights: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tenso
 
 
 def _valued(rollouts: Rollouts) -> Rollouts:
-    """With a critic's values, which differ from token to token."""
-    return dataclasses.replace(rollouts, value=rollouts.old_logprob.exp())
+    """With a critic's values and a teacher's log-probabilities, which differ from token to token."""
+    return dataclasses.replace(rollouts, value=rollouts.old_logprob.exp(), teacher_logprob=1.5 * rollouts.old_logprob)
 
 
 def _embedded(model: Path, name: str) -> Gap:
