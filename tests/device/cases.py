@@ -200,7 +200,9 @@ def test_held_out_problems(tmp_path):
     words = ["eval", "tiny", "--task", "dial_sum", "--problems", "4", "--samples-per-prompt", "2", "--device"]
     found = []
     for where in ("cpu", NAME):
-        assert main([*words, where, "--out", str(tmp_path / where)]) == 0
+        with waits() as counted:
+            assert main([*words, where, "--out", str(tmp_path / where)]) == 0
+        assert (counted.total() > 0) == (where == NAME), "evaluated on the device that was asked for"
         result = json.loads((tmp_path / where / "results.json").read_text())
         found.append([result["numbers"], result["per_prompt"], result["length"]])
     assert found[0] == found[1]
@@ -212,7 +214,9 @@ def test_gradients_at_a_checkpoint(tmp_path):
     for where in ("cpu", NAME):
         trained(tmp_path / where, "dapo", where)
         words = ["gradients", str(tmp_path / where), "tepo", "--after", "1", "--batches", "8", "--rollouts", "64"]
-        assert main([*words, "--json", str(tmp_path / f"{where}.json")]) == 0
+        with waits() as counted:
+            assert main([*words, "--json", str(tmp_path / f"{where}.json")]) == 0
+        assert (counted.total() > 0) == (where == NAME), "computed on the device of the run"
         found.append(json.loads((tmp_path / f"{where}.json").read_text()))
     here, there = (file["methods"]["tepo"]["paired"] for file in found)
     assert here["useful"][1] and there["after/useful"] == pytest.approx(here["after/useful"], abs=1e-4)
