@@ -16,6 +16,7 @@ from tokenpo.base.errors import Unsupported
 from tokenpo.engines import verl
 from tokenpo.engines.trl import objective as trl
 from tokenpo.methods import METHODS
+from tokenpo.recipe.config import Config
 from tokenpo.recipe.objective import require_here
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +47,7 @@ def test_the_page_has_every_method_and_refuses_what_the_engines_refuse(tool: Mod
     assert list(rows) == list(METHODS), f"docs/parity.md has not the rows that the table of methods has: {remedy}"
     for name in METHODS:
         objective = tokenpo.method(name)
-        here = _sentence(lambda o=objective: require_here(o))
+        here = _sentence(lambda o=objective: require_here(o, None if o.teacher_beta is None else Config()))
         bare = _sentence(lambda o=objective: trl.require_inputs(o, reported=False))
         sampled = _sentence(lambda o=objective: trl.require_inputs(o, reported=True))
         cluster = _sentence(lambda o=objective: verl.require_inputs(o))
