@@ -9,11 +9,18 @@ import pytest
 import tokenpo
 from oracle_support import assemble, by_hand, close, moves, outcome, ragged, run, tensors
 from tokenpo.base.errors import TokenPOError
-
-# isort: off
-from tokenpo.core.parts import K1, K3, GroupAdvantage, ReferenceKl, StraightThrough, TeacherCredit, TeacherDivergence
-from tokenpo.core.parts import TeacherKl, TokenMean, Unclipped
-# isort: on
+from tokenpo.core.parts import (
+    K1,
+    K3,
+    GroupAdvantage,
+    ReferenceKl,
+    StraightThrough,
+    TeacherCredit,
+    TeacherDivergence,
+    TeacherKl,
+    TokenMean,
+    Unclipped,
+)
 
 LN2 = math.log(2)
 

@@ -24,6 +24,20 @@ from ..recipe.objective import warnings
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import LearnerState, Progress
+from .directory import (
+    LOGS,
+    OpenRun,
+    cut_back,
+    describe,
+    edited_recipe,
+    evaluations,
+    held,
+    new_directory,
+    note_changes,
+    open_checkpoint,
+    require_host,
+    resumed,
+)
 from .evaluation import Evaluation
 from .records import Clock, Tracer, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
 from .rollouts import step_file, write_lines
@@ -31,11 +45,6 @@ from .rollouts.draw import Draw
 from .rollouts.experience import Experience
 from .trackers import Trackers
 from .view import View, about
-
-# isort: off
-from .directory import LOGS, OpenRun, cut_back, describe, edited_recipe, evaluations, held, new_directory
-from .directory import note_changes, open_checkpoint, require_host, resumed
-# isort: on
 
 SHORTER = "rollout.max_new_tokens"
 FEWER = f"rollout.prompts, rollout.group_size or {SHORTER}"

@@ -14,6 +14,15 @@ import tokenpo
 from timing import peak_bytes
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.ops.turns import gains
+from tokenpo.core.parts import (
+    AdaptiveTemperature,
+    EntropyBonus,
+    GroupAdvantage,
+    SegmentGain,
+    SignalWeight,
+    SoftOverlong,
+    TokenRatio,
+)
 from tokenpo.core.parts.continuations import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable
 from tokenpo.core.parts.correction import Criterion, Mean, Rejection, RolloutCorrection
 from tokenpo.core.parts.part import Part, walk
@@ -21,11 +30,6 @@ from tokenpo.core.parts.selection import CurrentEntropyScore, OldEntropyScore
 from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds
 from tokenpo.core.parts.weights import Affine, Sigmoid
 from tokenpo.core.types import Rollouts
-
-# isort: off
-from tokenpo.core.parts import AdaptiveTemperature, EntropyBonus, GroupAdvantage, SegmentGain, SignalWeight
-from tokenpo.core.parts import SoftOverlong, TokenRatio
-# isort: on
 
 
 def _advantage(stage: GroupAdvantage, rollouts, bonus: list[float] | None = None) -> list[float]:

@@ -8,6 +8,19 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.jsonl import Lines
+from tokenpo.evidence.evaluate.run import (
+    SamplingOptions,
+    SamplingPlan,
+    as_chat,
+    check,
+    describe,
+    digest,
+    free_directory,
+    model_digest,
+    prepare,
+    sample_model,
+    write_results,
+)
 from tokenpo.evidence.evaluate.samples import read_samples
 from tokenpo.evidence.evaluate.summary import summarise
 from tokenpo.models import load
@@ -15,11 +28,6 @@ from tokenpo.models.directory import ASSETS
 from tokenpo.tasks import Problem, make_task
 from tokenpo.tasks.files import Files
 from tokenpo.tasks.verify import VerifierOptions, make_verifier
-
-# isort: off
-from tokenpo.evidence.evaluate.run import SamplingOptions, SamplingPlan, as_chat, check, describe, digest
-from tokenpo.evidence.evaluate.run import free_directory, model_digest, prepare, sample_model, write_results
-# isort: on
 
 CONFIG = {"a": 1}
 

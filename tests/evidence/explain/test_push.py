@@ -12,15 +12,20 @@ import torch
 import tokenpo
 from oracle_support import ragged, score
 from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.evidence.explain.explanation import (
+    TokenKinds,
+    cosine,
+    explain_all,
+    missing,
+    of_tokens,
+    push_of,
+    shares,
+    to_json,
+)
 from tokenpo.methods import METHODS
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, lines_of, write
-
-# isort: off
-from tokenpo.evidence.explain.explanation import TokenKinds, cosine, explain_all, missing, of_tokens, push_of, shares
-from tokenpo.evidence.explain.explanation import to_json
-# isort: on
 
 # What they draw at random, or remember, goes to their oracles by another way: tests/methods. gkd pushes no token.
 PLAIN = [name for name in METHODS if name not in ("clip_cov", "s_grpo", "ha_dw", "skywork_entropy", "aer", "gkd")]

@@ -9,12 +9,19 @@ import torch
 
 import tokenpo
 from tokenpo.core.parts import ReferenceKl
+from tokenpo.lab.fingerprint.curves import (
+    AXES,
+    EQUAL,
+    RATIOS,
+    axes_of,
+    distance,
+    draw,
+    fingerprint,
+    panels,
+    ranges,
+    write,
+)  # fmt: skip
 from tokenpo.lab.fingerprint.step import FOCAL, LENGTH, SIZE, Facts, pushes
-
-# isort: off
-from tokenpo.lab.fingerprint.curves import AXES, EQUAL, RATIOS, axes_of, distance, draw, fingerprint, panels, ranges
-from tokenpo.lab.fingerprint.curves import write
-# isort: on
 
 GRPO = tokenpo.method("grpo")
 A = 0.5 / ((2 / 7) ** 0.5 + 1e-6)  # half of eight are right: mean 1/2, squared deviations sum to 2, over G − 1

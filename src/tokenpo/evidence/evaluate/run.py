@@ -23,6 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
+from ...base.files import (
+    explained,
+    is_fresh,
+    locked,
+    making,
+    numbered,
+    opened_in_place,
+    read_text,
+    refuse_links,
+    write_whole,
+)
 from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
 from ...core.seeds import keyed_seed
@@ -34,11 +45,6 @@ from ...tasks import Task
 from ...tasks.files import Files
 from .samples import record_of
 from .summary import Summary
-
-# isort: off
-from ...base.files import explained, is_fresh, locked, making, numbered, opened_in_place, read_text, refuse_links
-from ...base.files import write_whole
-# isort: on
 
 CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
 Config = Mapping[str, Any]

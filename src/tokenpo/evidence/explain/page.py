@@ -14,13 +14,21 @@ import torch
 
 from ...page import frame
 from ...page.text import paragraph, visible
+from ...page.tokens import (
+    HEAD,
+    KNOWN,
+    PROMPT_LIMIT,
+    TAIL,
+    DrawnResponse,
+    Quantity,
+    Scale,
+    clip_state,
+    draw_tokens,
+    kept,
+    scales,
+)  # fmt: skip
 from ...runs.metrics import Number
 from .explanation import SHADES, Explanation, MethodPush
-
-# isort: off
-from ...page.tokens import HEAD, KNOWN, PROMPT_LIMIT, TAIL, DrawnResponse, Quantity, Scale, clip_state, draw_tokens
-from ...page.tokens import kept, scales
-# isort: on
 
 HERE = Path(__file__).parent
 MOST_METHODS = 12

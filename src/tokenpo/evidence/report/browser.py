@@ -12,13 +12,24 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from ...page.text import paragraph, visible
+from ...page.tokens import (
+    EXPECTED,
+    HEAD,
+    KNOWN,
+    LABEL_LIMIT,
+    PROMPT_LIMIT,
+    TAIL,
+    DrawnResponse,
+    Scale,
+    clip_state,
+    draw_tokens,
+    kept,
+    quantity,
+    scales,
+    token_text,
+)  # fmt: skip
 from ...runs.metrics import Number
 from ...runs.read import Rollout, Trace
-
-# isort: off
-from ...page.tokens import EXPECTED, HEAD, KNOWN, LABEL_LIMIT, PROMPT_LIMIT, TAIL, DrawnResponse, Scale, clip_state
-from ...page.tokens import draw_tokens, kept, quantity, scales, token_text
-# isort: on
 
 MOST_STEPS, MOST_ROLLOUTS, MOST_QUANTITIES = 64, 16, 14
 BUDGET = 1_000_000  # bytes that all tokens may take
