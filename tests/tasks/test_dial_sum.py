@@ -12,7 +12,8 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.tasks import ToolTask, Turn, make_task, refuse_tool
-from tokenpo.tasks.dial_sum import DialCalculator, DialSum, evaluate
+from tokenpo.tasks.dial_calculator import DialCalculator
+from tokenpo.tasks.dial_sum import DialSum, evaluate
 from tokenpo.tasks.types import Problem
 
 

@@ -240,12 +240,6 @@ class Teacher(Section):
     )
     form: Literal["credit", "penalty"] = setting("credit", "of what coef adds")
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.path is None and self.hint is None:
-            raise ValueError("without path and hint the teacher is the policy itself, which teaches nothing: set one")
-        return self
-
 
 class Critic(Section):
     lr: float = setting(

@@ -35,11 +35,6 @@ def build_objective(config: Config) -> Objective:
         shaping.append(parts.SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
     if group := rollout.group_overlong:
         shaping.append(parts.GroupOverlong(group.easy, group.scale, group.threshold))
-    if config.critic is not None and objective.critic is None:
-        raise TokenPOError(
-            f"the section critic sets a critic, and {objective.name} reads no value: drop the section, or take a "
-            "method that reads value, such as ppo"
-        )
     if config.teacher is not None:
         objective = _taught(objective, config.teacher)
     penalties = objective.penalties + _penalty(config, objective)
@@ -108,18 +103,14 @@ def _corrected(objective: Objective, asked: Correction) -> Objective:
 
 
 def _taught(objective: Objective, asked: Teacher) -> Objective:
-    own = bool(objective.needs & TAUGHT)
-    if own and asked.coef is not None:
+    if asked.coef is None:
+        return objective
+    if objective.needs & TAUGHT:
         raise TokenPOError(
             f"teacher.coef adds a teacher, and {objective.name} reads one already: drop it, as the method has a "
             "coefficient of its own"
         )
-    if not own and asked.coef is None:
-        raise TokenPOError(
-            f"the section teacher names a teacher, and {objective.name} reads none: set teacher.coef to add it to the "
-            "method, take a method that reads one, such as opd, or drop the section"
-        )
-    return objective if asked.coef is None else with_teacher(objective, asked.coef, form=asked.form)
+    return with_teacher(objective, asked.coef, form=asked.form)
 
 
 def _limit(bound: float | None) -> float:
@@ -165,6 +156,10 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
         notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
     if rollout.dynamic_sampling and objective.needs & TAUGHT:
         notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
+    for section, reads in (("critic", objective.critic), ("teacher", objective.needs & TAUGHT)):
+        if host is EMBEDDED and getattr(config, section) is not None and not reads:
+            remedy = " and there is no teacher.coef" if section == "teacher" else ""
+            notes.append(f"the section [{section}] is not read: {objective.name} has no {section}{remedy}")
     notes += other_sections(config, host)
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
@@ -185,4 +180,7 @@ def other_sections(config: Config, host: Host) -> list[str]:
         usual = dict(getattr(Config(), name, ()))
         if given := [key for key, x in dict(getattr(config, name, ())).items() if x != usual.get(key)]:
             notes.append(f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it")
+    for name in ("critic", "teacher") if host is not EMBEDDED else ():
+        if getattr(config, name) is not None:
+            notes.append(f"the section [{name}] is for the embedded engine: this one takes nothing from it")
     return notes

@@ -20,7 +20,7 @@ __all__ = [
 TASKS: Mapping[str, str] = MappingProxyType(
     {
         "dial_sum": "dial_sum:DialSum",
-        "dial_calculator": "dial_sum:DialCalculator",
+        "dial_calculator": "dial_calculator:DialCalculator",
         "chain_sum": "reasoning_gym:ChainSum",
         "countdown": "reasoning_gym:Countdown",
         "knights_knaves": "reasoning_gym:KnightsKnaves",

@@ -16,14 +16,13 @@ model that was warmed up on them.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, product
 
 from ..base.errors import TokenPOError
-from .types import Different, Problem, Score, Split, Turn, require_held_out
+from .types import Different, Problem, Score, Split, require_held_out
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 OPERATORS = "+-*"
@@ -176,75 +175,3 @@ def _stream(key: str) -> Iterator[int]:
 
 def _below(numbers: Iterator[int], bound: int) -> int:
     return next(numbers) * bound >> 32
-
-
-@dataclass(frozen=True)
-class DialCalculator(DialSum):
-    """Left-to-right arithmetic on a dial with a calculator: `=` after an expression calls it.
-
-    The calculator's answer is inserted, and the response goes on; the answer is no token of the response:
-
-        3-9+6=[0];0*6-1=[9];9*8=[2]#2       three calls, the last one just before the answer
-        3-9+6=[0];0*6-1*8#4                 one call, and a leap in the head after it
-
-    A call is right where it does at least one operation from where the last one ended. The shipped model writes `=`
-    where it would take a small step, and is wrong mostly where it leaps at the end; it can learn to call instead.
-
-    Args:
-        operands: how many; or a pair (fewest, most), drawn uniformly per problem.
-        modulus: 2 to 36; operands are 1 ... modulus - 1, results 0 ... modulus - 1, each one character.
-        call_reward: what a right call earns, beside 1 for the right answer; at most once for each operation.
-        leap: probability of a leap after an operand, in worked solutions only (the warm-up's data).
-        seed: another seed, another order of problems. Whether an expression is held out doesn't depend on it.
-
-    Raises:
-        TokenPOError: an option out of its range.
-    """
-
-    call_reward: float = 0.0
-    name: str = "dial_calculator"
-
-    calls = "="
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not math.isfinite(self.call_reward):
-            raise TokenPOError(f"dial_calculator: call_reward={self.call_reward!r} must be a finite number")
-
-    def reply(self, problem: Problem, completion: str) -> str | None:
-        """The value of the expression between the last `;` and the `=` that ends the completion."""
-        expression, digits = completion.removesuffix(self.calls).rpartition(";")[2], DIGITS[: self.modulus]
-        sound = len(expression) % 2 == 1 and all(x in (digits, OPERATORS)[i % 2] for i, x in enumerate(expression))
-        if not completion.endswith(self.calls) or not sound:
-            return None
-        return DIGITS[evaluate(expression, self.modulus)]
-
-    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
-        """Reward 1 if what follows the last `#` is exactly the answer, and `call_reward` for each right call."""
-        return [self._scored(problem, text) for problem, text in zip(problems, completions, strict=True)]
-
-    def _scored(self, problem: Problem, completion: str) -> Score:
-        answer = judge(problem.answer, completion)
-        *calls, last = self._turns(problem, completion)
-        earned = math.fsum(turn.reward for turn in calls)
-        rewards = {"calls": earned, "answer": answer.reward}
-        turns = (*calls, Turn(answer.reward, last.state))
-        return Score(answer.reward + earned, answer.correct, answer.note, answer.answer, rewards, turns)
-
-    def _turns(self, problem: Problem, completion: str) -> Iterator[Turn]:
-        """A turn for every call of the completion, and one for what follows the last call."""
-        state, at = str(problem.prompt), 0
-        left, carry = state.rstrip("=")[1:], state[0]
-        while (at := completion.find(self.calls, at) + 1) > 0:
-            value = self.reply(problem, completion[:at])
-            if value is None:
-                continue
-            expression = completion[: at - 1].rpartition(";")[2]
-            done = expression.removeprefix(carry)
-            right = bool(done) and expression.startswith(carry) and left.startswith(done)
-            yield Turn(self.call_reward * right, state)
-            left, carry = (left[len(done) :], value) if right else (left, "")
-            at += len(value)
-            # On the way a state is the value and the operations left; off it, all that was written.
-            state = f"{value}{left}=" if right else completion[:at]
-        yield Turn(0.0, state)

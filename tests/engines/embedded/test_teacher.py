@@ -15,7 +15,7 @@ from tokenpo.engines.embedded.loop import build_engine, resume, train, with_opti
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, gradients
 from tokenpo.models import load, locate, save
-from tokenpo.recipe.objective import build_objective
+from tokenpo.recipe.objective import build_objective, warnings
 from tokenpo.recipe.plan import Plan
 
 SHAPE = {"rollout": {"prompts": 4, "group_size": 3, "max_new_tokens": 9}}
@@ -141,14 +141,20 @@ def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_pat
     "method, teacher, words",
     [
         ("opd", None, "say who the teacher is"),
-        ("dapo", {"path": "tiny"}, "dapo reads none: set teacher.coef"),
         ("opd", {"path": "tiny", "coef": 0.1}, "opd reads one already"),
-        ("opd", {}, "the teacher is the policy itself"),
+        ("opd", {}, "the policy itself teaches nothing"),
     ],
 )
 def test_a_teacher_that_teaches_nothing_is_refused(small, tmp_path, method, teacher, words):
     with pytest.raises(TokenPOError, match=words):
         build_engine(Plan(small(tmp_path, method={"name": method}, teacher=teacher)))
+
+
+def test_a_teacher_that_no_one_asks_is_not_loaded_and_the_run_says_so(small, tmp_path):
+    config = small(tmp_path, teacher={"hint": "see"})
+    assert build_engine(Plan(config)).teacher is None
+    (note,) = warnings(build_objective(config), config)
+    assert note == "the section [teacher] is not read: grpo has no teacher and there is no teacher.coef"
 
 
 def test_another_tokenizer_is_refused(small, tmp_path, other_dir):

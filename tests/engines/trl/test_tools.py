@@ -17,7 +17,7 @@ from tokenpo.models import load
 from tokenpo.models.directory import ASSETS
 from tokenpo.runs.rollouts import read
 from tokenpo.tasks import Problem
-from tokenpo.tasks.dial_sum import DialCalculator
+from tokenpo.tasks.dial_calculator import DialCalculator
 
 TASK = DialCalculator(operands=4)
 CALL = {"type": "object", "properties": {

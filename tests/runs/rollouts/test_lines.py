@@ -18,7 +18,7 @@ from tokenpo.runs.rollouts import Response, read, responses, write_lines
 from tokenpo.runs.rollouts.draw import Called, Draw, draw
 from tokenpo.runs.rollouts.experience import credited, facts
 from tokenpo.tasks import Problem, Score, Turn
-from tokenpo.tasks.dial_sum import DialCalculator
+from tokenpo.tasks.dial_calculator import DialCalculator
 from written_rollouts import FOUR, lines_of, write, write_tensors
 
 

@@ -87,7 +87,9 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
             )
         # Under LoRA the reference is the same model with its adapters switched off.
         apart = "ref_logprob" in needs and lm.adapter is None
-        return Engine(plan, lm, task, plan.load_model() if apart else None, Teacher.of(plan, lm))
+        return Engine(
+            plan, lm, task, plan.load_model() if apart else None, Teacher.of(plan, lm) if needs & TAUGHT else None
+        )
     except BaseException:
         task.close()
         raise

@@ -35,12 +35,16 @@ class Teacher:
         """The recipe's teacher; None where it has none.
 
         Raises:
-            TokenPOError: its tokenizer is not the policy's, or the method compares whole distributions and one of the
-                heads is not plain.
+            TokenPOError: it has neither path nor hint, its tokenizer is not the policy's, or the method compares whole
+                distributions and one of the heads is not plain.
         """
         asked = plan.config.teacher
         if asked is None:
             return None
+        if asked.path is None and asked.hint is None:
+            raise TokenPOError(
+                "the section teacher has neither path nor hint, and the policy itself teaches nothing: set one of them"
+            )
         lm = policy if plan.teacher is None else plan.load_model(plan.teacher)
         if lm is not policy and lm.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
             raise TokenPOError(
