@@ -174,7 +174,7 @@ def read_checkpoint(run: Path) -> None:
     model = load(run.parent / "whole" / "model").model
     saved, progress, _ = open_checkpoint(run)
     if saved is not None:
-        checkpoint.restore(saved, model, torch.optim.AdamW(model.parameters()))
+        checkpoint.restore(saved, (model, torch.optim.AdamW(model.parameters())), None)
     cut_back(run, progress)
 
 

@@ -50,7 +50,7 @@ BRANCHES = {
         "core/head/interpreted_softmax.py::test_numbers_that_a_card_is_asked_for",
     ),
     "core/head/tiles.py Tiled.of": ("larger tiles of the vocabulary", HEAD),
-    "core/head/token_stats.py same_dtype": (
+    "core/head/projection.py same_dtype": (
         "autocast's dtype of the device",
         "core/head/test_token_stats.py::test_autocast_uses_its_dtype_and_gives_gradients_in_the_parameters_dtype",
     ),
@@ -159,7 +159,7 @@ def test_the_tests_are_there(place: str) -> None:
 def test_a_comparison_shares_no_card() -> None:
     def plan(device: str) -> SimpleNamespace:
         config = SimpleNamespace(model=SimpleNamespace(device=device), threads=1)
-        return SimpleNamespace(config=config, runs=["a", "b"])
+        return SimpleNamespace(runs=[SimpleNamespace(config=config)] * 2)
 
     assert compare._jobs(plan("cuda")) == compare._jobs(plan("cuda:1")) == 1
     assert compare._jobs(plan("cpu")) >= 1

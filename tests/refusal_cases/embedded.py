@@ -59,18 +59,18 @@ def _apart(directory: Path) -> None:
     train(_recipe(directory, train={"ratio_tolerance": 1e-12}), SilentView())
 
 
-def _adapted_head(directory: Path) -> None:
+def _adapted_head(directory: Path, **sections: dict[str, Any]) -> None:
     lm, path = load(locate("tiny")), directory / "untied"  # an adapter on a head that is the embedding is refused too
     lm.model.config.tie_word_embeddings = False
     lm.model.lm_head.weight = torch.nn.Parameter(lm.model.lm_head.weight.detach().clone())
     save(lm, path)
     model = {"path": str(path), "lora": {"rank": 2, "targets": ["q_proj", "lm_head"]}}
-    build_engine(Plan(_recipe(directory, model=model, method={"name": "nthr"})))
+    build_engine(Plan(_recipe(directory, model=model, **sections)))
 
 
-def _uncritical(directory: Path) -> None:
+def _beside_grpo(directory: Path, name: str) -> None:
     train(_recipe(directory), SilentView())
-    AtCheckpoint(directory / "run", tokenpo.method("ppo").needs, None, 8, 64)
+    AtCheckpoint(directory / "run", tokenpo.method(name).needs, None, 8, 64)
 
 
 def typed(*words: str) -> None:
@@ -87,12 +87,21 @@ CASES = [
     Case("an objective of your own, `mine`, that reads `value`, without a word on what it is fitted to",
          lambda directory: require_here(dataclasses.replace(tokenpo.method("ppo"), name="mine", critic=None)),
          ("mine", "value"), "by Objective(critic=tokenpo.core.parts.Critic())"),
-    Case("`tokenpo gradients` of `ppo` at a run of `grpo`", _uncritical, ("value", "grpo"),
-         "take a run of such a method"),
+    Case("`tokenpo gradients` of `ppo` at a run of `grpo`", lambda directory: _beside_grpo(directory, "ppo"),
+         ("value", "grpo"), "take a run of such a method"),
+    Case("`tokenpo gradients` of `opd` at a run without a teacher", lambda directory: _beside_grpo(directory, "opd"),
+         ("a teacher",), "take a run whose recipe names it"),
+    Case("`tokenpo gradients` of `gkd`",
+         lambda directory: AtCheckpoint(directory, tokenpo.method("gkd").needs, None, 8, 64), ("teacher_divergence",),
+         "leave out methods that compare whole distributions"),
+    Case("`gkd` for a model whose head carries a LoRA adapter",
+         lambda directory: _adapted_head(directory, method={"name": "gkd"}, teacher={"hint": "see "}),
+         ("gkd", "teacher_divergence"), "leave the head out of the LoRA targets"),
     Case("`tokenpo gradients` of `vineppo`",
          lambda directory: AtCheckpoint(directory, tokenpo.method("vineppo").needs, None, 8, 64), ("gain",),
          "leave out methods that read gain"),
-    Case("`nthr` for a model whose head carries a LoRA adapter", _adapted_head,
+    Case("`nthr` for a model whose head carries a LoRA adapter",
+         lambda directory: _adapted_head(directory, method={"name": "nthr"}),
          ("nthr", "influence", "Qwen3ForCausalLM"), "leave the head out of the LoRA targets"),
     Case("a sampler and a trainer that disagree by more than `train.ratio_tolerance`", _apart, ("grpo", "ratio"),
          "set rollout.rescore = true", varying=r"(?<=\| is )\S+(?= nats)"),

@@ -39,7 +39,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
     engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 0, None, baseline=True)
     start = {name: x.detach().clone() for name, x in engine.lm.model.named_parameters()}
-    ordinary, chance, broken = Forward._passes, random.Random(0), {"logits": 0, "gradient": 0}
+    ordinary, chance, broken = Forward.passes, random.Random(0), {"logits": 0, "gradient": 0}
     for name in tokenpo.methods.METHODS:
         kind, bad = chance.choice(list(broken)), chance.choice(BAD)
         objective = tokenpo.method(name)
@@ -66,7 +66,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
                 yield seen
 
         with monkeypatch.context() as patch:
-            patch.setattr(Forward, "_passes", passes)
+            patch.setattr(Forward, "passes", passes)
             words = r"Policy\.logprob\[\d+, \d+\] is" if kind == "logits" else "gradient of model"
             arguments = (trainer, step, kept.prompts, Tracer(0))
             if nonfinite == "stop":
@@ -140,14 +140,14 @@ def test_an_update_skipped_half_way_leaves_nothing_behind(small, coin, tmp_path,
         _descend(trainer, update)
 
     alone, said_alone = after(second)
-    ordinary, calls = Forward._passes, []
+    ordinary, calls = Forward.passes, []
 
     def passes(self, *arguments):
         calls.append(1)
         for seen in ordinary(self, *arguments):
             yield seen._replace(out=seen.out * math.nan) if len(calls) == 2 else seen
 
-    monkeypatch.setattr(Forward, "_passes", passes)
+    monkeypatch.setattr(Forward, "passes", passes)
     left, said = after(lambda trainer, step: improve(trainer, step, prompts, Tracer(0)))
     assert len(calls) > 3
     assert all(torch.equal(a, b) for a, b in zip(left, alone, strict=True))

@@ -131,9 +131,9 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
     given = []
     improve = loop.improve
 
-    def watched(trainer, step, *rest):
+    def watched(trainer, step, *rest, **more):
         given.append(step.rollouts)
-        return improve(trainer, step, *rest)
+        return improve(trainer, step, *rest, **more)
 
     monkeypatch.setattr(loop, "improve", watched)
     config = small(

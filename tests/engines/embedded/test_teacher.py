@@ -174,5 +174,5 @@ def test_a_prompt_without_room_names_the_problem(small, tmp_path):
 
 def test_other_methods_at_a_checkpoint_have_no_teacher(small, tmp_path):
     train(small(tmp_path / "run", train={"steps": 1}, **SHAPE), SilentView())
-    with pytest.raises(Unsupported, match="a method reads a teacher, and the run has none"):
+    with pytest.raises(Unsupported, match="a method reads a teacher, and the embedded engine has none here"):
         AtCheckpoint(tmp_path / "run", frozenset({"teacher_logprob"}), None, 8, 24)

@@ -136,14 +136,14 @@ def test_the_policy_is_held_to_the_sampler_in_the_first_batch_that_shows_somethi
 def test_the_policy_is_held_to_the_sampler_after_an_update_that_was_skipped(make, monkeypatch):
     trainer, *data = make("grpo", "float32", move=0.5, tolerance=None)
     trainer = dataclasses.replace(trainer, options=trainer.options.model_copy(update={"nonfinite": "skip"}))
-    real, calls = Forward._passes, []
+    real, calls = Forward.passes, []
 
     def passes(self, *arguments):
         calls.append(1)
         for seen in real(self, *arguments):
             yield seen._replace(out=seen.out.index_fill(0, torch.tensor([0]), torch.nan)) if len(calls) == 1 else seen
 
-    monkeypatch.setattr(Forward, "_passes", passes)
+    monkeypatch.setattr(Forward, "passes", passes)
     with pytest.raises(Unsupported, match="before the first update"):
         improve(trainer, *data, Tracer(0))
     assert len(calls) > 1

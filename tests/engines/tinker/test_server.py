@@ -74,7 +74,9 @@ def test_a_dropped_connection_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
     threading.Thread(target=drop, daemon=True).start()
     answers = Answers("a proxy that drops every connection", seconds=20.0)
     with pytest.raises(TokenPOError, match=r"a proxy that drops every connection failed in beginning a session: "):
-        answers.call(
-            lambda: tinker.ServiceClient(base_url=f"http://127.0.0.1:{door.getsockname()[1]}"),
+        answers.one(
+            lambda: tinker.ServiceClient(
+                base_url=f"http://127.0.0.1:{door.getsockname()[1]}"
+            ).create_lora_training_client("x"),
             "in beginning a session",
         )

@@ -69,7 +69,8 @@ class AtCheckpoint:
             )
         if "teacher_divergence" in needs:
             raise Unsupported(
-                "a method compares whole distributions with a teacher's, and here a teacher scores tokens"
+                "a method needs teacher_divergence, and here a teacher of the embedded engine scores sampled tokens "
+                "alone: leave out methods that compare whole distributions"
             )
         require_host(run, EMBEDDED)
         plan, _ = resumed(run, None)

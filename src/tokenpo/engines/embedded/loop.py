@@ -77,7 +77,10 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
     try:
         lm, needs = plan.load_model(), needs | plan.objective.needs
         if plan.config.teacher is None and needs & TAUGHT:
-            raise Unsupported("a method reads a teacher, and the run has none: leave the method out")
+            raise Unsupported(
+                "a method reads a teacher, and the embedded engine has none here: leave out methods that read one, or "
+                "take a run whose recipe names it"
+            )
         for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
             raise Unsupported(
                 f"{plan.objective.name} needs {name}, and in the embedded engine {name} is defined for a linear "

@@ -53,9 +53,9 @@ class Teacher:
             )
         if plan.objective.teacher_beta is not None and not (has_plain_head(lm) and has_plain_head(policy)):
             raise Unsupported(
-                f"{plan.objective.name} compares whole distributions with the teacher's, from final hidden states, and "
-                "the logits of the policy or of the teacher are not just head(hidden): take opd, which reads sampled "
-                "tokens alone"
+                f"{plan.objective.name} needs teacher_divergence, which the embedded engine takes from final hidden "
+                "states, but the logits of the policy or of the teacher are not just head(hidden): take opd, which "
+                "reads sampled tokens alone, or leave the head out of the LoRA targets"
             )
         return Teacher(lm, asked.hint or "")
 
