@@ -19,6 +19,7 @@ from tokenpo.core.statistics import Statistics
 from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.loop import build_engine, train, with_optional_inputs
 from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.teacher import Teacher
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs.evaluation import evaluate
@@ -43,9 +44,9 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
     for name in tokenpo.methods.METHODS:
         kind, bad = chance.choice(list(broken)), chance.choice(BAD)
         objective = tokenpo.method(name)
-        if objective.needs & {"role", "value"}:
+        if "role" in objective.needs:
             continue  # the engine refuses them
-        engine = dataclasses.replace(engine, reference=engine.lm)
+        engine = dataclasses.replace(engine, reference=engine.lm, teacher=Teacher(engine.lm, "3"))
         trainer = Trainer.of(config, engine.lm, objective)
         facts, kept = experience.rollouts, experience.kept
         rollouts = with_optional_inputs(engine, trainer.forward, facts, kept, objective.needs)
@@ -54,6 +55,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
             rollouts = dataclasses.replace(rollouts, gain=gain)
         step, wrong = trainer.learner.begin(rollouts), chance.randrange(2)
         first = {}
+        taught = engine.teacher.taught(trainer.forward, rollouts, kept) if objective.teacher_beta is not None else None
 
         def passes(self, rollouts, prompts, kind=kind, bad=bad, first=first, wrong=wrong):
             rows = first.setdefault("rows", rollouts.group.unique().tolist())
@@ -68,7 +70,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
         with monkeypatch.context() as patch:
             patch.setattr(Forward, "passes", passes)
             words = r"Policy\.logprob\[\d+, \d+\] is" if kind == "logits" else "gradient of model"
-            arguments = (trainer, step, kept.prompts, Tracer(0))
+            arguments = (trainer, step, kept.prompts, Tracer(0), None, taught)
             if nonfinite == "stop":
                 with pytest.raises(NotFinite, match=rf"update \d of \d: .*{words}"):
                     improve(*arguments)
