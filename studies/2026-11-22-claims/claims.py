@@ -213,7 +213,7 @@ nothing was tuned for any of them. [Another bed](bed.md) leaves the on-policy re
 Claims, metrics and thresholds were fixed before the runs; the two rows by `train-area` and the rules of judgement were
 not. No margin was registered, so no difference can be shown to be too small to matter.
 The runs of HAPO took log-probabilities and entropies at each token's own temperature; the method of this version takes
-them at the constant one.
+them at the constant one. Those of TR-GRPO have its weight on the advantage; the default is now the ratio.
 
 {summary}
 

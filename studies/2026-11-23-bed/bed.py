@@ -308,6 +308,7 @@ minibatches are made of each batch, every method at a learning rate tuned for it
 methods, rates, seeds, claims, margins, looks. `eb_cispo` and its two claims were added when 105 runs of the tuning and
 none of the test were made, and the rule by which a method ends early before any verdict was sought.
 [bed.jsonl](../studies/2026-11-23-bed/bed.jsonl) holds every number of every run.
+The runs of TR-GRPO have its weight on the advantage, `tr_grpo:weight_placement=advantage`; the default is now the ratio.
 
 {status}
 
