@@ -103,6 +103,7 @@ NO_PART = {
     "train.minibatch_by": "verl deals rows", "train.micro_rows": "verl bounds a pass by its tokens",
     "evaluate.rows": "verl's server batches by itself", "output.samples": "rollout_data_dir is verl's own",
     "tinker.base_url": "of another engine, which a run says", "tinker.seconds": "the same",
+    "critic": "of the embedded engine, likewise", "teacher": "the same",
 }  # fmt: skip
 
 
