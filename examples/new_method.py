@@ -10,7 +10,8 @@ from pathlib import Path
 import tokenpo
 from tokenpo.core.parts import Weight
 from tokenpo.core.ranges import Share
-from tokenpo.lab.fingerprint.curves import distance, ranges, write
+from tokenpo.lab.fingerprint.curves import distance
+from tokenpo.lab.fingerprint.drawing import ranges, write
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,9 @@ from typing import Any
 
 from layout import cell, table
 
-from tokenpo.evidence.compare import verdict as paired
-from tokenpo.evidence.compare.verdict import REACHED, Differences
+from tokenpo.evidence.compare import paired
+from tokenpo.evidence.compare.paired import Differences
+from tokenpo.evidence.compare.verdict import REACHED
 
 # Of each task: `values` by metric and method, one number a seed; `never`, by metric and method the seeds whose run did
 # not get there, so that its number is a lower bound; `threshold`, what got there means.

@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tokenpo.evidence.compare.verdict import sign_flip
+from tokenpo.evidence.compare.paired import sign_flip
 
 ROOT = Path(__file__).parents[1]
 sys.path += [str(ROOT / "studies"), str(ROOT / "tools" / "site")]

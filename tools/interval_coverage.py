@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tokenpo.base.intervals import bootstrap, mean_of_shares
-from tokenpo.evidence.evaluate.summary import pass_at_k, pass_hat_k
+from tokenpo.evidence.evaluate.estimators import pass_at_k, pass_hat_k
 
 SAMPLES, K, EVALUATIONS, RESAMPLES = 16, 4, 1000, 1000
 KINDS = {

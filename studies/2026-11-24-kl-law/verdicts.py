@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools" / "site")]
 import law  # noqa: E402
 from layout import table  # noqa: E402
 
-from tokenpo.evidence.compare import verdict as paired  # noqa: E402
+from tokenpo.evidence.compare import paired  # noqa: E402
 
 LEVEL = 0.05
 Made = Mapping[law.Key, Mapping[str, Any]]

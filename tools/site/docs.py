@@ -34,7 +34,8 @@ from tokenpo.lab.exact import page as exact_page
 from tokenpo.lab.exact import study
 from tokenpo.lab.exact.world import World
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
-from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, draw, panels
+from tokenpo.lab.fingerprint.curves import EQUAL, axes_of
+from tokenpo.lab.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,20 +14,8 @@ from layout import GENERATED, code, table
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Part, walk
 from tokenpo.lab.fingerprint import step
-from tokenpo.lab.fingerprint.curves import (
-    EQUAL,
-    HEIGHT,
-    LEFT,
-    WIDTH,
-    Panel,
-    axes_of,
-    distance,
-    fingerprint,
-    gap,
-    panel_svg,
-    panels,
-    svg,
-)  # fmt: skip
+from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
+from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
 
 BASE = "grpo"
 METHODS_PER_ROW, HEAD = 2, 22  # of the picture; height of a name

@@ -10,7 +10,7 @@ import docs
 import family
 from markupsafe import Markup
 
-from tokenpo.lab.fingerprint.curves import HEIGHT, LEFT, WIDTH
+from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, WIDTH
 from tokenpo.methods import METHODS, method, paper
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -28,7 +28,7 @@ HERE = ROOT / "tools" / "site" / "assets"
 ASSETS = ("site.css", "gallery.js", "iframe-worker.js")
 ENGINES = ("embedded.loop", "trl", "verl", "vllm")
 EVIDENCE = (
-    "evaluate.summary", "compare.verdict", "explain.explanation", "report",
+    "evaluate.estimators", "evaluate.summary", "compare.paired", "compare.verdict", "explain.explanation", "report",
 )  # fmt: skip
 LAB = ("coefficient", "exact.world", "exact.truth", "exact.study")
 # Page of the reference -> its modules, the public ones.

@@ -109,7 +109,7 @@ def show(options: argparse.Namespace) -> int:
     else:
         objective = method(entry.method)
     if options.fingerprint:
-        from ..lab.fingerprint.curves import ranges, write
+        from ..lab.fingerprint.drawing import ranges, write
 
         print("\n".join(ranges(entry.label, objective)))
         out = options.out

@@ -8,7 +8,7 @@ import tokenpo
 from run_views import Watch
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
-from tokenpo.evidence.explain.explanation import push_of
+from tokenpo.evidence.explain.push import push_of
 from tokenpo.recipe.config import parse_config
 from tokenpo.runs.rollouts import read
 

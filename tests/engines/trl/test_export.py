@@ -9,7 +9,7 @@ from foreign_support.trl_trainer import rollouts
 from oracle_support import Sample, ragged, tensors
 from tokenpo.base.errors import MissingInput
 from tokenpo.engines.trl.export import from_inputs
-from tokenpo.evidence.explain.explanation import push_of
+from tokenpo.evidence.explain.push import push_of
 from tokenpo.runs.rollouts import read, step_file, write_lines
 
 G = 4

@@ -12,7 +12,7 @@ import tokenpo
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, NotFinite
 from tokenpo.engines.verl.export import from_batch
-from tokenpo.evidence.explain.explanation import push_of
+from tokenpo.evidence.explain.push import push_of
 from tokenpo.runs.rollouts import read, step_file, write_lines
 
 

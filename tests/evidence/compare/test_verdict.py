@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tokenpo.evidence.compare import verdict
-from tokenpo.evidence.compare import verdict as paired
-from tokenpo.evidence.compare.verdict import bootstrap, holm, judge, least_seeds, seeds_needed, sign_flip, too_few
+from tokenpo.evidence.compare import paired, verdict
+from tokenpo.evidence.compare.paired import bootstrap, holm, least_seeds, seeds_needed, sign_flip
+from tokenpo.evidence.compare.verdict import judge, too_few
 
 
 def values(**methods):

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.evidence.evaluate.samples import Sample, read_samples
-from tokenpo.evidence.evaluate.summary import Vote
+from tokenpo.evidence.evaluate.samples import Sample, Vote, read_samples
 from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import VerifierOptions, make_verifier
 

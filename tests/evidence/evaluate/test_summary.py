@@ -13,18 +13,9 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.intervals import bootstrap, effective, wilson
-from tokenpo.evidence.evaluate.samples import Sample
-from tokenpo.evidence.evaluate.summary import (
-    METRICS,
-    Estimate,
-    Vote,
-    avg_at_k,
-    maj_at_k,
-    pass_at_k,
-    pass_hat_k,
-    show,
-    summarise,
-)
+from tokenpo.evidence.evaluate.estimators import METRICS, avg_at_k, maj_at_k, pass_at_k, pass_hat_k
+from tokenpo.evidence.evaluate.samples import Sample, Vote
+from tokenpo.evidence.evaluate.summary import Estimate, show, summarise
 
 
 def samples(*prompts, answer=True):

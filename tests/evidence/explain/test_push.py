@@ -12,16 +12,8 @@ import torch
 import tokenpo
 from oracle_support import ragged, score
 from tokenpo.base.errors import MissingInput, TokenPOError
-from tokenpo.evidence.explain.explanation import (
-    TokenKinds,
-    cosine,
-    explain_all,
-    missing,
-    of_tokens,
-    push_of,
-    shares,
-    to_json,
-)
+from tokenpo.evidence.explain.explanation import explain_all, to_json
+from tokenpo.evidence.explain.push import TokenKinds, cosine, missing, of_tokens, push_of, shares
 from tokenpo.methods import METHODS
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read

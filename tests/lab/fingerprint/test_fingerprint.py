@@ -9,18 +9,8 @@ import torch
 
 import tokenpo
 from tokenpo.core.parts import ReferenceKl
-from tokenpo.lab.fingerprint.curves import (
-    AXES,
-    EQUAL,
-    RATIOS,
-    axes_of,
-    distance,
-    draw,
-    fingerprint,
-    panels,
-    ranges,
-    write,
-)  # fmt: skip
+from tokenpo.lab.fingerprint.curves import AXES, EQUAL, RATIOS, axes_of, distance, fingerprint
+from tokenpo.lab.fingerprint.drawing import draw, panels, ranges, write
 from tokenpo.lab.fingerprint.step import FOCAL, LENGTH, SIZE, Facts, pushes
 
 GRPO = tokenpo.method("grpo")

@@ -28,7 +28,8 @@ from ...page.tokens import (
     scales,
 )  # fmt: skip
 from ...runs.metrics import Number
-from .explanation import SHADES, Explanation, MethodPush
+from .explanation import SHADES, Explanation
+from .push import MethodPush
 
 HERE = Path(__file__).parent
 MOST_METHODS = 12

@@ -1,0 +1,153 @@
+"""Fingerprints as pictures: small multiples in one SVG that follows light and dark and needs no other file.
+
+Blue is the push on the token in a right response, orange in a wrong one, and the broad grey lines behind them are the
+same two of the method that it is compared with. A panel whose lines are flat in both is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from torch import Tensor
+
+from ...base.errors import TokenPOError
+from ...base.text import number
+from ...page import frame
+from ...page.chart import nice, scale
+from .curves import Axis, axes_of, fingerprint
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30
+
+CHANNELS = ("", "push on the entropy")  # what a panel is called that does not show the push on lp
+HIGHEST = 2.5  # pushes beyond this, or beyond twice the usual one, are cut off
+PER_ROW = 5
+STYLE = """
+text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fill:#5b616a}
+.h{font-size:10px;font-weight:600;fill:#1c1e21}.n{font-size:13px;font-weight:650;fill:#1c1e21}
+.x{text-anchor:middle}.y{text-anchor:end}path{fill:none;stroke-linejoin:round}
+.a{stroke:#dcdcd6}.g{stroke:#c4c4be;stroke-width:4}.r{stroke:#0a66a8;stroke-width:1.8}
+.w{stroke:#c8500a;stroke-width:1.8}.p{fill:#fcfcfa}
+@media(prefers-color-scheme:dark){text{fill:#a0a6ae}.h,.n{fill:#e6e6e3}.a{stroke:#34383e}.g{stroke:#4c5259}
+.r{stroke:#62b2ee}.w{stroke:#f0954f}.p{fill:#15171a}}
+""".replace("\n", "")
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One axis of one method: the pushes [P, 2] of its own and of the method behind it, and those of both at the usual
+    facts [2]; channel 0 is the push on the log-probability, 1 that on the entropy.
+    """
+
+    axis: Axis
+    channel: int
+    own: Tensor
+    behind: Tensor
+    usual: tuple[Tensor, Tensor]
+
+    @property
+    def limit(self) -> float:
+        """End of the axis of pushes on both sides, a round number; lines beyond it are cut off."""
+        most = max(float(x.nan_to_num().abs().max()) for x in (self.own, self.behind))
+        return nice(min(most, max(HIGHEST, 2 * float(self.usual[0].abs().max()))))
+
+
+def panels(objective: Any, base: Any) -> list[Panel]:
+    """The panels of a method, GRPO's or another's lines behind; flat ones left out."""
+    both = own, behind = fingerprint(objective), fingerprint(base)
+    return [
+        Panel(axis, k, own.on(axis)[..., k], behind.on(axis)[..., k], (own.base[:, k], behind.base[:, k]))
+        for k in range(len(CHANNELS))
+        for axis in axes_of(objective, base)
+        if any(one.varies(axis, k) for one in both)
+    ]
+
+
+def draw(name: str, objective: Any, base: Any) -> str:
+    """The picture of one method."""
+    drawn = panels(objective, base)
+    title = f"How hard {name} pushes a token, over each fact that it depends on"
+    placed = [panel_svg(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(drawn)]
+    width = WIDTH * min(PER_ROW, max(len(drawn), 1)) + LEFT
+    return svg(title, width, HEIGHT * -(-len(drawn) // PER_ROW), placed)
+
+
+def write(name: str, objective: Any, base: Any, out: Path) -> Path:
+    """Draws one method into a file and returns its path; raises TokenPOError for an ending other than .svg."""
+    if out.suffix != ".svg":
+        raise TokenPOError(f"{out}: a fingerprint is drawn as .svg, not {out.suffix or 'a file without ending'}")
+    return frame.write(draw(name, objective, base), out)
+
+
+def ranges(name: str, objective: Any) -> list[str]:
+    """The lowest and the highest push over each fact that a method depends on, as lines for a terminal."""
+    own = fingerprint(objective)
+    rows = [("", "right response", "wrong response")]
+    for channel in range(len(CHANNELS)):
+        for axis in axes_of(objective):
+            if own.varies(axis, channel):
+                ends = [x[~x.isnan()] for x in own.on(axis)[..., channel].T]
+                title = f"{axis.title}: {CHANNELS[channel]}" if channel else axis.title
+                up, down = (f"{number(float(x.min()))} to {number(float(x.max()))}" for x in ends)
+                rows.append((title, up, down))
+    wide = max(len(row[0]) for row in rows) + 2
+    lines = [f"{row[0]:<{wide}}{row[1]:<24}{row[2]}".rstrip() for row in rows]
+    return [f"push of {name} on a token, -dL/dlp, over each fact that it depends on", *lines]
+
+
+def svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
+    """One picture of these parts."""
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img"><title>{escape(title)}</title><style>{STYLE}</style><path class="p" d="M0 0H{width}V{height}H0Z"/>'
+        f'<clipPath id="c"><path d="M0 -1H{WIDTH - LEFT - RIGHT + 1}V{HEIGHT - TOP - BOTTOM + 1}H0Z"/></clipPath>',
+        *parts,
+        "</svg>\n",
+    ])  # fmt: skip
+
+
+def panel_svg(panel: Panel, x: float, y: float) -> str:
+    """Its title, two axes with their ends, and the lines."""
+    axis, limit = panel.axis, panel.limit
+    inner, tall, low, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM, axis.values[0], axis.values[-1]
+    across = scale(low, high, 0, inner, log=axis.logarithmic)
+
+    def px(value: float) -> float:
+        return round(across(value), 1)
+
+    def py(value: float) -> float:
+        return round((1 - value / limit) / 2 * tall, 1)
+
+    title, unit = (CHANNELS[panel.channel], axis.title) if panel.channel else (axis.title, axis.unit)
+    lines = zip("ggrw", [*panel.behind.T, *panel.own.T], strict=True)
+    drawn = [f'<path class="{kind}" d="{path}"/>' for kind, c in lines if (path := _path(axis.values, c, px, py))]
+    marked = [low, 1.0, high] if axis.logarithmic and low < 1 < high else [low, high]
+    ticks = "".join(f'<text class="x" x="{px(v):g}" y="{tall + 11}">{v:g}</text>' for v in marked)
+    return (
+        f'<g transform="translate({x:g} {y + TOP:g})"><text class="h" x="-10" y="-8">{escape(title)}</text>'
+        f'<path class="a" d="M0 {tall / 2:g}H{inner}M0 0V{tall}"/>'
+        f'<text class="y" x="-3" y="4">{limit:g}</text><text class="y" x="-3" y="{tall + 3}">−{limit:g}</text>{ticks}'
+        f'<text class="x" x="{inner / 2:g}" y="{tall + 22}">{escape(unit)}</text>'
+        f'<g clip-path="url(#c)">{"".join(drawn)}</g></g>'
+    )
+
+
+def _path(xs: Sequence[float], ys: Tensor, px: Callable[[float], float], py: Callable[[float], float]) -> str:
+    """The line through the points that there are, those within a straight stretch left out."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for x, y in zip(xs, ys.tolist(), strict=True):
+        if math.isnan(y):
+            runs.append([])
+            continue
+        run = runs[-1]
+        run.append((px(x), py(y)))
+        if len(run) > 2:
+            (x1, y1), (x2, y2), (x3, y3) = run[-3:]
+            # The middle one lies on the way, to a twentieth of a pixel.
+            if x3 != x1 and abs(y1 + (y3 - y1) * (x2 - x1) / (x3 - x1) - y2) < 0.05:
+                del run[-2]
+    return "".join("M" + "L".join(f"{x:g} {y:g}" for x, y in run) for run in runs if len(run) > 1)
