@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from oracle_support import Sample
 from tokenpo.runs.rollouts import Response
-from tokenpo.runs.rollouts.files import record
+from tokenpo.runs.rollouts.recording import record
 
 # Two groups of two; rewards 1, 0 and 1, 1. Six tokens: two, one, two, one.
 FOUR: tuple[dict[str, Any], ...] = (

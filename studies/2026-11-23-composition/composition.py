@@ -23,7 +23,7 @@ from tokenpo.lab.estimate import Estimate, combined, mean_of
 from tokenpo.lab.exact import measures, training
 from tokenpo.lab.exact.contestant import Contestant
 from tokenpo.lab.exact.model import Table
-from tokenpo.lab.exact.page import CATALOGUE
+from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
 
 HERE = Path(__file__).resolve().parent

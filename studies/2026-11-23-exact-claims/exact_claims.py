@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tokenpo.base.text import number
 from tokenpo.lab.exact import study
-from tokenpo.lab.exact.page import CATALOGUE
+from tokenpo.lab.exact.table import CATALOGUE
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tools" / "site")]

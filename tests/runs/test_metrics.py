@@ -13,7 +13,7 @@ import pytest
 
 from tokenpo.base import files
 from tokenpo.base.jsonl import last_line
-from tokenpo.evidence.report.page import charts
+from tokenpo.evidence.report.curves import charts
 from tokenpo.runs import metrics
 from tokenpo.runs.directory import describe_foreign
 from tokenpo.runs.metrics import BUCKETS, EXACT, SAMPLED

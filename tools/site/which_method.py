@@ -24,8 +24,8 @@ from layout import write
 from tokenpo.base.text import number
 from tokenpo.lab import gradients
 from tokenpo.lab.exact import study
-from tokenpo.lab.exact.page import CATALOGUE
 from tokenpo.lab.exact.study import Number
+from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]

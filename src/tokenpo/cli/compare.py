@@ -136,7 +136,9 @@ def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Me
 
 
 def _show(comparison: Comparison, out: Path) -> None:
-    from ..evidence.compare.result import render, show, to_json
+    from ..evidence.compare.page import render
+    from ..evidence.compare.result import to_json
+    from ..evidence.compare.table import show
     from ..page.frame import write
 
     show(comparison, sys.stdout)

@@ -61,15 +61,15 @@ def add(commands: Any) -> None:
 def exact(options: argparse.Namespace) -> int:
     """Studies the methods, prints a table for each measure, writes numbers and page."""
     need("pydantic", "rich", "jinja2")
-    from ..lab.exact import page, study
+    from ..lab.exact import study, table
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
     from ..lab.exact.worlds import LARGE, TURNS, WORLDS
     from ..recipe.objective import TAUGHT
 
-    measures = options.measure.split(",") if options.measure else page.SHOWN
+    measures = options.measure.split(",") if options.measure else table.SHOWN
     for key in measures:
-        choose("measure", key, page.CATALOGUE)
+        choose("measure", key, table.CATALOGUE)
     words = (options.world or ",".join(WORLDS)).split(",")
     names = [name for word in words for name in (LARGE if word == "large" else [word])]
     worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
@@ -96,13 +96,14 @@ def exact(options: argparse.Namespace) -> int:
 
     rows = study.all_rows(contestants, worlds, known, fresh, setting, done)
     shown = [row for row in rows if set(names) <= set(row.cells)]
-    page.show(shown, names, measures, sys.stdout)
+    table.show(shown, names, measures, sys.stdout)
     if options.json:
         print(f"numbers: {study.save(rows, options.json)}")
     if options.page:
+        from ..lab.exact.page import render
         from ..page.frame import write
 
-        print(f"page: {write(page.render(shown, worlds), options.page)}")
+        print(f"page: {write(render(shown, worlds), options.page)}")
     return 0
 
 

@@ -10,8 +10,9 @@ from page_laws import skeleton, stands_alone
 from page_tree import read_html
 from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.compare.measures import measures
+from tokenpo.evidence.compare.page import render
 from tokenpo.evidence.compare.plan import PlannedRun
-from tokenpo.evidence.compare.result import gather, render
+from tokenpo.evidence.compare.result import gather
 from tokenpo.evidence.compare.runs import Failure
 from tokenpo.page.frame import write as write_whole
 from tokenpo.recipe.config import Config

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.evidence.compare import result as table
+from tokenpo.evidence.compare import table
 from tokenpo.evidence.compare.measures import measures
 from tokenpo.evidence.compare.result import failed_in_words, gather, to_json
 from tokenpo.evidence.compare.runs import Failure

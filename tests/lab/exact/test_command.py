@@ -16,7 +16,7 @@ from tokenpo.base import files
 from tokenpo.cli.main import main
 from tokenpo.lab.exact import page, study
 from tokenpo.lab.exact.contestant import Contestant
-from tokenpo.lab.exact.page import CATALOGUE
+from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
 from tokenpo.methods import method
 

@@ -1,5 +1,5 @@
 """Trains one recipe with several methods and seeds, or takes runs that exist, and tests what the seeds tell apart.
 
 `plan` names the runs, or reads those of any engine, and `runs` makes them. `measures` takes a number from a run,
-`verdict` tests differences and words them; `result` gathers it, and has tables and page.
+`paired` tests differences, `verdict` words them and `result` gathers it; `table` and `page` show it.
 """

@@ -18,7 +18,8 @@ from typing import Any
 
 from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ...tasks.extract import EXTRACTORS, extractor
-from ...tasks.files import READERS, Files, Layout, Row, read_rows
+from ...tasks.files import Files
+from ...tasks.layout import READERS, Layout, Row, read_rows
 from ...tasks.verify import VerifierOptions, checked, make_verifier
 
 BOXED = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."

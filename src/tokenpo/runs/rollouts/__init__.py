@@ -6,7 +6,8 @@ The format is described in docs/rollouts.md.
 
 from __future__ import annotations
 
-from .files import Recording, drop_after, read, step_file, write_lines
+from .files import drop_after, read, step_file, write_lines
+from .recording import Recording
 from .response import Response, responses
 
 __all__ = ["Recording", "Response", "drop_after", "read", "responses", "step_file", "write_lines"]
