@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tokenpo.base.errors import NotFinite
-from tokenpo.models import LoraOptions, Sampling, load, sample
+from tokenpo.models import LoraOptions, Sampling, fixed_step, load, sample
 from tokenpo.models.fixed_step import BLOCK, FixedStep
 from tokenpo.models.graphed import Graphs, size_for
 

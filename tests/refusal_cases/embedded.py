@@ -79,6 +79,7 @@ def typed(*words: str) -> None:
     options.run(options)
 
 
+_WHOLE = {"hint": "see ", "coef": 0.1, "form": "divergence"}
 CASES = [
     Case("an objective of your own, `mine`, that reads `hidden_states`", _own, ("mine", "hidden_states"),
          "choose another method, or compute hidden_states yourself"),
@@ -103,6 +104,9 @@ CASES = [
     Case("`nthr` for a model whose head carries a LoRA adapter",
          lambda directory: _adapted_head(directory, method={"name": "nthr"}),
          ("nthr", "influence", "Qwen3ForCausalLM"), "leave the head out of the LoRA targets"),
+    Case("`clip_cov` with `teacher.form = \"divergence\"`",
+         lambda directory: build_engine(Plan(_recipe(directory, method={"name": "clip_cov"}, teacher=_WHOLE))),
+         ("clip_cov", "teacher_divergence"), "teacher.form = 'credit' or 'penalty'"),
     Case("a sampler and a trainer that disagree by more than `train.ratio_tolerance`", _apart, ("grpo", "ratio"),
          "set rollout.rescore = true", varying=r"(?<=\| is )\S+(?= nats)"),
     Case("`--processes 2`", lambda directory: typed("train", "quickstart", "--processes", "2"), ("--processes 2",),

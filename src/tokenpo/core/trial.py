@@ -80,7 +80,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         x = centre + normal(fact.scale if scale is None else scale)
         return x.clamp(max=-1e-3) if fact.kind.most == 0 else x.abs() if fact.kind.least == 0 else x
 
-    # The order of the draws belongs to the seed: the last line draws new inputs after all others.
+    # The order of the draws belongs to the seed: new inputs are drawn after all others.
     policy = {"logprob": drawn("logprob", moved_by)}
     rollouts = {"mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old}
     rollouts |= {name: drawn(name) for name in ("old_entropy", "rollout_logprob", "ref_logprob", "temperature")}
@@ -101,8 +101,9 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
             rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
     rollouts["role"] = torch.randint(0, 2, (n,), generator=g)
     policy["teacher_divergence"] = drawn("teacher_divergence")
-    inputs = Inputs(rollouts, policy)
-    return inputs.map_tokens(lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x)
+    return Inputs(rollouts, policy).map_tokens(
+        lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x
+    )
 
 
 @dataclass(frozen=True)

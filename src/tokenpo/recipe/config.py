@@ -238,7 +238,7 @@ class Teacher(Section):
     coef: float | None = setting(
         None, "adds so much of the teacher to a method that has none of its own (tokenpo.with_teacher)", gt=0
     )
-    form: Literal["credit", "penalty"] = setting("credit", "of what coef adds")
+    form: Literal["credit", "penalty", "divergence"] = setting("credit", "of what coef adds")
 
 
 class Critic(Section):

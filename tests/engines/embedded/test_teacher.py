@@ -109,6 +109,7 @@ def test_coef_adds_a_teacher_to_any_method(small, tmp_path, other_dir):
 
     assert "coef=0.2" in str(objective(coef=0.2).credit) and "TeacherCredit" in str(objective(coef=0.2).credit)
     assert "TeacherKl" in str(objective(coef=0.2, form="penalty").penalties)
+    assert "TeacherDivergence" in str(objective(coef=0.2, form="divergence").penalties)
 
 
 def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_path, coin, double_dir):

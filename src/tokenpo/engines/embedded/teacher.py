@@ -35,8 +35,8 @@ class Teacher:
         """The recipe's teacher; None where it has none.
 
         Raises:
-            TokenPOError: it has neither path nor hint, its tokenizer is not the policy's, or the method compares whole
-                distributions and one of the heads is not plain.
+            TokenPOError: it has neither path nor hint, or its tokenizer is not the policy's.
+            Unsupported: the method compares whole distributions, and looks at the whole step or a head is not plain.
         """
         asked = plan.config.teacher
         if asked is None:
@@ -56,6 +56,11 @@ class Teacher:
                 f"{plan.objective.name} needs teacher_divergence, which the embedded engine takes from final hidden "
                 "states, but the logits of the policy or of the teacher are not just head(hidden): take opd, which "
                 "reads sampled tokens alone, or leave the head out of the LoRA targets"
+            )
+        if plan.objective.teacher_beta is not None and plan.objective.scope == "batch":
+            raise Unsupported(
+                f"{plan.objective.name} looks at the whole optimiser step, for which the embedded engine has no "
+                "teacher_divergence: take another method, or teacher.form = 'credit' or 'penalty'"
             )
         return Teacher(lm, asked.hint or "")
 
