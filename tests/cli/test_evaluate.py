@@ -236,6 +236,7 @@ def test_half_a_character_in_samples_is_written_as_its_escape():
         ([*TINY, "--max-new-tokens", "0"], "tokenpo: --max-new-tokens is 0, expected at least 1"),
         (["tiny", "--benchmark", "gsm8k", "--data", "~/bad.jsonl"], "bad.jsonl line 1: no column 'question'"),
         (["no/such/model", *TINY[1:]], "there is no directory no/such/model here"),
+        (["runs/absent"], "there is no directory runs/absent here"),
         (["--samples", "absent.jsonl"], "there is no such file"),
         (["--samples", "empty.jsonl"], "holds no samples"),
         (["--samples", "bad.jsonl"], "line 1: no column 'correct'"),

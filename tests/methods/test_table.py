@@ -112,7 +112,7 @@ def test_a_version_under_an_identifier_of_its_own_is_named() -> None:
     [
         (lambda: tokenpo.method("grop"), "no method is called 'grop': did you mean 'grpo'?"),
         (lambda: tokenpo.method("hapoo"), "no method is called 'hapoo': did you mean 'hapo'?"),
-        (lambda: paper("xyzzy"), "no method is called 'xyzzy': known: adv_reweight, "),
+        (lambda: paper("xyzzy"), f"no method is called 'xyzzy': of {len(METHODS)} the nearest are "),
         (lambda: tokenpo.method("dapo", hihg=1), "method dapo has no option 'hihg'; did you mean 'high'?"),
         (lambda: tokenpo.methods.dapo(hihg=1), "method dapo has no option 'hihg'; did you mean 'high'?"),
     ],

@@ -43,6 +43,8 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
         ("[model.lora]\nrnak = 1", ["section [model.lora]", "did you mean 'rank'"]),
         ("[rollout.soft_overlong]\ncahce = 1", ["section [rollout.soft_overlong]", "did you mean 'cache'"]),
         ("\n".join(f"key{i} = {i}" for i in range(26)), ["'key4': known: ", "; and 21 more mistakes"]),
+        ("[train]\nlearning_rate = 1", ["'learning_rate': did you mean train.lr?"]),
+        ("learning_rate = 1", ["'learning_rate': did you mean train.lr or critic.lr?"]),
         ("[rollout.soft_overlong]\nlength = 80", ["section [rollout.soft_overlong] lacks the key 'cache'"]),
         ('[train]\nlr = "fast"', ["train.lr", "'fast'"]),
         ("[train]\nlr = inf", ["train.lr"]),
@@ -80,6 +82,56 @@ def test_the_size_the_depth_and_the_keys_of_a_recipe_are_bounded_before_it_is_pa
     with pytest.raises(TokenPOError, match=words) as caught:
         load_config(recipe(tmp_path, text))
     assert "mine.toml" in str(caught.value)
+
+
+def test_a_recipe_in_yaml_is_read_as_one_in_toml_is(tmp_path):
+    """1e-3 is text to YAML 1.1, yes true and 010 eight; TOML knows better."""
+    text = """
+name: a  # a comment
+threads: null
+train: {lr: 1e-3, betas: [0.9, 0.95]}
+method:
+  name: dapo
+  high: 0.3
+task:
+  options:
+    system: "1"
+    words: yes
+    operands: [4, 8]
+"""
+    (tmp_path / "mine.yaml").write_text(text)
+    toml = """
+name = "a"
+threads = "none"
+train = {lr = 1e-3, betas = [0.9, 0.95]}
+method = {name = "dapo", high = 0.3}
+task.options = {system = "1", words = "yes", operands = [4, 8]}
+"""
+    assert load_config(tmp_path / "mine.yaml") == load_config(recipe(tmp_path, toml))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('name = "x"\n[train]\nsteps = 3', "it holds no sections (a recipe in TOML is called .toml)"),
+        ("[train]\nsteps = 3", "expected '<document start>', but found '<scalar>' (at line 2, column 1)"),
+        ("train:\n\tlr: 1", "(at line 2, column 1)"),
+        ("train: {lr: 1, lr: 2}", "a key is a name, and stands once (at line 1)"),
+        ("? [a]\n: 1", "a key is a name, and stands once (at line 1)"),
+        ("a: &x [1]\nb: [*x, *x]", "references and tags have no place in a recipe (at line 2)"),
+        ("a: !!python/object/apply:os.getcwd []", "references and tags have no place in a recipe (at line 1)"),
+        ("a: 1\n---\nb: 2", "but found another document (at line 2, column 1)"),
+        ("a: " + "[" * 200_000, "at most 32 deep and has at most 10,000 keys (at line 1)"),
+        ("\n".join(f"a{i}: 1" for i in range(10_001)), "at most 32 deep and has at most 10,000 keys"),
+        ("train: {lr: yes}", "train.lr = 'yes': must be a number"),
+        ("train: {warmpu: 1}", "section [train] has no key 'warmpu': did you mean 'warmup'?"),
+    ],
+)
+def test_a_mistake_in_a_recipe_in_yaml_names_the_place(tmp_path, text, words):
+    (tmp_path / "mine.yml").write_text(text)
+    with pytest.raises(TokenPOError) as caught:
+        load_config(tmp_path / "mine.yml")
+    assert words in str(caught.value) and "mine.yml" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def lazy(completions):
 def short(completions): return [1.0]
 def single(completions): return 1.0
 def nan(completions): return [0.0, float("nan")]
-def text(completions): return [0.0, "high"]
+def text(completions): return [0.0, "1"]
 def raising(completions): raise ZeroDivisionError("oops")
 def greedy(completions, levle): return [0.0, 0.0]
 async def later(completions): return [0.0, 0.0]
@@ -153,7 +153,7 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("handle", ["wrong length"] * 2, "gave an object for 2 completions"),
         ("nan", ["", "not finite"], "gave nan on row 1"),
         ("big", ["not a number", ""], "on row 0: give a number"),
-        ("text", ["", "not a number"], "gave 'high' on row 1"),
+        ("text", ["", "not a number"], "gave '1' on row 1: give a number"),
         ("mixed", ["not applicable", ""], None),
         ("verl_bad", ["not a number"] * 2, "a dict without 'score'"),
         ("verl_raising", ["", "error: ZeroDivisionError"], "on row 1"),

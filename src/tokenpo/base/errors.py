@@ -59,7 +59,7 @@ class NotFinite(TokenPOError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A phrase that names the nearest of `known`, swapped neighbours first, or lists them all when none is near.
+    """A phrase that names the nearest of `known`, swapped neighbours first; where none is near, all up to 20, or three.
 
     >>> nearest("hap", ["grpo", "hapo"])
     "did you mean 'hapo'?"
@@ -71,6 +71,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     swapped = {name[:i] + name[i + 1] + name[i] + name[i + 2 :] for i in range(len(name) - 1)}
     close = [x for x in names if x in swapped] or difflib.get_close_matches(name, names, n=1)
+    if not close and len(names) > 20:
+        return f"of {len(names)} the nearest are {', '.join(difflib.get_close_matches(name, names, cutoff=0))}"
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names) or 'none'}"
 
 

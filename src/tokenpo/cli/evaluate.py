@@ -82,12 +82,14 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> Config | None:
     """The settings of the run that MODEL is; None where it is none, or other problems are named."""
-    from ..models.directory import is_run, path_of
+    from ..models.directory import is_local, is_run, path_of, require_there
     from ..recipe.config import load_config
 
     if options.model in (None, "tiny") or options.task or options.benchmark:
         return None
     path = path_of(options.model)
+    if is_local(options.model) or path.parts[0] == "runs":
+        require_there(path)
     return load_config(path / "config.json") if is_run(path) else None
 
 

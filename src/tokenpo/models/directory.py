@@ -70,7 +70,7 @@ def locate(name: str | Path) -> str | Path:
         return ASSETS
     path = path_of(name)
     if is_local(name):
-        _require_there(path)
+        require_there(path)
     if not is_run(path):
         return name
     model, remedy = path / "model", f"let it finish with tokenpo train --resume {path}"
@@ -190,7 +190,7 @@ def trained(path: Path) -> Mapping[str, object]:
 
 def check_directory(path: Path) -> None:
     """Refuses a directory from which no model can be loaded, or which would run code of its own; see `check_names`."""
-    _require_there(path)
+    require_there(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is a file: give the directory that holds config.json and the weights")
     if (path / "adapter_config.json").is_file():  # transformers would put it on top of whatever weights are there
@@ -332,11 +332,14 @@ def _tokens(path: Path) -> Iterator[tuple[Path, Any, Any]]:
         yield path / _SETTINGS, token, int(number) if number.isascii() and number.isdigit() else number
 
 
-def _require_there(path: Path) -> None:
+def require_there(path: Path) -> None:
+    """TokenPOError where there is nothing at this path of a run or a model."""
     if not path.exists():
         owner = path.parent
         hub = f" (the hub is asked only where {owner} is no directory)" if _HUB_ID.fullmatch(str(path)) else ""
-        raise TokenPOError(f"there is no directory {path} here: give the directory of a run or of a model{hub}")
+        raise TokenPOError(
+            f"there is no directory {path} here{_similar(path)}: give the directory of a run or of a model{hub}"
+        )
 
 
 def _object(file: Path) -> dict[str, Any]:

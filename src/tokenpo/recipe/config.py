@@ -1,7 +1,7 @@
 """The settings of a run with their defaults, and how a file, `--method` and `--set` change them.
 
-A recipe is a TOML file whose tables are the sections below. Method options are checked by the method's own builder,
-task options by the task.
+A recipe is a TOML or YAML file whose tables are the sections below. Method options are checked by the method's own
+builder, task options by the task.
 """
 
 import json
@@ -19,6 +19,7 @@ from ..base.files import expanded, read_text
 from ..core.kl_hold import KLHold
 from .command_line import LONGEST, apply, put, short, tables
 from .mistakes import explain, refuse_unwritable
+from .yaml_text import tables as yaml_tables
 
 _PATH = r"^[^\x00-\x1f]+$"
 
@@ -309,12 +310,12 @@ class Config(Section):
 def load_config(
     recipe: Path, *, method: str | None = None, overrides: Iterable[str] = (), out: Path | str | None = None
 ) -> Config:
-    """The config of a recipe (TOML, or the config.json of a run) after `--method`, `--set section.key=value`, `--out`.
+    """The config of a recipe (TOML, YAML, a run's config.json) after `--method`, `--set section.key=value`, `--out`.
 
     Another method than the recipe's starts from its own defaults: one method's options mean nothing to another.
 
     Raises:
-        TokenPOError: not TOML or JSON, an override without "=", a value of the wrong kind.
+        TokenPOError: not TOML, YAML or JSON, an override without "=", a value of the wrong kind.
         UnknownName: a section or key that does not exist.
     """
     raw = read_raw(recipe)
@@ -330,13 +331,13 @@ def load_config(
 
 def read_raw(recipe: Path) -> dict[str, Any]:
     """The tables of a recipe or a config.json; a TokenPOError where it cannot be read or parsed."""
+    kind = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(recipe.suffix, "TOML")
     try:
         text = read_text(recipe, LONGEST)
-        raw = json.loads(text) if recipe.suffix == ".json" else tables(text)
+        raw = json.loads(text) if kind == "JSON" else yaml_tables(text) if kind == "YAML" else tables(text)
     except OSError as error:
         raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        kind = "JSON" if recipe.suffix == ".json" else "TOML"
         raise TokenPOError(f"{recipe} is not {kind} in UTF-8: {error}; mend that place") from error
     if not isinstance(raw, dict):
         raise TokenPOError(f"{recipe} holds a {type(raw).__name__}, expected the sections of a recipe")

@@ -77,9 +77,11 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...], where: str, fields_of
 
 
 def _meant(key: str, section: tuple[str, ...], fields_of: Fields) -> str:
-    """The key in place of an unknown one: the same in another section, or the nearest in this."""
+    """The key in place of an unknown one: itself or its initials anywhere (learning_rate: lr), or the nearest."""
     sections: list[tuple[str, ...]] = [()]
     for path in sections:  # it grows by the sections inside
         sections += [(*path, name) for name in fields_of(path)]
-    elsewhere = [".".join((*path, key)) for path in sections if key in fields_of(path)]
+    names = [key, "".join(word[:1] for word in key.split("_"))]
+    places = [section] if names[1] in fields_of(section) else sections
+    elsewhere = [".".join((*path, name)) for name in names for path in places if name in fields_of(path)]
     return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else nearest(key, fields_of(section))

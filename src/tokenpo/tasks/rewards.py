@@ -170,6 +170,8 @@ class UserReward(Verifier):
         if reward is None:
             return Score(0.0, False, "not applicable")
         try:
+            if isinstance(reward, (str, bytes)):  # float would read a number in it
+                raise TypeError
             value = float(reward)
         except (TypeError, ValueError, OverflowError):
             return self._fault("not a number", f"gave {reward!r:.80} on row {row}: give a number")

@@ -143,7 +143,7 @@ def test_too_few_seeds_are_noted_once(made):
     few = [note for note in comparison.notes if "cannot tell" in note]
     assert few == [
         "3 seeds cannot tell anything apart: their smallest possible p is 2 / 2^3 = 0.25, 2 comparisons make it 0.5; "
-        "it takes 7."
+        "train at least 7 (--seeds 7)."
     ]
     assert not [note for note in compared(made("grpo,dapo,tepo", 7)).notes if "cannot tell" in note]
 

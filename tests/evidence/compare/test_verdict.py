@@ -61,7 +61,7 @@ def test_inconclusive_and_why():
     assert "Two seeds say too little" in one([1, 2], [0, 0]).reason
     assert too_few(5, 6) == (
         "5 seeds cannot tell anything apart: their smallest possible p is 2 / 2^5 = 0.0625, 6 comparisons make it "
-        "0.375; it takes 8."
+        "0.375; train at least 8 (--seeds 8)."
     )
 
 

@@ -125,13 +125,13 @@ def too_few(seeds: int, family: int) -> str:
     """The sentence for a comparison whose seeds cannot give any verdict.
 
     >>> too_few(3, 1)
-    '3 seeds cannot tell anything apart: their smallest possible p is 2 / 2^3 = 0.25; it takes 6.'
+    '3 seeds cannot tell anything apart: their smallest possible p is 2 / 2^3 = 0.25; train at least 6 (--seeds 6).'
     """
     smallest = 2.0 ** (1 - seeds)
     times = f", {family} comparisons make it {min(1.0, family * smallest):.3g}" if family > 1 else ""
     return (
         f"{seeds} seeds cannot tell anything apart: their smallest possible p is 2 / 2^{seeds} = {smallest:.3g}"
-        f"{times}; it takes {least_seeds(family)}."
+        f"{times}; train at least {least_seeds(family)} (--seeds {least_seeds(family)})."
     )
 
 
