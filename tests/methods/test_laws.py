@@ -72,6 +72,7 @@ OPTIONS: dict[str, list[dict]] = {
     "gigpo": [{"gamma": 0.9, "std": True}],
     "ppo": [{"lam": 0.9, "gamma": 0.8, "whiten": False, "beta": 0.1, "token_reward": True}],
     "vapo": [{"alpha": 0.5, "whiten": False}],
+    "rto": [{"dpo": 0.0}, {"bound": 1.0, "dpo": 1.0, "beta": 0.0, "whiten": False}],
     "gkd": [{"beta": 1.0, "rewards": True}],
     "rlsd": [{"lam": 1.0, "eps": 1.0}],
     "sdar": [{"coef": 1.0, "gate": 0.5}],
@@ -105,7 +106,7 @@ UNCOMPARED = {
     "gigpo": {"groups of one"},  # a response that comes back to a state is compared with itself
     "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
     # a value is, or a teacher grades
-    **dict.fromkeys(("ppo", "vapo", "opd"), frozenset({"groups of one", "equal rewards", "no right answer"})),
+    **dict.fromkeys(("ppo", "vapo", "rto", "opd"), frozenset({"groups of one", "equal rewards", "no right answer"})),
 }  # fmt: skip
 
 

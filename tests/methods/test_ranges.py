@@ -228,7 +228,7 @@ def test_infinite_are_only_limits() -> None:
         "clip_cov.cov_high", "gmpo.low", "dppo_tv.threshold", "dppo_tv.cap", "dppo_kl.threshold", "dppo_kl.cap",
         "skywork_entropy.target", "aer.rho", "nthr.beta", "hmpo.cap", "dhpo.sequence_high", "opsm.delta", "m2po.budget",
         "m2po_rollout.threshold", "fipo.decay", "fipo.safety", "ppo.value_clip", "vapo.value_clip",
-        "opd.bound",
+        "rto.bound", "rto.value_clip", "opd.bound",
     }  # fmt: skip
     assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}
 
@@ -241,7 +241,7 @@ def test_above_one_is_no_share() -> None:
         "forking_tokens.fraction", "stapo.prob", "stapo.quantile", "sent.fraction", "sent.low_entropy",
         "s_grpo.fraction", "lopti.a", "arm.fraction", "dhpo.sequence_low", "egspo.quantile", "egspo.attenuation",
         "fipo.least", "spo.below", "gigpo.gamma", "ppo.lam", "ppo.critic_lam", "ppo.gamma",
-        "vapo.critic_lam", "rae.decay", "opd.gamma", "gkd.beta", "rlsd.lam", "rlsd.eps",
+        "vapo.critic_lam", "rto.lam", "rae.decay", "opd.gamma", "gkd.beta", "rlsd.lam", "rlsd.eps",
     }  # fmt: skip
     assert _accepting(0.5) - _accepting(1.0) >= {"hapo.tau", "lopti.eta", "thr.p"}
 
@@ -252,7 +252,7 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
         "dr_grpo.length", "clip_cov.fraction", "kl_cov.fraction", "sapo.tau_pos", "sapo.tau_neg",
         "forking_tokens.fraction", "sent.fraction", "sent.low_entropy", "s_grpo.fraction", "lopti.eta", "ha_dw.scale",
         "aer.rho", "arm.fraction", "hmpo.cap", "opsm.delta", "fipo.decay", "fipo.safety", "real.tau",
-        "spo.below", "vapo.alpha", "opd.coef", "opd.bound", "gkd.coef", "sdpo.cap",
+        "spo.below", "vapo.alpha", "rto.bound", "opd.coef", "opd.bound", "gkd.coef", "sdpo.cap",
     }  # fmt: skip
 
 

@@ -70,6 +70,8 @@ WHOLE = [
     ("ppo", {}, "reinforce_pp", {}, CLUELESS),
     ("ppo", {"beta": 0.3}, "reinforce_pp", {"beta": 0.3}, CLUELESS),
     ("vapo", {"alpha": 1e-9, "coef": 0.0, "high": 0.2}, "ppo", {"lam": 0.0}, RAGGED),
+    ("rto", {"dpo": 0.0, "beta": 0.2}, "ppo", {"lam": 0.95, "beta": 0.2}, EQUAL),
+    ("rto", {"beta": 0.0}, "ppo", {"lam": 0.95}, EQUAL.but(teacher_logprob=EQUAL.ref_logprob)),
     ("gkd", {"rewards": True}, "dr_grpo", {"low": 1.0, "high": np.inf}, AGREED),
     *(("rlsd", o, "grpo", {}, RAGGED) for o in ({"lam": 0.0}, {"eps": 0.0})),
     ("rlsd", {}, "grpo", {}, AGREED),

@@ -438,6 +438,18 @@ def test_rewards_of_tokens_and_of_the_reference_arrive_where_they_are() -> None:
     np.testing.assert_allclose(got, [3 - math.log(2), 2], rtol=1e-12)
 
 
+def test_rto_by_hand() -> None:
+    """Reward 3, V = 0, lam 1: A is what is still to come. DPO likes the tokens 2, 8 and 1/2 times as much as
+    the reference: half the log within ±0.4 is ln 2 / 2, 0.4, -ln 2 / 2. Old over reference is 2 at the last: -ln 2."""
+    ln2 = math.log(2)
+    sample = by_hand([[1, 1, 1]], [3], p_old=0.05)
+    sample = sample.but(ref_logprob=sample.old_logprob - [[0, 0, ln2]])
+    sample = sample.but(teacher_logprob=sample.ref_logprob + np.array([ln2, 3 * ln2, -ln2]))
+    got = _advantages("rto", sample, dpo=0.5, bound=0.4, beta=1.0, lam=1.0, whiten=False)
+    last = 3 - ln2 - ln2 / 2
+    np.testing.assert_allclose(got, [last + 0.4 + ln2 / 2, last + 0.4, last], rtol=1e-12)
+
+
 def test_lambda_of_a_length() -> None:
     """alpha 1/2: two tokens have lam = 1 - 1/max(1, 1) = 0, four 1 - 1/2: A_1 = δ_1 and δ_1 + δ_2/2 + δ_3/4 + δ_4/8."""
     sample = by_hand([[1, 1], [1, 1, 1, 1]], [1, 1], value=[[0.25, 0.5], [0.25, 0.5, 0.5, 0.5]])

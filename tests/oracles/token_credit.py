@@ -4,7 +4,19 @@ from collections import defaultdict
 
 import numpy as np
 
-from .prelude import cases, clipped, crossed, group_advantage, groups, k3, loss, ratio, token_mean, whitened
+from .prelude import (
+    cases,
+    clipped,
+    crossed,
+    group_advantage,
+    groups,
+    k3,
+    loss,
+    ratio,
+    sequence_mean,
+    token_mean,
+    whitened,
+)
 
 
 @cases(
@@ -246,6 +258,18 @@ def vapo(
     right = s.mask & (s.reward > threshold)[:, None]
     share = right / max(right.sum(), 1)
     return value - coef * (share * s.logprob).sum(), slope - coef * share
+
+
+@cases(
+    {},
+    {"dpo": 0.4, "bound": 0.1, "whiten": False},
+    {"dpo": 0.0, "beta": 0.0, "lam": 1.0, "low": 0.1, "high": 0.4},
+    {"dpo": 2.0, "bound": np.inf, "beta": 0.3, "lam": 0.5, "value_clip": 0.1},
+)
+def rto(s, *, dpo=0.05, bound=0.05, beta=0.01, lam=0.95, low=0.2, high=0.2, value_clip=0.2, whiten=True):
+    r = arriving(s, beta=beta) + np.clip(dpo * (s.teacher_logprob - s.ref_logprob), -bound, bound)
+    A, _ = gae(s, r, lam, 1)
+    return sequence_mean(s, *clipped(*ratio(s), whitened(A, s.mask) if whiten else A, low, high))
 
 
 def arriving(s, token_reward=False, beta=0.0):

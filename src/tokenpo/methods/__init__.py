@@ -75,6 +75,7 @@ from .remax import remax as remax
 from .rae import rae as rae
 from .compositions import eb_cispo as eb_cispo
 from .ppo import ppo as ppo, vapo as vapo
+from .rto import rto as rto
 from .opd import opd as opd
 from .gkd import gkd as gkd
 from .rlsd import rlsd as rlsd

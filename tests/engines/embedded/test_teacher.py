@@ -86,9 +86,11 @@ def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
     assert lm.seen == [{"role": "system", "content": "Say 4."}, {"role": "user", "content": "2 + 2"}]
 
 
-def test_a_run_with_a_teacher_lowers_its_divergence_and_resumes_bit_for_bit(small, tmp_path, other_dir):
+@pytest.mark.parametrize("method", [{"name": "opd"}, {"name": "rto", "dpo": 1.0, "bound": 9.0, "beta": 0.0}])
+def test_a_run_with_a_teacher_lowers_its_divergence_and_resumes_bit_for_bit(small, tmp_path, other_dir, method):
+    """RTO with a large share of the teacher, of which the policy is the reference at first."""
     options = {
-        "method": {"name": "opd"}, "teacher": {"path": str(other_dir)},
+        "method": method, "teacher": {"path": str(other_dir)},
         "rollout": {"prompts": 32, "group_size": 4, "max_new_tokens": 6}, "evaluate": {"problems": 0},
         "train": {"steps": 4, "minibatches": 8, "lr": 3e-3, "micro_rows": 128},
         "output": {"checkpoint_every": 2, "keep": 5},

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..ops.masked import whiten
+from ..ops.ratio import log_ratio
 from ..ops.turns import gae
-from ..ranges import Finite, Limit, NotNegative, Positive, Share
+from ..ranges import AboveZero, Finite, Limit, NotNegative, Positive, Share
 from ..types import Batch, Rollouts, Trust
 from .part import CreditStage, Part, Penalty, Signal
 
 
 @dataclass(frozen=True)
 class TokenRewards(Part):
-    """r_it = token · token_reward − beta · (lp_old − lp_ref) + 1[t is the last response token] · R_i.
+    """r_it = token · token_reward − beta · (lp_old − lp_ref) + clip(teacher · (lp_teacher − lp_ref), ±bound)
+    + 1[t is the last response token] · R_i.
 
     Args:
         beta: of the log-ratio to the reference, ≥ 0; 0 asks for no reference.
         token: factor on `token_reward`; 0 reads none.
         end: R_i is the reward and the shaping's bonus; False leaves the bonus alone, where `token_reward` has it all.
+        teacher: of the log-ratio of teacher and reference, DPO's implicit reward, ≥ 0; 0 asks for no teacher.
+        bound: of what the teacher gives a token, in units of the reward, > 0; inf is none.
     """
 
     beta: NotNegative = 0.0
     token: Finite = 0.0
     end: bool = True
+    teacher: NotNegative = 0.0
+    bound: AboveZero = math.inf
 
     @property
     def reads(self) -> set[str]:
-        return ({"ref_logprob"} if self.beta else set()) | ({"token_reward"} if self.token else set())
+        asked = {"token_reward": self.token, "ref_logprob": self.beta or self.teacher, "teacher_logprob": self.teacher}
+        return {name for name, factor in asked.items() if factor}
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         """[N, T] float64."""
@@ -42,6 +50,9 @@ class TokenRewards(Part):
             reward = reward + self.token * rollouts.need("token_reward").double()
         if self.beta:
             reward = reward - self.beta * (rollouts.old_logprob - rollouts.need("ref_logprob")).double()
+        if self.teacher:
+            x = log_ratio(rollouts.need("teacher_logprob").double(), rollouts.need("ref_logprob"))
+            reward = reward + (self.teacher * x).clamp(-self.bound, self.bound)
         return reward
 
 
