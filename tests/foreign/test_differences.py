@@ -1,4 +1,4 @@
-"""The page of differences shows what TRL and verl give: both numbers of every row are computed again."""
+"""The page of differences shows what TRL and verl give: every number of theirs is computed again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from foreign_support.trl_trainer import GRPOConfig
 from foreign_support.verl_losses import core
+from tokenpo.engines.conformance import findings
 
 TOOLS = Path(__file__).parents[2] / "tools" / "site"
 
@@ -20,11 +21,11 @@ def test_the_page_is_what_the_frameworks_give(monkeypatch: pytest.MonkeyPatch, c
     assert differences.main(["--check"]) == 0, capsys.readouterr().out
 
 
-def test_a_difference_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(TOOLS)
-    import differences
+@pytest.mark.parametrize("host", ["trl", "verl"])
+def test_every_difference_is_known_and_every_known_one_shows(host: str) -> None:
+    from importlib import import_module
 
-    gone = differences.Difference("TRL", "grpo", "nothing", "anything", "loss", lambda: (1.0, 1.0))
-    monkeypatch.setattr(differences, "DIFFERENCES", (gone,))
-    with pytest.raises(SystemExit, match="difference is gone"):
-        differences.page()
+    _, found = findings(host)
+    own = import_module(f"tokenpo.engines.{host}.own_loss")
+    assert [one for one in found if not one.agrees and not one.why] == []
+    assert sum(not one.agrees for one in found) == sum(len(what.why) for what in own.COMPARED)
