@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from run_views import lines
+from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.launch import backend
@@ -50,6 +50,20 @@ def test_a_batch_without_numbers_is_skipped(host: Host, tmp_path: Path, monkeypa
     monkeypatch.setattr(kind, "score", score)
     made = lines(train(backend(host), recipe(host, tmp_path / "run", nonfinite="skip"), SilentView()).directory)
     assert [line["skipped_updates"] for line in made] == [0, 2, 0]
+
+
+@pytest.mark.parametrize("reward", [0.0, None], ids=["nothing", "healthy"])
+def test_a_run_that_learns_nothing_says_so_once_and_again_at_its_end(
+    host: Host, reward: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, view = type(make_task("dial_sum", {}, 0)), Watch()
+    if reward is not None:
+        monkeypatch.setattr(kind, "score", lambda self, problems, *_: [Score(reward, False)] * len(problems))
+    train(backend(host), recipe(host, tmp_path / "run", steps=4), view)
+    warned = [line for line in view.lines if line.startswith("warning: ")]
+    assert warned == ([] if reward is None else warned[:1] * 2)
+    assert all(line.startswith("warning: step 3: the reward of every response was 0") for line in warned)
+    assert bool(warned) == (reward is not None)
 
 
 def test_memory_that_runs_out_is_one_sentence(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

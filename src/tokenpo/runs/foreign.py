@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from ..base.files import aside, refuse_links
 from ..base.jsonl import Lines, cut, whole_lines, with_step
 from .directory import describe_foreign
+from .watch import Watch
 
+logger = logging.getLogger(__name__)
 LOGS = ("metrics.jsonl", "trace.jsonl")
 # No more is moved aside: data and checkpoints in the directory may be of the new run.
 OURS = (*LOGS, "config.json", "objective.txt", "versions.json", "rollouts", "report.html")
@@ -22,11 +25,13 @@ class ForeignRun:
     Args:
         step: after which the run goes on, and its files are cut; 0 begins a run, and another's files are moved aside.
         config, objective, packages: as `describe_foreign` takes them.
+        rewarded: as `Watch` takes it.
     """
 
     def __init__(
-        self, path: Path, step: int, config: Mapping[str, Any], objective: str, packages: Sequence[str]
-    ) -> None:
+        self, path: Path, step: int, config: Mapping[str, Any], objective: str, packages: Sequence[str], *,
+        rewarded: bool = True,
+    ) -> None:  # fmt: skip
         refuse_links(path)
         logs = [path / name for name in LOGS if (path / name).exists()]
         for file in logs if step else ():
@@ -41,6 +46,17 @@ class ForeignRun:
         describe_foreign(path, config, objective, packages)
         self.path = path
         self.metrics, self.trace = (Lines(path / name) for name in LOGS)
+        self._watch = Watch(step, rewarded=rewarded)
+
+    def write(self, metrics: Mapping[str, Any]) -> None:
+        """A line of metrics; a warning with the first that shows that the run learns nothing."""
+        self.metrics.write(metrics)
+        self.warn(self._watch(metrics))
+
+    def warn(self, texts: Sequence[str] | None = None) -> None:
+        """These warnings; None is all once more, at the end of the run."""
+        for text in self._watch.said if texts is None else texts:
+            logger.warning(f"warning: {text}")
 
 
 def _size_after(path: Path, step: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from ..core.types import Policy, Rollouts
 from ..models.vocabulary import Tokenized
 from ..recipe.config import Config
 from ..recipe.hosts import Host
-from ..recipe.objective import warnings
+from ..recipe.objective import TAUGHT, warnings
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import LearnerState, Progress
@@ -45,6 +46,7 @@ from .rollouts.draw import Draw
 from .rollouts.experience import Experience
 from .trackers import Trackers
 from .view import View, about
+from .watch import Watch
 
 SHORTER = "rollout.max_new_tokens"
 FEWER = f"rollout.prompts, rollout.group_size or {SHORTER}"
@@ -211,6 +213,7 @@ class Loop:
         self.config, self.learner = plan.config, model.learner
         self.number, self.cursor, self.sizes = progress.step, progress.cursor, progress.sizes
         self.interrupt = Interrupt()
+        self.watch = Watch(progress.step, rewarded=plan.objective.needs.isdisjoint(TAUGHT))
 
     def run(self, notes: list[str]) -> Outcome:
         """Trains to the end, or to an interrupt."""
@@ -233,7 +236,12 @@ class Loop:
             return Outcome(directory, self.number, finished, evaluations(directory), left)
         finally:
             self.view.stop()
+            self.warn(self.watch.said)  # once more, where the last lines are read
             self.records.close()
+
+    def warn(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            self.view.say(f"warning: {text}")
 
     def step(self) -> None:
         """Samples a rollout batch, gives it credit, makes the updates on it and writes it all down."""
@@ -305,6 +313,7 @@ class Loop:
         metrics = {"step": number, **metrics, "seconds_update": 0.0, **clock.summary()}
         self.records.log(metrics)
         self.view.step(metrics, config.train.steps)
+        self.warn(self.watch(metrics))
         if _due(number, config.output.checkpoint_every) and number < config.train.steps:
             self.save()
 

@@ -9,7 +9,7 @@ import torch
 
 import tokenpo
 from engines.verl.support import batches
-from tokenpo.engines.verl.record import PARTS, Record, answer
+from tokenpo.engines.verl.record import PARTS, ZERO, Record, answer
 from tokenpo.runs.read import read_run, read_trace
 
 
@@ -100,3 +100,15 @@ def test_a_problem_without_an_answer_has_none_in_the_report() -> None:
 def test_when_a_step_is_traced(tmp_path: Path) -> None:
     assert [step for step in range(1, 21) if Record(tmp_path).wants(step)] == [1, 10, 20]
     assert not Record(tmp_path, most=0).wants(1) and not Record(tmp_path, every=0).wants(1)
+
+
+def test_a_run_that_learns_nothing_says_so_by_verls_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    record = Record(tmp_path)
+    for step in (1, 2, 3, 4):
+        record.log(step, {"critic/score/mean": 0.0, ZERO: 1.0, "actor/ppo_kl": 0.7 if step == 2 else 0.0})
+    assert [message.partition(",")[0] for message in caplog.messages] == [
+        "warning: step 2: the KL of a step",
+        "warning: step 3: the reward of every response was 0 in the first 3 batches",
+    ]
+    record.warn()
+    assert caplog.messages == caplog.messages[:2] * 2

@@ -16,6 +16,7 @@ from ...core.learner import Step
 from ...core.statistics import Statistics
 from ...core.types import Rollouts
 from ...models.vocabulary import pieces
+from ...recipe.objective import TAUGHT
 from ...runs.foreign import ForeignRun
 from ...runs.read import Rollout
 from ...runs.records import credit_metrics, entropy_metrics, in_words
@@ -85,7 +86,9 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         state.stateful_callbacks[name] = self.state()
         if trainer.accelerator.is_main_process:
             config = {**_described(trainer, state.max_steps // updates), **self.described}
-            self._records = Records(self._directory, self._batches, config, str(trainer.policy_objective), PACKAGES)
+            objective = trainer.policy_objective
+            rewarded = objective.needs.isdisjoint(TAUGHT)
+            self._records = Records(self._directory, self._batches, config, str(objective), PACKAGES, rewarded=rewarded)
             drop_after(self._directory, self._batches)
             if self.before and not state.global_step:
                 self._records.add({"step": 0, **self.before})
@@ -124,6 +127,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         if self._records is not None:
             self._records.amend(**last_metrics)
             self._records.sync()
+            self._records.warn()
             self._records = None
 
     def _close(self, state: Any) -> None:
@@ -172,7 +176,7 @@ class Records(ForeignRun):
 
     def flush(self) -> None:
         if self.open_line:
-            self.metrics.write(self.open_line)
+            self.write(self.open_line)
             self.open_line = {}
 
     def sync(self) -> None:

@@ -25,11 +25,13 @@ from .layout import Rows, column
 
 FIELD = "tokenpo_trace"
 PARTS = "trace-parts"
+ZERO = "tokenpo/zero_advantage_groups"
 # verl's name -> the report's.
 NAMES = {
     "critic/score/mean": "reward", "actor/entropy": "entropy", "response_length/mean": "length",
     "response_length/max": "length_max", "response_length/clip_ratio": "truncated", "actor/grad_norm": "grad_norm",
     "actor/lr": "lr", "actor/pg_loss": "loss", "actor/pg_clipfrac": "clip_fraction", "actor/ppo_kl": "kl_moved",
+    ZERO: "zero_advantage_groups",
     "timing_s/gen": "seconds_rollout", "timing_s/update_actor": "seconds_update",
     "timing_s/old_log_prob": "seconds_rescore", "timing_s/step": "step_seconds",
 }  # fmt: skip
@@ -81,7 +83,7 @@ class Record(ForeignRun):
         if len(held_out) == 1:  # verl's validation; several data sets have no name of ours
             accuracy, samples = numbers[held_out[0]], int(held_out[0].rpartition("@")[2])
             ours |= {"eval/accuracy": accuracy} if self.greedy else {"eval/avg": accuracy, "eval/k": samples}
-        self.metrics.write({"step": step, **ours})
+        self.write({"step": step, **ours})
 
 
 def marks(

@@ -34,11 +34,12 @@ from ...core.objective import Objective
 from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
 from ...models.request_temperature import extra_args
+from ...runs.records import credit_metrics
 from . import temperature
 from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of
 from .loss import DRIFT, WorkerLoss
-from .record import Record, marks
+from .record import ZERO, Record, marks
 from .settings import steps_alone
 
 NAME = "tokenpo"
@@ -155,6 +156,7 @@ class TokenPOTrainer(PPOTrainerSync):
         step, self.tokenpo_rows = self.learner.begin(rollouts), where
         for part, numbers in self.learner.memory.items():
             metrics |= {f"tokenpo/{type(part).__name__}/{name}": float(x) for name, x in numbers.items()}
+        metrics[ZERO] = credit_metrics(rollouts, step.credit)["zero_advantage_groups"]
         out = credit_fields(self.objective, rollouts, step.credit, where, plan)
         record = self.tokenpo_record
         if record is not None and record.wants(self.global_steps):
@@ -245,6 +247,8 @@ class TokenPOTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         if self.tokenpo_record is not None:
             self.tokenpo_record.log(global_steps, metrics)
+            if global_steps >= self.total_training_steps:
+                self.tokenpo_record.warn()
 
     def _save_checkpoint(self) -> None:
         # Before verl's own files: a checkpoint that verl calls complete has it.
