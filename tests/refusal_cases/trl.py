@@ -171,6 +171,13 @@ def _coarse(directory: Path) -> None:
     Temperature(trainer, 1.0).check({}, facts)
 
 
+def _taught(method: tokenpo.Objective, **settings: Any) -> Callable[[Path], object]:
+    """A trainer whose teacher is the policy's own model."""
+    return lambda directory: _trainer(_small, given={"method": method, "teacher_model": _small(directory)}, **settings)(
+        directory
+    )
+
+
 def _asynchronous(directory: Path) -> None:
     from trl.experimental.async_grpo import AsyncGRPOConfig  # pyright: ignore
 
@@ -252,6 +259,15 @@ CASES = [
                                ("otb", "old_collision"))),
     *(_reads(name, "value", "train with the embedded engine") for name in ("ppo", "vapo")),
     _reads("gigpo", "anchor", "train with the embedded engine"),
+    _reads("opd", "teacher_logprob", "give TokenPOTrainer the teacher as teacher_model", ", without a teacher"),
+    Case("`gkd`, which compares whole distributions, with `fused_objective=False`",
+         _taught(tokenpo.method("gkd"), fused_objective=False), ("gkd", "teacher_divergence"),
+         "set fused_objective=True"),
+    Case("`clip_cov` and whole distributions of a teacher",
+         _taught(tokenpo.with_teacher(tokenpo.method("clip_cov"), 0.1, form="divergence")),
+         ("clip_cov", "teacher_divergence"), "in the form 'credit' or 'penalty'"),
+    _recipe("`opd` without a teacher", {"method": {"name": "opd"}}, "teacher_logprob", "--set teacher.path=DIR"),
+    _recipe("a teacher with a hint", {"teacher": {"hint": "{answer}"}}, "teacher.hint", "--set teacher.hint=none"),
     Case("`gdpo` with `reward_weights=[2.0]`", _trainer(method="gdpo", reward_weights=[2.0]),
          ("gdpo", "reward_weights"), "give method_options={'weights': [...]}"),
     _recipe("`gdpo`, which reads the rewards of several functions", {"method": {"name": "gdpo"}}, "rewards",

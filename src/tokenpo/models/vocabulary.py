@@ -18,6 +18,15 @@ CHAT_SECONDS = 10.0  # a prompt may take
 CHAT_MEMORY = 2**30  # bytes of address space
 
 
+def require_same_tokens(setting: str, teacher: object, theirs: Any, policy: Any) -> None:
+    """Raises TokenPOError, naming the setting, where two tokenizers number their tokens otherwise."""
+    if theirs.get_vocab() != policy.get_vocab():
+        raise TokenPOError(
+            f"{setting}: the tokens of {teacher} are not those of the policy, and a teacher scores the policy's tokens "
+            "by their numbers: take a teacher with the same tokenizer"
+        )
+
+
 class Tokenized:
     """A tokenizer of transformers, and the ids that end a response."""
 

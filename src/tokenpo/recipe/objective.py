@@ -51,12 +51,13 @@ def accepted_here(config: Config) -> Objective:
 
 def require_here(objective: Objective, config: Config | None = None) -> None:
     """Raises Unsupported, naming method and input, where an objective reads what the embedded engine does not have."""
-    given: dict[str, object] = {"gain": objective.continuations, "value": objective.critic}
+    given: dict[str, object] = {"gain": objective.continuations or objective.coalitions, "value": objective.critic}
     if config is not None:
         given |= dict.fromkeys(TAUGHT, config.teacher)
     lacks = {"role"} | {name for name, part in given.items() if part is None}
     remedies = {
-        "gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations",
+        "gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations, or what "
+        "parts of a response are scored, by tokenpo.core.parts.Coalitions",
         **dict.fromkeys(TAUGHT, 'say who the teacher is in the recipe\'s section "teacher", by path or hint'),
         "value": "say what the value is fitted to, by Objective(critic=tokenpo.core.parts.Critic())",
     }
@@ -157,7 +158,8 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
     if rollout.dynamic_sampling and objective.needs & TAUGHT:
         notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
     for section, reads in (("critic", objective.critic), ("teacher", objective.needs & TAUGHT)):
-        if host is EMBEDDED and getattr(config, section) is not None and not reads:
+        read_here = host is EMBEDDED or section == "teacher"
+        if read_here and getattr(config, section) is not None and not reads:
             remedy = " and there is no teacher.coef" if section == "teacher" else ""
             notes.append(f"the section [{section}] is not read: {objective.name} has no {section}{remedy}")
     notes += other_sections(config, host)
@@ -180,7 +182,6 @@ def other_sections(config: Config, host: Host) -> list[str]:
         usual = dict(getattr(Config(), name, ()))
         if given := [key for key, x in dict(getattr(config, name, ())).items() if x != usual.get(key)]:
             notes.append(f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it")
-    for name in ("critic", "teacher") if host is not EMBEDDED else ():
-        if getattr(config, name) is not None:
-            notes.append(f"the section [{name}] is for the embedded engine: this one takes nothing from it")
+    if host is not EMBEDDED and config.critic is not None:
+        notes.append("the section [critic] is for the embedded engine: this one takes nothing from it")
     return notes

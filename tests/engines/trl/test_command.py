@@ -59,6 +59,13 @@ def test_a_recipe_is_trained_by_trl_and_goes_on(tmp_path: Path) -> None:
     assert (config["engine"], config["task"]["name"], config["method"]["name"]) == ("trl", "dial_sum", "hapo")
 
 
+def test_a_recipe_with_a_teacher_is_trained_by_trl(tmp_path: Path) -> None:
+    out, changes = tmp_path / "run", ["train.steps=1", "evaluate.problems=0", "teacher.path=tiny"]
+    tokenpo("train", "quickstart", "--engine", "trl", "--method", "opd", "--out", out, changes=[*SMALL, *changes])
+    (made,) = lines(out / "trl" / "tokenpo")
+    assert abs(made["teacher_kl"]) < 1e-5  # the student's own weights
+
+
 @pytest.mark.slow
 def test_two_methods_and_two_seeds_are_compared(tmp_path: Path) -> None:
     out, words = tmp_path / "out", ["--methods", "grpo,dapo", "--seeds", "2", "--jobs", "1", "--metrics", "accuracy"]

@@ -14,6 +14,7 @@ from ...core.types import Rollouts
 from ...models import LanguageModel
 from ...models.sampler import require_length
 from ...models.score import has_plain_head
+from ...models.vocabulary import require_same_tokens
 from ...recipe.plan import Plan
 from ...runs.rollouts.draw import Draw
 from .forward import Forward, Taught
@@ -46,11 +47,8 @@ class Teacher:
                 "the section teacher has neither path nor hint, and the policy itself teaches nothing: set one of them"
             )
         lm = policy if plan.teacher is None else plan.load_model(plan.teacher)
-        if lm is not policy and lm.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
-            raise TokenPOError(
-                f"teacher.path: the tokens of {plan.teacher} are not those of {plan.model}, and a teacher scores the "
-                "policy's tokens by their numbers: take a teacher with the same tokenizer"
-            )
+        if lm is not policy:
+            require_same_tokens("teacher.path", plan.teacher, lm.tokenizer, policy.tokenizer)
         if plan.objective.teacher_beta is not None and not (has_plain_head(lm) and has_plain_head(policy)):
             raise Unsupported(
                 f"{plan.objective.name} needs teacher_divergence, which the embedded engine takes from final hidden "

@@ -20,6 +20,8 @@ OVERRIDDEN = {
 # One that is called takes at least these, by keyword.
 CALLED = "_get_per_token_logps_and_entropies"
 GIVEN = ("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy")
+# With these TRL makes its reference, and this adapter a teacher.
+FUNCTIONS = ("add_fused_lm_head", "create_model_from_path")
 # Attributes of a trainer that was built.
 READ = (
     "_step", "_buffered_inputs", "_metrics", "_logs", "_tokenizer", "reward_weights", "reward_func_names",
@@ -32,10 +34,13 @@ def check_import() -> None:
     """Raises Unsupported where TRL is missing, broken, or another version than this adapter was written for."""
     try:
         from trl import GRPOTrainer  # pyright: ignore
+        from trl.trainer import utils  # pyright: ignore
     except ImportError as error:
         raise Unsupported(
             f"tokenpo.engines.trl needs {RANGE}, and it cannot be imported ({error}): pip install 'tokenpo[trl]'"
         ) from error
+    if missing := [name for name in FUNCTIONS if not hasattr(utils, name)]:
+        raise moved(f"trl.trainer.utils has no {', '.join(missing)}")
     check_class(GRPOTrainer)
 
 

@@ -69,7 +69,7 @@ class Forward:
             heat: [M, T] > 0, a temperature for each token; None takes the trainer's.
         """
         if heat is None and not self.drift and not self.in_head:
-            return self._by_trl(model, inputs, rows)
+            return self.by_trl(model, inputs, rows)
         if "pixel_values" in inputs:
             raise Unsupported(
                 f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift, or to see that "
@@ -87,7 +87,8 @@ class Forward:
         logprob, entropy, drift = (None if c[0] is None else torch.cat(c) for c in zip(*pieces, strict=True))
         return Policy(logprob, entropy, drift)  # pyright: ignore[reportArgumentType]
 
-    def _by_trl(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
+    def by_trl(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
+        """The same by TRL's own pass, of any model that TRL has prepared for it."""
         score = self.trainer._get_per_token_logps_and_entropies
         extra = [name for name in inspect.signature(score).parameters if name not in ("self", *GIVEN)]
         logprob, entropy = score(
@@ -156,12 +157,16 @@ def head_work(
     base, length = base_of(trainer), inputs["completion_ids"].shape[1]
 
     def forward(*args: Any, labels: Any = None, **named: Any) -> Result:
-        hidden = base.base_model(*args, **{**named, "use_cache": False}).last_hidden_state
-        # A token is predicted one place before it.
-        return work(hidden[:, -length - 1 : -1], base.get_output_embeddings())
+        return work(predicting(base, length, *args, **named), base.get_output_embeddings())
 
     with trainer.accelerator.autocast(), replaced(base, "forward", forward):
         return model(**texts(inputs))
+
+
+def predicting(base: Any, length: int, *args: Any, **named: Any) -> Tensor:
+    """[M, length, H], the final hidden states that predict the last `length` tokens."""
+    hidden = base.base_model(*args, **{**named, "use_cache": False}).last_hidden_state
+    return hidden[:, -length - 1 : -1]  # a token is predicted one place before it
 
 
 def base_of(trainer: Any) -> Any:
@@ -214,18 +219,20 @@ def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: U
 
 def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:
     """The same in one piece of work with the head, which must be whole and plain."""
-    shape, device = inputs["completion_ids"].shape, inputs["completion_ids"].device
+    shape, device, teacher = inputs["completion_ids"].shape, inputs["completion_ids"].device, None
     if update is None:
         mask = torch.zeros(shape, dtype=torch.bool, device=device)
     else:
         mask = update.of(inputs[ROW])[0].mask[:, : shape[1]]
+        if update.objective.teacher_beta is not None:
+            teacher = forward.trainer.teacher.head(inputs, mask)
 
     def work(hidden: Tensor, head: nn.Linear) -> tuple[Tensor, tuple[Batch, Fused] | None]:
         scored = hidden[mask]
         if update is None or not len(scored):
             graph = [x for x in (scored, head.weight, head.bias) if x is not None]
             return known(scored.new_zeros((), dtype=torch.float32), graph, [torch.zeros_like(x) for x in graph]), None
-        batch, fused = update.evaluate_head(scored, head.weight, inputs[ROW], bias=head.bias)
+        batch, fused = update.evaluate_head(scored, head.weight, inputs[ROW], bias=head.bias, teacher=teacher)
         # Apart from the rest, as DDP looks for the loss in the output of the pass.
         return fused.loss.value, (batch, fused)
 

@@ -21,6 +21,7 @@ from ...models import load, save
 from ...models.vocabulary import chat_ids, token_ids
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
+from ...recipe.objective import TAUGHT
 from ...recipe.plan import Plan
 from ...runs.evaluation import evaluate
 from ...runs.trackers import require_trackers
@@ -97,6 +98,7 @@ def _trainer(plan: Plan, directory: Path, rewards: TaskRewards) -> TokenPOTraine
         processing_class=tokenizer,
         peft_config=peft_config(config),
         method=plan.objective,
+        teacher_model=str(plan.teacher) if plan.objective.needs & TAUGHT else None,
     )
 
 

@@ -24,7 +24,7 @@ from ...core.parts.part import walk
 from ...core.types import OPTIONAL
 from ...methods.vespo import SoftWeight
 from ...recipe.config import Method
-from ...recipe.objective import build_method
+from ...recipe.objective import TAUGHT, build_method
 from .settings import CORRECTIONS, contradicted, cut, named
 
 ENGINE = "the TRL engine"
@@ -43,16 +43,25 @@ REMEDIES = {
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
     "value": "GRPOTrainer has no value model: train with the embedded engine (tokenpo train), which has a value head",
     "role": "hand it over in a loop of your own",
+    **dict.fromkeys(TAUGHT, "give TokenPOTrainer the teacher as teacher_model"),
 }
 
 
-def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, reported: bool = False) -> Objective:
+def chosen(
+    args: Any,
+    requested: str | Objective | None,
+    *,
+    own_rollouts: bool,
+    reported: bool = False,
+    taught: bool = False,
+) -> Objective:
     """The method with TRL's penalty, mask and correction.
 
     Args:
         requested: the trainer's `method=`.
         own_rollouts: a rollout_func, or a conversation with tools or an environment, samples.
         reported: a rollout_func samples, which has to return log-probabilities.
+        taught: the trainer has a teacher.
 
     Raises:
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
@@ -65,7 +74,7 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
         objective = dataclasses.replace(objective, weights=(*objective.weights, mask))
     if args.use_vllm and args.vllm_importance_sampling_correction:
         objective = _corrected(args, objective)
-    require_inputs(objective, reported=reported)
+    require_inputs(objective, reported=reported, taught=taught)
     _require_weights(args, objective)
     if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
         raise Unsupported(
@@ -84,9 +93,11 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
     return objective
 
 
-def require_inputs(objective: Objective, *, reported: bool) -> None:
-    """Raises Unsupported where TRL lacks an input; `reported` if the engine that samples reports log-probabilities."""
-    negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, REMEDIES)
+def require_inputs(objective: Objective, *, reported: bool, taught: bool = False) -> None:
+    """Raises Unsupported where TRL lacks an input; `reported` if the engine that samples reports log-probabilities,
+    `taught` if there is a teacher."""
+    provides = ALWAYS | (SAMPLED if reported else frozenset()) | (TAUGHT if taught else frozenset())
+    negotiate(objective, provides, ENGINE, REMEDIES)
 
 
 def require_reference(objective: Objective, model: Any, peft_config: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from ...base.errors import Unsupported
 from ...core.negotiation import negotiate
 from ...recipe.config import Config
+from ...recipe.objective import TAUGHT
 from ...recipe.plan import Plan
 from ...tasks import Problem, Score, Task
 from .cycle import Cycle
@@ -17,6 +18,7 @@ RECIPE_REMEDIES = REMEDIES | {
     "rollout_logprob": "take the ratio to the old policy, which is the one that samples in a recipe's run (for dppo: "
     "--set method.anchor=old), or leave out --engine trl",
     "rewards": "give TokenPOTrainer the functions as reward_funcs, or leave out --engine trl",
+    **dict.fromkeys(TAUGHT, "say which model the teacher is: --set teacher.path=DIR"),
 }
 
 
@@ -110,12 +112,17 @@ def require(plan: Plan) -> None:
             device not in ("auto", "cpu", "cuda"),
             f"model.device = {device!r}: accelerate chooses the device of each process; --set model.device=auto",
         ),
+        (
+            config.teacher is not None and config.teacher.hint is not None,
+            "teacher.hint: its teacher reads what the policy reads; --set teacher.hint=none with a teacher.path",
+        ),
         (config.rollout.group_size < 2, "rollout.group_size = 1: TRL wants groups of two at least"),
     ):
         if refused:
             raise Unsupported(f"the TRL engine does not have {sentence}, or leave out --engine trl")
     # A recipe's run hands TRL the reward of its task as one function.
-    negotiate(plan.objective, ALWAYS - {"rewards"}, ENGINE, RECIPE_REMEDIES)
+    taught = frozenset() if plan.teacher is None else TAUGHT
+    negotiate(plan.objective, (ALWAYS - {"rewards"}) | taught, ENGINE, RECIPE_REMEDIES)
 
 
 def peft_config(config: Config) -> Any:

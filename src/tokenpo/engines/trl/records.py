@@ -137,7 +137,8 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         batch, step, every = current.batch, current.step, trainer.args.rollouts_every
         self._batches += 1
         current.end()
-        held = {} if step is None else {name: x for name, x in step.metrics().items() if name.startswith("kl_")}
+        made = {} if step is None else step.metrics()
+        held = {name: x for name, x in made.items() if name.startswith(("kl_", "teacher_"))}
         for name, value in held.items():
             trainer._metrics["train"][name].append(value)
         if every and self._batches % every == 0 and step is not None:

@@ -101,6 +101,8 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
         "length": length,
         "truncated": ~torch.isin(last, ends),
     }
+    if "teacher_logprob" in trainer.policy_objective.needs:
+        known["teacher_logprob"] = trainer.teacher.logprob(output, rows)
     if "ref_per_token_logps" in output:
         known["ref_logprob"] = output["ref_per_token_logps"].float()
     if "sampling_per_token_logps" in output:

@@ -33,6 +33,7 @@ from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
 from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks
 from .settings import require_steps_to_hold, require_untouched
+from .teacher import Teacher, require_read
 from .temperature import of_draw, require_server, with_vllm
 from .updates import InFlightBatch, policy_of
 
@@ -49,6 +50,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
     Args:
         model, reward_funcs, args, ...: as TRL's; `args` is a `TokenPOConfig`.
         method: the name of a method, or an `Objective`; None takes `args.method`.
+        teacher_model: of a method that reads one: a directory, a hub id, or a model, with the policy's tokenizer.
 
     Attributes:
         policy_objective: the objective that trains.
@@ -71,6 +73,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         args: TokenPOConfig | None = None,
         *rest: Any,
         method: str | Objective | None = None,
+        teacher_model: Any = None,
         **named: Any,
     ) -> None:
         bound = (
@@ -78,7 +81,9 @@ class TokenPOTrainer(trl.GRPOTrainer):
         )
         args = _settings(self.config_class, args, model, method)
         own = any(bound.get(name) for name in ("rollout_func", "tools", "environment_factory"))
-        self.policy_objective = chosen(args, method, own_rollouts=own, reported=bool(bound.get("rollout_func")))
+        reported, taught = bool(bound.get("rollout_func")), teacher_model is not None
+        self.policy_objective = chosen(args, method, own_rollouts=own, reported=reported, taught=taught)
+        require_read(self.policy_objective, teacher_model)
         args = cast(TokenPOConfig, with_reference(args, self.policy_objective))
         if args.dynamic_sampling and (own or not isinstance(bound.get("train_dataset"), Dataset)):
             raise Unsupported(
@@ -98,6 +103,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
                 "experts: set router_aux_loss_coef=0.0"
             )
         self.forward_passes = Forward.of(self, self.policy_objective)
+        self.teacher = Teacher.of(self, teacher_model)
         self.learner = self.fresh_learner()
         self.current: InFlightBatch | None = None
         self.refill = Refill(self.train_dataset, args.seed, args.max_extra_batches)
@@ -202,7 +208,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         current = self.current if self.model.training else None
         update = self._evaluated(model, inputs) if current is None else current.update_of(model, inputs)
-        score = by_policy if current is None or not self.forward_passes.in_head else in_head
+        score = in_head if self.forward_passes.in_head else by_policy
         scored = score(self.forward_passes, model, inputs, update)
         for name, value in measured(self.accelerator, scored, update).items():
             self._metrics["eval" if current is None else "train"][name].append(value)
