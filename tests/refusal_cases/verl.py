@@ -19,12 +19,13 @@ from engines.verl.support.composed import composed
 from small_recipes import merged
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
-from tokenpo.core.parts import RewardToGo
+from tokenpo.core.parts import RewardToGo, TokenMean
 from tokenpo.engines import launch
 from tokenpo.engines.verl.command import command
 from tokenpo.engines.verl.configure import configure
 from tokenpo.engines.verl.layout import rollouts_of
 from tokenpo.engines.verl.plugin import OTHERS, refuse
+from tokenpo.engines.verl.registries import ESTIMATOR, LOSS_MODE, policy_loss, require
 from tokenpo.engines.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
 from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
 from tokenpo.methods import METHODS
@@ -55,8 +56,13 @@ WHERE = {
     "critic.loss_agg_mode": ("ppo", "seq-mean-token-mean"),
     f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
 }
+LOSS_INPUTS = ("old_log_prob", "log_prob", "advantages", "response_mask", "rollout_is_weights")
 # An override with which the method of such a row reads its input.
 BESIDE = {f"{ROLLOUT}.top_p": "algorithm.rollout_correction.rollout_is=token"}
+
+
+class _Own(TokenMean):
+    """A denominator of the user's."""
 
 
 def _settings(method: str, *words: str) -> Callable[[Path], None]:
@@ -71,6 +77,15 @@ def _settings(method: str, *words: str) -> Callable[[Path], None]:
 def _stock_trainer(directory: Path) -> None:
     config = composed("+algorithm.tokenpo.method=grpo", "trainer.v1.trainer_mode=colocate_async")
     trainer_base.get_trainer_cls("colocate_async")(config=config)
+
+
+def _named(*words: str) -> Callable[[Path], None]:
+    """verl's own trainer with names of ours in its registries."""
+
+    def ask(directory: Path) -> None:
+        trainer_base.get_trainer_cls("sync")(config=composed("trainer.v1.trainer_mode=sync", *words))
+
+    return ask
 
 
 LEGACY, SEPARATED = OTHERS
@@ -178,6 +193,31 @@ CASES = [
     Case("`algorithm.tokenpo` with an asynchronous trainer of verl's", _stock_trainer,
          ("algorithm.tokenpo", "trainer.v1.trainer_mode=colocate_async", "earlier policies"),
          "set trainer.v1.trainer_mode=tokenpo"),
+    *(Case(request, _named(*words), things, remedy) for request, words, things, remedy in (
+        ("`loss_mode=tokenpo/gtpo`", [f"{LOSS_MODE}=tokenpo/gtpo"], ("gtpo", "old_entropy"),
+         "+algorithm.tokenpo.method=gtpo"),
+        ("`adv_estimator=tokenpo/ha_dw`", [f"{ESTIMATOR}=tokenpo/ha_dw"], ("ha_dw", "remembers"),
+         "+algorithm.tokenpo.method=ha_dw"),
+        ("`loss_mode=tokenpo/vineppo`", [f"{LOSS_MODE}=tokenpo/vineppo"], ("vineppo", "gain"),
+         "train with the embedded engine"),
+        ("`loss_mode=tokenpo/grpo` with verl's default `loss_agg_mode`", [f"{LOSS_MODE}=tokenpo/grpo"],
+         ("grpo", "loss_agg_mode=token-mean"), f"set {ACTOR}.loss_agg_mode=seq-mean-token-mean"),
+        ("`loss_mode=tokenpo/dr_grpo` without a length",
+         [f"{LOSS_MODE}=tokenpo/dr_grpo", f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm"],
+         ("dr_grpo", "loss_scale_factor"), "set it to data.max_response_length"),
+        ("`loss_mode=tokenpo/cispo` with a bound of verl's losses",
+         [f"{LOSS_MODE}=tokenpo/cispo", f"{ACTOR}.clip_ratio_high=0.28"], ("cispo", "clip_ratio_high=0.28"),
+         f"set {ACTOR}.clip_ratio_high=0.2"),
+        ("`loss_mode=tokenpo/cispo` with a rollout correction",
+         [f"{LOSS_MODE}=tokenpo/cispo", "algorithm.rollout_correction.rollout_is=token"], ("cispo", "rollout_is=token"),
+         "+algorithm.tokenpo.method=cispo"),
+    )),
+    Case("`loss_mode=tokenpo/cispo` with the weights of a rollout correction in verl's legacy trainer",
+         lambda directory: policy_loss("cispo", **dict.fromkeys(LOSS_INPUTS, torch.zeros(1, 1))),
+         ("cispo", "algorithm.rollout_correction"), "+algorithm.tokenpo.method=cispo"),
+    Case("an objective with a denominator of your own in verl's registry",
+         lambda directory: require(dataclasses.replace(tokenpo.method("cispo"), aggregate=_Own())),
+         ("cispo",), "+algorithm.tokenpo.method=cispo"),
     Case("`algorithm.tokenpo` with verl's legacy trainer", _imported(LEGACY),
          ("algorithm.tokenpo", "trainer.use_v1=False"), "set trainer.use_v1=True"),
     Case("`algorithm.tokenpo` with verl's one-step-off or fully asynchronous program", _imported(SEPARATED),

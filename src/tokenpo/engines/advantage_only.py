@@ -1,6 +1,7 @@
 """Hosts that hand a loss nothing of the rollout batch but advantages [N, T] and log-probabilities [N, T]."""
 
 import dataclasses
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -8,6 +9,8 @@ from torch import Tensor
 from ..base.errors import Unsupported
 from ..core.negotiation import negotiate
 from ..core.objective import Objective
+from ..core.ops import turns
+from ..core.ops.group import numbered
 from ..core.parts import TokenMean
 from ..core.trial import example
 from ..core.types import Batch, Credit, Policy, Rollouts, Totals
@@ -28,9 +31,14 @@ def remedy(objective: Objective) -> str:
     return f"choose another method, or train with the embedded engine{others}"
 
 
-def require_handed(objective: Objective, provides: frozenset[str], host: str) -> None:
-    """Raises Unsupported where a loss needs more than advantages, log-probabilities and what the host `provides`."""
-    negotiate(objective, provides, host, dict.fromkeys(objective.needs, remedy(objective)))
+def require_handed(objective: Objective, provides: frozenset[str], host: str, instead: str = "") -> None:
+    """Raises Unsupported where a loss needs more than advantages, log-probabilities and what the host `provides`.
+
+    Args:
+        instead: what to do then; empty takes `remedy`.
+    """
+    instead = instead or remedy(objective)
+    negotiate(objective, provides, host, dict.fromkeys(objective.needs, instead))
     signals = objective.prepare(_trial(objective)[0]).signals
     obstacles = {
         "makes several passes over a batch": len(objective.split()) > 1,
@@ -39,9 +47,7 @@ def require_handed(objective: Objective, provides: frozenset[str], host: str) ->
         f"takes {', '.join(map(str, signals))} of whole batches into its loss": bool(signals),
     }
     for what in (what for what, stands in obstacles.items() if stands):
-        raise Unsupported(
-            f"{objective.name} {what}, and {host} hands a loss no more than advantages: {remedy(objective)}"
-        )
+        raise Unsupported(f"{objective.name} {what}, and {host} hands a loss no more than advantages: {instead}")
 
 
 def require_proportional(objective: Objective, host: str) -> None:
@@ -59,15 +65,30 @@ def require_proportional(objective: Objective, host: str) -> None:
         )
 
 
-def require_reward_credit(objective: Objective, host: str) -> None:
-    """Raises Unsupported where the credit depends on old log-probabilities, on an example."""
+def require_reward_credit(objective: Objective, host: str, instead: str = "") -> None:
+    """Raises Unsupported where the credit depends on old log-probabilities, on an example; `instead` as above."""
     rollouts, _ = _trial(objective)
     moved = dataclasses.replace(rollouts, old_logprob=rollouts.old_logprob * 2)
     if not torch.equal(objective.prepare(rollouts).advantage, objective.prepare(moved).advantage):
         raise Unsupported(
             f"the credit of {objective.name} reads old log-probabilities, which {host} does not hand over where "
-            f"advantages are made: {remedy(objective)}"
+            f"advantages are made: {instead or remedy(objective)}"
         )
+
+
+def reward_credit(objective: Objective, token_reward: Tensor, mask: Tensor, group: Sequence[Hashable]) -> Tensor:
+    """[N, T]: advantages from rewards by token [N, T] and a name of its group for each of N rows."""
+    nothing = torch.zeros_like(token_reward)
+    rollouts = Rollouts(
+        mask=mask.bool(),
+        reward=token_reward.sum(-1),
+        group=torch.tensor(numbered(group), device=mask.device),
+        old_logprob=nothing,
+        rollout_logprob=nothing,
+        token_reward=token_reward,
+        turn=turns.numbered(mask.bool()),
+    )
+    return objective.prepare(rollouts.only(objective.needs)).advantage
 
 
 def bare(mask: Tensor, old_logprob: Tensor, **others: Tensor | None) -> Rollouts:

@@ -122,6 +122,24 @@ def test_skyrl_computes_the_objective(method: str, batch, registries) -> None:
         skyrl.register(objective)
 
 
+def test_skyrls_own_program_calls_our_entry_point(registries, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As trainer.override_entrypoint makes it do, with the words of its command line."""
+    program, seen = ModuleType("skyrl.train.entrypoints.main_base"), []
+    program.main = lambda: seen.append(list(sys.argv))
+    for name in ("skyrl.train", "skyrl.train.entrypoints", program.__name__):
+        monkeypatch.setitem(sys.modules, name, program)
+    sys.modules["skyrl.train.entrypoints"].main_base = program
+    place = "trainer.algorithm."
+    names = [f"{place}policy_loss_type=tokenpo/cispo", f"{place}advantage_estimator=tokenpo/rloo", "data.x=tokenpo/y"]
+    monkeypatch.setattr(sys, "argv", ["main_base", "trainer.override_entrypoint=tokenpo.engines.skyrl", *names])
+    skyrl.main()
+    assert seen == [["main_base", *names]]
+    assert all(set(registry.known) == {"tokenpo/cispo", "tokenpo/rloo"} for registry in registries)
+    monkeypatch.setattr(sys, "argv", ["main_base", f"{place}policy_loss_type=tokenpo/tepo"])
+    with pytest.raises(Unsupported, match="tepo needs"):
+        skyrl.main()
+
+
 # --- prime-rl, as its trainer calls a custom loss -----------------------------------------------------------------
 
 

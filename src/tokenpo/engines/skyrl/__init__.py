@@ -4,6 +4,8 @@ SkyRL's trainer divides the advantages of a mini-batch by its denominators, and 
 an objective has to be a `loss_reduction` of SkyRL's, and its loss proportional to its advantages.
 """
 
+import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +14,18 @@ from torch import Tensor
 
 from ...base.errors import Unsupported
 from ...core.objective import Objective
-from ...core.ops.group import numbered
 from ...core.parts import ConstantLength, SequenceMean, TokenMean
-from ...core.types import Credit, Rollouts
-from ..advantage_only import bare, remedy, require_handed, require_proportional, require_reward_credit, summed
+from ...core.types import Credit
+from ...methods import method
+from ..advantage_only import (
+    bare,
+    remedy,
+    require_handed,
+    require_proportional,
+    require_reward_credit,
+    reward_credit,
+    summed,
+)
 
 PROVIDES = frozenset({"rollout_logprob", "token_reward"})
 REDUCTIONS = {
@@ -23,6 +33,23 @@ REDUCTIONS = {
     SequenceMean: "sequence_mean",
     ConstantLength: "seq_mean_token_sum_norm",
 }
+
+
+_ENTRY = "trainer.override_entrypoint="
+_NAMES = re.compile(r"trainer\.algorithm\.(?:policy_loss_type|advantage_estimator)=tokenpo/(.+)")
+
+
+def main() -> None:
+    """SkyRL's own program with our names, where trainer.override_entrypoint=tokenpo.engines.skyrl calls it.
+
+    Raises UnknownName, or Unsupported as `require`.
+    """
+    from skyrl.train.entrypoints import main_base  # pyright: ignore[reportMissingImports]
+
+    sys.argv = [word for word in sys.argv if not word.startswith(_ENTRY)]  # it would call us again
+    for name in dict.fromkeys(found[1] for word in sys.argv if (found := _NAMES.fullmatch(word))):
+        register(method(name), f"tokenpo/{name}")
+    main_base.main()
 
 
 def register(objective: Objective, name: str = "tokenpo") -> None:
@@ -58,15 +85,7 @@ def estimator(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
         *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any
     ) -> tuple[Tensor, Tensor]:
         require_settings(objective, config)
-        rollouts = Rollouts(
-            mask=response_mask.bool(),
-            reward=token_level_rewards.sum(-1),
-            group=torch.tensor(numbered(index), device=response_mask.device),
-            old_logprob=torch.zeros_like(token_level_rewards),
-            rollout_logprob=torch.zeros_like(token_level_rewards),
-            token_reward=token_level_rewards,
-        )
-        advantage = objective.prepare(rollouts.only(objective.needs)).advantage
+        advantage = reward_credit(objective, token_level_rewards, response_mask, index)
         return advantage, advantage
 
     return estimate

@@ -54,11 +54,21 @@ class _Guard:
                 f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={mode} starts verl's own trainer, which knows "
                 f"nothing of it{asynchronous * mode.endswith('_async')}: set trainer.v1.trainer_mode=tokenpo"
             )
+        from . import registries
+
+        for used in registries.check(config):
+            print(f"tokenpo is active in verl's own trainer: {used}")
         super().__init__(config)  # type: ignore[call-arg]
 
 
 def agent_loop() -> None:
     from . import temperature  # noqa: F401 - registers its loop
+
+
+def names() -> None:
+    from . import registries
+
+    registries.register()
 
 
 OTHERS = {
@@ -77,6 +87,7 @@ def refuse(module: str) -> None:
 
 
 after_import("verl.trainer.ppo.v1", trainers)
+after_import("verl.trainer.ppo.core_algos", names)
 after_import("verl.experimental.agent_loop", agent_loop)
 for other in OTHERS:
     after_import(other, functools.partial(refuse, other))

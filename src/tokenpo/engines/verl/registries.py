@@ -1,0 +1,173 @@
+"""Our losses and credit in verl's own registries, for verl's own trainers:
+
+    actor_rollout_ref.actor.policy_loss.loss_mode=tokenpo/cispo algorithm.adv_estimator=tokenpo/cispo
+
+There a loss is handed advantages and log-probabilities, and an estimator rewards and groups. A method that reads more
+is refused, with the settings of our trainer.
+"""
+
+# pyright: reportMissingImports=false
+import functools
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from ...base.errors import Unsupported
+from ...core.objective import Objective
+from ...core.ops import turns
+from ...core.parts import Aggregate, ConstantLength, SequenceMean, TokenMean, TokenSum
+from ...core.types import Batch, Credit, Policy, Totals
+from ...methods import METHODS, method
+from ..advantage_only import bare, remedy, require_handed, require_reward_credit, reward_credit
+from . import correction, require_inputs
+from .settings import ACTOR, SETTINGS
+
+PREFIX, HOST = "tokenpo/", "verl's registry"
+LOSS_MODE, ESTIMATOR = f"{ACTOR}.policy_loss.loss_mode", "algorithm.adv_estimator"
+PROVIDES = frozenset({"token_reward", "turn"})
+MODES: dict[Aggregate, str] = {
+    TokenMean(): "token-mean",
+    TokenSum(): "token-sum",
+    SequenceMean(): "seq-mean-token-mean",
+    ConstantLength(1.0): "seq-mean-token-sum",
+    ConstantLength(): "seq-mean-token-sum-norm",
+}
+# Settings of verl's own losses, which ours do not read.
+_THEIRS = tuple(f"{ACTOR}.{name}" for name in ("policy_loss.", "clip_ratio", "tau_"))
+
+
+def register() -> None:
+    """Puts the name of every method into both registries of this process."""
+    from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
+
+    for name in METHODS:
+        register_policy_loss(PREFIX + name)(functools.partial(policy_loss, name))
+        register_adv_est(PREFIX + name)(functools.partial(advantages, name))
+
+
+def check(config: DictConfig) -> list[str]:
+    """What of ours verl's own trainer uses, in words; raises Unsupported where a method or a setting does not fit."""
+    given = {place: str(OmegaConf.select(config, place)) for place in (LOSS_MODE, ESTIMATOR)}
+    ours = {place: name.removeprefix(PREFIX) for place, name in given.items() if name.startswith(PREFIX)}
+    for name in ours.values():
+        fitting(name)
+    if LOSS_MODE in ours:
+        _require_settings(fitting(ours[LOSS_MODE]), config)
+    return [f"{place}={given[place]}" for place in ours]
+
+
+@functools.cache
+def fitting(name: str) -> Objective:
+    """The method with its defaults; raises Unsupported as `require`."""
+    objective = method(name)
+    require(objective)
+    return objective
+
+
+def require(objective: Objective) -> None:
+    """Raises Unsupported where verl's registries do not hand over what it reads, or verl does not average so."""
+    require_handed(objective, PROVIDES, HOST, _instead(objective))
+    require_reward_credit(objective, HOST, _instead(objective))
+    if objective.aggregate not in MODES:
+        raise Unsupported(f"verl's loss_agg_mode has no {objective.aggregate}: {_instead(objective)}")
+
+
+def policy_loss(
+    name: str,
+    *,
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: Tensor | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss of a micro-batch [N, T] as verl's own are, with the denominators that verl counted, and its metrics.
+
+    Raises:
+        Unsupported: as `fitting`; the method averages otherwise than verl was told, or verl corrects for its sampler.
+    """
+    objective = fitting(name)
+    known = {} if config is None else config.global_batch_info
+    _require_mode(objective, loss_agg_mode, known.get("loss_scale_factor"))
+    if rollout_is_weights is not None:
+        raise Unsupported(f"{name} in {HOST} would ignore the weights of {correction.PLACE}: {_instead(objective)}")
+    mask, spoken = response_mask.bool(), response_mask.any(1)
+    if not spoken.any():  # padding rows alone: a zero with its graph, so that every rank runs backward
+        return torch.where(mask, log_prob, 0.0).sum(), {}
+    rollouts = bare(mask, old_log_prob, turn=turns.numbered(mask)).only(objective.needs)
+    batch = Batch(rollouts, Credit(advantages.where(mask, 0.0)), Policy(log_prob)).rows(spoken)
+    counted = Totals.of(batch.rollouts, known.get("loss_scale_factor"))
+    totals = Totals(
+        float(known.get("batch_num_tokens") or counted.tokens),
+        float(known.get("global_batch_size") or counted.sequences),
+        counted.length,
+    )
+    loss = objective.loss(batch, totals, ("clipped", "weight"))
+    log_ratio = (batch.policy.logprob - batch.rollouts.old_logprob).detach()
+    of_tokens = {
+        "pg_clipfrac": loss.terms["clipped"],
+        "ppo_kl": -log_ratio,
+        f"{PREFIX}{name}/weight": loss.terms["weight"],
+    }
+    metrics = {f"actor/{key}": float(x[batch.mask].double().mean()) for key, x in of_tokens.items()}
+    return loss.value * known.get("dp_size", 1), metrics
+
+
+def advantages(
+    name: str, *, token_level_rewards: Tensor, response_mask: Tensor, index: Sequence[Hashable], **others: Any
+) -> tuple[Tensor, Tensor]:
+    """verl's advantages and returns [N, T] of the rollout batch; Unsupported as `fitting`."""
+    found = reward_credit(fitting(name), token_level_rewards, response_mask, index)
+    return found, found
+
+
+def _instead(objective: Objective) -> str:
+    """The settings of our trainer in verl, where it has what the objective reads."""
+    try:
+        require_inputs(objective)
+    except Unsupported:
+        return remedy(objective)
+    return (
+        f"in the place of {PREFIX}{objective.name}, set trainer.v1.trainer_mode=tokenpo algorithm.adv_estimator=grpo "
+        f"+algorithm.tokenpo.method={objective.name}"
+    )
+
+
+def _require_settings(objective: Objective, config: DictConfig) -> None:
+    _require_mode(
+        objective, config.actor_rollout_ref.actor.loss_agg_mode, config.actor_rollout_ref.actor.loss_scale_factor
+    )
+    for setting in SETTINGS:
+        if setting.fate != "refused" or not setting.key.startswith(_THEIRS) or setting.key == LOSS_MODE:
+            continue
+        if not setting.allows(value := OmegaConf.select(config, setting.key, default=setting.only[0]), objective):
+            usual = "null" if setting.only[0] is None else setting.only[0]
+            raise Unsupported(
+                f"{objective.name} in {HOST} does not read {setting.key}={value}: set {setting.key}={usual}, "
+                f"or {_instead(objective)}, where options are given"
+            )
+    for key, usual in correction.KEYS.items():
+        value = OmegaConf.select(config, f"{correction.PLACE}.{key}", default=usual)
+        if value != usual:
+            raise Unsupported(
+                f"{objective.name} in {HOST} would ignore {correction.PLACE}.{key}={value}: {_instead(objective)}"
+            )
+
+
+def _require_mode(objective: Objective, mode: str, length: float | None) -> None:
+    wanted = MODES[objective.aggregate]
+    if mode != wanted:
+        raise Unsupported(
+            f"{objective.name} averages by {objective.aggregate}, and verl's {ACTOR}.loss_agg_mode={mode} says "
+            f"otherwise: set {ACTOR}.loss_agg_mode={wanted}"
+        )
+    if objective.aggregate == ConstantLength() and length is None:
+        raise Unsupported(
+            f"{objective.name} divides by one length, and verl by the longest response of each micro-batch where "
+            f"{ACTOR}.loss_scale_factor is null: set it to data.max_response_length"
+        )
