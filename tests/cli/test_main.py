@@ -328,6 +328,6 @@ def test_every_option_that_names_a_place_to_write_is_tried():
         for action in its._actions
         if action.dest in ("out", "json", "page") and action.nargs != 0
     }
-    listed = "train launch recipes report methods show check golden compare explain eval exact gradients completion"
-    assert list(commands) == listed.split()
+    listed = "train launch recipes report methods show check golden compare explain eval exact gradients conformance"
+    assert list(commands) == [*listed.split(), "completion"]
     assert named - {("train", "out"), ("launch", "out")} == {(words[0], name) for words, name in WRITERS}
