@@ -170,6 +170,29 @@ def test_dynamic_sampling_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
+    """`ppo` by one command: verl's critic gives the values, and learns from the method's returns."""
+    critic = {"critic.optim.lr": 3e-3, "critic.ppo_micro_batch_size_per_gpu": 16, "trainer.n_gpus_per_node": 2}
+    recipe(
+        tmp_path,
+        rollout={"prompts": 16, "group_size": 4, "max_new_tokens": 32},
+        train={"steps": 16, "minibatches": 2, "lr": 3e-4},
+        evaluate={"problems": 0},
+        verl=run.tables({**run.CPU, **run.CRITIC, **critic}),
+    )
+    given = ["train", "recipe.json", "--engine", "verl", "--method", "ppo", "--out", "run"]
+    text = run.as_given([*CLI, *given], tmp_path, timeout=1800)
+    assert "tokenpo: set critic.enable=True (was None) for ppo" in run.plain(text)
+    rows = [row for row in read_run(tmp_path / "run").metrics.lines if row["step"]]
+    assert [row["step"] for row in rows] == list(range(1, 17))
+    assert all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in rows)
+    assert all(row["grad_norm"] > 0 and row["critic/grad_norm"] > 0 for row in rows)
+    explained = [row["critic/vf_explained_var"] for row in rows]
+    # A fresh critic misleads; 0 is what a constant explains, and most of it when rewards are few.
+    assert sum(explained[-6:]) / 6 > sum(explained[:2]) / 2 + 0.05
+
+
+@pytest.mark.slow
 def test_a_comparison_of_two_methods_and_two_seeds(tmp_path: Path) -> None:
     """A Ray for every run; the default metrics that verl logs are compared; repeated, nothing is trained twice."""
     recipe(

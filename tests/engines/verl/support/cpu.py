@@ -62,18 +62,22 @@ def _gloo(_: Any) -> None:
 
 def _engine(_: Any) -> None:
     from verl.workers.engine.base import EngineRegistry
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
-    @EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device="cpu")
-    class CpuEngine(FSDPEngineWithLMHead):
+    class Unpinned:
         def _build_fsdp_module(self, module: Any) -> Any:
             # A reference would be offloaded to pinned memory, which needs an accelerator.
-            forward_only = self.engine_config.forward_only
-            object.__setattr__(self.engine_config, "forward_only", False)
+            config: Any = self.engine_config  # pyright: ignore[reportAttributeAccessIssue]
+            forward_only = config.forward_only
+            object.__setattr__(config, "forward_only", False)
             try:
-                return super()._build_fsdp_module(module)
+                return super()._build_fsdp_module(module)  # pyright: ignore[reportAttributeAccessIssue]
             finally:
-                object.__setattr__(self.engine_config, "forward_only", forward_only)
+                object.__setattr__(config, "forward_only", forward_only)
+
+    for kind, engine in (("language_model", FSDPEngineWithLMHead), ("value_model", FSDPEngineWithValueHead)):
+        register = EngineRegistry.register(model_type=kind, backend=["fsdp2"], device="cpu")
+        register(type(engine.__name__, (Unpinned, engine), {}))
 
 
 def _no_trl(_: Any) -> None:
@@ -81,6 +85,16 @@ def _no_trl(_: Any) -> None:
 
     # Where TRL is installed beside it, verl 0.9.1 imports a value head that TRL 1.16 no longer has.
     monkey_patch.is_trl_available = lambda: False
+
+
+def _values(module: Any) -> None:
+    from transformers import AutoModelForTokenClassification as Auto
+
+    def load(local_path: str, torch_dtype: torch.dtype, model_config: Any, **_: Any) -> Any:
+        # verl's own asks for flash attention, which needs an accelerator.
+        return Auto.from_pretrained(local_path, dtype=torch_dtype, config=model_config, attn_implementation="sdpa")
+
+    module.load_valuehead_model = load
 
 
 def _buffer(_: Any) -> None:
@@ -115,6 +129,7 @@ for action, module in (
     (_gloo, "verl.utils.distributed"), (_engine, "verl.workers.engine"),
     (_no_trl, "verl.models.transformers.monkey_patch"), (_rollout, "verl.workers.rollout.base"),
     (_replica, "verl.workers.rollout.replica"), (_buffer, "verl.trainer.ppo.v1.replay_buffer"),
+    (_values, "verl.utils.model"),
 ):  # fmt: skip
     wrapt.register_post_import_hook(action, module)
 import tokenpo.engines.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed

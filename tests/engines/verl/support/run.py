@@ -78,6 +78,14 @@ CPU = {
     "+ray_kwargs.ray_init.object_store_memory": 200000000,
     "+ray_kwargs.ray_init.include_dashboard": False,
 }
+# The same of a critic, whose model is one more.
+CRITIC = {
+    "critic.strategy": "fsdp2",
+    "critic.fsdp.use_torch_compile": False,
+    "critic.model.use_remove_padding": False,
+    "critic.model.enable_gradient_checkpointing": False,
+    "+critic.model.override_config.attn_implementation": "sdpa",
+}
 # verl computes in bf16 where nothing is said.
 FLOAT32 = {
     f"+actor_rollout_ref.{role}.fsdp_config.mixed_precision.{kind}_dtype": "fp32"
