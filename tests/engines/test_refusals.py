@@ -12,6 +12,10 @@ from refusal_cases.case import SOURCE, Case, Refusal, refusal
 from refusal_cases.checks import Site, cases_at, check_case, check_page, check_sites, source_sites
 from refusal_cases.page import TITLES
 from tokenpo.base.errors import Unsupported
+from tokenpo.engines.tinker.needs import REMEDIES
+from tokenpo.engines.trl.objective import ALWAYS
+from tokenpo.engines.verl import PROVIDES
+from tokenpo.recipe.objective import TAUGHT
 
 NEEDED = {"trl": "trl", "verl": "verl.trainer.ppo.v1"}
 # Each engine's own files; all others are the embedded engine's.
@@ -50,6 +54,12 @@ def test_every_refusal_has_a_case_and_its_row(engine: str) -> None:
     found = [answer(case) for case in cases(engine)]
     check_sites(files(engine), found)
     check_page(engine, cases(engine), found)
+
+
+def test_a_remedy_of_tinkers_names_engines_that_have_the_input() -> None:
+    has = {"TRL": ALWAYS | TAUGHT, "verl": PROVIDES}
+    for name, remedy in REMEDIES.items():
+        assert all(engine not in remedy or name in provides for engine, provides in has.items()), name
 
 
 TABLES = """

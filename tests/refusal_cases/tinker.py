@@ -18,7 +18,7 @@ from tokenpo.tasks import make_task
 from .case import Case
 from .embedded import typed
 
-LOGITS = "choose a method that reads no more, or train with the embedded engine, TRL or verl"
+LOGITS = "choose a method that reads no more, or train with the embedded engine"
 
 
 def _recipe(**sections: dict[str, Any]) -> Callable[[Path], object]:
@@ -44,12 +44,16 @@ CASES = [
     Case("`vineppo`, which reads `gain`", _method("vineppo"), ("vineppo", "gain"), "train with the embedded engine"),
     Case("`ppo`, which reads `value`", _method("ppo"), ("ppo", "value"), "train with the embedded engine"),
     *(
-        Case(f"`{name}`, which reads `{needed}`", _method(name), (name, needed), LOGITS)
-        for name, needed in (
-            ("tepo", "entropy"), ("gtpo", "old_entropy"), ("nthr", "influence"), ("tw_grpo", "divergence"),
-            ("otb", "old_collision"),
+        Case(f"`{name}`, which reads `{needed}`", _method(name), (name, needed), LOGITS + more)
+        for name, needed, more in (
+            ("tepo", "entropy", ", TRL or verl"), ("gtpo", "old_entropy", ", TRL or verl"),
+            ("gkd", "teacher_divergence", " or TRL"), ("nthr", "influence", ""), ("tw_grpo", "divergence", ""),
+            ("otb", "old_collision", ""),
         )
     ),
+    Case("`opd` without a teacher", _method("opd"), ("opd", "teacher_logprob"), "--set teacher.path=NAME"),
+    Case("in a recipe: a teacher with a hint", _recipe(teacher={"hint": "{answer}"}), ("teacher.hint",),
+         "--set teacher.hint=none"),
     Case("`hapo`, which adapts the temperature", _method("hapo"), ("hapo", "temperature"),
          "choose another method, or train with the embedded engine, TRL or verl"),
     Case(

@@ -6,6 +6,6 @@ sends weights = −gradient; a client whose loss failed takes no request any mor
 answered here: forward and backward passes, which accumulate, steps of AdamW, snapshots, samples and checkpoints.
 """
 
-from .server import MODEL, Cloud, Service
+from .server import MODEL, Cloud, Sampler, Service
 
-__all__ = ["MODEL", "Cloud", "Service"]
+__all__ = ["MODEL", "Cloud", "Sampler", "Service"]

@@ -203,6 +203,9 @@ class Sampler(SamplingClient):
         self._sent = self._answered = 0
         self.retry_handler = SimpleNamespace(execute=lambda ask: ask())  # pyright: ignore[reportAttributeAccessIssue]
 
+    def get_tokenizer(self) -> Any:
+        return self.lm.tokenizer
+
     def sample(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, prompt: ModelInput, num_samples: int, sampling_params: Any
     ) -> Any:

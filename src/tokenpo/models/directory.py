@@ -40,7 +40,11 @@ def is_local(path_or_hub_id: str | Path) -> bool:
 
     >>> is_local("Qwen/Qwen3-0.6B"), is_local("./model"), is_local("/nowhere/model"), is_local("runs/a/model")
     (False, True, True, True)
+    >>> is_local("tinker://run/weights/final")  # on a server
+    False
     """
+    if "://" in str(path_or_hub_id):
+        return False
     if isinstance(path_or_hub_id, Path) or not _HUB_ID.fullmatch(path_or_hub_id):
         return True
     path = path_of(path_or_hub_id)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import tinker
+import torch
 from tinker import SamplingClient
 
 from run_views import lines, numbers
-from tinker_support import MODEL, Cloud, Service
+from tinker_support import MODEL, Cloud, Sampler, Service
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
@@ -85,6 +86,32 @@ def test_what_a_method_reads_is_asked_of_the_server(method: str, small, cloud: C
     # Lines of recorded rollouts hold what the objective was given.
     name = {"adv_reweight": "ref_logprob", "arm": "prompt_logprob", "dppo_tv": "rollout_logprob"}.get(method, "rewards")
     assert name in first
+
+
+@pytest.mark.parametrize(
+    "given", [{"method": {"name": "opd"}}, {"method": {"name": "rlsd"}}, {"teacher": {"coef": 0.1}}]
+)
+def test_a_teacher_of_the_servers_scores_what_was_sampled(given: dict, small, cloud: Cloud) -> None:
+    """Weights that were saved on the server, larger by a tenth."""
+    lm, path = cloud.model(), "tinker://other/sampler_weights/final"
+    cloud.saved[path] = {name: 1.1 * x for name, x in lm.model.state_dict().items()}
+    lm.model.load_state_dict(cloud.saved[path])
+    taught = {**given, "teacher": {"path": path, **given.get("teacher", {})}}
+    directory = train(small(**taught, train={"steps": 1}, output={"rollouts_every": 1}), SilentView()).directory
+    assert lines(directory)[-1]["teacher_kl"] > 1e-3
+    for row in lines(directory, "rollouts/step-000001.jsonl"):
+        prompt, ids = lm.encode(row["prompt"]), row["token_ids"]
+        logits = lm.model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+        wanted = logits.log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
+        assert row["teacher_logprob"] == pytest.approx(wanted.tolist(), rel=1e-4, abs=1e-6)
+
+
+def test_a_teacher_with_other_tokens_is_refused(small, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = cloud.model().tokenizer
+    tokenizer.add_tokens(["another"])
+    monkeypatch.setattr(Sampler, "get_tokenizer", lambda self: tokenizer)
+    with pytest.raises(TokenPOError, match=r"teacher\.path: the tokens of test/tiny are not those of the policy"):
+        train(small(method={"name": "opd"}, teacher={"path": MODEL}), SilentView())
 
 
 def test_the_old_policy_can_be_scored_by_the_trainer(small, cloud: Cloud, tmp_path: Path) -> None:

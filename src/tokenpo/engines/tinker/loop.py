@@ -15,12 +15,14 @@ import torch
 from tinker import AdamParams, ModelInput, SampleResponse, SamplingClient, SamplingParams, ServiceClient
 from torch import Tensor
 
+from ...base.errors import present
 from ...base.files import json_object, write_whole
 from ...core.learner import Learner, Step
 from ...core.objective import Objective
 from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
 from ...models import Sampling, Vocabulary
+from ...models.vocabulary import require_same_tokens
 from ...recipe.config import Config
 from ...recipe.hosts import TINKER, Host
 from ...recipe.plan import Plan
@@ -70,7 +72,7 @@ class Server:
         self.config, self.objective, self.task, self.session = config, objective, task, session
         self.answers = Answers.of(config)
         self.sampler: tuple[int, SamplingClient] | None = None
-        self.reference: SamplingClient | None = None
+        self.scorers: dict[str, SamplingClient] = {}
         self.saved = ""
 
     @classmethod
@@ -108,10 +110,17 @@ class Server:
         self.words = Vocabulary(tokenizer, (tokenizer.eos_token_id,))
         self.ends = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         if "ref_logprob" in self.objective.needs:
-            self.reference = self.answers.one(
-                lambda: self.session.create_sampling_client(base_model=config.model.path),
-                "when asked for the reference",
-            )
+            self.scorers["ref_logprob"] = self.scorer(config.model.path, "reference")
+        if "teacher_logprob" in self.objective.needs:
+            path = present(present(config.teacher, "the teacher of the recipe").path, "teacher.path")
+            self.scorers["teacher_logprob"] = teacher = self.scorer(path, "teacher")
+            theirs = self.answers.call(teacher.get_tokenizer, "in giving the teacher's tokenizer")
+            require_same_tokens("teacher.path", path, theirs, tokenizer)
+
+    def scorer(self, path: str, role: str) -> SamplingClient:
+        """A model of the server's by its name, or saved weights by their path."""
+        given = {"model_path" if path.startswith("tinker://") else "base_model": path}
+        return self.answers.one(lambda: self.session.create_sampling_client(**given), f"when asked for the {role}")
 
     @property
     def learner(self) -> Learner:
@@ -137,8 +146,8 @@ class Server:
         prompts, fields = kept.prompts, credited(kept, rollouts, self.objective.needs)
         if self.config.rollout.rescore:
             fields["old_logprob"] = self.trainer.score(rollouts, prompts)
-        if self.reference is not None:
-            fields["ref_logprob"] = self.reported(self.reference, rollouts, prompts)
+        for name, scorer in self.scorers.items():
+            fields[name] = self.reported(scorer, rollouts, prompts)
         if "prompt_logprob" in self.objective.needs:
             found = [each or [0.0] for each in self.scores(self.weights(), prompts, "in scoring prompts")]
             means = [math.fsum(each) / len(each) for each in found]
@@ -232,7 +241,7 @@ class Server:
         """[N, T] log-probabilities of the responses by a sampling client."""
         found, rows = torch.zeros_like(rollouts.old_logprob), rollouts.mask.any(1).nonzero()[:, 0].tolist()
         sent = [sequence(rollouts, row, prompts) for row in rows]
-        told = self.scores(client, [tokens for tokens, _ in sent], "in scoring by the reference")
+        told = self.scores(client, [tokens for tokens, _ in sent], "in scoring responses by another model")
         for row, (_, start), each in zip(rows, sent, told, strict=True):
             found[row, : len(each) - start + 1] = torch.tensor(each[start - 1 :], dtype=found.dtype)
         return found

@@ -9,7 +9,7 @@ from ...base.errors import Unsupported
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
-from ...core.types import FACTS, OPTIONAL
+from ...core.types import OPTIONAL
 from ...recipe.config import Lora
 from ...recipe.hosts import TINKER
 from ...recipe.plan import Plan
@@ -17,21 +17,23 @@ from ...tasks import Task
 from ...tasks.types import ToolTask
 
 ENGINE = TINKER.words
-# Inputs made of whole distributions or hidden states: the API returns log-probabilities of sampled tokens alone.
-_LOGITS = {name for name, fact in FACTS.items() if fact.formula is not None} | {
-    "influence",
-    "divergence",
-    "teacher_divergence",
+# Inputs made of whole distributions or hidden states, and the engines that have them: the API returns log-probabilities
+# of sampled tokens alone.
+_LOGITS = {
+    **dict.fromkeys(("entropy", "old_entropy"), "the embedded engine, TRL or verl"),
+    **dict.fromkeys(("entropy_drift", "teacher_divergence"), "the embedded engine or TRL"),
+    **dict.fromkeys(("influence", "divergence", "old_collision"), "the embedded engine"),
 }
-PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version", "baseline", "role"}
-REMEDIES: dict[str, str] = dict.fromkeys(
-    _LOGITS,
-    "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "
-    "train with the embedded engine, TRL or verl",
-) | {
+PROVIDES = OPTIONAL - _LOGITS.keys() - {"gain", "value", "version", "baseline", "role"}
+REMEDIES: dict[str, str] = {
+    name: "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, "
+    f"or train with {engines}"
+    for name, engines in _LOGITS.items()
+} | {
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
     "baseline": "train with the embedded engine (tokenpo train), which draws a greedy response",
     "value": "the API returns no hidden states: train with the embedded engine (tokenpo train), which has a value head",
+    "teacher_logprob": "say which of the server's models the teacher is: --set teacher.path=NAME",
 }
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(
@@ -43,14 +45,14 @@ RATIO = RatioCheck(
 )
 
 
-def require(objective: Objective) -> None:
+def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
     """Raises Unsupported where an objective reads what no server gives, or adapts the temperature token by token."""
     if objective.temperature is not None:
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
             "cannot ask a server for: choose another method, or train with the embedded engine, TRL or verl"
         )
-    negotiate(objective, PROVIDES, ENGINE, REMEDIES)
+    negotiate(objective, provides, ENGINE, REMEDIES)
 
 
 def accepted(plan: Plan) -> Objective:
@@ -59,7 +61,7 @@ def accepted(plan: Plan) -> Objective:
     Raises:
         Unsupported: naming the setting, or the input that the method reads, and what to write instead.
     """
-    config, model, lora = plan.config, plan.config.model, plan.config.model.lora
+    config, model, lora, teacher = plan.config, plan.config.model, plan.config.model.lora, plan.config.teacher
     refusals = (
         (
             model.path == "tiny",
@@ -83,11 +85,16 @@ def accepted(plan: Plan) -> Objective:
             "rollout.temperature other than 1, as the API does not say at which temperature a server reports "
             "log-probabilities: --set rollout.temperature=1",
         ),
+        (
+            teacher is not None and teacher.hint is not None,
+            "teacher.hint, as its teacher reads what the policy reads: --set teacher.hint=none with a teacher.path",
+        ),
     )
     for refused, sentence in refusals:
         if refused:
             raise Unsupported(f"{ENGINE} does not have {sentence}, or leave out --engine tinker")
-    require(plan.objective)
+    untaught = teacher is None or teacher.path is None
+    require(plan.objective, PROVIDES - {"teacher_logprob"} if untaught else PROVIDES)
     return plan.objective
 
 
