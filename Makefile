@@ -9,6 +9,10 @@ ENGINES ?= .venv-engines
 VLLM    ?= .venv-vllm
 # The oldest supported Tinker client, which SkyRL's server wants, one in the middle, and the newest.
 TINKER_CLIENTS ?= 0.24.1 0.30.4 0.38.0
+# Clones of hosts: SkyRL and prime-rl ask for Python 3.12.
+HOSTS_PYTHON ?= python3.12
+# `make newest` takes the newest of everything; TORCH=torch==2.13.0 holds torch where another would bring CUDA's gigabytes.
+TORCH   ?= torch
 # A card: CUDA's torch, TRL, verl and Liger. A small run without a card takes the engines' environment.
 DEVICE ?= cuda
 CARD   := $(if $(filter cpu,$(DEVICE)),$(ENGINES),.venv-gpu)
@@ -21,7 +25,7 @@ TEST_PROCESSES ?= 2
 # The slowest are named at the end of a run.
 DURATIONS := --durations 10 --durations-min 5
 
-.PHONY: quickstart test test-engines test-vllm test-tinker test-tinker-clients parity check slow bench gpu fuzz mutants docs site dist format clean
+.PHONY: quickstart test test-engines test-vllm test-tinker test-tinker-clients test-hosts newest parity check slow bench gpu fuzz mutants docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -46,6 +50,18 @@ test-tinker-clients: $(VENV)/.dev  ## the Tinker clients that are supported, eac
 		.venv-tinker/$$version/bin/pip install --quiet tinker==$$version && \
 		OMP_NUM_THREADS=1 .venv-tinker/$$version/bin/python -m pytest -q tests/engines/tinker/test_clients.py || exit 1; \
 	done
+
+test-hosts: .venv-hosts/.ready  ## clones of hosts in SKYRL=... PRIME_RL=... SLIME=... NEMO_RL=...: registries, reductions, signatures
+	env $(foreach host,SKYRL PRIME_RL SLIME NEMO_RL,$(if $($(host)),$(host)=$(abspath $($(host))))) $(CLONES) OMP_NUM_THREADS=1 .venv-hosts/bin/python -m pytest tests/engines/handed
+	$(if $(SKYRL),-env $(CLONES) .venv-hosts/bin/tokenpo conformance skyrl)
+	$(if $(PRIME_RL),-env $(CLONES) .venv-hosts/bin/tokenpo conformance prime-rl)
+
+newest:  ## the newest TRL, transformers and all else that resolves, in a new environment: foreign and TRL tests; verl caps transformers and stays out
+	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/pip install --quiet $(TORCH)
+	.venv-newest/bin/pip install --quiet --upgrade --upgrade-strategy eager -e '.[train,trl,lora]' $(TORCH) pytest pytest-xdist jmespath
+	.venv-newest/bin/pip list
+	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile tests/foreign tests/engines/trl
 
 parity: $(ENGINES)/.ready  ## re-make docs/parity.md: every method in every engine
 	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/site/parity.py
@@ -91,7 +107,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-tinker build dist site runs mutants .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-tinker .venv-hosts .venv-newest build dist site runs mutants .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
@@ -125,6 +141,15 @@ $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest pytest-xdist triton jmespath
+	touch $@
+
+CLONES = PYTHONPATH=$(abspath $(SKYRL)):$(abspath $(SKYRL))/skyrl-gym:$(abspath $(PRIME_RL))/src:$(abspath $(PRIME_RL))/packages/prime-rl-configs/src
+
+.venv-hosts/.ready: constraints-engines.txt pyproject.toml
+	@echo "Setting up .venv-hosts: torch, Ray and what SkyRL's and prime-rl's losses import. A few minutes, once."
+	$(HOSTS_PYTHON) -m venv .venv-hosts
+	.venv-hosts/bin/pip install --quiet -c constraints-engines.txt torch
+	.venv-hosts/bin/pip install --quiet -c constraints-engines.txt -e '.[train]' pytest pytest-xdist ray tensordict pandas jaxtyping beartype loguru omegaconf cloudpathlib wandb prime-pydantic-config
 	touch $@
 
 .venv-gpu/.ready: constraints-engines.txt pyproject.toml

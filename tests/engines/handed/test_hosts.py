@@ -1,15 +1,20 @@
 """SkyRL and prime-rl by their contracts: stand-ins with the signatures of their sources call our loss as they do.
 
+With the path of a clone in SKYRL or PRIME_RL, as `make test-hosts` sets them, that framework stands in its own place.
+
 On two batches of sixteen responses, the example of the laws and one that a run recorded, loss and gradient by
 mini-batch or by sample are the objective's of each whole mini-batch.
 """
 
 import contextlib
 import dataclasses
+import os
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -67,11 +72,19 @@ class Registry:
             raise ValueError(name)
         self.known[name] = fn
 
+    def get(self, name):
+        return self.known[name]
+
+
+UTILS = "skyrl.backends.skyrl_train.utils.ppo_utils"
+
 
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> tuple[Registry, Registry]:
-    module = ModuleType("skyrl.backends.skyrl_train.utils.ppo_utils")
+    """Stand-ins for SkyRL's registries, and for its division of advantages beside them."""
+    module = ModuleType(UTILS)
     module.AdvantageEstimatorRegistry, module.PolicyLossRegistry = Registry(), Registry()
+    module.apply_loss_reduction_to_advantages_minibatch = normalised
     parts = module.__name__.split(".")
     for i in range(1, len(parts)):
         monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
@@ -79,23 +92,37 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> tuple[Registry, Registry]:
     return module.AdvantageEstimatorRegistry, module.PolicyLossRegistry
 
 
-def normalised(advantages: Tensor, mask: Tensor, reduction: str) -> Tensor:
+@pytest.fixture
+def theirs(request: pytest.FixtureRequest) -> Any:
+    """SkyRL's module with its registries: that of a clone, or the stand-in."""
+    if "SKYRL" not in os.environ:
+        request.getfixturevalue("registries")
+        yield sys.modules[UTILS]
+        return
+    module = import_module(UTILS)
+    assert Path(module.__file__).is_relative_to(Path(os.environ["SKYRL"]).resolve())
+    yield module
+    for registry in (module.AdvantageEstimatorRegistry, module.PolicyLossRegistry):
+        registry.unregister("tokenpo")
+
+
+def normalised(advantages: Tensor, mask: Tensor, reduction: str, rows: int, longest: float) -> Tensor:
     """SkyRL's trainer divides the advantages of each mini-batch."""
     if reduction == "token_mean":
         return advantages / mask.sum()
     if reduction == "sequence_mean":
         return advantages / (mask.sum(1, keepdim=True).clamp(min=1) * len(mask))
     assert reduction == "seq_mean_token_sum_norm"
-    return advantages / (9.0 * len(mask))
+    return advantages / (longest * len(mask))
 
 
 @pytest.mark.parametrize("method", ["dapo", "grpo", "dr_grpo", "gspo", "cispo", "rloo", "maxrl", "dppo_kl"])
-def test_skyrl_computes_the_objective(method: str, batch, registries) -> None:
+def test_skyrl_computes_the_objective(method: str, batch, theirs) -> None:
     rollouts, logprob = batch
     objective = tokenpo.method(method)
     skyrl.register(objective)
     config = SimpleNamespace(**ALGORITHM, loss_reduction=skyrl.REDUCTIONS[type(objective.aggregate)])
-    estimate, loss = (registry.known["tokenpo"] for registry in registries)
+    estimate, loss = (kind.get("tokenpo") for kind in (theirs.AdvantageEstimatorRegistry, theirs.PolicyLossRegistry))
     rewards = torch.zeros_like(logprob)
     rewards[torch.arange(16), rollouts.mask.sum(1) - 1] = rollouts.reward
     advantages, _ = estimate(
@@ -104,8 +131,9 @@ def test_skyrl_computes_the_objective(method: str, batch, registries) -> None:
     )  # fmt: skip
     for rows in HALVES:
         leaf = logprob.clone().requires_grad_()
-        mask, scaled = rollouts.mask[rows], advantages[rows].clone()
-        scaled = normalised(scaled, mask, config.loss_reduction)
+        mask = rollouts.mask[rows]
+        divided = theirs.apply_loss_reduction_to_advantages_minibatch
+        scaled = divided(advantages[rows].clone(), mask.double(), config.loss_reduction, 3, config.max_seq_len)
         total = 0.0
         for micro in (slice(0, 3), slice(3, 8)):
             value, metrics = loss(
@@ -161,6 +189,10 @@ class LossOutputs:
 
 @pytest.fixture
 def prime(monkeypatch: pytest.MonkeyPatch) -> None:
+    if "PRIME_RL" in os.environ:
+        module = import_module("prime_rl.trainer.rl.loss")
+        assert Path(module.__file__).is_relative_to(Path(os.environ["PRIME_RL"]).resolve())
+        return
     for name in ("prime_rl", "prime_rl.trainer", "prime_rl.trainer.rl", "prime_rl.trainer.rl.loss"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     sys.modules["prime_rl.trainer.rl.loss"].LossOutputs = LossOutputs
@@ -191,6 +223,30 @@ def test_prime_rl_computes_the_objective(method: str, batch, prime) -> None:
     assert total.item() == pytest.approx(wanted, rel=1e-12)
     torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)
     assert sum(len(output.metrics["clipped"]) for output in outputs) == rollouts.mask.sum()
+
+
+@pytest.mark.skipif("PRIME_RL" not in os.environ, reason="PRIME_RL has no clone of prime-rl: make test-hosts")
+@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "adv_reweight", "prime_rl"])
+def test_prime_rls_trainer_computes_the_objective(method: str, batch) -> None:
+    """Its settings load our loss, which its `compute_loss` calls for each sample of two micro-batches."""
+    theirs, configs = (import_module(f"prime_rl.{name}") for name in ("trainer.rl.loss", "configs.trainer"))
+    rollouts, logprob = batch
+    rollouts = dataclasses.replace(rollouts, rollout_logprob=rollouts.old_logprob)
+    objective = tokenpo.method(method)
+    wanted, gradient = expected(objective, rollouts.only(objective.needs), logprob, slice(0, 16))
+    advantages, leaf = objective.prepare(rollouts.only(objective.needs)).advantage, logprob.clone().requires_grad_()
+    settings = {"import_path": "tokenpo.engines.prime_rl.loss", "kwargs": {"method": method}}
+    function = theirs.setup_rl_loss_fn(configs.CustomLossConfig(**settings))
+    total = torch.zeros((), dtype=torch.float64)
+    for rows in (range(5), range(5, 16)):
+        given = [sample(rollouts, leaf, advantages, row) for row in rows]
+        names = ("trainer_logprobs", "inference_logprobs", "ref_logprobs", "advantages", "loss_mask")
+        fields = [[getattr(one, name) for one in given] for name in names]
+        scales = {"rl_scale": int(rollouts.mask.sum()), "ce_scale": 1, "ref_kl_scale": 1}
+        total = total + theirs.compute_loss(*fields, None, None, None, rl_loss_fn=function, **scales)[0]
+    total.backward()
+    assert total.item() == pytest.approx(wanted, rel=1e-12)
+    torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)
 
 
 def test_prime_rls_token_weights_are_multiplied_in(batch, prime) -> None:
