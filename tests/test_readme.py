@@ -43,35 +43,28 @@ def test_it_is_one_screen() -> None:
     assert len(lines) <= 50 and sum(line.startswith("![") for line in lines) == 1
 
 
-def test_in_twelve_worlds_dapo_is_0_and_perfect_credit_1(rows: dict[str, study.Row]) -> None:
-    assert "in twelve worlds" in TEXT and len(WORLDS) == 12
-    assert "1 is perfect credit for every token, 0 is DAPO" in TEXT
-    assert set(of(rows["dapo"], "init/captured").values()) == {0.0}
-    assert set(of(rows["exact credit"], "init/captured").values()) == {1.0}
-
-
-def test_no_method_gets_much_of_it_in_all_worlds(rows: dict[str, study.Row]) -> None:
-    assert "Without a perfect critic no method gets much of it in all worlds" in TEXT
-    without = [name for name in RUN if "value" not in tokenpo.method(name).needs]
-    least = {name: min(of(rows[name], "init/captured").values()) for name in without}
-    assert max(least.values()) < 0.1, max(least, key=least.__getitem__)
-
-
-def test_following_entropy_gains_and_stops(rows: dict[str, study.Row]) -> None:
-    """HAPO and forking tokens gain beyond two standard errors where decisions are uncertain, and have no useful
-    progress where the policy is sure of a wrong one."""
-    assert "HAPO and forking tokens, which follow entropy, gain where decisions are uncertain and stop learning" in TEXT
+def test_following_entropy_stops(rows: dict[str, study.Row]) -> None:
+    """No useful progress where the policy is sure of a wrong token."""
+    assert "HAPO and forking tokens stop learning where the policy is sure of a wrong token" in TEXT
     for name in ("hapo", "forking_tokens"):
-        for world in ("fork_sure_filler", "wandering_fork"):
-            gain = rows[name].cells[world].numbers["init/captured"]
-            assert gain.value > 2 * gain.error
         for world in ("sure_fork_filler", "wandering_sure"):
             assert abs(of(rows[name], "init/useful")[world]) < 0.01
 
 
+def test_on_the_bed_nothing_leads_dapo() -> None:
+    """All differences of train-area from DAPO on both tasks; 0.03 is the margin that docs/bed.md registered."""
+    assert "no method learns more than DAPO by the margin set before" in TEXT
+    assert "the loose clips of CISPO and TEPO learn a little less" in TEXT
+    page = (ROOT / "docs" / "bed.md").read_text(encoding="utf-8")
+    found = re.findall(r"\| (\w+) \| train-area, (\w+) − dapo \| (\S+) \| (\S+) to (\S+) \|", page)
+    assert {name for _, name, *_ in found} >= {"tepo", "hapo", "gtpo", "cispo"} and len(found) == 10
+    assert all(float(middle) < 0.03 for *_, middle, _, _ in found)
+    assert all(float(high) < 0 for _, name, _, _, high in found if name in ("cispo", "tepo"))
+
+
 def test_on_policy_most_methods_follow_the_gradient(rows: dict[str, study.Row]) -> None:
     """Cosine of 0.99 or more with the true gradient in every world at every policy, where it is defined."""
-    assert "On policy most methods point along the true gradient" in TEXT
+    assert "most methods follow it on policy" in TEXT
     cosines = {
         name: [v for policy in ("init", "late", "stuck") for v in of(rows[name], f"{policy}/cosine").values() if v == v]
         for name in RUN

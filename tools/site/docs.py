@@ -1,6 +1,6 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, the tables of docs/papers_recipes.md, docs/trl.md,
-docs/verl.md, docs/engines.md and of the inputs in docs/ideas.md.
+docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, docs/tokens.svg, the tables of docs/papers_recipes.md,
+docs/trl.md, docs/verl.md, docs/engines.md and of the inputs in docs/ideas.md.
 
 python tools/site/docs.py            write them
 python tools/site/docs.py --check    exit 1 and name what is not what the code says
@@ -24,6 +24,7 @@ import host_fields
 import house
 import paper_recipes
 import task_page
+import token_picture
 from layout import GENERATED, cell, code, linked, plain, prose, table
 
 from tokenpo.core.facts import facts_of
@@ -342,6 +343,7 @@ def generated() -> dict[Path, str]:
     files[PAGES.parent / PICTURE] = family.picture(METHODS)
     files[PAGES.parent / "tasks.md"] = task_page.page()
     files[PAGES.parent / "house.svg"] = house.drawing()
+    files[PAGES.parent / "tokens.svg"] = token_picture.drawing()
     rows, worlds = studied()
     if rows:
         files[PAGES.parent / "exact.svg"] = exact_picture.drawing(rows, worlds)

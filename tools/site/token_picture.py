@@ -1,0 +1,76 @@
+"""docs/tokens.svg: how several methods push each token of a right and of a wrong response of docs/rollouts.jsonl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+import exact_picture
+from torch import Tensor
+
+import tokenpo
+from tokenpo.evidence.explain.push import push_of
+from tokenpo.runs.rollouts import read
+
+ROLLOUTS = Path(__file__).resolve().parents[2] / "docs" / "rollouts.jsonl"
+METHODS = ("grpo", "gtpo", "tr_grpo", "hapo", "forking_tokens")
+RIGHT, WRONG = 10, 9  # two responses to one prompt
+LABEL, COLUMN, ROW, EDGE, GAP = 124, 21, 24, 12, 20
+GREY = ("#ffffff", "#e6e6e2", "#c9c9c4", "#a9a9a4")  # entropy, from 0 to 1.5 nats and more
+STYLE = """\
+text { font: 14px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #16181a }
+.token { font-family: ui-monospace, "DejaVu Sans Mono", monospace; text-anchor: middle } .head { fill: #55636f }"""
+
+
+def drawing() -> str:
+    """The picture as text: two blocks, in each a row of entropies and one for every method."""
+    recording = read(ROLLOUTS).at_first_update()
+    mask, entropy = recording.rollouts.mask, recording.entropy
+    assert entropy is not None and recording.correct[RIGHT] and recording.correct[WRONG] is False
+    pushes = {name: push_of(name, tokenpo.method(name), recording).push for name in METHODS}
+    width = 2 * EDGE + LABEL + COLUMN * int(mask[[RIGHT, WRONG]].sum(1).max())
+    parts, y = [], EDGE
+    for response, verdict in ((RIGHT, "A right answer"), (WRONG, "A wrong answer")):
+        of = recording.responses[response]
+        tokens = ["⏎" if str(token).startswith("<") else str(token) for token in of.tokens]
+        parts.append(_text(EDGE, y + 15, "head", f"{verdict} to {of.prompt}"))
+        y += ROW
+        rows = {"entropy": [GREY[min(3, round(2 * x))] for x in _row(entropy, mask, response)]}
+        rows |= {name: [_colour(x) for x in _row(push, mask, response)] for name, push in pushes.items()}
+        for name, colours in rows.items():
+            parts += _line(name, tokens, colours, y)
+            y += ROW
+        y += GAP
+    legend = "Blue: made more likely. Orange: less likely. White: left alone. Entropy: white is sure, grey undecided."
+    parts.append(_text(EDGE, y, "head", legend))
+    size = f'viewBox="0 0 {width} {y + EDGE}" width="{width}" height="{y + EDGE}"'
+    title = "How five methods push each token of a right and of a wrong response"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">'
+    ground = f'<rect width="{width}" height="{y + EDGE}" fill="#fff"/>'
+    return "\n".join([head, f"<style>\n{STYLE}\n</style>", ground, *parts, "</svg>"]) + "\n"
+
+
+def _row(of: Tensor, mask: Tensor, response: int) -> list[float]:
+    return of[response][mask[response]].tolist()
+
+
+def _colour(push: float) -> tuple[str, str] | str:
+    """Orange to blue from -1.2 to 1.2; white for none."""
+    half = len(exact_picture.COLOURS) // 2
+    level = round(half * max(-1.0, min(1.0, push / 1.2)))
+    return "#ffffff" if abs(push) < 0.02 else exact_picture.COLOURS[half + level]
+
+
+def _line(name: str, tokens: Sequence[str], colours: Sequence[tuple[str, str] | str], y: int) -> Iterator[str]:
+    yield _text(EDGE, y + 16, "", name)
+    for k, (token, colour) in enumerate(zip(tokens, colours, strict=True)):
+        ground, ink = (colour, "#16181a") if isinstance(colour, str) else colour
+        x = EDGE + LABEL + COLUMN * k
+        yield f'<rect x="{x}" y="{y}" width="{COLUMN - 1}" height="{ROW - 2}" fill="{ground}" stroke="#d8d8d4"/>'
+        yield f'<text class="token" x="{x + COLUMN / 2 - 0.5:g}" y="{y + 16}" style="fill:{ink}">{escape(token)}</text>'
+
+
+def _text(x: float, y: float, kind: str, text: str) -> str:
+    of = f' class="{kind}"' if kind else ""
+    return f'<text{of} x="{x:g}" y="{y:g}">{escape(text)}</text>'
