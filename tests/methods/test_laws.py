@@ -72,6 +72,7 @@ OPTIONS: dict[str, list[dict]] = {
     "gigpo": [{"gamma": 0.9, "std": True}],
     "ppo": [{"lam": 0.9, "gamma": 0.8, "whiten": False, "beta": 0.1, "token_reward": True}],
     "vapo": [{"alpha": 0.5, "whiten": False}],
+    "ospo": [{"segments": 3, "separator": 1, "share": 0.5}],
     "rto": [{"dpo": 0.0}, {"bound": 1.0, "dpo": 1.0, "beta": 0.0, "whiten": False}],
     "gkd": [{"beta": 1.0, "rewards": True}],
     "rlsd": [{"lam": 1.0, "eps": 1.0}],

@@ -47,6 +47,7 @@ BY_HAND = {
     "skywork_entropy": {"controller", "delta"},
     "vineppo": {"continuations", "every", "separator"},
     "spo": {"continuations", "interval"},
+    "ospo": {"union"},
 }
 
 

@@ -438,6 +438,17 @@ def test_rewards_of_tokens_and_of_the_reference_arrive_where_they_are() -> None:
     np.testing.assert_allclose(got, [3 - math.log(2), 2], rtol=1e-12)
 
 
+def test_ospo_by_hand() -> None:
+    """Rewards 1, 0: A = ±a, a = 1/2 / (d + 1e-6), d = sqrt(1/2). Two segments of two tokens, worth 3/4 and 1/4: 2φ - Σφ
+    is ±1/2, over d + 1e-6 that is ±a. A mean of a, 2a and 0. The wrong response has one token, and nothing to share."""
+    a = 0.5 / (math.sqrt(0.5) + 1e-6)
+    sample = by_hand([[1, 1, 1, 1], [1]], [1, 0], gain=[[0.75, 0.75, 0.25, 0.25], [0.3]])
+    np.testing.assert_allclose(
+        _advantages("ospo", sample, segments=2), [2 * a, 2 * a, 0, 0, -a], rtol=1e-12, atol=1e-12
+    )
+    moves("ospo", sample, None, [[-2 / 4, -2 / 4, 0, 0], [1]], unit=a / 2, segments=2)
+
+
 def test_rto_by_hand() -> None:
     """Reward 3, V = 0, lam 1: A is what is still to come. DPO likes the tokens 2, 8 and 1/2 times as much as
     the reference: half the log within ±0.4 is ln 2 / 2, 0.4, -ln 2 / 2. Old over reference is 2 at the last: -ln 2."""

@@ -262,6 +262,34 @@ def vapo(
 
 @cases(
     {},
+    {"share": 0.0},
+    {"segments": 1},
+    {"segments": 10, "share": 2.5},
+    {"segments": 3, "share": 0.5, "low": 0.1, "high": 0.4},
+    {"segments": 2, "separator": 1},
+)
+def ospo(s, *, segments=4, separator=None, share=1, low=0.2, high=0.2):
+    # the value of a segment is the mean gain over its tokens, A = A_i + share (K φ - Σ φ) / (std + 1e-6)
+    A = np.zeros(s.mask.shape) + group_advantage(s)
+    for rows in groups(s):
+        R = s.reward[rows]
+        for i in rows if R.min() < R.max() else ():
+            units = [[]]
+            for t in np.flatnonzero(s.mask[i]):
+                units[-1].append(t)
+                if separator is None or s.token_ids[i, t] == separator:
+                    units.append([])
+            units = [unit for unit in units if unit]
+            K = min(segments, len(units))
+            pieces = [[t for u, x in enumerate(units) if u * K // len(units) == k for t in x] for k in range(K)]
+            worth = [s.gain[i, piece].mean() for piece in pieces]
+            for piece, phi in zip(pieces, worth, strict=True):
+                A[i, piece] += share * (K * phi - sum(worth)) / (R.std(ddof=1) + 1e-6)
+    return sequence_mean(s, *clipped(*ratio(s), A, low, high))
+
+
+@cases(
+    {},
     {"dpo": 0.4, "bound": 0.1, "whiten": False},
     {"dpo": 0.0, "beta": 0.0, "lam": 1.0, "low": 0.1, "high": 0.4},
     {"dpo": 2.0, "bound": np.inf, "beta": 0.3, "lam": 0.5, "value_clip": 0.1},

@@ -25,6 +25,7 @@ ELSEWHERE = {
     ("engines/vllm/processor.py", "_moved"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("core/head/fused_pass.py", "run_lean"): "an argument: tests/core/head/test_teacher.py",
     ("lab/exact/sampling.py", "view"): "no engine: tests/lab/exact/test_sampling.py",
+    ("lab/exact/contestant.py", "begin"): "no engine: tests/lab/exact/test_sampling.py",
     ("engines/launch.py", "require_installed"): "an engine is missing: tests/cli/test_launch.py",
     ("core/learner.py", "_require_versions"): "versions of a host: tests/core/test_learner.py",
     ("tasks/__init__.py", "refuse_tool"): "a task with a tool: tests/tasks/test_dial_sum.py",

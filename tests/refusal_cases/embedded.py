@@ -84,7 +84,7 @@ CASES = [
     Case("an objective of your own, `mine`, that reads `hidden_states`", _own, ("mine", "hidden_states"),
          "choose another method, or compute hidden_states yourself"),
     Case("an objective of your own, `mine`, that reads `gain`, without a word on where continuations are drawn",
-         _bought, ("mine", "gain"), "a part that holds tokenpo.core.parts.Continuations"),
+         _bought, ("mine", "gain"), "by tokenpo.core.parts.Coalitions"),
     Case("an objective of your own, `mine`, that reads `value`, without a word on what it is fitted to",
          lambda directory: require_here(dataclasses.replace(tokenpo.method("ppo"), name="mine", critic=None)),
          ("mine", "value"), "by Objective(critic=tokenpo.core.parts.Critic())"),

@@ -179,6 +179,7 @@ def _kept(setting: Setting) -> Case:
 CASES = [
     *(_reads(method, name) for method, name in (
         ("nthr", "influence"), ("thr", "influence"), ("tw_grpo", "divergence"), ("vineppo", "gain"), ("spo", "gain"),
+        ("ospo", "gain"),
         ("arm", "prompt_logprob"), ("otb", "old_collision"), ("gigpo", "anchor"), ("gdpo", "rewards"),
     )),
     Case("a credit by token, with a reward on a tool's token", _arriving_at_a_tool, ("mine", "rm_scores"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError, choose
 from .options import ONE_METHOD, add_command, add_set, argument, need, need_engine, objectives, place
+from .progress import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +76,7 @@ def exact(options: argparse.Namespace) -> int:
     worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
     chosen, fresh = objectives(options.methods, "exact")
     if not options.methods:
-        chosen = {label: objective for label, objective in chosen.items() if objective.needs.isdisjoint(TAUGHT)}
+        chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT) and o.coalitions is None}
     # The user's own come first: a mistake in them is found before others have taken minutes.
     contestants = [Contestant(label, chosen[label]) for label in sorted(chosen, key=lambda label: label not in fresh)]
     setting = Setting.of(options.set)
@@ -83,19 +84,23 @@ def exact(options: argparse.Namespace) -> int:
     study.require_setting(known, setting, options.json)
     known |= {label: row.with_cells_of(known.get(label)) for label, row in study.shipped(setting).items()}
 
+    places = {contestant.label: len(worlds) * i for i, contestant in enumerate(contestants)}
+
     def done(rows: Mapping[str, Row], label: str, count: int) -> None:
-        last = count == len(worlds)
-        if last or sys.stderr.isatty():
-            end = "\n" if last else "\r"
-            print(f"{label}: {count} of {len(worlds)} worlds", end=end, file=sys.stderr, flush=True)
-        if options.json and last:
+        tell(places.get(label, 0) + count, label)
+        if count < len(worlds):
+            return
+        print(f"{label}: done in {count} worlds", file=sys.stderr, flush=True)
+        if options.json:
             try:
                 study.save(rows.values(), options.json)
             except TokenPOError as error:  # the table is still printed, and room may be made until the end
                 print(f"tokenpo: {error}", file=sys.stderr)
 
-    rows = study.all_rows(contestants, worlds, known, fresh, setting, done)
-    shown = [row for row in rows if set(names) <= set(row.cells)]
+    with progress(len(worlds) * len(contestants), "") as tell:
+        rows = study.all_rows(contestants, worlds, known, fresh, setting, done)
+    asked = {*chosen, study.BASE, study.PERFECT}
+    shown = [row for row in rows if row.label in asked and set(names) <= set(row.cells)]
     table.show(shown, names, measures, sys.stdout)
     if options.json:
         print(f"numbers: {study.save(rows, options.json)}")
@@ -123,8 +128,7 @@ def gradients(options: argparse.Namespace) -> int:
 
     chosen, fresh = objectives(options.methods, "gradients")
     if not options.methods:  # all methods share their rollouts, which nobody continues
-        left = TAUGHT | {"value"}
-        chosen = {x: o for x, o in chosen.items() if o.continuations is None and o.needs.isdisjoint(left)}
+        chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT | {"value", "gain"})}
     chosen = objectives([judge.BASE], "gradients")[0] | chosen
     needs = frozenset().union(*(objective.needs for objective in chosen.values()))
     with closing(AtCheckpoint(options.directory, needs, options.step, options.batches, options.rollouts)) as at:
@@ -142,7 +146,7 @@ def gradients(options: argparse.Namespace) -> int:
             about |= _judge(at, new, rows, options.after)
     judge.compare(rows)
     title = f"{options.directory} after step {about['step']}: mean reward {about['reward']:.3g}"
-    print_parts([judge.table(rows, title), judge.MEANING, judge.context(about)], sys.stdout, least=132)
+    print_parts([judge.table(rows, title), judge.MEANING, judge.context(about)], sys.stdout)
     if options.json:
         print(f"numbers: {judge.save(about, rows, options.json)}")
     return 0

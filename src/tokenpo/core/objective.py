@@ -18,7 +18,17 @@ from torch import Tensor
 from ..base.errors import TokenPOError, choose
 from .boundary import Boundary
 from .ops import masked
-from .parts import AdaptiveTemperature, BatchSignal, Continuations, Critic, Memory, MemorySignal, Part, Signal
+from .parts import (
+    AdaptiveTemperature,
+    BatchSignal,
+    Coalitions,
+    Continuations,
+    Critic,
+    Memory,
+    MemorySignal,
+    Part,
+    Signal,
+)
 from .parts.correction import Rejection
 from .parts.part import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight, check_parts, walk
 from .parts.selection import Selection
@@ -129,6 +139,11 @@ class Objective:
     def continuations(self) -> Continuations | None:
         """Where the credit needs continuations; None if nowhere."""
         return next((part for part in self._parts if isinstance(part, Continuations)), None)
+
+    @functools.cached_property
+    def coalitions(self) -> Coalitions | None:
+        """Which parts of a response the credit has scored; None if none."""
+        return next((part for part in self._parts if isinstance(part, Coalitions)), None)
 
     @functools.cached_property
     def follows_advantage(self) -> bool:

@@ -80,6 +80,7 @@ Limit = Annotated[float, limit(0)]
 AboveZero = Annotated[float, above(0)]
 AboveOne = Annotated[float, above(1)]
 Count = Annotated[int, whole(1)]
+TokenId = Annotated[int, whole(0)]
 
 
 def members(hint: object) -> Iterator[tuple[object, Range | None]]:

@@ -147,10 +147,10 @@ class Rollouts(Fields):
     )  # fmt: skip
     version: Tensor | None = optional("how many updates the policy that sampled the token had had", COUNT)
     gain: Tensor | None = optional(
-        "what the token's segment added to the reward to be expected, by continuations of the policy that sampled",
+        "what the token's segment added to the reward to be expected, by continuations or by parts of the response",
         scale=0.5,
-        more="the value behind it less the value before it; behind the last segment the reward. "
-        "`core.parts.Continuations` says where responses are cut",
+        more="the value behind it less the value before it, behind the last segment the reward "
+        "(`core.parts.Continuations`); or its Owen value (`core.parts.Coalitions`)",
     )
     value: Tensor | None = optional(
         "what a critic expected before the token of the reward still to come", scale=0.5,

@@ -60,6 +60,7 @@ from .dhpo import dhpo as dhpo
 from .egspo import egspo as egspo
 from .compositions import vineppo as vineppo
 from .spo import spo as spo
+from .ospo import ospo as ospo
 from .compositions import opsm as opsm
 from .rollout_is import rollout_is as rollout_is
 from .prime_rl import prime_rl as prime_rl

@@ -14,12 +14,23 @@ from ..core.parts.selection import HighInResponse
 from ..core.parts.shaping import SoftOverlong
 from ..core.parts.surrogate import DetachedClip, SelectedBounds
 from ..core.parts.weights import ProbabilityWeight, Sigmoid
-from ..core.ranges import POSITIVE, AboveZero, Count, Finite, Limit, NotNegative, Positive, Share, limit, require, whole
+from ..core.ranges import (
+    POSITIVE,
+    AboveZero,
+    Count,
+    Finite,
+    Limit,
+    NotNegative,
+    Positive,
+    Share,
+    TokenId,
+    limit,
+    require,
+)
 from .options import Beta, Ceiling, Dual, Floor, High, Low, OfPolicy, OfResponse
 from .paper import TRL, VERL, Paper
 
 GSPO = Paper("Group Sequence Policy Optimization", "2507.18071", "code", code=f"{VERL}; {TRL}")
-TokenId = Annotated[int, whole(0)]
 
 
 @Paper("DeepSeekMath: Pushing the Limits of Mathematical Reasoning", "2402.03300", "code", code=f"{VERL}; {TRL}")

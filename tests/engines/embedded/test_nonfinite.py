@@ -38,7 +38,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
     """
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": nonfinite, "micro_rows": 1000})
     engine = build_engine(Plan(config))
-    experience = collect(config, engine.lm, engine.task, 0, None, baseline=True)
+    experience = collect(config, engine.lm, engine.task, 0, None, tokenpo.method("remax"))
     start = {name: x.detach().clone() for name, x in engine.lm.model.named_parameters()}
     ordinary, chance, broken = Forward.passes, random.Random(0), {"logits": 0, "gradient": 0}
     for name in tokenpo.methods.METHODS:

@@ -1,17 +1,20 @@
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
 
+import tokenpo
 from run_views import numbers
 from tokenpo.cli.view import SilentView
-from tokenpo.core.parts import Continuations, EveryTokens
+from tokenpo.core.parts import Clip, Continuations, EveryTokens, FixedBounds, TokenMean, WhitenedGain
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.engines.embedded.loop import build_engine, resume, train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.models import Sampling, sample
 from tokenpo.recipe.plan import Plan
+from tokenpo.runs.rollouts.draw import without_eos
 from tokenpo.runs.rollouts.experience import gather, mixed_groups
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
@@ -144,7 +147,9 @@ def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, small, coin
     """Whatever stands beside it; shared prefixes once; gains are made of these values."""
     engine = build_engine(Plan(small(tmp_path / "run")))
     plan = Continuations(EveryTokens(2), count)
-    seen = collect(engine.config, engine.lm, engine.task, 8, None, plan)
+    seen = collect(engine.config, engine.lm, engine.task, 8, None, tokenpo.Objective(
+        WhitenedGain(plan), Clip(FixedBounds(0.2, 0.2)), TokenMean(),
+    ))  # fmt: skip
     value, tokens = one_by_one(engine, seen, plan, 8)
     facts = dataclasses.replace(seen.rollouts, gain=None)
     gain = plan.gain(facts, plan.at(facts), value).float()
@@ -167,7 +172,7 @@ def test_without_a_plan_nothing_is_drawn(small, coin, tmp_path) -> None:
 
 @pytest.mark.parametrize("method", [
     {"name": "vineppo", "every": 3, "continuations": 2}, {"name": "spo", "interval": 2, "continuations": 2},
-    {"name": "remax"},
+    {"name": "remax"}, {"name": "ospo", "segments": 3},
 ])  # fmt: skip
 def test_a_run_learns_counts_and_resumes(method, small, coin, tmp_path) -> None:
     """Two steps and two more are four, in every number; the weights have moved."""
@@ -178,13 +183,36 @@ def test_a_run_learns_counts_and_resumes(method, small, coin, tmp_path) -> None:
     resume(tmp_path / "half", SilentView(), small(tmp_path / "half", method=method, evaluate={"problems": 0}))
     made = numbers(tmp_path / "whole")
     assert len(made) == 4 and made == numbers(tmp_path / "half")
-    assert all(line["continued_tokens"] > 0 and line["grad_norm"] > 0 for line in made)
+    assert all(line["continued_tokens"] > 0 or method["name"] == "ospo" for line in made)
+    assert all(line["grad_norm"] > 0 for line in made)
+
+
+@pytest.mark.parametrize("union", [1, 2])
+def test_parts_of_a_response_are_scored_by_the_task(union, small, coin, tmp_path) -> None:
+    """Halves of a response of the coin, which pays an even sum: φ is half of R + v(own half) − v(other) − v(nothing).
+
+    Two segments are one union or two, and both are Shapley's value.
+    """
+    engine = build_engine(Plan(small(tmp_path / "run", method={"name": "ospo", "segments": 2, "union": union})))
+    seen = collect(engine.config, engine.lm, engine.task, 8, None, engine.objective)
+    facts, even = seen.rollouts, lambda ids: float(sum(ids) % 2 == 0)
+    for row in range(len(facts)):
+        ids = facts.token_ids[row, facts.mask[row]].tolist()
+        half = math.ceil(len(ids) / 2)
+        first, last = (even(without_eos(x, engine.lm.eos_ids)) for x in (ids[:half], ids[half:]))
+        whole = float(facts.reward[row])
+        if len(ids) > 1:
+            expected = [(whole + first - last - 1) / 2] * half + [(whole + last - first - 1) / 2] * (len(ids) - half)
+        else:
+            expected = [whole - 1]
+        assert facts.gain[row, facts.mask[row]].tolist() == expected
+    assert facts.gain.unique().numel() > 1 and seen.continued == 0
 
 
 def test_the_baseline_is_the_reward_of_a_greedy_response(small, coin, tmp_path) -> None:
     """One greedy response to each kept problem, whatever else is drawn; `continued` counts its tokens too."""
     engine = build_engine(Plan(small(tmp_path / "run", method={"name": "remax"})))
-    seen = collect(engine.config, engine.lm, engine.task, 8, None, baseline=True)
+    seen = collect(engine.config, engine.lm, engine.task, 8, None, engine.objective)
     plain = collect(engine.config, engine.lm, engine.task, 8, None)
     assert plain.rollouts.baseline is None and plain.continued == 0
     assert torch.equal(seen.rollouts.token_ids, plain.rollouts.token_ids)

@@ -32,7 +32,7 @@ def make(small, tmp_path, coin, double_dir):
         chosen = {"name": method, **options}
         config = small(tmp_path, method=chosen, model=model, rollout=rollout, train={"ratio_tolerance": tolerance})
         engine = build_engine(Plan(config))
-        experience = collect(config, engine.lm, engine.task, 0, None, engine.objective.continuations)
+        experience = collect(config, engine.lm, engine.task, 0, None, engine.objective)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for x in engine.lm.model.parameters():

@@ -87,7 +87,13 @@ def test_whole_distributions_of_a_teacher_are_refused(batch) -> None:
         view(WORLD.initial, batch, method("gkd").needs)
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"gkd"}))
+def test_parts_of_a_response_are_refused(batch) -> None:
+    contestant = Contestant("ospo", method("ospo"))
+    with pytest.raises(Unsupported, match=r"ospo has parts of a response scored.*leave it out"):
+        contestant.begin(contestant.learner(WORLD), WORLD, batch, WORLD.initial)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"gkd", "ospo"}))
 def test_every_method_runs(name, batch):
     objective: Objective = method(name)
     contestant = Contestant(name, objective)

@@ -6,6 +6,7 @@ A part is a frozen value; stages that hold equal signals share one tensor. A par
 # isort: off
 from .aggregate import ConstantLength as ConstantLength, PromptMean as PromptMean, SequenceMean as SequenceMean
 from .aggregate import TokenMean as TokenMean, TokenSum as TokenSum
+from .coalitions import Coalitions as Coalitions, SegmentShare as SegmentShare
 from .continuations import BehindToken as BehindToken, Continuations as Continuations, Cuts as Cuts
 from .continuations import EqualEntropy as EqualEntropy, EveryTokens as EveryTokens, Improbable as Improbable
 from .continuations import SegmentGain as SegmentGain, WhitenedGain as WhitenedGain

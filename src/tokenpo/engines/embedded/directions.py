@@ -64,8 +64,8 @@ class AtCheckpoint:
     def __init__(self, run: Path, needs: frozenset[str], step: int | None, batches: int, rollouts: int) -> None:
         if "gain" in needs:
             raise Unsupported(
-                "a method needs gain, for which the embedded engine draws no continuations here, as all methods share "
-                "their rollouts: leave out methods that read gain"
+                "a method needs gain, for which the embedded engine draws and scores nothing here, as all methods "
+                "share their rollouts: leave out methods that read gain"
             )
         if "teacher_divergence" in needs:
             raise Unsupported(
@@ -98,10 +98,8 @@ class AtCheckpoint:
             self.trainer.learner.load_state_dict(progress.learner)
         self.step, self.objective = progress.step, self.engine.objective
         self._forward = dataclasses.replace(self.trainer.forward, drift=True, entropy_grad=True)
-        plan, rule = self.objective.continuations, self.trainer.rule()
-        self._next = collect(
-            config, self.engine.lm, self.engine.task, progress.cursor, rule, plan, baseline="baseline" in needs
-        )
+        engine, rule = self.engine, self.trainer.rule()
+        self._next = collect(config, engine.lm, engine.task, progress.cursor, rule, self.objective)
         self._groups = max(1, config.rollout.prompts // config.train.minibatches)
 
     def about(self) -> dict[str, Any]:

@@ -159,9 +159,8 @@ class Local:
         return f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype} on {lm.device}"
 
     def collect(self, cursor: int) -> Experience:
-        plan, rule = self.engine.objective.continuations, self.trainer.rule()
-        baseline = "baseline" in self.engine.objective.needs
-        return collect(self.config, self.engine.lm, self.engine.task, cursor, rule, plan, baseline=baseline)
+        engine = self.engine
+        return collect(self.config, engine.lm, engine.task, cursor, self.trainer.rule(), engine.objective)
 
     def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
         return with_optional_inputs(self.engine, self.trainer.forward, rollouts, kept)

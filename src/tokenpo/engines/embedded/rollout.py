@@ -1,12 +1,14 @@
-"""Problems to rollouts: responses drawn from the local model, and continuations from the middle of them."""
+"""Problems to rollouts: responses drawn from the local model, and what a credit has drawn or scored beside them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 
-from ...core.parts import Continuations
+from ...core.objective import Objective
+from ...core.parts import Coalitions, Continuations
 from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling, sample
 from ...models.device import precision
@@ -23,15 +25,13 @@ def collect(
     task: Task,
     cursor: int,
     rule: TemperatureRule | None,
-    plan: Continuations | None = None,
-    *,
-    baseline: bool = False,
+    objective: Objective | None = None,
 ) -> Experience:
     """One rollout batch from position `cursor` of the training problems on.
 
     Args:
-        plan: where kept responses are continued from, for `Rollouts.gain`; None for nowhere.
-        baseline: fill in `Rollouts.baseline`, the reward of a greedy response to each problem.
+        objective: `Rollouts.gain` is filled in where it has responses continued or their parts scored, and
+            `Rollouts.baseline`, the reward of a greedy response to each problem, where it reads one; None for neither.
     """
     options, autocast = config.rollout, config.train.autocast
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
@@ -42,9 +42,13 @@ def collect(
     batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
     # The first problem of a batch is that of no other: it addresses the draws.
     again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
-    if baseline:
+    if objective is not None and "baseline" in objective.needs:
         batch = _over_greedy(lm, task, batch, dataclasses.replace(sampling, temperature=0.0), autocast)
-    return batch if plan is None else _continued(lm, task, batch, plan, again, autocast, rule)
+    if objective is not None and objective.continuations is not None:
+        return _continued(lm, task, batch, objective.continuations, again, autocast, rule)
+    if objective is not None and objective.coalitions is not None:
+        return _attributed(lm, task, batch, objective.coalitions)
+    return batch
 
 
 def _over_greedy(lm: LanguageModel, task: Task, batch: Experience, sampling: Sampling, autocast: bool) -> Experience:
@@ -59,6 +63,23 @@ def _over_greedy(lm: LanguageModel, task: Task, batch: Experience, sampling: Sam
     reward = greedy.reward().to(rollouts.reward.device)[rollouts.group]
     tokens = batch.continued + int(greedy.mask.sum())
     return dataclasses.replace(batch, rollouts=dataclasses.replace(rollouts, baseline=reward), continued=tokens)
+
+
+def _attributed(lm: LanguageModel, task: Task, batch: Experience, plan: Coalitions) -> Experience:
+    """The batch with `gain`, for which the task scores parts of its responses."""
+    rollouts, kept = batch.rollouts, batch.kept
+    if rollouts is None or kept is None:
+        return batch
+
+    def score(parts: Sequence[tuple[int, list[int]]]) -> list[float]:
+        problems = [kept.problems[row // kept.group_size] for row, _ in parts]
+        texts = [lm.decode(without_eos(ids, lm.eos_ids)) for _, ids in parts]
+        ids = [ids for _, ids in parts]
+        scores = scored(task, problems, texts, ids, lambda i: f"a part of response {parts[i][0]}")
+        return [score.reward for score in scores]
+
+    gain = plan.gain(rollouts, score).to(rollouts.old_logprob.dtype)
+    return dataclasses.replace(batch, rollouts=dataclasses.replace(rollouts, gain=gain))
 
 
 def _continued(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...base.errors import Unsupported
 from ...core.facts import entropy
 from ...core.learner import Learner, Step
 from ...core.objective import Objective
@@ -52,6 +53,11 @@ class Contestant:
         """
         if facts is None:
             facts = rollouts(world, walked, logits, self.objective.needs, sampler)
+        if self.objective.coalitions is not None:
+            raise Unsupported(
+                f"{self.objective.name} has parts of a response scored, and a world pays for whole responses alone: "
+                "leave it out"
+            )
         if self.objective.continuations is not None:
             source = logits if sampler is None else sampler
             facts = continued(world, walked, source, facts, self.objective.continuations).facts

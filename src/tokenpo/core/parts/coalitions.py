@@ -1,0 +1,155 @@
+"""Credit from coalitions: what parts of a response earn on their own says what each of its segments is worth.
+
+A part says which segments a response has and which of their sets are scored. An engine, or a loop of your own, scores
+them with the task's verifier and fills in `Rollouts.gain`, the Owen value of the token's segment.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ..ops.group import Groups
+from ..ops.turns import Turns
+from ..ranges import Count, NotNegative, TokenId, whole
+from ..types import Rollouts
+from .credit import GroupAdvantage
+from .part import CreditStage, Part
+
+MOST = 10  # segments of a response: up to 2^10 sets of them are scored
+Scorer = Callable[[Sequence[tuple[int, list[int]]]], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Coalitions(Part):
+    """The segments of a response, K of them, and what each is worth: its Owen value, exact.
+
+        φ_k = mean of v(S ∪ k) − v(S) over the orders in which segments may arrive, S those before k
+        v(S) = the reward of the response made of the segments S alone, in their order; Σ_k φ_k = R − v(∅)
+
+    An order keeps the segments of a union together. Unions of one segment, or one union of all, are Shapley's value.
+
+    Args:
+        segments: K at most, 1 to 10; a response of fewer units has as many segments.
+        separator: id of the token that ends a unit, such as a line; None takes a token for one. Segments have nearly as
+            many units each.
+        union: neighbouring segments that make a union.
+    """
+
+    segments: Annotated[int, whole(1, MOST)]
+    separator: TokenId | None = None
+    union: Count = 1
+
+    @property
+    def reads(self) -> set[str]:
+        return set() if self.separator is None else {"token_ids"}
+
+    def segment(self, rollouts: Rollouts) -> Tensor:
+        """[N, T] int, the segment of each token from 0; a tool's tokens belong to the one before them."""
+        mask = rollouts.mask
+        if self.separator is None:
+            unit = (mask.cumsum(1) - 1).clamp(min=0)
+        else:
+            ends = mask & (rollouts.need("token_ids") == self.separator)
+            unit = ends.cumsum(1) - ends.long()
+        units = torch.where(mask, unit, 0).amax(1, keepdim=True) + 1
+        return unit.clamp(max=units - 1) * units.clamp(max=self.segments) // units
+
+    def gain(self, rollouts: Rollouts, score: Scorer) -> Tensor:
+        """[N, T] the Owen value of the token's segment, in units of the reward.
+
+        Args:
+            rollouts: with token_ids.
+            score: (row, token ids of a part of its response) of each -> rewards. Asked once, for each part of a group
+                once; the whole response is not asked for, as its reward is known.
+        """
+        ids, of_token, group = rollouts.need("token_ids"), self.segment(rollouts).cpu(), rollouts.group.tolist()
+        parts = [self._parts(*row) for row in zip(ids.tolist(), of_token.tolist(), rollouts.mask.tolist(), strict=True)]
+        asked: dict[tuple[int, tuple[int, ...]], int] = {}
+        for row, mine in enumerate(parts):
+            for part in mine.values():
+                asked.setdefault((group[row], part), row)
+        rewards = dict(zip(asked, score([(row, list(part)) for (_, part), row in asked.items()]), strict=True))
+        worth = torch.zeros(len(rollouts), self.segments, dtype=torch.float64)
+        for row, mine in enumerate(parts):
+            count = len(set(of_token[row, rollouts.mask[row].cpu()].tolist()))
+            for members, part in mine.items():
+                worth[row, :count] += owen_weights(count, self.union)[members] * rewards[group[row], part]
+            if count:
+                worth[row, :count] += owen_weights(count, self.union)[-1] * float(rollouts.reward[row])
+        return torch.where(rollouts.mask, worth.gather(1, of_token).to(rollouts.mask.device), 0.0)
+
+    def _parts(self, ids: list[int], of_token: list[int], mask: list[bool]) -> dict[int, tuple[int, ...]]:
+        """The tokens of each set of segments that is scored, a bit a segment; without the whole."""
+        length = max((t + 1 for t, on in enumerate(mask) if on), default=0)
+        sets = owen_weights(max(of_token[:length], default=-1) + 1, self.union)[:-1].any(1).nonzero()[:, 0].tolist()
+        numbered = list(zip(ids[:length], of_token, strict=False))
+        return {members: tuple(token for token, k in numbered if members >> k & 1) for members in sets}
+
+
+@dataclass(frozen=True)
+class SegmentShare(CreditStage):
+    """A_it = A_i + share · (K φ_k − Σ_j φ_j) / (std_g + eps), k the segment of t, φ its `gain`, A_i GroupAdvantage's.
+
+    The mean over the segments of a response is A_i, whatever φ. A group whose rewards are all equal gets 0.
+
+    Args:
+        by: segments, and who scores them.
+        share: of the segments' differences, ≥ 0; 0 is the group's advantage.
+        group: the advantage of a response.
+    """
+
+    reads = {"gain"}
+    by: Coalitions
+    share: NotNegative = 1.0
+    group: GroupAdvantage = GroupAdvantage()
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        mask, reward = rollouts.mask, rollouts.reward + bonus
+        groups = Groups.of(rollouts.group, mask.any(1))
+        segments = Turns.of(torch.where(mask, self.by.segment(rollouts), 0), mask)
+        tokens = segments.sum(torch.ones_like(rollouts.old_logprob)).clamp(min=1)
+        worth = segments.sum(rollouts.need("gain")) / tokens
+        apart = segments.count[:, None] * worth - worth.sum(1, keepdim=True)
+        scale = groups.mean_std(reward)[1] + self.group.eps if self.group.std else 1.0
+        apart = torch.where(groups.varied(reward), self.share / scale, 0.0)[:, None] * apart
+        return self.group.of(groups, reward)[:, None] + segments.spread(apart)
+
+
+@functools.cache
+def owen_weights(count: int, union: int) -> Tensor:
+    """[2^count, count] float64: v(S) [2^count] times this is the Owen value of each of `count` players.
+
+    Bit k of S is player k. Unions are of `union` neighbours, the last of those that are left. Sets that no value needs
+    have weights of 0.
+
+    >>> owen_weights(2, 1).tolist()
+    [[-0.5, -0.5], [0.5, -0.5], [-0.5, 0.5], [0.5, 0.5]]
+    """
+    weights = torch.zeros(2**count, count, dtype=torch.float64)
+    unions = [range(first, min(first + union, count)) for first in range(0, count, union)]
+    for player in range(count):
+        others = [sum(1 << x for x in one) for one in unions if player not in one]
+        friends = [1 << x for one in unions if player in one for x in one if x != player]
+        for outside, inside in itertools.product(_subsets(others), _subsets(friends)):
+            before = sum(outside) + sum(inside)
+            share = _chance(len(outside), len(others)) * _chance(len(inside), len(friends))
+            weights[before | 1 << player, player] += share
+            weights[before, player] -= share
+    return weights
+
+
+def _subsets(of: Sequence[int]) -> list[tuple[int, ...]]:
+    return [x for size in range(len(of) + 1) for x in itertools.combinations(of, size)]
+
+
+def _chance(before: int, others: int) -> float:
+    """That in a random order just these `before` of the `others` come before a player."""
+    return 1 / ((others + 1) * math.comb(others, before))
