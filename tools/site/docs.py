@@ -1,5 +1,5 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, docs/tokens.svg, the tables of docs/papers_recipes.md,
+docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, docs/tokens.svg, tables of docs/papers_recipes.md,
 docs/trl.md, docs/verl.md, docs/engines.md and of the inputs in docs/ideas.md.
 
 python tools/site/docs.py            write them
