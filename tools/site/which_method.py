@@ -1,5 +1,5 @@
-"""Writes docs/which_method.md from docs/which_method.toml: every sentence with the numbers that it rests on, of exact
-worlds and checkpoints, or verdicts of the bed.
+"""Writes docs/which_method.md from docs/which_method.toml: answers, and folded behind each the numbers that it rests on,
+of exact worlds and checkpoints, or verdicts of the bed.
 
 A number that no longer says what its sentence does is an error that names both.
 
@@ -81,7 +81,7 @@ class Evidence:
     def where(self) -> str:
         """World and measure, linked."""
         if self.file == "bed":
-            return f"the bed's {self.world}, [{BED[self.measure]}](bed.md)"
+            return f"benchmark, {self.world}: [{BED[self.measure]}](bed.md)"
         where = {
             "all": "each of the twelve worlds",
             "median": "median of the twelve worlds",
@@ -195,16 +195,18 @@ def page() -> str:
 
 
 def _section(question: dict) -> Iterator[str]:
+    """The answer, and behind it, folded, what it rests on. Nested lists are indented by four spaces, as sites need."""
     yield f"## {question['ask']}\n"
-    for say in question.get("say", ()):
+    yield f"{question['answer']}\n"
+    yield '<details markdown="1"><summary>Evidence</summary>\n'
+    for say in question["say"]:
         yield f"- {say['text']}"
         told = [(seen.where(), *seen.told()) for seen in map(Evidence.of, say["see"])]
         for (where, against), line in itertools.groupby(told, key=lambda x: (x[0], x[2])):
-            yield f"  - {where}: {', '.join(own for _, own, _ in line)}{against}"
-    if question.get("say"):
-        yield ""
+            yield f"    - {where}: {', '.join(own for _, own, _ in line)}{against}"
     if "missing" in question:
-        yield f"No evidence here: {question['missing']}\n"
+        yield f"- No evidence here: {question['missing']}"
+    yield "\n</details>\n"
 
 
 def _spread(numbers: list[Number], world: str) -> str:
