@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from transformers import AutoTokenizer
 
 from foreign_support import need
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
@@ -81,6 +82,12 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lm.tokenizer.chat_template, lm.tokenizer.response_schema = TEMPLATE, SCHEMA
     lm.model.save_pretrained(directory)
     lm.tokenizer.save_pretrained(directory)
+    if getattr(AutoTokenizer.from_pretrained(directory), "response_schema", None) is None:
+        # It is TRL's constructor that would raise.
+        pytest.skip(
+            "inside TRL: transformers keeps no response_schema of a tokenizer any more, and TRL has no parser of its "
+            "own for this chat template, so that its tools were not run with our objectives"
+        )
     return directory
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...base.errors import NotFinite
 from ...core.head.softmax import wide
+from ...core.ops.packing import unpacked
 from ...core.update import Update
 from ...models import LanguageModel
 from ...recipe import config
@@ -60,7 +61,7 @@ class Critic:
         """The critic's loss of some rows of an update; hidden [M, H] predicts each of their tokens."""
         mask = update.of(rows)[0].mask
         value = self.head(hidden if self.options.shared else hidden.detach())
-        return update.value_loss(value.new_zeros(mask.shape).masked_scatter(mask, value), rows).value
+        return update.value_loss(unpacked(value, mask), rows).value
 
     def check(self) -> None:
         """Raises NotFinite where the gradient is not finite."""

@@ -22,6 +22,7 @@ from ...core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.objective import Objective
 from ...core.ops import kl
 from ...core.ops.known_gradient import known
+from ...core.ops.packing import unpacked
 from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
@@ -110,7 +111,7 @@ class Forward:
             return token_stats(*given, bias=head.bias, drift=self.drift, entropy_grad=self.entropy_grad)
 
         stats = head_work(self.trainer, model, part, work)
-        return [None if x is None else x.new_zeros(mask.shape).masked_scatter(mask, x) for x in stats[:3]]
+        return [None if x is None else unpacked(x, mask) for x in stats[:3]]
 
     def _by_logits(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
         """The same, behind the end of a completion too."""

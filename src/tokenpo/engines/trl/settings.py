@@ -43,6 +43,11 @@ def _theirs(about: str, names: str) -> Setting:
     return Setting("TRL's own", tuple(names.split()), about)
 
 
+# Fields of `TrainingArguments` that transformers has from 5.23 on.
+NEWER = (
+    "activation_checkpointing", "activation_checkpointing_kwargs", "dataloader_in_order",
+    "dataloader_multiprocessing_context",
+)  # fmt: skip
 SETTINGS = (
     _refused("loss_type", "set method to what docs/trl.md lists for it"),
     _refused("epsilon", "give the method its own bounds, for example method_options={'low': 0.1}"),
@@ -147,6 +152,10 @@ SETTINGS = (
     _theirs(
         "logs: `log_completions` is refused with `dynamic_sampling`",
         "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo",
+    ),
+    _theirs(
+        "memory and the order of the data, from transformers 5.23 on: a resumed run needs `dataloader_in_order`",
+        " ".join(NEWER),
     ),
     _theirs(
         "and every other field of transformers' `TrainingArguments` (optimiser, data loading, evaluation, checkpoints, "

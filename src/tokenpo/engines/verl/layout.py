@@ -19,6 +19,7 @@ from ...base.errors import MissingInput, Unsupported
 from ...core.objective import Objective
 from ...core.ops import turns
 from ...core.ops.group import numbered
+from ...core.ops.packing import inside, unpacked
 from ...core.parts import BatchSignal, MemorySignal, Part, Signal, walk
 from ...core.types import Credit, Policy, Rollouts
 from . import TOKEN_FIELDS
@@ -30,10 +31,7 @@ _VIEWS = {"logprob": "log_probs", "entropy": "entropy"}
 
 def padded(field: Any) -> Tensor:
     """[N, T] of a nested tensor [N, *], with its graph; zeros behind each row, T is the longest."""
-    values, offsets = field.values(), field.offsets()
-    lengths = offsets.diff()
-    inside = torch.arange(int(lengths.max()), device=values.device) < lengths[:, None]
-    return values.new_zeros(inside.shape).masked_scatter(inside, values)
+    return unpacked(field.values(), inside(field.offsets().diff()))
 
 
 def column(field: Any) -> list[Any]:
