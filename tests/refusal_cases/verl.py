@@ -55,6 +55,22 @@ WHERE = {
     f"{ROLLOUT}.name": ("hapo", "sglang"),
     "critic.loss_agg_mode": ("ppo", "seq-mean-token-mean"),
     f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
+    f"{ROLLOUT}.temperature": ("opd", "0.7"),
+    **{
+        f"distillation.distillation_loss.{name}": ("opd", value)
+        for name, value in {
+            "loss_mode": "k1",
+            "use_task_rewards": "False",
+            "distillation_loss_coef": "0.5",
+            "loss_max_clamp": "10.0",
+            "log_prob_min_clamp": "-10.0",
+            "use_policy_gradient": "True",
+            "policy_loss_mode": "gspo",
+            "clip_ratio": "0.3",
+            "clip_ratio_low": "0.3",
+            "clip_ratio_high": "0.3",
+        }.items()
+    },
 }
 LOSS_INPUTS = ("old_log_prob", "log_prob", "advantages", "response_mask", "rollout_is_weights")
 # An override with which the method of such a row reads its input.
@@ -181,6 +197,7 @@ CASES = [
         ("nthr", "influence"), ("thr", "influence"), ("tw_grpo", "divergence"), ("vineppo", "gain"), ("spo", "gain"),
         ("ospo", "gain"),
         ("arm", "prompt_logprob"), ("otb", "old_collision"), ("gigpo", "anchor"), ("gdpo", "rewards"),
+        ("gkd", "teacher_divergence"),
     )),
     Case("a credit by token, with a reward on a tool's token", _arriving_at_a_tool, ("mine", "rm_scores"),
          "let the reward manager put them on the last token of the turn before"),
@@ -240,6 +257,8 @@ CASES = [
         ("a KL to hold", {"train": {"kl_target": 0.004}}, "train.kl_target", "set both to 'none'"),
         ("the section `[critic]` with `ppo`", {"method": {"name": "ppo"}, "critic": {"warmup": 5}}, "critic",
          "write [verl.critic]"),
+        ("`opd` without a teacher", {"method": {"name": "opd"}}, "teacher.path", "name a model there"),
+        ("a teacher with a hint", {"teacher": {"hint": "{answer}"}}, "teacher.hint", "set it to 'none'"),
         ("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every = 5", "set it to 0"),
     )),
     Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "--set verl.trainer.resume_mode=auto", TokenPOError,

@@ -95,7 +95,7 @@ OTHER: dict[str, Any] = {
     "evaluate.every": 2, "evaluate.problems": 0, "evaluate.samples": 2,
     "output.dir": "elsewhere", "output.checkpoint_every": 1, "output.keep": 5, "output.rollouts_every": 5,
     "output.trace_every": 0, "output.trace_rollouts": 7, "output.track": ["wandb"], "output.project": "mine",
-    "verl": {"trainer": {"nnodes": 2}},
+    "teacher": {"path": "b/teacher", "coef": 0.1}, "verl": {"trainer": {"nnodes": 2}},
 }  # fmt: skip
 NO_PART = {
     "task.name": "the files that prepare writes", "task.seed": "the same", "task.options": "the same",
@@ -103,7 +103,7 @@ NO_PART = {
     "train.minibatch_by": "verl deals rows", "train.micro_rows": "verl bounds a pass by its tokens",
     "evaluate.rows": "verl's server batches by itself", "output.samples": "rollout_data_dir is verl's own",
     "tinker.base_url": "of another engine, which a run says", "tinker.seconds": "the same",
-    "critic": "of the embedded engine, likewise", "teacher": "the same",
+    "critic": "of the embedded engine, likewise",
 }  # fmt: skip
 
 

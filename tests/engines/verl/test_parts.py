@@ -51,6 +51,15 @@ def test_a_failing_plug_in_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tokenpo is NOT active in this process" in capsys.readouterr().err
 
 
+def test_a_teacher_says_a_token_one_place_before_it() -> None:
+    """Prompts of two tokens and of one; verl's last entry is a dummy."""
+    told = [torch.arange(5.0)[:, None], torch.arange(10.0, 14.0)[:, None]]
+    masks = [torch.ones(3, dtype=torch.long), torch.ones(3, dtype=torch.long)]
+    data = {"teacher_logprobs": told, "response_mask": masks}
+    found = layout.taught({name: torch.nested.as_nested_tensor(x, layout=torch.jagged) for name, x in data.items()})
+    assert [x.tolist() for x in found["tokenpo_teacher"].unbind()] == [[1, 2, 3], [10, 11, 12]]
+
+
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
     """verl skips such an update with a printed line and goes on."""

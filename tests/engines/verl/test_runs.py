@@ -193,6 +193,26 @@ def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_teacher_scores_every_token(tmp_path: Path) -> None:
+    """`opd` by one command: verl starts the teacher, here the policy's own model; what it says is what verl's log-prob
+    pass says of the first batch."""
+    recipe(
+        tmp_path,
+        teacher={"path": str(tmp_path / "model")},
+        rollout={"prompts": 8, "group_size": 4, "max_new_tokens": 32},
+        train={"steps": 3, "minibatches": 2, "lr": 3e-3},
+        evaluate={"problems": 0},
+        verl=run.tables({**run.CPU, "trainer.n_gpus_per_node": 2}),
+    )
+    given = ["train", "recipe.json", "--engine", "verl", "--method", "opd", "--out", "run"]
+    text = run.as_given([*CLI, *given], tmp_path, timeout=900)
+    assert "tokenpo: set distillation.enabled=True (was False) for opd" in run.plain(text)
+    first, *others = [row for row in read_run(tmp_path / "run").metrics.lines if row["step"]]
+    assert len(others) == 2 and all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in (first, *others))
+    assert abs(first["teacher_kl"]) < 1e-5 < 1e-3 < abs(others[-1]["teacher_kl"])
+
+
+@pytest.mark.slow
 def test_a_comparison_of_two_methods_and_two_seeds(tmp_path: Path) -> None:
     """A Ray for every run; the default metrics that verl logs are compared; repeated, nothing is trained twice."""
     recipe(

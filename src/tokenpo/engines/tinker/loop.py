@@ -119,8 +119,9 @@ class Server:
 
     def scorer(self, path: str, role: str) -> SamplingClient:
         """A model of the server's by its name, or saved weights by their path."""
-        given = {"model_path" if path.startswith("tinker://") else "base_model": path}
-        return self.answers.one(lambda: self.session.create_sampling_client(**given), f"when asked for the {role}")
+        make, saved = self.session.create_sampling_client, path.startswith("tinker://")
+        ask = functools.partial(make, path) if saved else functools.partial(make, base_model=path)
+        return self.answers.one(ask, f"when asked for the {role}")
 
     @property
     def learner(self) -> Learner:

@@ -14,6 +14,7 @@ TOKEN_FIELDS = {
     "rollout_logprob": ("rollout_log_probs", "actor_rollout_ref.rollout.calculate_log_probs=True"),
     "ref_logprob": ("ref_log_prob", "actor_rollout_ref.actor.use_kl_loss=True"),
     "value": ("values", "critic.enable=True"),
+    "teacher_logprob": ("tokenpo_teacher", "distillation.enabled=True"),
     "token_ids": ("responses", "verl's own agent loop"),
 }
 # Beside these: numbers that no field of verl's holds, because our adapter derives them.

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...base.errors import TokenPOError, Unsupported
 from ...base.files import expanded, refuse_links
-from ...recipe.config import Config, Section
+from ...recipe.config import Config, Section, Teacher
 from ...recipe.plan import Plan
 from ...tasks import Split, held_out, make_task
 from . import require_inputs
@@ -28,6 +28,7 @@ from .settings import ACTOR, PLACES, ROLLOUT
 
 MODEL, OURS = "actor_rollout_ref.model", "+algorithm.tokenpo"
 REWARD = "pkg://tokenpo.engines.verl.data"
+TEACHER = "distillation.teacher_models.teacher_model"
 LONGEST_PROMPT = 1024
 # Plain prompts reach the model as they are, as in the embedded engine.
 _PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -44,11 +45,16 @@ def command(plan: Plan) -> list[str]:
         TokenPOError: a key of [verl] that Hydra could not read, or that another section sets too.
     """
     config = plan.config
-    _refuse(config)
+    needs = plan.objective.needs
+    _refuse(config, taught="teacher_logprob" in needs)
     require_inputs(plan.objective)  # here, not on a cluster
     ours = {**_algorithm(config), **_data_and_model(config), **_sampling_and_updates(config), **_trainer(config)}
-    critic = {"critic.model.path": config.model.path} if "value" in plan.objective.needs else {}
-    settings = with_passthrough(_defaults(config) | critic, ours, config.verl)
+    more = {"critic.model.path": config.model.path} if "value" in needs else {}
+    if config.teacher is not None and "teacher_logprob" in needs:
+        ours |= {f"{TEACHER}.model_path": config.teacher.path}
+        more |= {"distillation.nnodes": 1, "distillation.n_gpus_per_node": 1}
+        more |= {f"{TEACHER}.inference.tensor_model_parallel_size": 1}
+    settings = with_passthrough(_defaults(config) | more, ours, config.verl)
     words = [
         f"{key}={_no_reference(literal(value)) if key in ours else literal(value)}" for key, value in settings.items()
     ]
@@ -145,8 +151,8 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             )
 
 
-def _refuse(config: Config) -> None:
-    rollout, train, out = config.rollout, config.train, config.output
+def _refuse(config: Config, *, taught: bool) -> None:
+    rollout, train, out, teacher = config.rollout, config.train, config.output, config.teacher or Teacher()
     model, chat = config.model, "verl's agent loop wants a chat model: give the path of one"
     gpus = "choose GPUs with trainer.n_gpus_per_node and CUDA_VISIBLE_DEVICES, and set model.device = 'auto'"
     divisor = f"choose a divisor of rollout.prompts = {rollout.prompts}"
@@ -163,6 +169,8 @@ def _refuse(config: Config) -> None:
         (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", divisor),
         (train.warmup > 0 and train.epochs * train.minibatches > 1, f"train.warmup = {train.warmup}", schedule),
         (train.kl_hold() is not None, "train.kl_target or kl_stop", "set both to 'none': its optimiser is verl's"),
+        (teacher.hint is not None, "teacher.hint", "set it to 'none': its teacher reads what the policy reads"),
+        (taught and teacher.path is None, "a method that reads a teacher without teacher.path", "name a model there"),
         (config.critic is not None, "the section critic", "write [verl.critic]: verl trains a model of its own"),
         (out.rollouts_every > 0, f"output.rollouts_every = {out.rollouts_every}", export),
     )
@@ -197,7 +205,7 @@ def _algorithm(config: Config) -> dict[str, Any]:
     }
     out |= {f"{OURS}.options.{key}": value for key, value in (config.method.model_extra or {}).items()}
     for name, (section, key) in PLACES.items():
-        value = getattr(getattr(config, section), key)
+        value = getattr(getattr(config, section), key, None)  # a recipe may have no teacher
         if isinstance(value, Section):
             some = bool(value.model_fields_set)  # an empty section asks for its defaults
             dumped = value.model_dump(exclude_unset=some, exclude_none=not some).items()

@@ -61,6 +61,16 @@ def signal_fields(objective: Objective) -> dict[Part, str]:
     return {part: f"tokenpo_signal_{number}" for number, part in enumerate(parts)}
 
 
+def taught(data: TensorDict) -> TensorDict:
+    """`teacher_logprob` as a field of the batch, from what verl's teacher says of prompts and responses [N, *, 1]."""
+    whole = data["teacher_logprobs"]
+    lengths = data["response_mask"].offsets().diff().tolist()
+    # Entry t is of token t + 1; the last is none.
+    rows = [x[-length - 1 : -1, 0] for x, length in zip(whole.unbind(), lengths, strict=True)]
+    name, _ = TOKEN_FIELDS["teacher_logprob"]
+    return TensorDict({name: torch.nested.as_nested_tensor(rows, layout=torch.jagged)}, [len(rows)])
+
+
 def fields(objective: Objective) -> list[str]:
     """The fields of verl's batch that phase one reads."""
     token_fields = [TOKEN_FIELDS[name][0] for name in sorted(objective.needs) if name in TOKEN_FIELDS]

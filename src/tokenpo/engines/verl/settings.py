@@ -18,6 +18,7 @@ LOOPS = (LOOP, "single_turn_agent")  # ours replaces verl's own
 PLACES = {
     "soft_overlong": ("rollout", "soft_overlong"), "group_overlong": ("rollout", "group_overlong"),
     "correction": ("rollout", "correction"), "reference_kl": ("train", "reference_kl"),
+    "teacher_coef": ("teacher", "coef"), "teacher_form": ("teacher", "form"),
     "nonfinite": ("train", "nonfinite"), "ratio_tolerance": ("train", "ratio_tolerance"), "report": ("output", "dir"),
     "trace_every": ("output", "trace_every"), "trace_rollouts": ("output", "trace_rollouts"),
 }  # fmt: skip
@@ -52,6 +53,10 @@ def _reads(name: str) -> Callable[[Objective], bool]:
     return lambda objective: name in objective.needs
 
 
+def _untaught(objective: Objective) -> bool:
+    return "teacher_logprob" not in objective.needs
+
+
 def _no_critic(objective: Objective) -> bool:
     return objective.critic is None
 
@@ -75,6 +80,7 @@ def _theirs(words: str, names: Mapping[str, str]) -> tuple[Setting, ...]:
 
 
 _LOSS, _KL = f"{ACTOR}.policy_loss", "+algorithm.tokenpo.reference_kl"
+_DISTILLED = "distillation.distillation_loss"
 _BOUNDS, _METHOD = "bounds are options of the method", "+algorithm.tokenpo.method names the loss"
 _AGGREGATE, _DISCOUNT = "the method says how losses are aggregated", "no method of ours discounts"
 _CORRECTION, _FILTER, _RATE = "algorithm.rollout_correction", "algorithm.filter_groups", f"{ACTOR}.optim"
@@ -130,7 +136,17 @@ SETTINGS: tuple[Setting, ...] = (
     _refused(f"{ACTOR}.kl_loss_coef", 0.001, f"{_KL}.beta is the coefficient"),
     _refused(f"{ACTOR}.kl_loss_type", "low_var_kl", f"{_KL}.estimator names it"),
     _refused(f"{ACTOR}.shuffle", False, "the responses of an optimiser step must be countable in the driver"),
-    _refused("distillation.enabled", False, "distillation replaces the loss"),
+    # verl's distillation starts its teachers, and its loss is replaced by ours.
+    _honoured("distillation.enabled", "switched on where the objective reads a teacher, refused elsewhere",
+              only=(False,), applies=_untaught, why="it reads no teacher", set_where=_reads("teacher_logprob")),
+    *(_refused(f"{_DISTILLED}.{name}", usual, "the method is the loss", applies=_reads("teacher_logprob"))
+      for name, usual in {
+          "loss_mode": "k3", "use_task_rewards": True, "distillation_loss_coef": 1.0, "loss_max_clamp": None,
+          "log_prob_min_clamp": None, "use_policy_gradient": False, "policy_loss_mode": "vanilla", "clip_ratio": 0.2,
+          "clip_ratio_low": 0.2, "clip_ratio_high": 0.2,
+      }.items()),
+    _honoured(f"{ROLLOUT}.temperature", "also of log-probabilities and entropies; 1 where the objective reads a "
+              "teacher", only=(1,), applies=_reads("teacher_logprob"), why="verl's teachers score at temperature 1"),
     _honoured(f"{_CORRECTION}.rollout_is", "becomes `RolloutCorrection` in the objective's weights"),
     _honoured(f"{_CORRECTION}.rollout_is_threshold", "its bounds; `lo_hi` masks"),
     _honoured(f"{_CORRECTION}.rollout_is_batch_normalize", "divided by its mean over the rollout batch"),

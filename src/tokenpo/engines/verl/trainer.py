@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.utils import hf_tokenizer
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
@@ -34,10 +35,11 @@ from ...core.objective import Objective
 from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
 from ...models.request_temperature import extra_args
+from ...models.vocabulary import require_same_tokens
 from ...runs.records import credit_metrics
 from . import temperature
 from .configure import Settings, configure
-from .layout import Rows, credit_fields, dealt, fields, rollouts_of
+from .layout import Rows, credit_fields, dealt, fields, rollouts_of, taught
 from .loss import DRIFT, WorkerLoss
 from .record import ZERO, Record, marks
 from .settings import steps_alone
@@ -118,6 +120,11 @@ class TokenPOTrainer(PPOTrainerSync):
         return self.learner.objective
 
     def on_init_end(self) -> None:
+        if "teacher_logprob" in self.objective.needs:
+            for teacher in self.config.distillation.teacher_models.values():
+                if path := teacher.model_path:  # of several teachers the entry of a single one stays empty
+                    place = "distillation.teacher_models"
+                    require_same_tokens(place, path, hf_tokenizer(path), self.tokenizer)
         self.send_loss()
         super().on_init_end()
 
@@ -151,12 +158,16 @@ class TokenPOTrainer(PPOTrainerSync):
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         """Phase one on the whole step batch, in place of verl's estimators."""
         one_output_each(batch.keys)
+        if "teacher_logprob" in self.objective.needs:
+            put(batch, taught(get(batch, ["teacher_logprobs", "response_mask"])))
         data, plan = get(batch, fields(self.objective)), self._plan(len(batch))
         rollouts, where = rollouts_of(data, self.objective, float(self.config.actor_rollout_ref.rollout.temperature))
         step, self.tokenpo_rows = self.learner.begin(rollouts), where
         for part, numbers in self.learner.memory.items():
             metrics |= {f"tokenpo/{type(part).__name__}/{name}": float(x) for name, x in numbers.items()}
         metrics[ZERO] = credit_metrics(rollouts, step.credit)["zero_advantage_groups"]
+        if rollouts.teacher_logprob is not None:
+            metrics["teacher_kl"] = step.metrics()["teacher_kl"]
         out = credit_fields(self.objective, rollouts, step.credit, where, plan)
         record = self.tokenpo_record
         if record is not None and record.wants(self.global_steps):

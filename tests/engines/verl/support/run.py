@@ -74,7 +74,7 @@ CPU = {
     "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     "+ray_kwargs.ray_init.address": "local",  # never a cluster that happens to be there
     "ray_kwargs.ray_init.num_cpus": 16,
-    "+ray_kwargs.ray_init.num_gpus": 2,
+    "+ray_kwargs.ray_init.num_gpus": 3,  # one for a teacher
     "+ray_kwargs.ray_init.object_store_memory": 200000000,
     "+ray_kwargs.ray_init.include_dashboard": False,
 }

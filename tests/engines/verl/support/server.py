@@ -24,11 +24,22 @@ class Server:
         self.waiting: list[tuple[list[int], dict, asyncio.Future]] = []
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict, **_: Any) -> TokenOutput:
+        if "prompt_logprobs" in sampling_params:
+            return self._scored(list(prompt_ids), sampling_params["prompt_logprobs"])
         answer: asyncio.Future = asyncio.get_running_loop().create_future()
         self.waiting.append((list(prompt_ids), sampling_params, answer))
         if len(self.waiting) == 1:
             asyncio.get_running_loop().call_later(WAIT, self._answer)
         return await answer
+
+    @torch.no_grad()
+    def _scored(self, ids: list[int], most: int) -> TokenOutput:
+        """A teacher's: entry t is of token t + 1, and the last is none."""
+        assert most == 0
+        found = self.lm.model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        told = [*found.gather(1, torch.tensor(ids[1:])[:, None]).tolist(), [0.0]]
+        shown = {"prompt_ids": [[i] for i in [*ids[1:], 0]], "prompt_logprobs": told}
+        return TokenOutput(token_ids=[0], stop_reason="completed", extra_fields=shown)
 
     def _answer(self) -> None:
         batch, self.waiting = self.waiting, []
@@ -81,7 +92,7 @@ class Server:
 
 class Replica(RolloutReplica):
     async def launch_servers(self) -> None:
-        name = f"cpu_server_{self.replica_rank}"
+        name = f"cpu_server_{self.replica_rank}{self.name_suffix}"
         server = Server.options(name=name, num_cpus=0, max_concurrency=1000).remote(
             self.model_config.path, self.config.response_length, self.replica_rank
         )
