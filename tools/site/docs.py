@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
+import math
 import re
 import sys
 import textwrap
@@ -47,6 +48,8 @@ PAGES = ROOT / "docs" / "methods"
 PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.svg"
 BED, BED_COLUMNS = ROOT / "docs" / "bed.md", 8
+AREAS = re.compile(r"\| train-area, (\w+) − (\w+) \| ([-+.\d]+) \|")
+LEAST = 0.01  # of accuracy or of useful progress, below which two methods are alike
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 EQUAL_ONES = "[the same everywhere](../family.md#methods-with-the-same-fingerprint)"
 
@@ -86,9 +89,7 @@ PAGE = """\
 
 # {name}
 
-{summary}
-
-{facts}
+{box}
 
 ## {title}
 
@@ -98,39 +99,47 @@ PAGE = """\
 
 {options}
 
-## Choices at the defaults
-
-```text
-{choices}
-```
-
 ## How hard it pushes a token
 
 ![{name} over the facts of a token]({name}.svg)
 
 {pushes}
 
-## Builder
+## Evidence
 
-The method as a composition of named choices.
+<details markdown="1"><summary>In small worlds whose gradient is known</summary>
+
+{exact}
+
+</details>
+{bed}
+## Source
+
+{facts}
+
+<details markdown="1"><summary>Builder: the method as a composition of parts</summary>
 
 ```py
 {builder}
 ```
 {parts}
-## In exact worlds
+```text
+{choices}
+```
 
-{exact}
-{bed}
-## Oracle
+</details>
 
-The same method from the paper in plain NumPy, on [functions](../../tests/oracles/prelude.py) that import nothing
-of the library. It returns the loss and its hand-derived gradient. [Tests](../../tests/methods)
-compare the two on random batches with every option, and the library with numbers worked out by hand.
+<details markdown="1"><summary>Reference implementation, in NumPy, that the tests compare it with</summary>
+
+It is written from the paper on [functions](../../tests/oracles/prelude.py) that import nothing of the library, and
+returns the loss and its hand-derived gradient. [Tests](../../tests/methods) compare the two on random batches with
+every option, and the library with numbers worked out by hand.
 
 ```py
 {score}
 ```
+
+</details>
 """
 
 
@@ -142,7 +151,7 @@ def page(name: str) -> str:
     return PAGE.format(
         generated=GENERATED.format(source=f"src/tokenpo/methods/{source.name} and its oracle"),
         name=name,
-        summary=plain(summary(name)),
+        box=box(name),
         facts=facts(name, source.name),
         title=title.rstrip("."),
         prose=prose(text),
@@ -154,6 +163,66 @@ def page(name: str) -> str:
         exact=exact(name),
         bed=on_the_bed(name),
         score=oracle_source(name),
+    )
+
+
+def box(name: str) -> str:
+    """What a reader wants first: what it changes, whether it helps, how sure its formula is, and the command."""
+    objective, origin = METHODS[name](), paper(name)
+    if any(need.startswith("teacher") for need in objective.needs):
+        run = "give the recipe [a teacher](../engines.md#a-teacher)"
+    elif "role" in objective.needs:
+        run = "from [a loop of your own](../own_loop.md), which has to give `role`"
+    else:
+        run = f"`tokenpo train quickstart --method {name}`"
+    note = f" Open: {plain(origin.note)}." if origin.note else ""
+    sure = "; ".join(PROVENANCE[kind] for kind in origin.provenance.split(" + "))
+    says = (
+        ("What it changes", plain(summary(name))),
+        ("Does it help?", " ".join(filter(None, (on_benchmark(name), in_worlds(name))))),
+        ("How sure is the formula?", f"{sure[:1].upper()}{sure[1:]}.{note}"),
+        ("Try it", run),
+    )
+    lines = (f"**{title}** {text}" for title, text in says)
+    return "\n>\n".join(
+        textwrap.fill(line, 118, break_on_hyphens=False, initial_indent="> ", subsequent_indent="> ") for line in lines
+    )
+
+
+def on_benchmark(name: str) -> str:
+    """Whether it learned more than DAPO or GRPO on docs/bed.md; a difference below the margin is none."""
+    if name == study.BASE:
+        return "It is what the others are compared with."
+    found: dict[str, list[float]] = {}
+    for first, second, difference in AREAS.findall(BED.read_text(encoding="utf-8")):
+        sign = {(name, second): 1, (first, name): -1}.get((first, second), 0)
+        other = second if sign > 0 else first
+        if sign and other in (study.BASE, "grpo"):
+            found.setdefault(other, []).append(sign * float(difference))
+    if not found:
+        return "It was not run on the [benchmark](../bed.md)."
+    base, differences = next(iter(found.items()))
+    words = {1: "more than", 0: "about as much as", -1: "less than"}
+    kinds = [(x > LEAST) - (x < -LEAST) for x in differences]
+    tasks = "on both tasks" if len(set(kinds)) == 1 else f"on one task, {words[kinds[1]]} it on the other"
+    numbers = " and ".join(f"{x:+.3f}" for x in differences)
+    return f"On the [benchmark](../bed.md) it learns {words[kinds[0]]} {base} {tasks} (accuracy {numbers})."
+
+
+def in_worlds(name: str) -> str:
+    """In how many of the small worlds its update is worth more than DAPO's, or less, and where training stops."""
+    rows, worlds = studied()
+    if name == study.BASE:
+        return ""
+    if name not in rows or not {world.name for world in worlds} <= set(rows[name].cells):
+        return "It was not run in the [small worlds](../exact.md)."
+    lead = [[row.at(world, "init/useful").value for row in (rows[name], rows[study.BASE])] for world in worlds]
+    more, less = (sum(sign * (x - y) > LEAST for x, y in lead) for sign in (1, -1))
+    stays = sum(rows[name].at(world, "middle/batches").value == math.inf for world in worlds)
+    stopped = f", and training stops early in {stays}" if stays else ""
+    return (
+        f"In [small worlds](../exact.md) its update makes more progress than DAPO's in {more} of {len(worlds)}, less "
+        f"in {less}{stopped}."
     )
 
 
@@ -227,9 +296,9 @@ def on_the_bed(name: str) -> str:
     rows = [row for row in rows if re.search(rf"[,−/] {name} [−/|]", row)]
     if not rows:
         return ""
-    lead = "Paired runs of a small transformer, every method at its best learning rate: [the bed](../bed.md)."
+    lead = "Paired runs of a small transformer, every method at its best learning rate: [the benchmark](../bed.md)."
     table = "\n".join([head, "| " + " | ".join(["---"] * BED_COLUMNS) + " |", *rows])
-    return f"\n## On the bed\n\n{lead}\n\n{table}\n"
+    return f'\n<details markdown="1"><summary>On the benchmark</summary>\n\n{lead}\n\n{table}\n\n</details>\n'
 
 
 @functools.cache

@@ -1,5 +1,5 @@
-"""Writes docs/which_method.md from docs/which_method.toml: answers, and folded behind each the numbers that it rests on,
-of exact worlds and checkpoints, or verdicts of the bed.
+"""Writes docs/which_method.md from docs/which_method.toml: answers, and folded behind each the numbers that it rests
+on, of exact worlds and checkpoints, or verdicts of the bed.
 
 A number that no longer says what its sentence does is an error that names both.
 
