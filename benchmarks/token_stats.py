@@ -28,6 +28,7 @@ from tokenpo.core.head.token_stats import token_stats
 
 SHAPES = {
     "least": (128, 16, 40), "small": (4096, 192, 64), "middle": (2048, 256, 8192), "large": (384, 896, 151936),
+    "taught": (2048, 256, 32768),
     "gpu8k": (8192, 4096, 151936), "gpu": (32768, 3584, 151936),
 }  # fmt: skip
 Run = Callable[[], None]

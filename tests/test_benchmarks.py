@@ -23,6 +23,7 @@ SMALLEST = {
         '--shapes least --rounds 1 --chunk 64 --only fused "half live" lean sequence',
         "--shapes least --memory --only fused",
     ],
+    "teacher_tile": ["--shapes least --rounds 1 --only tile held", "--shapes least --memory --only tile"],
     "sampler": ["--models tiny --rows 8 --new-tokens 2 --repeats 1"],
     "estimate": ["--gpu H100 H200"],
 }

@@ -198,6 +198,7 @@ def _inputs(model: Path, rewards: tuple[str, ...]) -> Inputs:
         "ref_logprob",
         "token_ids",
         "value",
+        "teacher_logprob",
     )
     facts = {name: getattr(rollouts, name) for name in (*names, "temperature")}
     policy = {"logprob": current.old_logprob, "entropy": current.old_entropy}
