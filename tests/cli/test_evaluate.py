@@ -38,7 +38,7 @@ def test_help_names_every_benchmark():
 def test_a_model_on_a_task(capsys):
     assert run(*TINY, "--samples-per-prompt", "3", "--k", "3,1,8", "--out", "out") == 0
     shown = capsys.readouterr().out
-    assert "tiny on dial_sum: 4 prompts, 12 samples" in shown
+    assert "tiny on dial_sum: 5 of 12 samples are right (prompts: 4).\n" in shown
     assert "k = 1" in shown and "NaN" in shown
     assert "k = 8 is NaN: no prompt has more than 3 samples, draw at least 8 per prompt." in shown
     results = json.loads(Path("out/results.json").read_text("utf-8"))
@@ -142,7 +142,7 @@ def test_a_model_on_a_file_of_ones_own(capsys):
     file = lines(Path("sums.jsonl"), *[{"question": f"{i}+1=", "answer": str(i + 1)} for i in range(1, 4)])
     common = ["tiny", "--benchmark", file, "--verifier", "exact", "--extract", "hash", "--max-new-tokens", "20"]
     assert run(*common, "--problems", "9") == 0  # of three: no problem counts twice
-    assert "tiny on sums.jsonl: 3 prompts, 3 samples" in capsys.readouterr().out
+    assert "tiny on sums.jsonl: 3 of 3 samples are right (prompts: 3)." in capsys.readouterr().out
     out = Path("runs/eval-tiny-sums-seed0")
     sample = json.loads((out / "samples.jsonl").read_text("utf-8").splitlines()[0])
     assert sample["prompt"] == [{"role": "user", "content": "1+1="}]
@@ -177,7 +177,7 @@ def test_samples_with_a_cut_line_and_mixed_sizes(capsys):
         stream.write('{"prompt": "b", "cor')
     assert run("--samples", file, "--k", "1,2", "--out", "out") == 0
     shown = capsys.readouterr().out
-    assert "s.jsonl: 2 prompts, 3 samples, 2 right" in shown
+    assert "s.jsonl: 2 of 3 samples are right (prompts: 2)." in shown
     assert "line 4: not valid JSON, cut off" in shown
     assert "The prompts have 1 to 2 samples" in shown
     assert "k = 2 is over the 1 of 2 prompts" in shown
@@ -192,7 +192,7 @@ def test_samples_can_be_judged_here(capsys):
     record = {"prompt": "?", "reference": "2", "correct": False}
     file = lines(Path("s.jsonl"), record | {"completion": "so #2"}, record | {"completion": "so #3"})
     assert run("--samples", file, "--verifier", "exact", "--extract", "hash") == 0
-    assert "1 prompts, 2 samples, 1 right" in capsys.readouterr().out
+    assert "1 of 2 samples are right (prompts: 1)." in capsys.readouterr().out
     assert not Path("runs").exists()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from hostile import HOSTILE
 from page_laws import skeleton
 from page_tree import read_html
@@ -46,8 +48,24 @@ def test_a_terminal_prints_what_a_page_shows():
     assert cells == [["[bold]x", "[bold]x", "[bold]x"], ["", "", "[bold]x"], ["b", "1", "2"]]
 
 
-def test_a_file_is_as_wide_as_the_table_needs():
+@pytest.mark.parametrize("framed", [True, False])
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_no_table_is_wider_than_the_terminal_and_no_text_of_it_is_cut(columns, framed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = ["wandering fork", "sure filler", "0.123", "±0.00026", "+0.0123 to +0.0456"]
+    rows = [Row(f"method{i}", [Cell(words[(i + j) % 5], "J 0.819") for j in range(12)]) for i in range(3)]
     stream = io.StringIO()
-    wide = Table([f"{i:09}" for i in range(20)], [Row("a", [Cell("1")] * 19)])
-    print_parts([wide], stream, framed=False, least=300)
-    assert max(map(len, stream.getvalue().splitlines())) > 200 and "…" not in stream.getvalue()
+    print_parts([Table(["name", *words, *words, "end", "so"], rows, "its title")], stream, framed=framed)
+    text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= columns and "…" not in text
+    times = text.count("method2")
+    assert times > 1 and text.count("its title (") == times - 1
+    assert text.count("J 0.819") == 3 * 12
+    assert sum(text.count(word) for word in ("wandering", "0.00026", "0.0456")) >= 3 * 3
+
+
+def test_columns_are_set_apart_only_where_they_must_be(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    stream = io.StringIO()
+    print_parts([Table(["name", *"abcdefgh"], [Row("x", [Cell("1.00")] * 8)], words=True)], stream)
+    assert stream.getvalue().count("name") == 1

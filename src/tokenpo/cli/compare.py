@@ -192,7 +192,7 @@ class ProgressLines:
             return
         self._updated = time.monotonic()
         now = ", ".join(f"{run.name} step {steps_made(run)}/{run.config.train.steps}" for run in active)
-        self._status.update(Text(f"{now}; {waiting} waiting"))
+        self._status.update(Text(f"{now}; {waiting} waiting", no_wrap=True, overflow="ellipsis"))
         (self._status.start if active else self._status.stop)()
 
     def _say(self, text: str) -> None:

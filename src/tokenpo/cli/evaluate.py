@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from .options import add_command, argument, need_engine, place
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
@@ -176,7 +175,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
         # A model's and a file's name as parts of a directory's.
         parts = [Path(x).name.removesuffix(".jsonl").removesuffix(".parquet") or "model" for x in (options.model, name)]
         out = options.out or evaluation.free_directory("-".join(parts), config, options.seed)
-        with _progress(count) as watch:
+        with progress(count, "prompts") as watch:
             evaluation.sample_model(plan, out, config, watch)
     except KeyboardInterrupt:
         print("tokenpo: interrupted; what was sampled is kept, the same command goes on from there", file=sys.stderr)
@@ -254,19 +253,3 @@ def _ks(text: str | None) -> list[int] | None:
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         raise TokenPOError(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
     return sorted({int(part) for part in parts})
-
-
-@contextmanager
-def _progress(count: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere."""
-    from rich.progress import Progress
-
-    from ..base.console import Console
-
-    console = Console(sys.stderr)
-    if not console.is_terminal:
-        yield lambda done: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        job = bar.add_task("prompts", total=count)
-        yield lambda done: bar.update(job, completed=done)

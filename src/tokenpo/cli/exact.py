@@ -146,7 +146,8 @@ def gradients(options: argparse.Namespace) -> int:
             about |= _judge(at, new, rows, options.after)
     judge.compare(rows)
     title = f"{options.directory} after step {about['step']}: mean reward {about['reward']:.3g}"
-    print_parts([judge.table(rows, title), judge.MEANING, judge.context(about)], sys.stdout)
+    shown = {label: row for label, row in rows.items() if label in chosen}
+    print_parts([judge.verdict(shown), judge.table(shown, title), judge.MEANING, judge.context(about)], sys.stdout)
     if options.json:
         print(f"numbers: {judge.save(about, rows, options.json)}")
     return 0

@@ -65,7 +65,8 @@ def explain(options: argparse.Namespace) -> int:
     recording = recording.at_first_update() if options.first_update else recording
     result = explain_all(recording, entries, options.entropy_quantile, options.correction)
     lines = [*result.legend, *(f"note: {note}" for note in result.notes)]
-    print_parts([*result.tables, *(visible(line, limit=1000) for line in lines)], sys.stdout)
+    said = [result.verdict] if result.verdict else []
+    print_parts([*said, *result.tables, *(visible(line, limit=1000) for line in lines)], sys.stdout)
     source, step = options.rollouts, result.recording.step
     stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", source.resolve().name.removesuffix(source.suffix)) or "rollouts"
     name = stem if step is None else f"{stem}-step{step}"

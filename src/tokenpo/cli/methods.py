@@ -3,12 +3,10 @@
 import argparse
 import inspect
 import json
-import shutil
-import sys
-import textwrap
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
+from .listing import print_list
 from .options import METHODS, ONE_METHOD, add_command, add_flag, argument, need, one_entry, place
 
 EXAMPLES = """examples:
@@ -18,7 +16,6 @@ EXAMPLES = """examples:
   tokenpo methods --json                     everything about each, with its options and their defaults
 `tokenpo show METHOD` has the formula.
 """
-WIDEST = 10_000  # characters of a line that no terminal limits
 
 
 def add(commands: Any) -> None:
@@ -57,7 +54,7 @@ def methods(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=1, ensure_ascii=False, default=str))
     else:
-        _print(found)
+        print_list([("METHOD", "PAPER", "WHAT IT CHANGES [WHAT IT READS]"), *map(_row, found)])
     return 0
 
 
@@ -75,17 +72,6 @@ def described(name: str) -> dict[str, Any]:
         "needs": sorted(method(name).needs),
         "options": {option: parameter.default for option, parameter in options_of(build).items()},
     }
-
-
-def _print(found: list[dict[str, Any]]) -> None:
-    """Name and number of the paper in columns, the words in what is left; one line each where nobody sees the width."""
-    rows = [("METHOD", "PAPER", "WHAT IT CHANGES [WHAT IT READS]"), *map(_row, found)]
-    wide = [max(len(row[column]) for row in rows) for column in range(2)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDEST
-    for name, number, words in rows:
-        begin = f"{name:<{wide[0]}}  {number:<{wide[1]}}  "
-        room, indent = max(width - 1, len(begin) + 20), " " * len(begin)
-        print(textwrap.fill(words, room, initial_indent=begin, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def _row(method: dict[str, Any]) -> tuple[str, str, str]:
@@ -148,7 +134,7 @@ def check(options: argparse.Namespace) -> int:
         else:
             print(f"{label}: all {len(LAWS)} laws hold")
     if not broken:
-        print(*(f"  {law.__name__}: {statement(law)}" for law in LAWS), sep="\n")
+        print_list([(f"  {law.__name__}", statement(law)) for law in LAWS])
     return 1 if broken else 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..recipe.hosts import HOSTS, VERL, Host
+from .listing import print_list
 from .options import RECIPE, add_command, add_engine, add_flag, add_run, argument, need, need_engine, path, place
 
 REPORTS = """examples:
@@ -184,12 +185,10 @@ def recipes(options: argparse.Namespace) -> int:
         print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
         return 0
     shipped = shipped_recipes()
-    width = max(map(len, shipped)) + 2
     firsts = {name: file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, file in shipped.items()}
-    lines = {name: name.ljust(width) + first for name, first in firsts.items()}
-    print(*(line for name, line in lines.items() if not name.startswith(PAPERS)), sep="\n")
+    print_list([(name, first) for name, first in firsts.items() if not name.startswith(PAPERS)])
     print("\nset-ups of papers, for verl on a cluster; none of them was run here:")
-    print(*(line for name, line in lines.items() if name.startswith(PAPERS)), sep="\n")
+    print_list([(name, first) for name, first in firsts.items() if name.startswith(PAPERS)])
     return 0
 
 

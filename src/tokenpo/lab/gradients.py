@@ -145,6 +145,22 @@ def table(rows: Mapping[str, Judged], title: str) -> Table:
     return Table(["method", *(TITLES[key] for key in columns)], body, title=title)
 
 
+def verdict(rows: Mapping[str, Judged]) -> str:
+    """Who makes more useful progress than DAPO, by two standard errors of the difference."""
+    against = {label: row.numbers["against"] for label, row in rows.items() if label != BASE}
+    if not against:
+        return "DAPO alone: name methods to compare it with."
+    beyond = {label: math.copysign(1, x.value) * (abs(x.value) > 2 * x.error) for label, x in against.items()}
+    if len(against) > 4:
+        most = max(against, key=lambda label: against[label].value)
+        more = sum(sign > 0 for sign in beyond.values())
+        most = visible(most, limit=60)
+        return f"{more} of {len(against)} methods make more useful progress than DAPO; {most} makes most."
+    how = {1: "makes more useful progress than DAPO", -1: "makes less useful progress than DAPO"}
+    near = "cannot be told from DAPO"
+    return "; ".join(f"{visible(label, limit=60)} {how.get(int(sign), near)}" for label, sign in beyond.items()) + "."
+
+
 def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
     """Writes the checkpoint's description and all numbers of the methods as JSON; raises as `frame.write`."""
     lines = []

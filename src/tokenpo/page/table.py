@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TextIO
 
 from markupsafe import Markup
@@ -40,21 +41,29 @@ class Table:
     words: bool = False
     foot: Sequence[Cell] = ()
 
+    def columns(self, first: int, last: int) -> Table:
+        """The names and the cells [first, last) beside them."""
+        rows = [replace(row, cells=row.cells[first:last]) for row in self.rows]
+        words = self.words and last == len(self.head) - 1
+        title = f"{self.title} (continued)" if first and self.title else self.title
+        return Table([self.head[0], *self.head[first + 1 : last + 1]], rows, title, words, self.foot[first:last])
 
-def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = True, least: int = 0) -> None:
-    """Tables and lines below each other, at least `least` characters wide."""
+
+def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = True) -> None:
+    """Tables and lines below each other; a table that is too wide goes on below itself."""
     from rich import table  # a page needs no rich
     from rich.text import Text
 
     from ..base.console import Console
 
-    def drawn(part: Table) -> table.Table:
+    def drawn(part: Table, tight: bool) -> table.Table:
         made = table.Table(title=Text(part.title) if part.title else None, title_justify="left")
         if not framed:
             made.box, made.pad_edge, made.padding = None, False, (0, 3, 0, 0)
         for place, heading in enumerate(part.head):
             left = place == 0 or (part.words and place == len(part.head) - 1)
-            made.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed)
+            most = _longest(part, place, str.split) if tight and not (left and place) else None
+            made.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed, width=most)
         for row in part.rows:
             cells = [
                 Text.assemble((f"{x.text}\n", "bold"), (x.note, "dim")) if x.note else Text(x.text) for x in row.cells
@@ -62,7 +71,32 @@ def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = 
             made.add_row(Text(row.name), *cells, style="dim" if row.apart else None, end_section=row.apart)
         return made
 
+    def fits(part: Table, split: Callable[[str], list[str]]) -> bool:
+        return sum(3 + _longest(part, place, split) for place in range(len(part.head))) < width
+
     console = Console(stream, highlight=False)
-    console.width = max(console.width if console.is_terminal else WIDTH, least)
+    width = console.width = console.width if console.is_terminal or "COLUMNS" in os.environ else WIDTH
     for part in parts:
-        console.print(Text(part) if isinstance(part, str) else drawn(part))
+        if isinstance(part, str):
+            console.print(Text(part))
+            continue
+        for piece in _pieces(part, lambda piece: fits(piece, str.split if framed else str.splitlines)):
+            console.print(drawn(piece, framed and not fits(piece, str.splitlines)))
+
+
+def _longest(part: Table, place: int, split: Callable[[str], list[str]]) -> int:
+    """Characters of the longest word, or line, of a column."""
+    cells = [Cell(row.name) if place == 0 else row.cells[place - 1] for row in part.rows]
+    texts = [part.head[place], *(text for cell in cells for text in (cell.text, cell.note))]
+    return max((len(word) for text in texts for word in split(text)), default=0)
+
+
+def _pieces(part: Table, fits: Callable[[Table], bool]) -> Iterator[Table]:
+    """The table's columns, as many at a time as fit beside the names."""
+    first, last, end = 0, 1, len(part.head) - 1
+    while first < end:
+        piece = part.columns(first, last)
+        while last < end and fits(wider := part.columns(first, last + 1)):
+            piece, last = wider, last + 1
+        yield piece
+        first, last = last, last + 1

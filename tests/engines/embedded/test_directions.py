@@ -152,9 +152,11 @@ def test_command(small, tmp_path: Path, coin, monkeypatch: pytest.MonkeyPatch, c
     assert numbers["useful"] == held["methods"]["dapo"]["numbers"]["useful"]
     assert held["methods"]["grpo"]["numbers"]["after/useful"] != numbers["after/useful"]
     asked.clear()
+    assert "doubled cannot be told from DAPO; grpo " in capsys.readouterr().out
     assert main(["gradients", "run", "mine.py:doubled", "gspo", *common]) == 0
     assert asked == [["dapo", "gspo"]] * 2
     out = capsys.readouterr().out
+    assert "grpo" not in out, "of a file with several methods, those that were asked for"
     assert "after step 2" in out and "gspo" in out and "numbers: found.json" in out
     assert main(["gradients", "run", "gspo", *common, "--batches", "16"]) == 2
     assert "another checkpoint or setting (batches differ)" in capsys.readouterr().err

@@ -155,7 +155,7 @@ def test_pass_grows_and_pass_hat_falls_with_k():
 def test_the_table_shows_values_intervals_and_what_one_should_know():
     notes = [Sample("p9", 9, Vote(None, False), "no answer", tokens, tokens < 9) for tokens in (3, 9)]
     text = shown(summarise([*samples("Ab", "AA"), *notes], [1, 4]), "[bold]m[/bold] on <b>")
-    assert "[bold]m[/bold] on <b>: 3 prompts, 6 samples, 3 right" in text
+    assert "[bold]m[/bold] on <b>: 3 of 6 samples are right (prompts: 3)." in text
     assert "k = 1" in text and "k = 4" in text and "NaN" in text
     assert "0.500" in text and " to " in text
     assert "Samples: mean length 6.0 tokens, 50.0% cut at the length limit, 33.3% no answer." in text

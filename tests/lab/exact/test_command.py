@@ -14,7 +14,8 @@ from page_laws import stands_alone
 from page_tree import read_html
 from tokenpo.base import files
 from tokenpo.cli.main import main
-from tokenpo.lab.exact import page, study
+from tokenpo.lab.estimate import Estimate, Number
+from tokenpo.lab.exact import page, study, table
 from tokenpo.lab.exact.contestant import Contestant
 from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
@@ -45,11 +46,38 @@ def test_goes_on_and_keeps_what_is_known(made, tmp_path, monkeypatch, capsys):
     before = study.load(file)["dapo"].cells["two_modes"]
     command = ["exact", "gspo", "--world", "two_modes", "--json", str(file)]
     assert main([*command, "mine.py:still"]) == 0
+    both = capsys.readouterr().out
     assert main(command) == 0
     assert runs == ["still", "gspo"] and list(study.load(file)) == ["dapo", "exact credit", "gspo", "still"]
     assert study.load(file)["dapo"].cells["two_modes"].numbers["init/useful"] == before.numbers["init/useful"]
-    out = capsys.readouterr().out
-    assert "captured" in out and "still" in out and "gspo" in out
+    alone = capsys.readouterr().out
+    assert all("captured" in out and "gspo" in out and "dapo" in out for out in (both, alone))
+    assert "still" in both and "still" not in alone, "of a file with many methods, those that were asked for"
+
+
+def row(label: str, **values: float) -> study.Row:
+    cells = {world: study.Cell({"init/useful": Number(x, 0.01), "small/batches": Number(x, 0.01)}, Estimate(x))
+             for world, x in values.items()}  # fmt: skip
+    return study.Row(label, "", cells)
+
+
+def test_a_sentence_says_in_how_many_worlds_a_method_is_better_than_dapo():
+    base, perfect = row("dapo", a=0.5, b=0.5, c=0.5), row("exact credit", a=1, b=1, c=1)
+    late, other = row("late", a=0.6, b=0.4, c=0.51), row("other", a=0.6, b=0.6, c=math.inf)
+    useful, batches = table.CATALOGUE["init/useful"], table.CATALOGUE["small/batches"]
+    assert table.verdict([base, perfect, late], "abc", useful) == (
+        "useful progress, at the initial policy: late is better than DAPO in 1 and worse in 1 of 3 worlds."
+    )
+    assert (
+        "late is better than DAPO in 1 and worse in 1 of 3 worlds; other is better than DAPO in 0 and worse in 3"
+        in (table.verdict([base, perfect, late, other], "abc", batches))
+    )
+    many = [base, *(row(f"m{i}", a=0.6, b=0.5 + 0.1 * (i > 1), c=0.5) for i in range(4)), other]
+    assert "3 of 5 methods are better than DAPO in most of 3 worlds; most often other, in 3." in (
+        table.verdict(many, "abc", useful)
+    )
+    assert table.verdict([base, late], "abc", table.CATALOGUE["init/entropy"]) == ""
+    assert table.verdict([base, perfect], "abc", useful) == ""
 
 
 def test_on_a_full_disk_the_table_is_printed(made, tmp_path, monkeypatch, capsys):

@@ -17,7 +17,7 @@ NUMBERS = ("difference", "95 % interval", "p", "p, Holm")
 
 
 def show(comparison: Comparison, stream: TextIO) -> None:
-    """Prints the means, a table of differences for each measure, then what to know of them."""
+    """Prints the verdicts, the means, a table of differences for each measure, then what to know of them."""
     tables = [means(comparison)]
     for result in comparison.results:
         rows = [Row(pair_name(comparison, pair), [*numbers(pair), Cell(pair.short)]) for pair in result.pairs]
@@ -25,7 +25,7 @@ def show(comparison: Comparison, stream: TextIO) -> None:
         tables.append(Table([heading(comparison), *NUMBERS, "verdict"], rows, title, words=True))
     lines = [f"{result.measure.title}: {summary(result)}" for result in comparison.results]
     notes = [f"note: {visible(note, limit=1000)}" for note in comparison.notes]
-    print_parts([*tables, *lines, *notes], stream)
+    print_parts([*lines, *tables, *notes], stream)
 
 
 def means(comparison: Comparison) -> Table:

@@ -141,7 +141,7 @@ def show(summary: Summary, title: str, stream: TextIO) -> None:
     ks = list(dict.fromkeys(number.k for number in summary.numbers))
     cells = {(number.metric, number.k): _cell(number) for number in summary.numbers}
     rows = [Row(metric, [cells[metric, k] for k in ks]) for metric in METRICS]
-    counts = f"{title}: {summary.prompts} prompts, {summary.samples} samples, {summary.correct} right"
+    counts = f"{title}: {summary.correct} of {summary.samples} samples are right (prompts: {summary.prompts})."
     lines = ["Below each value its 95 % interval over prompts: w Wilson, e Wilson of effective trials."]
     if summary.reward is not None:
         reward = _cell(summary.reward)
@@ -154,8 +154,7 @@ def show(summary: Summary, title: str, stream: TextIO) -> None:
         plain = "".join(c if c.isprintable() else " " for c in note)[:40]
         facts.append(f"{count / summary.samples:.1%} {plain}")
     lines += [f"Samples: {', '.join(facts)}."] if facts else []
-    # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
-    print_parts([counts, table, *lines, *summary.sentences], stream, framed=False, least=20 + 25 * len(ks))
+    print_parts([counts, table, *lines, *summary.sentences], stream, framed=False)
 
 
 def _cell(number: Estimate) -> Cell:

@@ -94,6 +94,24 @@ class Explanation:
         return f"{step}{len(rollouts):,} responses in {groups:,} group{several}, {tokens:,} tokens"
 
     @property
+    def verdict(self) -> str:
+        """Which methods push most and least alike; of a single one, on which tokens it pushes."""
+        names, pairs = [visible(label, limit=80) for label in self.labels], []
+        for i, row in enumerate(self.cosines):
+            pairs += [(x, f"{names[j]} and {names[i]}") for j, x in enumerate(row[:i]) if not math.isnan(x)]
+        if pairs:
+            (least, apart), (most, alike) = min(pairs), max(pairs)
+            if len(pairs) == 1:
+                return f"The pushes of {alike} have cosine {angle(most)}."
+            return f"{alike} push most alike (cosine {angle(most)}), {apart} least ({angle(least)})."
+        where = {"right responses": "right", "tokens of high entropy": "high"}
+        said = [
+            f"{percent(getattr(row, key))} of its push on {what}"
+            for row in self.table[:1] for what, key in where.items() if not math.isnan(getattr(row, key))
+        ]  # fmt: skip
+        return f"{names[0]} puts {' and '.join(said)}." if said and len(names) == 1 else ""
+
+    @property
     def tables(self) -> list[Table]:
         """Shares, of all tokens and of each method's push, and with several methods cosines."""
         names = [visible(label, limit=80) for label in self.labels]

@@ -11,7 +11,7 @@ from ...base.text import number
 from ...page import table
 from ...page.table import Cell, Table, print_parts
 from ...page.text import visible
-from .study import PERFECT, Row
+from .study import BASE, PERFECT, Row
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,12 @@ CATALOGUE: dict[str, Measure] = {
         Measure("init/length", "length slope", "Tokens that the mean length moves by in a step of length 1."),
     )
 }  # fmt: skip
+ROUNDING = 1e-4  # of a file's numbers
 SHOWN = ("init/captured", "drift/toward", "middle/batches")
 
 
 def show(rows: Sequence[Row], worlds: Sequence[str], measures: Iterable[str], stream: TextIO) -> None:
-    """A table for each measure, and what it means."""
+    """For each measure what it says of the methods beside DAPO, a table, and what it means."""
     parts: list[Table | str] = []
     for key in measures:
         measure = CATALOGUE[key]
@@ -92,8 +93,47 @@ def show(rows: Sequence[Row], worlds: Sequence[str], measures: Iterable[str], st
             table.Row(visible(row.label, limit=60), [cell(row, w, measure) for w in worlds], apart=row.label == PERFECT)
             for row in rows
         ]
-        parts += [Table(heading(worlds), body, title=measure.title), measure.meaning, ""]
-    print_parts(parts, stream, least=24 + 11 * len(worlds))
+        said = verdict(rows, worlds, measure)
+        parts += [*([said] if said else []), Table(heading(worlds), body, title=measure.title), measure.meaning, ""]
+    print_parts(parts, stream)
+
+
+def verdict(rows: Sequence[Row], worlds: Sequence[str], measure: Measure) -> str:
+    """In how many worlds a method is better than DAPO by two standard errors, and worse; "" where no end is better.
+
+    Of more than four methods it is said how many are better in most worlds, and which most often.
+    """
+    if (measure.ends is None and not measure.key.endswith("/batches")) or measure.key == "init/deciding":
+        return ""
+    base = next(row for row in rows if row.label == BASE)
+    won = {}
+    for row in rows:
+        if row.label not in (BASE, PERFECT):
+            signs = [_sign(row, base, world, measure) for world in worlds]
+            won[visible(row.label, limit=60)] = signs.count(1), signs.count(-1)
+    if not won:
+        return ""
+    count = f"{len(worlds)} world{'s' * (len(worlds) > 1)}"
+    if len(won) > 4:
+        most = max(won, key=lambda label: won[label])
+        many = sum(better > len(worlds) / 2 for better, _ in won.values())
+        said = f"{many} of {len(won)} methods are better than DAPO in most of {count}; most often {most}"
+        said += f", in {won[most][0]}"
+    else:
+        each = (f"{label} is better than DAPO in {b} and worse in {w} of {count}" for label, (b, w) in won.items())
+        said = "; ".join(each)
+    return f"{measure.title}: {said}."
+
+
+def _sign(row: Row, base: Row, world: str, measure: Measure) -> int:
+    """1 where it is better than DAPO by more than two standard errors, −1 where it is worse, else 0."""
+    x, y = (one.cells[world].numbers.get(measure.key) for one in (row, base))
+    if x is None or y is None or x.value == y.value:
+        return 0
+    noise = math.hypot(*(0.0 if math.isnan(n.error) or math.isinf(n.value) else n.error for n in (x, y)))
+    if not abs(x.value - y.value) > max(2 * noise, ROUNDING):
+        return 0
+    return 1 if (x.value > y.value) == (measure.ends is not None) else -1
 
 
 def heading(worlds: Iterable[str]) -> list[str]:
