@@ -157,6 +157,8 @@ back-propagate k1, or use a number of the state as a credit.
 - **Top-k.** With a bucket for all other tokens {tail} of the KL is left after training; truncated and held above zero
   {cut}; renormalised {kept} on the teacher's tokens and {own} on the student's own. Truncated losses move a student
   that already is the teacher.
+  `gkd` has no top-k form: the teacher's logits exist [a tile at a time](speed.md#a-teachers-distribution), so that
+  leaving most of them out would save nothing. A server's top-k is read by no engine here.
 - **Clip a sum, never its terms.** A bound on each vocabulary entry is no divergence: in the worst world
   {worst} of the KL is left.
 

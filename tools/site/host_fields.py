@@ -16,6 +16,7 @@ from tokenpo.engines.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
+from tokenpo.recipe.objective import TAUGHT
 
 
 def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
@@ -70,9 +71,14 @@ def verl_fields() -> str:
 
 
 def recipe(host: Host) -> Callable[[str], object]:
-    """Asks an engine with a recipe that it takes otherwise."""
+    """Asks an engine with a recipe that it takes otherwise, with a teacher where the method reads one."""
     raw = {"model": {"path": "owner/model", "lora": {"rank": 8}}}
-    return lambda name: launch.accepted(parse_config({**raw, "method": {"name": name}}, "recipe.toml"), host)
+
+    def ask(name: str) -> object:
+        teacher = {"teacher": {"path": "owner/teacher"}} if METHODS[name]().needs & TAUGHT else {}
+        return launch.accepted(parse_config({**raw, **teacher, "method": {"name": name}}, "recipe.toml"), host)
+
+    return ask
 
 
 ENGINES: dict[str, Callable[[str], object]] = {
@@ -87,7 +93,9 @@ ENGINES: dict[str, Callable[[str], object]] = {
 REASONS = {
     r"needs (\w+)": r"no `\1`",
     r"reads the (rewards)": r"no `\1`",
+    "drafts into each prompt": "no drafts",
     "adapts the temperature": "no temperatures",
+    "drafts into each prompt": "no drafts",
     "looks at a whole update": "no look at an update",
     "several passes": "no passes",
     "remembers": "no memory",
