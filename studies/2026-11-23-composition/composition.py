@@ -172,14 +172,14 @@ def page(plan: Mapping, found: Numbers, trained: Mapping) -> str:
     after = {name: areas(plan, trained, name)[0] for name in plan["after"]}
     head = HEAD.format(against=against, best=best, verdict=verdict, score=sum(points), toward=points[2], **parts)
     return head + "\n".join([
-        "## On the chosen half", "",
+        '<details markdown="1"><summary>The candidates, on the worlds to choose by</summary>', "",
         f"Difference from `{against}`: mean over nine worlds with its standard error, and the lowest of them.",
         "Eligible: it meets the rule's conditions there.", "",
         *table(["", *(CATALOGUE[k].title for k in KEYS), "eligible"], [
             [f"`{c}`", *(f"{_told(*over(x.values()))}, {_low(x)}" for x in row.values()),
              _yes(eligible(plan, found, c))] for c, row in ours.items()
         ]), "",
-        f"## `{best}` on the held-out half", "",
+        "</details>", "", f'<details markdown="1"><summary>{best} on the worlds to judge by</summary>', "",
         f"Each cell: difference from `{against}`, whose value is in brackets.", "",
         *table(["", *(CATALOGUE[k].title for k in KEYS), "area, noisy training"], [
             *([f"`{w}`", *(f"{_told(held[k][w].value, held[k][w].error)} ({found[against][w][k].value:.3f})"
@@ -187,7 +187,7 @@ def page(plan: Mapping, found: Numbers, trained: Mapping) -> str:
             ["mean", *(_told(*over(held[k].values())) for k in KEYS), _told(area.value, area.error)],
             ["as asked", *(_yes(passed[k]) for k in KEYS), _yes(trains)],
         ]), "",
-        "## Which part does what", "",
+        "</details>", "", '<details markdown="1"><summary>Which part does what</summary>', "",
         "Looked at after the verdict, in the held-out worlds; nothing depends on it.", "",
         *table(["", "area, noisy training", CATALOGUE["init/single"].title], [
             [f"`{name}`", _told(x.value, x.error),
@@ -215,41 +215,30 @@ def _yes(held: bool) -> str:
 
 HEAD = """<!-- Written by studies/2026-11-23-composition/composition.py. -->
 
-# A composition of ours
+# Do parts of published methods make a better one?
 
-Do parts of published methods, put together, make a better one than DAPO's credit with CISPO's surrogate (`{against}`)?
-[composition.toml](../studies/2026-11-23-composition/composition.toml) names sixteen candidates, the half of the [exact worlds](exact.md) to choose by,
-the half to judge by, and what "better" means; it was written before any of them was run on these worlds. The idea of
-the baseline comes from an earlier search, in which worlds like the small ones here took part on both sides:
-`many_prompts`, `hard_prompts` and `long_paraphrases` are new to it. No composition draws extra rollouts.
+In [exact worlds](exact.md) yes, and by little; in tuned runs of a transformer no. A baseline that leans on other prompts
+under a loose clip ([`eb_cispo`](methods/eb_cispo.md)) **{verdict}** on worlds that its choice had not seen. On the
+[benchmark](bed.md) it learns less than DAPO on both tasks.
 
-The name of a candidate is its credit, scale, weights and surrogate: `eb` holds a response against a mean that leans on
-the other prompts the more, the less its own group says; `open` is CISPO's surrogate with a cap of 3 in place of its
-own. The score is the sum of the differences in the four measures below. The candidate with the highest on the chosen
-half is `{best}`: credit "{credit}", surrogate "{surrogate}", score {score:.3f}, of which {toward:.3f} is the drift
-toward; `eb_unclipped`, without a cap, is equal to it there, as 3 was never reached. On the held-out half it
-**{verdict}**.
-
-The table of methods has it under another name: [`eb_cispo`](methods/eb_cispo.md) there is `{best}` here, and the
-candidate `eb_cispo` has CISPO's own cap.
+- **Asked.** [composition.toml](../studies/2026-11-23-composition/composition.toml) names sixteen candidates, the worlds to
+  choose by, the worlds to judge by, and what "better" than `{against}` means. It was written before any run. No candidate
+  samples more than the others.
+- **Chosen.** `{best}`, with credit "{credit}", surrogate "{surrogate}" and a score of {score:.3f}, of which {toward:.3f} is
+  the update's worth after a drift. "eb" is a baseline that leans on other prompts the more, the less its own group says;
+  "open" is CISPO's surrogate with a cap of 3. The method `eb_cispo` is `{best}`; the candidate of that name has CISPO's
+  own cap.
+- **Not new.** Shrinkage baselines (2511.03710) and EBPO (2602.05165) shrink a prompt's mean towards that of others.
+- **Weak.** The idea of the baseline came from an earlier search in which most of the worlds took part; `many_prompts`,
+  `hard_prompts` and `long_paraphrases` are new to it. In the two of these that judged, updates are better and training is
+  not. After a drift the measure counts the length of a step too, and a token at twice its probability pushes twice as
+  hard.
 
 """
-TAIL = """`group_open` has DAPO's credit under the wide cap, `eb_cispo_again` the baseline under CISPO's own.
+TAIL = """`group_open` has DAPO's credit under the wide cap, `eb_cispo_again` the baseline under CISPO's own. In training cap
+and baseline are worth about as much as each other.
 
-## How to read it
-
-The baseline is not new: shrinkage baselines (2511.03710) and EBPO (2602.05165) shrink a prompt's mean to that of
-others. New is that it was compared here with its neighbours, by a rule written before, on worlds that this choice did
-not see. The gain is small, as that of every credit must be that is one number for a response. In the two held-out
-worlds that are new, `long_paraphrases` and `hard_prompts`, each update is better and training is not: it is a little
-slower than with `cispo` in the first.
-
-What the wide cap gains after a drift "toward" is more than direction: these columns count the length of the step, and a
-token that has come to twice its probability pushes twice as hard. In training, cap and baseline are worth about as much
-as each other.
-
-**On a transformer it does not hold.** On the [bed](bed.md), sixteen updates on a batch and every method at its best
-learning rate, `eb_cispo` and `cispo` learn less than DAPO on both tasks, by paired tests that were registered before.
+</details>
 """
 
 if __name__ == "__main__":

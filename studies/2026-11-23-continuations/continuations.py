@@ -132,7 +132,7 @@ def page(plan: Mapping, chosen: list[str], held_out: list[str], found: Found) ->
     beside = {other: {w: lead(found, name, other, w) for w in held_out} for other in plan["also"]}
     mean, error = over(held.values())
     return HEAD.format(best=name, verdict="pays" if pays(plan, held) else "does not pay") + "\n".join([
-        "## On the chosen half", "",
+        '<details markdown="1"><summary>On the worlds to choose by</summary>', "",
         "c: sampled tokens, in multiples of those of the responses. Lead: useful progress less that of "
         f"`{against}`, in the",
         "mean over nine worlds; with as many sampled tokens also the lowest and the highest.", "",
@@ -142,7 +142,7 @@ def page(plan: Mapping, chosen: list[str], held_out: list[str], found: Found) ->
              *(_extreme(by_world, pick) for pick in (min, max))]
             for c, by_world in leads.items()
         ]), "",
-        f"## `{name}` on the held-out half", "",
+        "</details>", "", f'<details markdown="1"><summary>{name} on the worlds to judge by</summary>', "",
         *table(["", "c", f"`{against}`, same responses", "lead, same tokens",
                 *(f"over `{other}`" for other in plan["also"])], [
             *([f"`{w}`", f"{found[name][w][0]:.2f}", f"{found[against][w][1].value:.3f}", _told(x.value, x.error),
@@ -164,35 +164,28 @@ def _extreme(by_world: Mapping[str, Estimate], pick: Callable) -> str:
 
 HEAD = """<!-- Written by studies/2026-11-23-continuations/continuations.py. -->
 
-# Credit that is bought
+# Does credit from continuations pay?
 
-Perfect token credit would gain much ([exact worlds](exact.md)), and what it takes is the value of states in the middle
-of a response. A sampler can tell it: draw continuations from there and take their mean reward, as
-[`vineppo`](methods/vineppo.md) and [`spo`](methods/spo.md) do. Continuations are sampled tokens. Does it pay, against
-DAPO with as many of them? [continuations.toml](../studies/2026-11-23-continuations/continuations.toml) has the candidates, the rule and the halves of the
-worlds, as they were written before any run.
+Not by the sampled token. [VinePPO](methods/vineppo.md) and [SPO](methods/spo.md) sample continuations from the middle of
+a response to learn what its parts are worth. With as many responses their update makes more progress than DAPO's in
+[exact worlds](exact.md); with as many sampled tokens it makes less in all nine, because DAPO then sees more responses.
 
-The best on the chosen half is `{best}`: one cut, where half of the response's entropy lies before it, one continuation,
-only in groups whose rewards differ. On the held-out half it **{verdict}** by the rule written before.
+- **Asked.** [continuations.toml](../studies/2026-11-23-continuations/continuations.toml) has ten settings of the two, eight
+  thriftier plans of ours, the rule, and the worlds to choose and to judge by. It was written before any run.
+- **Chosen.** `{best}`: one cut where half of the response's entropy lies before it, one continuation, only in groups whose
+  rewards differ. On the worlds to judge by it **{verdict}** by that rule: it leads in five and loses in four. So it is no
+  method of the table.
+- **What makes it nearly even.** The response is itself one more continuation from each of its cuts, and what a segment is
+  counted from leans on the mean of the group's others. Both cost nothing and leave the update unbiased; without them
+  (`half_1_plain`) the same samples lose 0.032 in place of 0.002.
+- **Weak.** Both papers judge by updates and wall-clock time, where sampling is the cheaper part. DAPO with as many tokens
+  was not run: from its useful progress u follows that with c times as many groups, √(cx / (1 + cx)) with x = u² / (1 −
+  u²); a test compares the formula with a run. Training on the continuations too was not tried.
 
 """
-TAIL = """## How to read it
+TAIL = """</details>
 
-DAPO with as many tokens was not run. From its useful progress u with the same responses follows that with c times as
-many groups, √(cx / (1 + cx)) with x = u² / (1 − u²), as groups are independent and its direction has next to no bias; a
-test holds the formula to a run with three times as many.
-
-For the same number of responses nine continuations from every second token are far better than DAPO: that counts what
-updates cost. For the same number of sampled tokens VinePPO and SPO are worse in all nine worlds: DAPO then sees more
-responses, and that is worth more than better credit on fewer. It is worst where responses are long, as their
-continuations are long too. Both papers judge by updates and by wall-clock, where sampling is the cheaper part.
-
-What makes bought credit nearly even is thrift: one continuation from one place in place of nine from each. Two things
-cost nothing and leave the update unbiased: the response is itself one more continuation from each of its cuts, for the
-segment that ends there, and what a segment is counted from may lean on the mean of the group's others. Without them
-(`half_1_plain`) the same draws lose 0.032 in place of 0.002. On the held-out half `half_1` leads in five worlds
-and loses in four; what parts them was not tested. Against [`eb_cispo`](methods/eb_cispo.md), which draws nothing, it
-leads in `long_paraphrases` alone. So it is no method of the table; a run can still use its parts:
+The parts of `half_1`, for a run of yours:
 
 ```python
 import dataclasses
@@ -208,8 +201,6 @@ def half_1():
 
 assert half_1().needs == {"gain", "old_entropy"}
 ```
-
-Open: training on the continuations too, as SPO's tree does, which would give each sampled token two uses.
 """
 
 if __name__ == "__main__":
