@@ -59,7 +59,9 @@ class Reference:
         return dataclasses.replace(bare, old_logprob=old.logprob, **more)
 
     def _gain(self, facts: tokenpo.Rollouts) -> torch.Tensor:
-        """As if half of the continuations from every cut were right."""
+        """As if half of the continuations from every cut were right, and parts of a response by their length."""
+        if (parts := self.objective.coalitions) is not None:
+            return parts.gain(facts, lambda asked: [len(ids) / facts.mask.shape[1] for _, ids in asked])
         plan = self.objective.continuations
         assert plan is not None
         return plan.gain(facts, plan.at(facts), torch.full_like(facts.old_logprob, 0.5))
