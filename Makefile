@@ -59,7 +59,8 @@ test-hosts: .venv-hosts/.ready  ## clones of hosts in SKYRL=... PRIME_RL=... SLI
 newest:  ## the newest TRL, transformers and all else that resolves, in a new environment: foreign and TRL tests; verl caps transformers and stays out
 	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest
 	.venv-newest/bin/pip install --quiet $(TORCH)
-	.venv-newest/bin/pip install --quiet --upgrade --upgrade-strategy eager -e '.[train,trl,lora]' $(TORCH) pytest pytest-xdist jmespath
+	.venv-newest/bin/pip install --quiet --upgrade $$(.venv-newest/bin/python -c $(NAMES)) $(TORCH) pytest pytest-xdist jmespath pillow scipy
+	.venv-newest/bin/pip install --quiet --no-deps -e .
 	.venv-newest/bin/pip list
 	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile tests/foreign tests/engines/trl
 
@@ -143,6 +144,8 @@ $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest pytest-xdist triton jmespath
 	touch $@
 
+# The packages of our extras without our ranges, which name what was tried.
+NAMES = "import re, tomllib; extras = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']; print(*{re.split('[<>=]', x)[0] for extra in ('train', 'trl', 'lora') for x in extras[extra]})"
 CLONES = PYTHONPATH=$(abspath $(SKYRL)):$(abspath $(SKYRL))/skyrl-gym:$(abspath $(PRIME_RL))/src:$(abspath $(PRIME_RL))/packages/prime-rl-configs/src
 
 .venv-hosts/.ready: constraints-engines.txt pyproject.toml

@@ -10,6 +10,7 @@ import ast
 import os
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import torch
 
 import tokenpo
+from tokenpo.engines.conformance import findings
 
 PAGE = Path(__file__).parents[3] / "docs" / "other_hosts.md"
 
@@ -109,3 +111,14 @@ def test_nemo_rl_calls_a_loss_as_the_page_says() -> None:
     page = PAGE.read_text(encoding="utf-8")
     read = set(re.findall(r'data\["(\w+)"\]', page[page.index("class TokenPOLoss") : page.index("## slime")]))
     assert len(read) == 6 and read <= strings(own), read - strings(own)
+
+
+@pytest.mark.parametrize(("host", "variable"), [("skyrl", "SKYRL"), ("prime-rl", "PRIME_RL")])
+def test_every_difference_of_a_hosts_own_losses_is_known_and_every_known_one_shows(host: str, variable: str) -> None:
+    if not os.environ.get(variable):
+        pytest.skip(f"{variable} has no path of a clone: make test-hosts")
+    name, found = findings(host)
+    own = import_module(f"tokenpo.engines.{host.replace('-', '_')}.own_loss")
+    assert " at " in name
+    assert [one for one in found if not one.agrees and not one.why] == []
+    assert sum(not one.agrees for one in found) == sum(len(what.why) for what in own.COMPARED)
