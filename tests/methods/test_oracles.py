@@ -48,6 +48,7 @@ BY_HAND = {
     "vineppo": {"continuations", "every", "separator"},
     "spo": {"continuations", "interval"},
     "ospo": {"union"},
+    "igrpo": {"drafts", "template"},
 }
 
 

@@ -70,6 +70,7 @@ WHOLE = [
     ("ppo", {}, "reinforce_pp", {}, CLUELESS),
     ("ppo", {"beta": 0.3}, "reinforce_pp", {"beta": 0.3}, CLUELESS),
     ("vapo", {"alpha": 1e-9, "coef": 0.0, "high": 0.2}, "ppo", {"lam": 0.0}, RAGGED),
+    ("igrpo", {"beta": 0.2}, "grpo", {"beta": 0.2}, RAGGED),
     ("ospo", {"share": 0.0}, "grpo", {}, RAGGED),
     ("ospo", {"segments": 1}, "grpo", {}, RAGGED),
     ("ospo", {}, "grpo", {}, RAGGED.but(gain=np.ones_like(RAGGED.gain) * RAGGED.reward[:, None])),

@@ -28,6 +28,12 @@ def grpo(s, *, low=0.2, high=0.2, beta=0.0):
     return sequence_mean(s, J - beta * k, dJ - beta * dk)
 
 
+@cases({}, {"low": 0.1, "high": 0.4}, {"beta": 0.3})
+def igrpo(s, *, low=0.2, high=0.2, beta=0.0):
+    # drafts change what is asked, not what is learnt from the answers
+    return grpo(s, low=low, high=high, beta=beta)
+
+
 @cases({}, {"low": 0.1, "high": 0.4}, {"dual": 3.0}, {"low": 0.3, "dual": 1.5})
 def dapo(s, *, low=0.2, high=0.28, dual=10.0):
     return token_mean(s, *clipped(*ratio(s), group_advantage(s), low, high, dual))

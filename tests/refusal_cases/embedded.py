@@ -68,8 +68,8 @@ def _adapted_head(directory: Path, **sections: dict[str, Any]) -> None:
     build_engine(Plan(_recipe(directory, model=model, **sections)))
 
 
-def _beside_grpo(directory: Path, name: str) -> None:
-    train(_recipe(directory), SilentView())
+def _beside(directory: Path, name: str, trained: str = "grpo") -> None:
+    train(_recipe(directory, method={"name": trained}), SilentView())
     AtCheckpoint(directory / "run", tokenpo.method(name).needs, None, 8, 64)
 
 
@@ -88,9 +88,9 @@ CASES = [
     Case("an objective of your own, `mine`, that reads `value`, without a word on what it is fitted to",
          lambda directory: require_here(dataclasses.replace(tokenpo.method("ppo"), name="mine", critic=None)),
          ("mine", "value"), "by Objective(critic=tokenpo.core.parts.Critic())"),
-    Case("`tokenpo gradients` of `ppo` at a run of `grpo`", lambda directory: _beside_grpo(directory, "ppo"),
+    Case("`tokenpo gradients` of `ppo` at a run of `grpo`", lambda directory: _beside(directory, "ppo"),
          ("value", "grpo"), "take a run of such a method"),
-    Case("`tokenpo gradients` of `opd` at a run without a teacher", lambda directory: _beside_grpo(directory, "opd"),
+    Case("`tokenpo gradients` of `opd` at a run without a teacher", lambda directory: _beside(directory, "opd"),
          ("a teacher",), "take a run whose recipe names it"),
     Case("`tokenpo gradients` of `gkd`",
          lambda directory: AtCheckpoint(directory, tokenpo.method("gkd").needs, None, 8, 64), ("teacher_divergence",),
@@ -98,6 +98,8 @@ CASES = [
     Case("`gkd` for a model whose head carries a LoRA adapter",
          lambda directory: _adapted_head(directory, method={"name": "gkd"}, teacher={"hint": "see "}),
          ("gkd", "teacher_divergence"), "leave the head out of the LoRA targets"),
+    Case("`tokenpo gradients` at a run of `igrpo`", lambda directory: _beside(directory, "grpo", "igrpo"),
+         ("igrpo", "drafts"), "take a run without drafts"),
     Case("`tokenpo gradients` of `vineppo`",
          lambda directory: AtCheckpoint(directory, tokenpo.method("vineppo").needs, None, 8, 64), ("gain",),
          "leave out methods that read gain"),

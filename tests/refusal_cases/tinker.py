@@ -42,6 +42,8 @@ def _apart(directory: Path) -> None:
 
 CASES = [
     Case("`vineppo`, which reads `gain`", _method("vineppo"), ("vineppo", "gain"), "train with the embedded engine"),
+    Case("`igrpo`, which puts drafts into its prompts", _method("igrpo"), ("igrpo", "drafts"),
+         "train with the embedded engine (tokenpo train)"),
     Case("`ppo`, which reads `value`", _method("ppo"), ("ppo", "value"), "train with the embedded engine"),
     *(
         Case(f"`{name}`, which reads `{needed}`", _method(name), (name, needed), LOGITS + more)

@@ -254,6 +254,8 @@ OWN = {"a `rollout_func`": {"rollout_func": _own_samples}, "tools": {"tools": [_
        "an environment": {"environment_factory": _own_samples}}  # fmt: skip
 CUTS = [("top_p", 0.9, "leave it at 1.0"), ("top_k", 5, "leave it at 0"), ("min_p", 0.1, "leave it at 0.0")]
 CASES = [
+    Case("`igrpo`, which puts drafts into its prompts", _trainer(method="igrpo"), ("igrpo", "drafts"),
+         "train with the embedded engine (tokenpo train)"),
     *(_reads(*row) for row in (("nthr", "influence"), ("thr", "influence"), ("tw_grpo", "divergence"),
                                ("vineppo", "gain"), ("spo", "gain"), ("arm", "prompt_logprob"),
                                ("otb", "old_collision"))),

@@ -193,6 +193,8 @@ def _kept(setting: Setting) -> Case:
 
 
 CASES = [
+    Case("`igrpo`, which puts drafts into its prompts", _settings("igrpo"), ("igrpo", "drafts"),
+         "train with the embedded engine (tokenpo train)"),
     *(_reads(method, name) for method, name in (
         ("nthr", "influence"), ("thr", "influence"), ("tw_grpo", "divergence"), ("vineppo", "gain"), ("spo", "gain"),
         ("ospo", "gain"),

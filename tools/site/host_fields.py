@@ -95,7 +95,6 @@ REASONS = {
     r"reads the (rewards)": r"no `\1`",
     "drafts into each prompt": "no drafts",
     "adapts the temperature": "no temperatures",
-    "drafts into each prompt": "no drafts",
     "looks at a whole update": "no look at an update",
     "several passes": "no passes",
     "remembers": "no memory",

@@ -76,7 +76,7 @@ def exact(options: argparse.Namespace) -> int:
     worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
     chosen, fresh = objectives(options.methods, "exact")
     if not options.methods:
-        chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT) and o.coalitions is None}
+        chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT) and not (o.coalitions or o.drafts)}
     # The user's own come first: a mistake in them is found before others have taken minutes.
     contestants = [Contestant(label, chosen[label]) for label in sorted(chosen, key=lambda label: label not in fresh)]
     setting = Setting.of(options.set)
@@ -128,7 +128,7 @@ def gradients(options: argparse.Namespace) -> int:
 
     chosen, fresh = objectives(options.methods, "gradients")
     if not options.methods:  # all methods share their rollouts, which nobody continues
-        chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT | {"value", "gain"})}
+        chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT | {"value", "gain"}) and not o.drafts}
     chosen = objectives([judge.BASE], "gradients")[0] | chosen
     needs = frozenset().union(*(objective.needs for objective in chosen.values()))
     with closing(AtCheckpoint(options.directory, needs, options.step, options.batches, options.rollouts)) as at:

@@ -14,6 +14,8 @@ def negotiate(
     provides: frozenset[str] = OPTIONAL,
     engine: str = "the embedded engine",
     remedies: Mapping[str, str] | None = None,
+    *,
+    drafts: bool = False,
 ) -> None:
     """Refuses a method that reads an input which the engine lacks; nothing is ever replaced by something else.
 
@@ -21,10 +23,17 @@ def negotiate(
         provides: the optional inputs that the engine has.
         engine: its name in messages.
         remedies: input -> how to make the engine provide it.
+        drafts: it samples the drafts that an objective puts into its prompts.
 
     Raises:
         Unsupported: naming method, input, engine and remedy.
     """
+    if objective.drafts is not None and not drafts:
+        raise Unsupported(
+            f"{objective.name} puts the best of {objective.drafts.count} drafts into each prompt, which {engine} does "
+            "not sample: train with the embedded engine (tokenpo train), or sample them in a loop of your own, where "
+            "objective.drafts.prompt makes the second prompt"
+        )
     for name in sorted(objective.needs - provides):
         remedy = (remedies or {}).get(name) or (
             f"choose another method, or compute {name} yourself and call the objective from your own loop"

@@ -24,6 +24,7 @@ from .parts import (
     Coalitions,
     Continuations,
     Critic,
+    Drafts,
     Memory,
     MemorySignal,
     Part,
@@ -49,9 +50,10 @@ _SLOTS: dict[str, type] = {
     "passes": Selection,
     "only": Selection,
     "critic": Critic,
+    "drafts": Drafts,
 }
 _MANY = ("weights", "penalties", "shaping", "passes")
-_MAYBE = ("temperature", "only", "critic")
+_MAYBE = ("temperature", "only", "critic", "drafts")
 _SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
 
 Given = TypeVar("Given", Rollouts, Policy)
@@ -76,6 +78,7 @@ class Objective:
         only: tokens whose loss counts, penalties included; the denominators stay. None counts all.
         bypass: every part reads `rollout_logprob` in the place of `old_logprob`.
         critic: what the value is fitted to, of a method that reads one; its loss is `value_loss`, apart from J.
+        drafts: what a prompt shows of responses that were sampled before; None shows none.
 
     Raises:
         TokenPOError: a slot, or a field of a part, holds a value of another kind or outside its range.
@@ -93,6 +96,7 @@ class Objective:
     only: Selection | None = None
     bypass: bool = False
     critic: Critic | None = None
+    drafts: Drafts | None = None
 
     def __post_init__(self) -> None:
         for slot, kind in _SLOTS.items():
@@ -381,6 +385,8 @@ class Objective:
             yield slot, shown if choice not in ((), None) else "-"
         if self.critic is not None:
             yield "critic", repr(self.critic)
+        if self.drafts is not None:
+            yield "drafts", repr(self.drafts)
         if self.bypass:
             yield "bypass", "the old policy is the one that sampled"
         yield "needs", ", ".join(sorted(self.needs)) or "-"

@@ -62,6 +62,7 @@ from .compositions import vineppo as vineppo
 from .spo import spo as spo
 from .ospo import ospo as ospo
 from .compositions import opsm as opsm
+from .compositions import igrpo as igrpo
 from .rollout_is import rollout_is as rollout_is
 from .prime_rl import prime_rl as prime_rl
 from .dro import dro as dro

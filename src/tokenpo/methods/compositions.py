@@ -1,5 +1,6 @@
 """Methods that need no part of their own: each is its formula and a choice of ready parts."""
 
+import dataclasses
 from typing import Annotated, Literal
 
 from ..base.errors import TokenPOError
@@ -8,6 +9,7 @@ from ..core.parts import Clip, ConstantLength, Drop, FixedBounds, GroupAdvantage
 from ..core.parts.continuations import BehindToken, Continuations, EveryTokens, WhitenedGain
 from ..core.parts.correction import Strayed
 from ..core.parts.credit import ShrunkAdvantage
+from ..core.parts.drafts import TEMPLATE, Drafts
 from ..core.parts.penalties import ReferenceKl, Reweighted
 from ..core.parts.ratio import GeometricSequence, GeometricToken, TokenRatio, WeightedRatio
 from ..core.parts.selection import HighInResponse
@@ -364,3 +366,35 @@ def vineppo(
     """
     cuts = EveryTokens(every) if separator is None else BehindToken(separator)
     return Objective(WhitenedGain(Continuations(cuts, continuations)), Clip(FixedBounds(low, high)), TokenMean())
+
+
+@Paper(
+    "iGRPO: Self-Feedback-Driven LLM Reasoning", "2602.09000", "second-hand + reconstructed",
+    "only the abstract and summaries were read; the page names what is ours",
+)  # fmt: skip
+def igrpo(
+    *,
+    drafts: Annotated[Count, "sampled for each problem; they are not trained on"] = 8,
+    template: Annotated[str, "second prompt: {prompt} is the first, {draft} the draft of largest reward"] = TEMPLATE,
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Beta = 0.0,
+) -> Objective:
+    """GRPO on responses to prompts that show the best of some drafts.
+
+        d_1, ..., d_drafts ~ π_old(· | x),   d* = the draft of the largest reward
+        o_1, ..., o_G ~ π_old(· | x, d*),    the group that is compared and trained on
+        A_i, J as in GRPO, every probability given x and d*
+
+    The abstract and summaries say: drafts, the best by the same reward, appended to the prompt, GRPO on the refinements
+    alone, one answer without drafts when it is tested. Ours: 8 drafts; the words of the template; of equal drafts the
+    first; beta = 0 and clip 0.2/0.2 as in our GRPO; drafts are drawn as responses are, of the same length and
+    temperature.
+    Departures: unknown, as the paper's body was not read.
+    Note: drafts are sampled tokens: `continued_tokens` of a run counts them. At equal budgets, as in the paper, drafts
+    and responses together are as many as the responses of GRPO.
+    Note: `[rollout.drafts]` in a recipe does the same for any method. A second prompt without room for a response stops
+    the run and names the problem. A loop of your own makes the prompt by `objective.drafts.prompt(prompt, draft)`.
+    Reductions: with prompts that show nothing it is GRPO, which is all that the loss sees.
+    """
+    return dataclasses.replace(grpo(low=low, high=high, beta=beta), drafts=Drafts(drafts, template))

@@ -37,6 +37,14 @@ def build_objective(config: Config) -> Objective:
         shaping.append(parts.GroupOverlong(group.easy, group.scale, group.threshold))
     if config.teacher is not None:
         objective = _taught(objective, config.teacher)
+    if (drafts := rollout.drafts) is not None:
+        if objective.drafts is not None:
+            raise TokenPOError(
+                f"rollout.drafts comes on top of the drafts of {objective.name}: drop the section, as they are options "
+                "of the method"
+            )
+        made = parts.Drafts(drafts.count, drafts.template or parts.Drafts.template)
+        objective = dataclasses.replace(objective, drafts=made)
     penalties = objective.penalties + _penalty(config, objective)
     objective = dataclasses.replace(objective, shaping=tuple(shaping), penalties=penalties)
     return objective if rollout.correction is None else _corrected(objective, rollout.correction)
@@ -61,7 +69,7 @@ def require_here(objective: Objective, config: Config | None = None) -> None:
         **dict.fromkeys(TAUGHT, 'say who the teacher is in the recipe\'s section "teacher", by path or hint'),
         "value": "say what the value is fitted to, by Objective(critic=tokenpo.core.parts.Critic())",
     }
-    negotiate(objective, OPTIONAL - lacks, remedies=remedies)
+    negotiate(objective, OPTIONAL - lacks, remedies=remedies, drafts=True)
 
 
 def build_method(chosen: Method) -> Objective:
@@ -155,6 +163,11 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
         )
     if config.critic is not None and config.critic.warmup:
         notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
+    if objective.drafts is not None:
+        notes.append(
+            f"{objective.name} trains on prompts that show the best of {objective.drafts.count} drafts; evaluation "
+            "asks once, without drafts"
+        )
     if rollout.dynamic_sampling and objective.needs & TAUGHT:
         notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
     for section, reads in (("critic", objective.critic), ("teacher", objective.needs & TAUGHT)):

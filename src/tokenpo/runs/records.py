@@ -173,7 +173,8 @@ def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
     first = zip(range(0, len(piece), piece.group_size), enumerate(piece.problems[:count], piece.start), strict=False)
     return [
         {
-            "step": step, "position": position, "prompt": problem.prompt, "completion": piece.completions[row],
+            "step": step, "position": position, "prompt": piece.question(row // piece.group_size),
+            "completion": piece.completions[row],
             "answer": problem.reference, "reward": piece.scores[row].reward, "correct": piece.scores[row].correct,
             "note": piece.scores[row].note, "length": int(piece.mask[row].sum()), "finished": bool(piece.finished[row]),
         }
@@ -185,14 +186,14 @@ def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> Itera
     """One record for each traced response, with one number per token in every list of `terms`."""
     for row, terms in sorted(tracer.found.items()):
         score, group = kept.scores[row], row // kept.group_size
-        tokens, problem = lm.pieces(kept.token_ids[row][kept.mask[row]].tolist()), kept.problems[group]
-        of = Rollout(step, row, group, problem.prompt, tokens, score.reward, score.correct, problem.reference, terms)
-        yield vars(of)
+        tokens = lm.pieces(kept.token_ids[row][kept.mask[row]].tolist())
+        prompt, answer = kept.question(group), kept.problems[group].reference
+        yield vars(Rollout(step, row, group, prompt, tokens, score.reward, score.correct, answer, terms))
 
 
 def rollout_records(step: int, lm: Tokenized, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
     """The whole batch that was trained on, with every input of the objective, and the policy after it."""
-    prompts = [in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
+    prompts = [in_words(kept.question(group)) for group in range(len(kept.problems)) for _ in range(kept.group_size)]
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
     correct = [score.correct for score in kept.scores]
     names = reward_names(kept)

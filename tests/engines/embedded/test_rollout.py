@@ -7,14 +7,16 @@ import torch
 
 import tokenpo
 from run_views import numbers
+from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
-from tokenpo.core.parts import Clip, Continuations, EveryTokens, FixedBounds, TokenMean, WhitenedGain
+from tokenpo.core.parts import Clip, Continuations, Drafts, EveryTokens, FixedBounds, TokenMean, WhitenedGain
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.engines.embedded.loop import build_engine, resume, train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.models import Sampling, sample
+from tokenpo.recipe.objective import build_objective, warnings
 from tokenpo.recipe.plan import Plan
-from tokenpo.runs.rollouts.draw import without_eos
+from tokenpo.runs.rollouts.draw import draw, without_eos
 from tokenpo.runs.rollouts.experience import gather, mixed_groups
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
@@ -173,6 +175,7 @@ def test_without_a_plan_nothing_is_drawn(small, coin, tmp_path) -> None:
 @pytest.mark.parametrize("method", [
     {"name": "vineppo", "every": 3, "continuations": 2}, {"name": "spo", "interval": 2, "continuations": 2},
     {"name": "remax"}, {"name": "ospo", "segments": 3},
+    {"name": "igrpo", "drafts": 2, "template": "{draft}{prompt}"},
 ])  # fmt: skip
 def test_a_run_learns_counts_and_resumes(method, small, coin, tmp_path) -> None:
     """Two steps and two more are four, in every number; the weights have moved."""
@@ -207,6 +210,45 @@ def test_parts_of_a_response_are_scored_by_the_task(union, small, coin, tmp_path
             expected = [whole - 1]
         assert facts.gain[row, facts.mask[row]].tolist() == expected
     assert facts.gain.unique().numel() > 1 and seen.continued == 0
+
+
+def test_the_best_draft_stands_in_the_prompt(small, coin, tmp_path) -> None:
+    """The first of the best, by draws of their own; discarded groups had drafts, too, and the task sees the problem."""
+    method = {"name": "igrpo", "drafts": 3, "template": "{draft}+{prompt}"}
+    config = small(tmp_path / "run", method=method, rollout=DYNAMIC)
+    engine = build_engine(Plan(config))
+    seen = collect(config, engine.lm, engine.task, 16, None, engine.objective)
+    count = seen.cursor - 16
+    early = Sampling(LENGTH, 1.0, keyed_seed(config.seed, "drafts"))
+    drafts = draw(engine.lm, engine.task, "train", 16, count, 3, early)
+    rewards = drafts.reward().view(count, 3).tolist()
+    best = [3 * group + of.index(max(of)) for group, of in enumerate(rewards)]
+    asked = [f"{drafts.completions[row]}+{problem.prompt}" for row, problem in zip(best, drafts.problems, strict=True)]
+    assert [piece.asked[group] for piece in seen.drawn for group in range(len(piece.problems))] == asked
+    assert 0 < sum(map(sum, rewards)) < 3 * count and any(of[0] < max(of) for of in rewards)
+    assert seen.continued == int(drafts.mask.sum())
+    assert seen.kept.prompts == [engine.lm.encode(prompt) for prompt in seen.kept.asked]
+    assert {problem.prompt for problem in seen.kept.problems} <= {problem.prompt for problem in drafts.problems}
+    place = asked.index(seen.kept.asked[0])
+    late = Sampling(LENGTH, 1.0, keyed_seed(config.seed, "sampling"))
+    again = sample(engine.lm, [seen.kept.prompts[0]], 4, late, streams=[16 + place])
+    assert torch.equal(again.token_ids[again.mask], seen.kept.token_ids[:4][seen.kept.mask[:4]])
+
+
+def test_a_draft_that_leaves_no_room_names_the_problem(small, coin, tmp_path) -> None:
+    method = {"name": "igrpo", "template": "{draft}" + 2000 * "+" + "{prompt}"}
+    engine = build_engine(Plan(small(tmp_path / "run", method=method)))
+    with pytest.raises(TokenPOError, match=r"train problem 8, with its draft: a prompt of .* exceed the model's"):
+        collect(engine.config, engine.lm, engine.task, 8, None, engine.objective)
+
+
+def test_any_method_has_drafts_by_the_recipe(small, tmp_path) -> None:
+    config = small(tmp_path / "run", method={"name": "dapo"}, rollout={"drafts": {"count": 2}})
+    objective = build_objective(config)
+    assert objective.drafts == Drafts(2) and dataclasses.replace(objective, drafts=None) == tokenpo.method("dapo")
+    assert any("best of 2 drafts; evaluation asks once" in note for note in warnings(objective, config))
+    with pytest.raises(TokenPOError, match=r"rollout\.drafts comes on top of the drafts of igrpo"):
+        build_objective(small(tmp_path / "run", method={"name": "igrpo"}, rollout={"drafts": {"count": 2}}))
 
 
 def test_the_baseline_is_the_reward_of_a_greedy_response(small, coin, tmp_path) -> None:

@@ -16,6 +16,7 @@ from .correction import Strayed as Strayed, Total as Total
 from .credit import GroupAdvantage as GroupAdvantage, RewardToGo as RewardToGo, ShrunkAdvantage as ShrunkAdvantage
 from .critic import Critic as Critic, Gae as Gae, LengthLambda as LengthLambda, RightLikelihood as RightLikelihood
 from .critic import TokenRewards as TokenRewards
+from .drafts import Drafts as Drafts
 from .selection import CurrentEntropyQuantile as CurrentEntropyQuantile, CurrentEntropyScore as CurrentEntropyScore
 from .selection import OldEntropyQuantile as OldEntropyQuantile, OldEntropyScore as OldEntropyScore
 from .part import BatchSignal as BatchSignal, Look as Look, Memory as Memory, MemorySignal as MemorySignal, Part as Part

@@ -80,6 +80,11 @@ class AtCheckpoint:
                 "reads no value: leave out methods that read value, or take a run of such a method"
             )
         config = plan.config
+        if plan.objective.drafts is not None:
+            raise Unsupported(
+                f"{plan.objective.name} puts drafts into its prompts, and here the embedded engine samples none: take "
+                "a run without drafts"
+            )
         if config.rollout.group_size < 2:
             raise TokenPOError(f"{run} has groups of one response: a gradient of the reward takes 2 or more of each")
         group = config.rollout.group_size

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 import torch
 
+from ...base.errors import TokenPOError
 from ...core.objective import Objective
-from ...core.parts import Coalitions, Continuations
+from ...core.parts import Coalitions, Continuations, Drafts
 from ...core.seeds import keyed_seed
-from ...models import LanguageModel, Sampling, sample
+from ...models import LanguageModel, Sampling, require_room, sample
 from ...models.device import precision
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
-from ...runs.rollouts.draw import Called, Draw, draw, scored, verified, without_eos
+from ...runs.rollouts.draw import Called, Draw, answered, draw, scored, verified, without_eos
 from ...runs.rollouts.experience import Experience, gather
 from ...tasks import Task, ToolTask
 
@@ -30,16 +31,27 @@ def collect(
     """One rollout batch from position `cursor` of the training problems on.
 
     Args:
-        objective: `Rollouts.gain` is filled in where it has responses continued or their parts scored, and
-            `Rollouts.baseline`, the reward of a greedy response to each problem, where it reads one; None for neither.
+        objective: its drafts are sampled, `Rollouts.gain` is filled in where it has responses continued or their parts
+            scored, and `Rollouts.baseline`, the reward of a greedy response, where it reads one; None for nothing.
     """
     options, autocast = config.rollout, config.train.autocast
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
 
+    plan, spent = None if objective is None else objective.drafts, []
+
     def fresh(start: int, count: int) -> Draw:
-        return draw(lm, task, "train", start, count, options.group_size, sampling, autocast=autocast, rule=rule)
+        if plan is None:
+            return draw(lm, task, "train", start, count, options.group_size, sampling, autocast=autocast, rule=rule)
+        early = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "drafts"))
+        drafts = draw(lm, task, "train", start, count, plan.count, early, autocast=autocast, rule=rule)
+        spent.append(int(drafts.mask.sum()))
+        asked, prompts = _second_prompts(lm, drafts, plan, sampling)
+        again = {"autocast": autocast, "rule": rule}
+        final = answered(lm, task, start, drafts.problems, prompts, options.group_size, sampling, **again)
+        return dataclasses.replace(final, asked=asked)
 
     batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
+    batch = dataclasses.replace(batch, continued=sum(spent))
     # The first problem of a batch is that of no other: it addresses the draws.
     again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
     if objective is not None and "baseline" in objective.needs:
@@ -49,6 +61,25 @@ def collect(
     if objective is not None and objective.coalitions is not None:
         return _attributed(lm, task, batch, objective.coalitions)
     return batch
+
+
+def _second_prompts(lm: LanguageModel, drafts: Draw, plan: Drafts, sampling: Sampling) -> tuple[list, list[list[int]]]:
+    """The prompt of each problem with its best draft, as text or messages and as token ids.
+
+    Raises:
+        TokenPOError: naming the problem, where no room is left for a response or the tokenizer fails.
+    """
+    best = drafts.reward().view(-1, plan.count).argmax(1).tolist()  # the first of the largest
+    asked, prompts = [], []
+    for place, (problem, chosen) in enumerate(zip(drafts.problems, best, strict=True)):
+        asked.append(plan.prompt(problem.prompt, drafts.completions[place * plan.count + chosen]))
+        try:
+            prompts.append(lm.encode(asked[-1]))
+            require_room(lm, prompts[-1], sampling)
+        except TokenPOError as error:
+            where = problem.place or f"train problem {drafts.start + place}"
+            raise TokenPOError(f"{where}, with its draft: {error}") from error
+    return asked, prompts
 
 
 def _over_greedy(lm: LanguageModel, task: Task, batch: Experience, sampling: Sampling, autocast: bool) -> Experience:

@@ -76,7 +76,7 @@ class Teacher:
                         "teacher.hint names {answer}, and the problem has no reference answer: give the data one, or "
                         "leave {answer} out"
                     )
-                hint, prompt = self.hint.replace("{answer}", problem.reference or ""), problem.prompt
+                hint, prompt = self.hint.replace("{answer}", problem.reference or ""), kept.question(place)
                 if hint:
                     prompt = (
                         hint + prompt if isinstance(prompt, str) else [{"role": "system", "content": hint}, *prompt]

@@ -53,10 +53,10 @@ class Contestant:
         """
         if facts is None:
             facts = rollouts(world, walked, logits, self.objective.needs, sampler)
-        if self.objective.coalitions is not None:
+        if self.objective.coalitions is not None or self.objective.drafts is not None:
             raise Unsupported(
-                f"{self.objective.name} has parts of a response scored, and a world pays for whole responses alone: "
-                "leave it out"
+                f"{self.objective.name} has parts of a response scored or drafts in its prompts, and a world has "
+                "neither: leave it out"
             )
         if self.objective.continuations is not None:
             source = logits if sampler is None else sampler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ class Draw(Samples):
         prompts: token ids of each prompt.
         base: temperature at which logprob and entropy are taken.
         completions: the texts, with a tool's answers.
+        asked: the prompts as texts or messages, where they are not those of the problems.
     """
 
     start: int
@@ -33,6 +35,11 @@ class Draw(Samples):
     base: float
     completions: list[str]
     scores: list[Score]
+    asked: list[str | list[dict[str, Any]]] | None = None
+
+    def question(self, group: int) -> str | list[dict[str, Any]]:
+        """The prompt of a group as text or messages."""
+        return self.problems[group].prompt if self.asked is None else self.asked[group]
 
     @property
     def group_size(self) -> int:
@@ -56,8 +63,16 @@ def draw(
     A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
     """
     problems, prompts = posed(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
+    return answered(lm, task, start, problems, prompts, group_size, sampling, autocast=autocast, rule=rule)
+
+
+def answered(
+    lm: LanguageModel, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], group_size: int,
+    sampling: Sampling, *, autocast: bool = False, rule: TemperatureRule | None = None,
+) -> Draw:  # fmt: skip
+    """Samples and verifies `group_size` responses to each of these prompts, `start` the first problem's position."""
     with precision(lm.device, autocast):
-        streams = range(start, start + count)
+        streams = range(start, start + len(problems))
         tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
         samples = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
     return verified(lm, task, start, problems, prompts, samples, sampling.temperature or 1.0)

@@ -29,7 +29,7 @@ class Experience:
         drawn: every draw, discarded groups included: statistics are taken over all of them.
         discarded: fraction of the drawn groups that dynamic sampling dropped.
         cursor: the first problem that was not drawn.
-        continued: tokens drawn for the credit and not trained on, of continuations and of greedy responses.
+        continued: tokens drawn for the credit and not trained on, of continuations, greedy responses and drafts.
     """
 
     rollouts: Rollouts | None
@@ -97,6 +97,7 @@ def _joined(groups: Sequence[tuple[Draw, int]]) -> Draw:
         problems=[piece.problems[group] for piece, group, _ in spans],
         prompts=[piece.prompts[group] for piece, group, _ in spans], base=first.base,
         completions=[text for piece, _, span in spans for text in piece.completions[span]],
+        asked=None if first.asked is None else [piece.question(group) for piece, group, _ in spans],
         scores=[score for piece, _, span in spans for score in piece.scores[span]],
     )  # fmt: skip
 
