@@ -16,6 +16,7 @@ OVERRIDDEN = {
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("self", "inputs"),
     "_compute_loss": ("self", "model", "inputs"),
+    "_tokenize_prompts": ("self", "prompts"),
 }
 # One that is called takes at least these, by keyword.
 CALLED = "_get_per_token_logps_and_entropies"

@@ -1,7 +1,8 @@
 """`TokenPOTrainer`: TRL's GRPO trainer with an objective of ours.
 
-Three methods are overridden: `_calculate_rewards` (TRL keeps the raw rewards to itself),
-`_generate_and_score_completions` (credit, the last moment with whole groups in order) and `_compute_loss`.
+Four methods are overridden: `_tokenize_prompts` (the last moment before sampling), `_calculate_rewards` (TRL keeps the
+raw rewards to itself), `_generate_and_score_completions` (credit, the last moment with whole groups in order) and
+`_compute_loss`.
 """
 
 import copy
@@ -28,6 +29,7 @@ from ...runs.records import Tracer
 from . import contract
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .cycle import Cycle
+from .data import checked, require_data, require_end, require_room
 from .forward import ROW, Forward, by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
@@ -92,9 +94,11 @@ class TokenPOTrainer(trl.GRPOTrainer):
             )
         self.cycle = Cycle.of(args, self.policy_objective)
         require_reference(self.policy_objective, model, bound.get("peft_config"))
+        require_data(bound.get("train_dataset"), reward_funcs)
         with with_vllm(self, self.policy_objective, args):
-            super().__init__(model, reward_funcs, args, *rest, **named)
+            super().__init__(model, checked(reward_funcs), args, *rest, **named)
         contract.check_instance(self)
+        require_end(self._tokenizer)
         require_server(self, self.policy_objective)
         require_steps_to_hold(self)
         if self.aux_loss_enabled:
@@ -134,6 +138,11 @@ class TokenPOTrainer(trl.GRPOTrainer):
         length = self.max_completion_length
         kl = self.args.kl_hold()
         return Learner(self.policy_objective, length=length, seed=self.args.seed, ratio=ratio, kl=kl)
+
+    def _tokenize_prompts(self, prompts: Any) -> Any:
+        token_ids, *more = super()._tokenize_prompts(prompts)
+        require_room(self, max(map(len, token_ids)))
+        return token_ids, *more
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(

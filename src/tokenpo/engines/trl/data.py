@@ -1,0 +1,104 @@
+"""Data, reward functions and lengths that TRL would fail on in its own words, or train on without a word."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from ...base.errors import TokenPOError, nearest
+
+# What TRL hands to a reward function beside the columns, and the columns that it does not hand on.
+_GIVEN = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+_KEPT = {"prompt", "completion"}
+
+
+def require_data(dataset: Any, functions: Any) -> None:
+    """TokenPOError where a column is missing, or a reward function cannot be called with the columns there are."""
+    columns = getattr(dataset, "column_names", None)
+    if not isinstance(columns, list):  # a stream whose columns nobody knows yet
+        return
+    if "prompt" not in columns:
+        raise TokenPOError(
+            f"train_dataset has no column 'prompt' ({nearest('prompt', columns)}): rename the one that holds the "
+            "prompts, dataset.rename_column(NAME, 'prompt')"
+        )
+    for function in functions if isinstance(functions, list) else [functions]:
+        if callable(function) and not isinstance(function, nn.Module):
+            _require_callable(function, _GIVEN | {*columns} - _KEPT)
+
+
+def _require_callable(function: Callable[..., Any], given: set[str]) -> None:
+    name, kinds = _name(function), inspect.Parameter
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a built-in has none
+        return
+    for parameter in parameters:
+        variable = parameter.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
+        if parameter.default is kinds.empty and not variable and parameter.name not in given:
+            raise TokenPOError(
+                f"reward function {name} wants the argument {parameter.name!r}: no column of train_dataset is called "
+                f"so ({nearest(parameter.name, given)})"
+            )
+    untaken = given - {"environments"} - {parameter.name for parameter in parameters}
+    if untaken and not any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters):
+        raise TokenPOError(
+            f"reward function {name} does not take all that TRL hands to it ({', '.join(sorted(untaken))}): add "
+            "**kwargs to its arguments"
+        )
+
+
+def checked(functions: Any) -> Any:
+    """The same reward functions, which raise a TokenPOError where one gives text for a number."""
+    if isinstance(functions, list):
+        return [checked(function) for function in functions]
+    if not (inspect.isfunction(functions) or inspect.ismethod(functions)):
+        return functions
+    if inspect.iscoroutinefunction(functions):
+
+        @functools.wraps(functions)
+        async def awaited(*given: Any, **named: Any) -> Any:
+            return _numbers(functions, await functions(*given, **named))
+
+        return awaited
+
+    @functools.wraps(functions)
+    def called(*given: Any, **named: Any) -> Any:
+        return _numbers(functions, functions(*given, **named))
+
+    return called
+
+
+def _numbers(function: Callable[..., Any], rewards: Any) -> Any:
+    for row, reward in enumerate(rewards if isinstance(rewards, (list, tuple)) else ()):
+        if isinstance(reward, (str, bytes)):
+            raise TokenPOError(
+                f"reward function {_name(function)} gave {reward!r:.80} on row {row}: give a number, or None"
+            )
+    return rewards
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def require_end(tokenizer: Any) -> None:
+    """TokenPOError where no response could end."""
+    if getattr(tokenizer, "eos_token_id", None) is None:
+        raise TokenPOError(
+            "the tokenizer has no end-of-sequence token, so no response ends: set processing_class.eos_token to the "
+            "token that ends a response"
+        )
+
+
+def require_room(trainer: Any, longest: int) -> None:
+    """TokenPOError where a prompt of so many tokens and the longest response exceed the model's positions."""
+    positions = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
+    new = trainer.max_completion_length or 0
+    if positions is not None and longest + new > positions:
+        raise TokenPOError(
+            f"a prompt of {longest} tokens and {new} new ones exceed the model's {positions} positions: lower "
+            "max_completion_length, or leave such prompts out of train_dataset"
+        )
