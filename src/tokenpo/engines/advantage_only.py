@@ -27,7 +27,8 @@ def remedy(objective: Objective) -> str:
         require_here(objective)
     except Unsupported:
         return "choose another method"
-    others = ", TRL or verl" if objective.needs <= _THEIRS else " (tokenpo train)"
+    theirs = objective.needs <= _THEIRS and objective.drafts is None
+    others = ", TRL or verl" if theirs else " (tokenpo train)"
     return f"choose another method, or train with the embedded engine{others}"
 
 
