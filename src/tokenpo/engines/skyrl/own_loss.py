@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import torch
 from skyrl.backends.skyrl_train.utils.ppo_utils import (
     AdvantageEstimatorRegistry,
@@ -30,7 +29,7 @@ def loss(step: Step, *, advantage_estimator: str | None = None, **settings: Any)
     advantage = step.advantage
     if advantage_estimator is not None:
         advantage, _ = AdvantageEstimatorRegistry.get(advantage_estimator)(
-            token_level_rewards=last(step), response_mask=old.mask.double(), index=np.array(old.group),
+            token_level_rewards=last(step), response_mask=old.mask.double(), index=old.group.numpy(),
             values=None, grpo_norm_by_std=config.grpo_norm_by_std, gamma=1.0, lambd=1.0, config=config,
         )  # fmt: skip
     advantage = apply_loss_reduction_to_advantages_minibatch(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
@@ -44,7 +43,7 @@ def loss(
             token_level_rewards=last(step),
             response_mask=old.mask.long(),
             config=AlgoConfig(),
-            index=np.array(old.group),
+            index=old.group.numpy(),
         )
     losses = []
     for rows in (rows for rank in step.ranks for rows in rank):
