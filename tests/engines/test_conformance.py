@@ -112,3 +112,13 @@ def test_what_is_missing_is_named_with_the_remedy(
     monkeypatch.setitem(conformance.FRAMEWORKS, "made", Framework("absent", "json", "nothing"))
     with pytest.raises(TokenPOError, match=r"made needs tokenpo\.engines\.absent, which is not installed"):
         findings("made")
+
+
+def test_a_framework_that_does_not_import_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*name: str) -> ModuleType:
+        raise RuntimeError("use Python 3.12\nand more")
+
+    monkeypatch.setitem(conformance.FRAMEWORKS, "made", Framework("made", "json", "nothing"))
+    monkeypatch.setattr(conformance, "import_module", fails)
+    with pytest.raises(TokenPOError, match="made cannot be imported here: RuntimeError: use Python 3.12$"):
+        findings("made")

@@ -182,7 +182,7 @@ def findings(host: str) -> tuple[str, list[Finding]]:
 
     Raises:
         UnknownName: of the host.
-        TokenPOError: it, or a package that it imports, is not installed.
+        TokenPOError: it, or a package that it imports, is not installed, or does not import.
     """
     if host not in FRAMEWORKS:
         raise UnknownName(f"no host is called {host!r}: {nearest(host, FRAMEWORKS)}")
@@ -193,6 +193,9 @@ def findings(host: str) -> tuple[str, list[Finding]]:
         own = import_module(f".{known.file}", __package__)
     except ModuleNotFoundError as error:
         raise TokenPOError(f"{host} needs {error.name}, which is not installed: pip install it") from error
+    except Exception as error:  # what a framework's import runs into, on another Python for instance
+        why = str(error).partition("\n")[0]
+        raise TokenPOError(f"{host} cannot be imported here: {type(error).__name__}: {why}") from error
     return f"{host} {_version(known.package, spec)}", [
         compared(own, what, case) for what in own.COMPARED for case in what.cases
     ]
