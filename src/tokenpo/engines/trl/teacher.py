@@ -88,8 +88,8 @@ def _require_heads(trainer: Any, objective: Objective, teacher: Any) -> None:
     if not (trainer.forward_passes.in_head and probe_head(teacher)):
         raise Unsupported(
             f"{objective.name} needs teacher_divergence, which the TRL engine takes in the heads of policy and "
-            "teacher, and one of them is not plain and whole, or fused_objective is not True (its default on a GPU): "
-            f"set fused_objective=True, or {instead}"
+            "teacher: one of them is not plain and whole, or fused_objective leaves it alone, as on a GPU unless it is "
+            f"True: set fused_objective=True, or {instead}"
         )
     if objective.scope == "batch":
         raise Unsupported(
