@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -193,3 +194,11 @@ def test_a_log_probability_that_is_not_finite_skips_the_batch_or_stops(small, cl
     spoil(cloud, "sample", change, 6)
     skipping = small(train={"nonfinite": "skip"}, output={"dir": str(tmp_path / "skip")})
     assert [line["skipped_updates"] for line in lines(train(skipping, SilentView()).directory)] == [0, 2, 0]
+
+
+def test_a_call_that_waits_by_itself_is_left_when_the_time_is_over() -> None:
+    """Five seconds are all that it would take by itself, so that a wait for it fails here and does not hang."""
+    over = threading.Event()
+    with pytest.raises(TokenPOError, match=r"no answer came in time \(tinker.seconds\)"):
+        answers.Answers("http://here", seconds=0.01).call(lambda: over.wait(5.0), "in a test")
+    over.set()
