@@ -17,7 +17,9 @@ the group's deviation; 0 where the rewards of a group are equal; GRPO's clip and
 Departures: unknown, as the paper's form was not read.
 Note: φ_k depends on what comes behind segment k, so Φ is no function of the prefix: the paper claims that the optimal
 policy stays, and for this form it does not follow.
-Note: where a task pays nothing for parts, segments that an answer needs have the same φ, and others less.
+Note: it suits tasks that pay the text itself. Where the verifier reads an answer at the end alone, the segment with the
+answer is worth all and the reasoning before it nothing, which then gets less than from GRPO: on the quickstart it does
+not learn (docs/log.md, "OSPO, iGRPO and RTO").
 Note: the embedded engine has 11 parts of a response scored by default, and samples nothing for them.
 Reductions: share = 0, one segment, or segments of equal value are GRPO.
 """
