@@ -68,6 +68,7 @@ def test_each_token_is_scored_in_the_teachers_context(small, tmp_path, other_dir
 
 def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
     from tokenpo.engines.embedded.teacher import Teacher
+    from tokenpo.runs.rollouts.draw import Draw
     from tokenpo.tasks import Problem
 
     class Chat:
@@ -79,11 +80,14 @@ def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
 
     class Kept:
         problems = [Problem([{"role": "user", "content": "2 + 2"}], 4)]
-        start = 0
+        start, asked, question = 0, None, Draw.question
 
     lm = Chat()
     assert Teacher(lm, "Say {answer}.").prompts(Kept(), 3) == [[1, 2]]
     assert lm.seen == [{"role": "system", "content": "Say 4."}, {"role": "user", "content": "2 + 2"}]
+    Kept.asked = [[{"role": "user", "content": "2 + 2, perhaps 5"}]]  # with a draft, which the teacher reads, too
+    Teacher(lm, "Say {answer}.").prompts(Kept(), 3)
+    assert lm.seen == [{"role": "system", "content": "Say 4."}, *Kept.asked[0]]
 
 
 @pytest.mark.parametrize("method", [{"name": "opd"}, {"name": "rto", "dpo": 1.0, "bound": 9.0, "beta": 0.0}])
