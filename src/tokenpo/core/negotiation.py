@@ -29,11 +29,7 @@ def negotiate(
         Unsupported: naming method, input, engine and remedy.
     """
     if objective.drafts is not None and not drafts:
-        raise Unsupported(
-            f"{objective.name} puts the best of {objective.drafts.count} drafts into each prompt, which {engine} does "
-            "not sample: train with the embedded engine (tokenpo train), or sample them in a loop of your own, where "
-            "objective.drafts.prompt makes the second prompt"
-        )
+        raise _no_drafts(objective, objective.drafts.count, engine)
     for name in sorted(objective.needs - provides):
         remedy = (remedies or {}).get(name) or (
             f"choose another method, or compute {name} yourself and call the objective from your own loop"
@@ -42,6 +38,14 @@ def negotiate(
             f"{objective.name} needs {name}, which {engine} does not provide (it has "
             f"{', '.join(sorted(provides))}): {remedy}"
         )
+
+
+def _no_drafts(objective: Objective, count: int, engine: str) -> Unsupported:
+    return Unsupported(
+        f"{objective.name} puts the best of {count} drafts into each prompt, which {engine} does not sample: train "
+        "with the embedded engine (tokenpo train), or sample them in a loop of your own, where "
+        "objective.drafts.prompt makes the second prompt"
+    )
 
 
 def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> list[str]:

@@ -49,6 +49,8 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model and data under the names of the script, so that nothing is downloaded and no line changed."""
     folder = tmp_path_factory.mktemp("script")
     random_qwen(folder / MODEL)
+    config = folder / MODEL / "config.json"  # positions for the script's 512 new tokens
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 1024}))
     (folder / DATA).mkdir(parents=True)
     rows = [{"prompt": [{"role": "user", "content": f"{i}+{i}="}], "solution": str(2 * i)} for i in range(2)]
     (folder / DATA / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
