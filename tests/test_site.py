@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import chromium
+import tokenpo
 from tokenpo.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +78,13 @@ def test_every_link_leads_somewhere(pages: dict[Path, Page]) -> None:
             if not to.exists() or (url.fragment and there and unquote(url.fragment) not in there.anchors | {"__top"}):
                 broken.append(f"{path.name}: {link}")
     assert not broken
+
+
+def test_the_reference_opens_with_what_people_call(site: Path) -> None:
+    text = (site / "reference" / "tokenpo.html").read_text(encoding="utf-8")
+    names = [name.removeprefix("tokenpo.") for name in re.findall(r'<h2 id="([^"]+)"', text)]
+    assert {*names} == {*tokenpo.__all__} - {"methods"}
+    assert names[0] == "method" and names[-1] == "Unsupported"
 
 
 def test_the_gallery_shows_every_method_with_what_it_is_found_by(site: Path) -> None:

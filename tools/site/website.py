@@ -49,6 +49,12 @@ REFERENCE = {
     "evidence": [f"tokenpo.evidence.{name}" for name in EVIDENCE],
     "lab": [f"tokenpo.lab.{name}" for name in LAB],
 }
+# What people call comes first, errors last.
+CALLED = (
+    "method", "corrected", "with_teacher", "Learner", "Rollouts", "Policy", "Batch", "Totals", "Credit", "Loss",
+    "Objective", "KLHold", "RatioCheck", "check_method", "coefficients",
+    "TokenPOError", "MissingInput", "UnknownName", "Unsupported",
+)  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[#)])")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = "examples/README.md"
@@ -98,6 +104,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def reference(name: str, modules: list[str]) -> str:
     """A page of the reference."""
+    if name == "tokenpo":
+        options = "    options:\n      show_root_heading: true\n      heading_level: 2\n"
+        return "# tokenpo\n\n" + "\n".join(f"::: tokenpo.{one}\n{options}" for one in CALLED)
     if len(modules) == 1:
         return f"# {modules[0]}\n\n::: {modules[0]}\n"
     inside = (f"## {m}\n\n::: {m}\n    options:\n      heading_level: 3\n" for m in modules)
