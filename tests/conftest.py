@@ -1,5 +1,6 @@
 """Puts `tests/`, `benchmarks/` and `tools/` on the path, for what tests share; one thread keeps runs repeatable."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("benchmarks", "tools")]
 torch.set_num_threads(1)
+# readline puts the width of a terminal into the environment of the processes that pytest starts, where there is none.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
 # A shell starts what it runs in the background with Ctrl-C ignored, which tests of interrupts would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -28,7 +28,12 @@ LEAST, FAR = 0.05, 2.0  # a twentieth of the possible gain; standard errors
 FIRST_LARGE = ("long_filler", "wide", "paraphrases")
 OUTSIDE = "tr_grpo:weight_placement=advantage"
 ORACLE = "gigpo"  # is told the state that a token began in
-RUN = [m for m in METHODS if not any(x.startswith("teacher") for x in tokenpo.method(m).needs)]
+RUN = [
+    name
+    for name in METHODS
+    if not any(x.startswith("teacher") for x in tokenpo.method(name).needs)
+    and not (tokenpo.method(name).coalitions or tokenpo.method(name).drafts)
+]
 COUNTED = [m for m in RUN if "value" not in tokenpo.method(m).needs]  # the worlds' value is exact, no critic's is
 
 

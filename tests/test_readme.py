@@ -14,7 +14,12 @@ from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
-RUN = [name for name in METHODS if not any(x.startswith("teacher") for x in tokenpo.method(name).needs)]
+RUN = [
+    name
+    for name in METHODS
+    if not any(x.startswith("teacher") for x in tokenpo.method(name).needs)
+    and not (tokenpo.method(name).coalitions or tokenpo.method(name).drafts)
+]
 TEXT = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 

@@ -73,6 +73,7 @@ BRANCHES = {
     ),
     "engines/trl/forward.py Forward._by_logits": ("TRL's autocast", "foreign/test_trl_stand_in.py::"),
     "engines/trl/forward.py head_work": ("TRL's autocast", "foreign/test_trl_stand_in.py::"),
+    "engines/trl/teacher.py Teacher.head": ("TRL's autocast", "engines/trl/test_teacher.py::"),
     "engines/trl/recipe.py require": ("TRL takes no card by number", "refusal_cases/trl.py::"),
     "engines/vllm/runners.py V1Rows.apply": ("copied while the device works", "engines/vllm/test_processor.py::"),
     "engines/vllm/runners.py V2Slots.apply_staged_writes": (

@@ -53,6 +53,9 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
         if (plan := objective.continuations) is not None:  # as if half of the continuations were right
             gain = plan.gain(rollouts, plan.at(rollouts), torch.full_like(rollouts.old_logprob, 0.5))
             rollouts = dataclasses.replace(rollouts, gain=gain)
+        if (parts := objective.coalitions) is not None:  # as if every other part of a response were right
+            gain = parts.gain(rollouts, lambda asked: [float(i % 2) for i in range(len(asked))])
+            rollouts = dataclasses.replace(rollouts, gain=gain)
         step, wrong = trainer.learner.begin(rollouts), chance.randrange(2)
         first = {}
         taught = engine.teacher.taught(trainer.forward, rollouts, kept) if objective.teacher_beta is not None else None

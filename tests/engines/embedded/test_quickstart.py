@@ -30,7 +30,7 @@ def steps(name: str, out, *settings: str) -> list[dict]:
 
 # method -> the input that the engine lacks, in a recipe without a teacher
 REFUSED = {"rae": "role", "gkd": "teacher_divergence"}
-REFUSED |= dict.fromkeys(("opd", "rlsd", "sdar", "sdpo"), "teacher_logprob")
+REFUSED |= dict.fromkeys(("opd", "rlsd", "rto", "sdar", "sdpo"), "teacher_logprob")
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in REFUSED])
