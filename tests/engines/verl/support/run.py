@@ -109,7 +109,9 @@ def tables(settings: Mapping[str, Any]) -> dict[str, Any]:
 def documented() -> dict[str, str]:
     """The settings of the command in docs/verl.md."""
     page = (TESTS.parent / "docs" / "verl.md").read_text(encoding="utf-8")
-    (command,) = (block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "+algorithm.tokenpo.report" in block)
+    (command,) = (
+        block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "+algorithm.tokenpo.report" in block
+    )
     _, _, given = command.partition("verl.trainer.main_ppo")
     return dict(word.split("=", 1) for word in shlex.split(given.replace("\\\n", " ")))
 
