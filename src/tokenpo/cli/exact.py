@@ -83,7 +83,6 @@ def exact(options: argparse.Namespace) -> int:
     known = study.load(options.json) if options.json and options.json.exists() else {}
     study.require_setting(known, setting, options.json)
     known |= {label: row.with_cells_of(known.get(label)) for label, row in study.shipped(setting).items()}
-
     places = {contestant.label: len(worlds) * i for i, contestant in enumerate(contestants)}
 
     def done(rows: Mapping[str, Row], label: str, count: int) -> None:
