@@ -99,7 +99,6 @@ def test_other_documents_quote_its_verdicts(bed: ModuleType) -> None:
         assert kinds["eb_cispo", "the composition learns more than DAPO", task] == "opposite shown"
         assert made.rate(task, "cispo") <= made.rate(task, "dapo") >= made.rate(task, "eb_cispo")
     assert "no method learns more than DAPO by the margin set before" in (ROOT / "README.md").read_text("utf-8")
-    assert bed.ledger.summary(made.judged()) in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
