@@ -43,21 +43,21 @@ PAGE = """\
 
 # The family
 
-This page compares all methods in two ways: by what each one changes relative to [`{base}`](methods/{base}.md), and by
-how hard it pushes a token. Both are computed from the objectives at their default options.
+What each method changes relative to [`{base}`](methods/{base}.md), and how hard it pushes a token. Both are computed from
+the objectives at their default options.
 
 ## What each method changes
 
-`{base}` consists of these parts, one slot per line:
+`{base}` is built from these parts, one slot per line:
 
 ```text
 {choices}
 ```
 
-The tables below list what is different. An empty cell, or no column, means that the slot is the same as in `{base}`.
-Where a method uses the same part with different numbers, the cell shows only those numbers. Where it uses another part,
-the cell shows the name of that part, with the parts inside it in brackets; all their numbers are on the page of the
-method.
+- An empty cell, or no column: the slot is that of `{base}`.
+- Numbers alone: the same part with other numbers.
+- A name: another part, with the parts inside it in brackets. Its numbers are on the method's page.
+
 {unchanged}
 
 {tables}
@@ -66,36 +66,42 @@ method.
 
 ![The panels in which each method differs most from {base}]({picture})
 
-A push is what the loss does to the log-probability of one token: −∂L/∂lp, in units in which a mean over all tokens of
-the step gives each its advantage. Blue is the push in a right response, orange in a wrong one; the broad grey lines are
-{base}'s. Each method is shown in the few panels in which it differs most from `{base}`; [its page](methods/README.md)
-has all of them, and `tokenpo show METHOD --fingerprint --out FILE.svg` draws one, also of a file of yours.
+The push of a token is −∂L/∂lp, the gradient coefficient of its log-probability; where a method averages over all tokens of
+the step, at ratio 1, it is the advantage. Blue: in a right response. Orange: in a wrong one. Broad grey lines: {base}'s.
+The picture shows the few panels in which a method differs most from `{base}`; [its page](methods/README.md) shows all, and
+`tokenpo show METHOD --fingerprint --out FILE.svg` draws any, also of your own file.
 
 ### The explorer
 
 [The explorer](explorer.html) puts any six methods beside each other, under sliders for the facts of the token: one file
 that loads nothing, to be opened in a browser.
 
-### How a push is computed
+### Dependence and neighbours
 
-- Rewards, facts and policy of a designed optimiser step go through `prepare`, `observe` and `loss`, so that credit,
-  trust region, weights, penalties and denominators all count. The step has {groups} groups of {size} responses with
-  {length} tokens on average, half of them right.
-- One fact varies at a time, the others stand still: ratio 1, p_old = {probability:g}, entropy {entropy:g} nats,
-  position {position:g} of {length}, half of the group right. The token is the same in a right and in a wrong response.
-- The entropies of the other tokens follow an exponential distribution with mean {mean_entropy:g} nats, each token has
-  lp = −H, and every other right response has one token with p = {surprise:g}. These are our choices and come from no
-  paper.
-- A method with a memory has seen two batches before: one with entropy {first:g} nats, and one like this.
-- For methods that draw tokens at random, it is the mean over {draws} draws, and a dependence below three standard
-  errors is left out.
-- "Push on the entropy" is −∂L/∂H, for methods whose loss has a gradient through the entropy.
-- Not in it: the temperature at which a method samples, and the order of its optimiser passes.
+The table names what the push of each method depends on, and the most similar other method: the mean difference between the
+two over the panel where they differ most.
 
-The table says on which facts the push depends, and which other method is the nearest: the mean difference between the
-two over the panel in which it is largest.
+<details markdown="1"><summary>All methods</summary>
 
 {numbers}
+
+</details>
+
+<details markdown="1"><summary>How a push is computed</summary>
+
+- A designed optimiser step goes through `prepare`, `observe` and `loss`: {groups} groups of {size} responses with {length}
+  tokens on average, half of them right. Credit, trust region, weights, penalties and denominators all count.
+- One input varies at a time. The others stay at ratio 1, p_old = {probability:g}, entropy {entropy:g} nats, position
+  {position:g} of {length}, half of the group right. The token is the same in a right and in a wrong response.
+- Our choices, from no paper: the entropies of the other tokens follow an exponential distribution with mean
+  {mean_entropy:g} nats, each token has lp = −H, and every other right response has one token with p = {surprise:g}.
+- A method with a memory has seen two batches before: one with entropy {first:g} nats, and one like this.
+- For methods that draw tokens at random, the push is the mean over {draws} draws, and a dependence below three standard
+  errors is left out.
+- "Push on the entropy" is −∂L/∂H, for methods whose loss has a gradient through the entropy.
+- Not included: the temperature at which a method samples, and the order of its optimiser passes.
+
+</details>
 
 ### Methods with the same fingerprint
 
