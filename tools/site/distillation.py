@@ -98,12 +98,9 @@ FRAMEWORKS = (
 READ = """\
 Read at: TRL 1.16.0 (`minillm` at f2cd57710, as 1.16.0 has none), verl 0.9.1, tinker-cookbook 9dfcc3a2, slime
 624b824a8, miles 31f1ca961, NeMo-RL 7ea279abf, ms-swift 3602360a5, SkyRL a9564572e, prime-rl 559b44772, ROLL 8eb27cc2,
-AReaL 4aef98d8d. "Issue" and "abstract": no code was read. Tests give TRL's and verl's own loss functions to the same
-worlds, `minillm` apart, and find the updates of these forms; the other rows are our transcriptions of what was read.
-RLSD (2604.03128, read in ms-swift's code) scales a reward's credit by the teacher's ratio and keeps its sign. It is
-the gradient of no divergence and not in the table, as it needs rewards. Forms are sums over tokens. A framework that
-takes the mean of each response first lets its length in, which the student chooses: `credit x / length` is that for
-x."""
+AReaL 4aef98d8d. Where "issue" or "abstract" stands, no code was read."""
+# What a form does that does not end at the teacher.
+ASTRAY = ("nothing", "away", "blind", "moves off", "another distribution")
 FOUND = dict[str, list[Found]]
 
 
@@ -116,7 +113,9 @@ def page(found: FOUND) -> str:
     theirs = [(who, how, f"`{form}`", rows[form][1], where) for who, how, form, where in FRAMEWORKS]
     return TEXT.format(
         table=table(head, lines),
-        frameworks=table(("framework", "setting", "form", "what it descends", "read in"), theirs),
+        frameworks=table(("framework", "setting", "form", "what it descends", "read in"), theirs), settings=len(theirs),
+        astray=table(("framework", "setting", "what it descends"), [
+            (who, how, does) for who, how, _, does, _ in theirs if any(word in does for word in ASTRAY)]),
         read=READ, worlds=WORLDS, steps=STEPS, forms=len(rows),
         one=_needed(found["credit x"]), togo=_needed(found["credit x to go"]), full=_needed(found["full reverse"]),
         base=_needed(found["credit x + KL of the state"]), k3=_left(found["credit −k3"]),
@@ -131,52 +130,67 @@ TEXT = """<!-- Written by tools/site/distillation.py. -->
 
 # Which distillation loss is right?
 
-For the reverse KL, credit every sampled token with x = log q − log p, or differentiate the whole distributions, which
-has the same gradient and less noise. For the forward KL or the Jensen-Shannon divergence, differentiate the whole
-distributions. With the teacher's top-k alone, add a bucket for the rest. Do not send k2 or k3 as a credit,
-back-propagate k1, or use a number of the state as a credit.
+| you want | take |
+| --- | --- |
+| the reverse KL | `full reverse`, or credit every sampled token with x = log q − log p: the same gradient, more noise |
+| the forward KL, or the Jensen-Shannon divergence | differentiate the whole distributions: `full forward`, `full JSD` |
+| a loss from the teacher's top-k alone | a bucket for all other tokens: `top-k forward and a tail` |
 
-> These are tables over four tokens, on policy, at one temperature. They show what a loss means, not how a language
-> model ends. Top-k keeps two of four tokens here; with a hundred of a large vocabulary less is left out, and the
-> errors of truncation shrink. That some losses descend nothing, and that k2 and k3 as credits end away from the
-> teacher, does not hang on k. "Reverse", "forward" and "JSD" take the sampled states as given.
+Do not send k2 or k3 as a credit, back-propagate k1, or use a number of the state as a credit.
+
+> This is four tokens, tables for models, on policy, one temperature. It shows what a loss means, not how a language
+> model ends. Top-k keeps two of four tokens; with a hundred of a large vocabulary the errors of truncation shrink.
+> Losses that descend nothing, and k2 and k3 as credits, don't depend on k. "Reverse", "forward" and "JSD" take the
+> sampled states as given.
 
 ![Each distillation loss, the divergences that it descends, its noise, and where training ends](distillation.svg)
 
 ## What was found
 
-- **Two readings of "reverse KL".** `credit x` descends the KL of the next token at the sampled states. The KL of
-  whole responses also counts where a token leads: that is `credit x to go`, which makes every further token cost. The
-  two directions have a cosine of {apart}.
-- **k3 as a credit runs away.** Its expected update is that of the reverse less the forward KL. Training ends with {k3}
-  of the KL that it began with. k3 differentiated is the forward KL, and its value estimates the reverse one.
-- **Two terms teach nothing.** A credit that depends on the state alone and the gradient of k1 are zero in
-  expectation. Their noise is not.
-- **Noise.** Signal and noise are equal after {one} responses with `credit x`, {base} with the KL of the state as its
-  baseline, {togo} with `credit x to go` and {full} with the whole distributions.
-- **Top-k.** With a bucket for all other tokens {tail} of the KL is left after training; truncated and held above zero
-  {cut}; renormalised {kept} on the teacher's tokens and {own} on the student's own. Truncated losses move a student
-  that already is the teacher.
-  `gkd` has no top-k form: the teacher's logits exist [a tile at a time](speed.md#a-teachers-distribution), so that
-  leaving most of them out would save nothing. A server's top-k is read by no engine here.
-- **Clip a sum, never its terms.** A bound on each vocabulary entry is no divergence: in the worst world
-  {worst} of the KL is left.
+- **"Reverse KL" means two things.** `credit x` descends the KL of the next token at the sampled states. `credit x to
+  go` descends the KL of whole responses, and makes every further token cost. Their cosine is {apart}.
+- **k3 as a credit runs away.** It descends the reverse less the forward KL and ends with {k3} of the KL at the start.
+  Differentiated, k3 is the forward KL.
+- **Two terms teach nothing but noise**: a credit that depends on the state alone, and the gradient of k1.
+- **Whole distributions need fewer responses than credits** until signal and noise are equal: {full}. `credit x` takes {one},
+  with the KL of the state as its baseline {base}; `credit x to go` takes {togo}.
+- **Top-k needs a bucket for the rest.** Then {tail} of the KL is left. Truncated and held above zero {cut} is left,
+  renormalised {kept} (the teacher's tokens) or {own} (the student's). Truncated losses move a student that already is
+  the teacher. `gkd` needs no top-k, as it holds the teacher's logits [a tile at a
+  time](speed.md#a-teachers-distribution). No engine here reads a server's top-k.
+- **Clip a sum, never its terms.** With a bound on each vocabulary entry the worst world keeps {worst} of the KL.
 
 ## What frameworks compute
+
+These settings do not end at the teacher:
+
+{astray}
+
+Tests compare the updates of TRL's (without `minillm`) and verl's own loss functions with these forms; the other rows
+are our transcriptions of the code. Forms are sums over tokens: a framework that first takes the mean of each response
+lets its length in, as `credit x / length`. RLSD (2604.03128) is left out: it scales a reward's credit and descends no
+divergence.
+
+<details markdown="1"><summary>All {settings} settings, and where they were read</summary>
 
 {frameworks}
 
 {read}
 
+</details>
+
 ## The numbers
 
 p is the student, q the teacher, m their mean, x = log q − log p of the sampled token; sg stops the gradient; K are
-two tokens, Q_K and P_K their masses. The first four numbers are cosines with the way down a divergence, **exact**
-where the expected update is that gradient to 1e-10, and "–" where there is none. Responses: how many it takes for
-signal and noise of their mean to be equal. KL left: of whole responses, after {steps} plain steps along the expected
-update, in parts of the KL at the start; of two losses of different scale the smaller one gets less far.
+two tokens, Q_K and P_K their masses.
 
-<details><summary>{forms} forms, medians over {worlds} worlds</summary>
+- The first four numbers are cosines with the way down a divergence: **exact** where the expected update is its gradient
+  to 1e-10, "–" where there is no update.
+- Responses: how many make signal and noise of their mean equal.
+- KL left: of whole responses, after {steps} plain steps along the expected update. Of two losses of different scale the
+  smaller gets less far.
+
+<details markdown="1"><summary>{forms} forms, medians over {worlds} worlds</summary>
 
 {table}
 
@@ -184,13 +198,13 @@ update, in parts of the KL at the start; of two losses of different scale the sm
 
 ## How it was made
 
-Student and teacher are tables of logits over the states of a small automaton with responses of up to four tokens out
-of four, one of which ends a response. The student's logits are standard normal, the teacher's are the student's plus
-standard normal ones. All 121 responses are listed, so expectation, noise and gradients are sums without sampling, in
-float64. Where this package has a form, its own objective is judged (`opd`, `gkd`, the pull of `sdar`, the penalty
-`TeacherKl`); the others are formulas in [`distillation.py`](../src/tokenpo/lab/distillation.py). Tests hold every
-exact entry, and the zeros, to 1e-10. With rewards (`opd` with `rewards=True`) the expected update is the sum of both
-gradients; that of the reward has the factor (G − 1)/G of groups of G. To judge a loss of your own:
+Student and teacher are tables of logits over the states of a small automaton: up to four tokens out of four, one of
+which ends a response. The student's logits are standard normal, the teacher's add standard normal ones. All 121
+responses are listed, so nothing is sampled (float64, `python tools/site/distillation.py`). `opd`, `gkd`, the teacher's
+term of `sdar` and the penalty `TeacherKl` are this package's objectives, the others formulas in
+[`distillation.py`](../src/tokenpo/lab/distillation.py). Tests check every exact entry and the zeros to 1e-10. With
+rewards (`opd` with `rewards=True`) the update is the sum of both gradients, the reward's times (G − 1)/G in groups of
+G. To judge a loss of your own:
 
 ```python
 from tokenpo.lab.distillation import judge, taught
