@@ -43,8 +43,8 @@ PAGE = """\
 
 # The family
 
-What each method changes relative to [`{base}`](methods/{base}.md), and how hard it pushes a token. Both are computed from
-the objectives at their default options.
+What each method changes relative to [`{base}`](methods/{base}.md), and how hard it pushes a token. Both are computed
+from the objectives at their default options.
 
 ## What each method changes
 
@@ -66,10 +66,10 @@ the objectives at their default options.
 
 ![The panels in which each method differs most from {base}]({picture})
 
-The push of a token is −∂L/∂lp, the gradient coefficient of its log-probability; where a method averages over all tokens of
-the step, at ratio 1, it is the advantage. Blue: in a right response. Orange: in a wrong one. Broad grey lines: {base}'s.
-The picture shows the few panels in which a method differs most from `{base}`; [its page](methods/README.md) shows all, and
-`tokenpo show METHOD --fingerprint --out FILE.svg` draws any, also of your own file.
+The push of a token is −∂L/∂lp, the gradient coefficient of its log-probability; where a method averages over all tokens
+of the step, at ratio 1, it is the advantage. Blue: in a right response. Orange: in a wrong one. Broad grey lines:
+{base}'s. The picture shows the few panels in which a method differs most from `{base}`; [its page](methods/README.md)
+shows all, and `tokenpo show METHOD --fingerprint --out FILE.svg` draws any, also of your own file.
 
 ### The explorer
 
@@ -78,8 +78,8 @@ that loads nothing, to be opened in a browser.
 
 ### Dependence and neighbours
 
-The table names what the push of each method depends on, and the most similar other method: the mean difference between the
-two over the panel where they differ most.
+The table names what the push of each method depends on, and the most similar other method: the mean difference between
+the two over the panel where they differ most.
 
 <details markdown="1"><summary>All methods</summary>
 
@@ -89,8 +89,8 @@ two over the panel where they differ most.
 
 <details markdown="1"><summary>How a push is computed</summary>
 
-- A designed optimiser step goes through `prepare`, `observe` and `loss`: {groups} groups of {size} responses with {length}
-  tokens on average, half of them right. Credit, trust region, weights, penalties and denominators all count.
+- A designed optimiser step goes through `prepare`, `observe` and `loss`: {groups} groups of {size} responses with
+  {length} tokens on average, half of them right. Credit, trust region, weights, penalties and denominators all count.
 - One input varies at a time. The others stay at ratio 1, p_old = {probability:g}, entropy {entropy:g} nats, position
   {position:g} of {length}, half of the group right. The token is the same in a right and in a wrong response.
 - Our choices, from no paper: the entropies of the other tokens follow an exponential distribution with mean
