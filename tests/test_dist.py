@@ -20,18 +20,10 @@ import tokenpo
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tokenpo"
 FILES = {str(path.relative_to(ROOT / "src")) for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-# The loop of docs/own_loop.md, with the policy and the task that docs/engines.md puts around its own.
-LOOP = """
+INSTALLED = """
 import sys
 from pathlib import Path
 assert Path(tokenpo.__file__).is_relative_to(sys.prefix), tokenpo.__file__
-
-def sample():
-    global last
-    last = roll_out()
-    return last
-
-train(tokenpo.method("tepo"), sample, lambda rows: view(last.token_ids[rows], last.mask[rows]), optimizer, 2)
 """
 SMALL = ("train.steps=2", "rollout.prompts=4", "evaluate.problems=4", "evaluate.samples=2")
 TRAIN = ["train", "quickstart", *(word for setting in SMALL for word in ("--set", setting))]
@@ -98,11 +90,9 @@ def test_the_wheel_alone_does_what_readme_says(built: Path, tmp_path: Path) -> N
     here = Path(sysconfig.get_path("purelib", "venv", base))
     (here / "borrowed.pth").write_text("\n".join({sysconfig.get_path(kind) for kind in ("purelib", "platlib")}))
 
-    documents = [(ROOT / name).read_text(encoding="utf-8") for name in ("docs/own_loop.md", "docs/engines.md")]
-    blocks = [
-        code for text in documents for code in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    ]
-    (tmp_path / "loop.py").write_text("\n".join([*blocks, LOOP]), encoding="utf-8")
+    page = (ROOT / "docs" / "own_loop.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "loop.py").write_text("\n".join([*blocks, INSTALLED]), encoding="utf-8")
     assert "mean reward" in said([python, "loop.py"], tmp_path)
     printed = {arguments[0]: said([home / "bin" / "tokenpo", *arguments], tmp_path) for arguments in EVERYTHING}
     assert all(name in printed["methods"] for name in tokenpo.methods.METHODS)

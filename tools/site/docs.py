@@ -171,7 +171,7 @@ def box(name: str) -> str:
     """What a reader wants first: what it changes, whether it helps, how sure its formula is, and the command."""
     objective, origin = METHODS[name](), paper(name)
     if any(need.startswith("teacher") for need in objective.needs):
-        run = "give the recipe [a teacher](../engines.md#a-teacher)"
+        run = "give the recipe [a teacher](../embedded.md#a-teacher)"
     elif "role" in objective.needs:
         run = "from [a loop of your own](../own_loop.md), which has to give `role`"
     else:
