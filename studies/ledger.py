@@ -117,12 +117,17 @@ class Judged:
         needed = None if d.bounded or not any(d.known) else paired.seeds_needed(d.known, self.family)
         return f"inconclusive (takes about {needed} seeds)" if needed else "inconclusive"
 
+    @property
+    def mean(self) -> str:
+        """The mean difference or ratio, empty where no pair has one."""
+        return "" if self.test.differences.mean is None else _told(self.test.differences.mean, self.test.claim.factor)
+
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
         claim, d = self.test.claim, self.test.differences
         mean, ends = "", ""
-        if d.mean is not None:
-            mean = _told(d.mean, claim.factor) + (f" ({len(d.known)} of {len(d.values)} pairs)" if d.bounded else "")
+        if self.mean:
+            mean = self.mean + (f" ({len(d.known)} of {len(d.values)} pairs)" if d.bounded else "")
             ends = " to ".join(_told(x, claim.factor) for x in paired.bootstrap(d.known)) if len(d.known) > 1 else ""
         p = f"{self.adjusted:.3f}" if d.values else ""
         front = (claim.paper, claim.words, self.test.task, claim.quantity, mean, ends, p)
@@ -191,6 +196,17 @@ def _differences(claim: Claim, found: Mapping[str, Any], n: int) -> Differences:
 def rows(judged: Sequence[Judged]) -> str:
     """The table of a ledger."""
     return table(HEAD, [item.cells() for item in judged])
+
+
+def by_claim(judged: Sequence[Judged]) -> str:
+    """A line for every claim: mean and verdict on each task."""
+    tasks = list(dict.fromkeys(item.test.task for item in judged))
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for item in judged:
+        claim, verdict = item.test.claim, item.verdict.partition(" (takes")[0]
+        lines.setdefault((claim.paper, claim.words), {})[item.test.task] = f"{item.mean}: {verdict}"
+    told = [(*map(cell, front), *(on.get(task, "") for task in tasks)) for front, on in lines.items()]
+    return table(("paper", "claim", *tasks), told)
 
 
 def summary(judged: Sequence[Judged]) -> str:

@@ -188,9 +188,11 @@ def page(numbers: Mapping[str, Any]) -> str:
     claims, ablations = (ledger.judge(of, tasks, looks) for of in (CLAIMS, ABLATIONS))
     return TEMPLATE.format(
         seeds=SEEDS,
+        by_claim=ledger.by_claim(claims),
         claims=ledger.rows(claims),
         summary=ledger.summary(claims),
         families=ledger.families(claims),
+        by_ablation=ledger.by_claim(ablations),
         ablations=ledger.rows(ablations),
         ablation_summary=ledger.summary(ablations),
         ablation_families=ledger.families(ablations),
@@ -204,21 +206,31 @@ TEMPLATE = """\
 
 # Do the papers' claims show on a small model?
 
-None does here. {summary} The six are TEPO's: its training curve lies below GRPO's and DAPO's, and where every run arrives
-it takes more than half of their steps.
+None does here. {summary}
+The six are TEPO's: its training curve lies below GRPO's and DAPO's, and where every run arrives it takes more than half
+of their steps.
 
-- **How.** The tiny model, two arithmetic tasks, thirty rollout batches of 32 prompts x 8 responses with four updates each,
-  ten paired seeds. Every method ran at its defaults and at the recipe's learning rate: nothing was tuned. [Another
-  benchmark](bed.md) tunes every method and makes sixteen updates per batch.
-- **Set before.** Claims, metrics and thresholds; not the two rows by `train-area` and the rules of judgement. No margin
-  was registered, so no difference can be shown to be too small to matter.
-- **Weak.** This is far from the papers' models, data and budgets, and nearly on-policy. A claim that does not show here is
-  not refuted. HAPO took log-probabilities and entropies at each token's own temperature, today at the constant one;
-  TR-GRPO has its weight on the advantage, today on the ratio.
+> **A claim that does not show here is not refuted.** The tiny model, two arithmetic tasks, thirty rollout batches of 32
+> prompts x 8 responses with four updates each (nearly on-policy), ten paired seeds, and nothing tuned: every method ran
+> at its defaults and at the recipe's learning rate. [The benchmark](bed.md) tunes every method and makes sixteen updates
+> per batch. HAPO took log-probabilities and entropies at each token's own temperature, today at the constant one;
+> TR-GRPO had its weight on the advantage, today on the ratio.
+
+Each cell is the mean over paired seeds of method less baseline, or of their ratio, and the verdict. "Opposite shown"
+means that the reverse of the claim is significant.
+
+{by_claim}
+
+<details markdown="1"><summary>Every test with interval and p</summary>
 
 {claims}
 
+</details>
+
 <details markdown="1"><summary>How the tests are made</summary>
+
+Claims, metrics and thresholds were set before the runs; the two rows by `train-area` and the rules of judgement were not.
+No margin was registered, so no difference can be shown to be too small to matter.
 
 Each row is over {seeds} seeds; equal seeds share initial weights, order of prompts and the sampler's random numbers. p
 is the exact sign-flip test's, corrected by Holm over the rows of the paper ({families}), so
@@ -238,11 +250,19 @@ held-out problems. [Comparison](comparison.md) says how the tests work and what 
 
 ## Without one part
 
-HAPO without each of its four parts, and TEPO without its KL mask (`tepo_v1`): the difference is the whole method minus
-the one without the part. {ablation_summary} Corrected over the rows of the paper
-({ablation_families}). On the quickstart, which every variant solves, they can tell little but speed.
+No single part of HAPO, and not TEPO's KL mask (`tepo_v1` is TEPO without it), makes a difference that ten seeds show.
+{ablation_summary} The difference is the whole method minus the one without the part.
+On the quickstart, which every variant solves, they can tell little but speed.
+
+{by_ablation}
+
+<details markdown="1"><summary>Every test with interval and p</summary>
+
+Corrected over the rows of the paper ({ablation_families}).
 
 {ablations}
+
+</details>
 
 <details markdown="1"><summary>Means</summary>
 
