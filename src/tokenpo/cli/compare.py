@@ -80,11 +80,16 @@ def compare(options: argparse.Namespace) -> int:
     )  # fmt: skip
     chosen, margins = _chosen(options, plan.runs[0].config)
     baseline = options.baseline or plan.subject.labels[0]
-    pairs(plan.subject.labels, baseline)
+    family = len(pairs(plan.subject.labels, baseline))
     # Mistakes are found above, before anything is made.
+    from ..evidence.compare.paired import least_seeds
     from ..evidence.compare.result import failed_in_words, gather
     from ..evidence.compare.runs import State, execute, state
+    from ..evidence.compare.verdict import too_few
 
+    seeds = len(plan.subject.seeds)
+    if seeds < least_seeds(family):
+        print(f"note: {too_few(seeds, family)}", flush=True)
     if options.dry_run:
         states = [state(run) for run in plan.runs]
         for run, found in zip(plan.runs, states, strict=True):

@@ -78,7 +78,8 @@ def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
     found = [State.DONE, State.DONE, State.DONE, State.NEW]
     assert [state(run) for run in plan.runs] == found
     assert compare(tiny, out, "--dry-run") == 0
-    dry = capsys.readouterr().out.splitlines()
+    few, *dry = capsys.readouterr().out.splitlines()
+    assert few.startswith("note: 2 seeds cannot tell anything apart") and few.endswith("(--seeds 6).")
     assert [line.partition(" ")[0] for line in dry[:4]] == [one.value for one in found]
     assert dry[4] == f"4 runs, 3 done, in {out}" and not (out / "logs").exists()
     before = [(run.directory / "metrics.jsonl").stat().st_mtime_ns for run in plan.runs[:3]]
@@ -194,6 +195,14 @@ def test_an_interrupt_reports_nothing_and_a_run_that_lost_its_metrics_is_a_sente
     assert main(command) == 2
     error = capsys.readouterr().err
     assert "no pair to compare has two finished runs with the same seeds" in error and error.count("\n") == 1
+
+
+def test_too_few_seeds_are_named_before_anything_is_trained(tiny, tmp_path, capsys):
+    command = ["compare", str(tiny), "--methods", "grpo,dapo,gtpo", "--out", str(tmp_path / "out"), "--dry-run"]
+    for seeds, more, least in ((6, [], 7), (7, [], None), (6, ["--baseline", "all"], 7), (2, ["--seeds", "5"], 7)):
+        assert main([*command, "--seeds", str(seeds), *more]) == 0
+        first = capsys.readouterr().out.splitlines()[0]
+        assert first.endswith(f"train at least {least} (--seeds {least}).") == (least is not None), first
 
 
 @pytest.mark.parametrize("page", ["docs/start.md", "docs/comparison.md", "docs/log.md"])
