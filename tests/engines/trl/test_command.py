@@ -96,10 +96,18 @@ def test_its_rewards_read_the_columns() -> None:
     assert rewards["formatted"](texts, answer=[""] * 3) == [0.1, 0.1, 0.0]
 
 
-def test_the_short_script_trains(tmp_path: Path) -> None:
+def test_the_script_for_a_data_file_trains(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "trl.md").read_text(encoding="utf-8")
-    section = page.partition("## In short")[2].partition("\n## ")[0]
-    [script] = re.findall(r"^```py\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    section = page.partition("## Your own data")[2].partition("\n## ")[0]
+    [rows], [script] = (
+        re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL) for kind in ("json", "py")
+    )
+    shown = [json.loads(row) for row in rows.splitlines()]
+    # Sums on a dial, from left to right modulo 10, which the tiny model solves now and then.
+    sums = [(f"{a}+{b}*{a}-{b}=", ((a + b) * a - b) % 10) for a in range(1, 10) for b in range(1, 10)]
+    data = [{"prompt": prompt, "answer": str(answer)} for prompt, answer in sums]
+    assert all(row in data for row in shown)
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
     (tmp_path / "script.py").write_text(script)
     run_python("script.py", cwd=tmp_path, timeout=280)
     steps = lines(tmp_path / "runs/trl-hapo/tokenpo")
