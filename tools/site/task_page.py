@@ -14,14 +14,55 @@ from tokenpo.tasks.reasoning_gym import ReasoningGym
 PAGE = """\
 {generated}
 
-# Tasks
+# Use your own data and rewards
 
-A recipe names one in `[task]` and sets its options in `[task.options]`; `tokenpo eval MODEL --task NAME` takes them by
-`--task-option KEY=VALUE`. [`files`](#files) is a data set of yours, with a verifier of ours or yours. The train and
-the test split of a task share no problem, whatever the seeds; of `files` with a `test_path` the two files say what is
-in which, and prompts that stand in both are a warning. An option that the verifier does not read is refused.
+A data set is a .jsonl or .parquet file with a prompt a row. A recipe names it, and what judges an answer:
+
+```toml
+[task]
+name = "files"
+
+[task.options]
+path = "train.jsonl"                # {{"prompt": "3+4=", "answer": "7"}}; messages and verl's columns work too
+verifier = "mine.py:correct"        # or "exact" (text), "math" (value)
+```
+
+```sh
+tokenpo train my.toml --method dapo
+tokenpo eval runs/my-dapo-seed0     # on the share of the file that was held out, or on test_path
+```
+
+A reward function has TRL's signature or verl's, and names only the arguments it wants. `mine.py`:
+
+```py
+def correct(completions, answer):   # TRL's: lists in, a number for each out; columns of the file by their names
+    return [float(said.rpartition("#")[2].strip() == right) for said, right in zip(completions, answer)]
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info):   # verl's: one answer; or a dict with "score"
+    return float(solution_str.strip() == ground_truth)
+```
+
+A reward of `correct_at` or more counts as right. With a chat model, a completion is
+`[{{"role": "assistant", "content": ...}}]`. [trl.md](trl.md) and [verl.md](verl.md) say how those trainers take their
+own. An option that the verifier does not read is refused.
+
+## `files`
+
+{files}
+
+A prompt that stands in the train and in the test file is a warning.
+
+## Tasks that come with the package
+
+`[task] name = "dial_sum"`, or `tokenpo eval MODEL --task NAME --task-option KEY=VALUE`. The train and the test split
+share no problem, whatever the seeds.
 
 {tasks}
+
+| option | tasks | meaning |
+| --- | --- | --- |
+{shared}
 
 ## Where the answer stands
 
@@ -31,13 +72,11 @@ in which, and prompts that stand in both are a warning. An option that the verif
 
 ## What the verifier `math` counts as the same answer
 
-[math-verify](https://github.com/huggingface/Math-Verify) compares values. What stands around a value is read before it:
-the answer is brought to one spelling of LaTeX, taken apart into its parts, and a part is given to math-verify only if
-all of it is maths that math-verify reads. How often this errs is counted in [trust](trust.md#maths-answers).
+[math-verify](https://github.com/huggingface/Math-Verify) compares values. The answer is brought to one spelling of
+LaTeX ([`spelling.py`](../src/tokenpo/tasks/maths/spelling.py)) and taken apart. A part reaches math-verify only if all
+of it is maths that math-verify reads. How often this errs is counted in [trust](trust.md#maths-answers).
 
 {conventions}
-
-The spelling is the list of steps in [`spelling.py`](../src/tokenpo/tasks/maths/spelling.py).
 
 References are read before a run. Those that are neither maths nor a few words are counted in a warning with the first
 three; a data set that has no other is refused.
@@ -45,20 +84,38 @@ three; a data set that has no other is refused.
 
 
 def page() -> str:
-    tasks = "\n\n".join(f"## `{name}`\n\n{_first(builder(name))}\n\n{_options(name)}" for name in TASKS)
+    ready = [name for name in TASKS if name != "files"]
+    theirs = {name: {o: d for o, d in options(name).items() if o not in _told(name)} for name in ready}
+    shared: dict[tuple[str, str, str], list[str]] = {}
+    for name in ready:
+        for option, default in options(name).items():
+            if meaning := _told(name).get(option):
+                shared.setdefault((option, repr(default), meaning), []).append(name)
+    rows = [
+        (code(name), cell(_first(builder(name))), ", ".join(code(f"{o} = {d!r}") for o, d in theirs[name].items()))
+        for name in ready
+    ]
     return PAGE.format(
         generated=GENERATED.format(source="src/tokenpo/tasks"),
-        tasks=tasks,
+        files=_options("files"),
+        tasks=table(("task", "what", "options of reasoning-gym, with its defaults"), rows),
+        shared="\n".join(
+            f"| `{option}` = `{default}` | {', '.join(map(code, names))} | {cell(meaning)} |"
+            for (option, default, meaning), names in shared.items()
+        ),
         extractors=_extractors(),
         conventions=table(("question", "convention"), CONVENTIONS),
     )
 
 
+def _told(name: str) -> dict[str, str]:
+    """The options of a task that we explain; the others are reasoning-gym's."""
+    return arguments(inspect.getdoc(ReasoningGym) or "") | arguments(inspect.getdoc(builder(name)) or "")
+
+
 def _options(name: str) -> str:
-    """A task's options; those without a meaning of ours are the library's."""
-    told = arguments(inspect.getdoc(ReasoningGym) or "") | arguments(inspect.getdoc(builder(name)) or "")
     rows = [
-        (code(option), "required" if default is ... else code(repr(default)), cell(told.get(option, "reasoning-gym's")))
+        (code(option), "required" if default is ... else code(repr(default)), cell(_told(name)[option]))
         for option, default in options(name).items()
     ]
     return table(("option", "default", "meaning"), rows)
