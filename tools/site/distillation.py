@@ -152,8 +152,8 @@ Do not send k2 or k3 as a credit, back-propagate k1, or use a number of the stat
 - **k3 as a credit runs away.** It descends the reverse less the forward KL and ends with {k3} of the KL at the start.
   Differentiated, k3 is the forward KL.
 - **Two terms teach nothing but noise**: a credit that depends on the state alone, and the gradient of k1.
-- **Whole distributions need fewer responses than credits** until signal and noise are equal: {full}. `credit x` takes {one},
-  with the KL of the state as its baseline {base}; `credit x to go` takes {togo}.
+- **Whole distributions need fewer responses than credits** until signal and noise are equal: {full}. `credit x` takes
+  {one}, with the KL of the state as its baseline {base}; `credit x to go` takes {togo}.
 - **Top-k needs a bucket for the rest.** Then {tail} of the KL is left. Truncated and held above zero {cut} is left,
   renormalised {kept} (the teacher's tokens) or {own} (the student's). Truncated losses move a student that already is
   the teacher. `gkd` needs no top-k, as it holds the teacher's logits [a tile at a

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from markupsafe import Markup, escape
 
 FORMULAS = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# A letter, Greek or Latin, perhaps with marks above it, behind it what stands below it: r_it, p_old,it, Σ_{k∈O}, R_(i).
+# A letter, Greek or Latin, perhaps with marks above it, or the end of a bracket or a number; then what stands below and
+# above it: r_it, p_old,it, V_i,t+1, Σ_{k∈O}, R_(i), A^E_i, (1 − p)^k. A name of the code: mix_of_mins, `influence`.
+BELOW = r"_(?P<{}>\{{[^}}]*\}}|\([^)]*\)|[^\W_²³]+(?:,[<>≤≥]?[^\W_²³]+(?:\+[^\W_]+)?)*)"
 SYMBOL = re.compile(
-    r"(?<![\d'])(?P<word>[^\W\d_][̀-ͯ]*(?:[^\W_][̀-ͯ]*)*'*)"
-    r"(?:_(?P<below>\{[^}]*\}|[^\W_]+(?:,[<>≤≥]?[^\W_]+)*))?"
-    r"(?:\^(?P<above>\{[^}]*\}|\([^)]*\)|[^\W_]+))?"
+    r"`(?P<quoted>[^`]+)`|(?P<name>[a-z]+(?:_[a-z]+){2,})|(?<![\d'])(?<!\d[a-z])(?<![^\W\d_]-)"
+    r"(?P<word>[^\W\d_²³½][̀-ͯ]*(?:[^\W_][̀-ͯ]*)*'*|(?<=[)\]|])(?=[_^])|\d+(?=\^))"
+    rf"(?:{BELOW.format('below')})?(?:\^(?P<above>\{{[^}}]*\}}|\([^)]*\)|−?[^\W_]+)(?:{BELOW.format('under')})?)?"
 )
+INDICES = "ijktgvsn0123456789"  # that end what stands below a word of three letters or more
+# A line may be broken where two formulas meet: at a wide space, or behind a comma or semicolon outside of brackets.
+WIDE = re.compile(r"(?<=\S) {2,}(?=\S)")
+OPENING, CLOSING = "([{", ")]}"
 
 
 def typeset(page: str) -> str:
@@ -23,27 +30,55 @@ def typeset(page: str) -> str:
 
 def _block(text: str) -> Markup:
     # Markdown leaves an element alone that has no empty line inside.
-    lines = (line or " " for line in text.rstrip("\n").splitlines())
-    return Markup('<div class="formula">{}</div>').format(Markup("<br>").join(map(_line, lines)))
+    lines = (Markup("<p>{}</p>").format(_line(line)) for line in text.rstrip("\n").splitlines() if line.strip())
+    return Markup('<div class="formula">{}</div>').format(Markup("").join(lines))
 
 
 def _line(text: str) -> Markup:
+    indent = Markup("&emsp;") * ((len(text) - len(text.lstrip())) // 2)
+    spans = (Markup(" ").join(map(_span, _clauses(part))) for part in WIDE.split(text.strip()))
+    return indent + Markup("&emsp; ").join(spans)
+
+
+def _clauses(text: str) -> Iterator[str]:
+    depth = start = 0
+    for at, sign in enumerate(text):
+        depth += (sign in OPENING) - (sign in CLOSING)
+        if sign == " " and text[at - 1] in ",;" and depth <= 0:
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
+
+
+def _span(text: str) -> Markup:
+    return Markup("<span>{}</span>").format(_inline(text))
+
+
+def _inline(text: str) -> Markup:
     out, at = Markup(""), 0
     for found in SYMBOL.finditer(text):
         out += escape(text[at : found.start()]) + _symbol(found)
         at = found.end()
-    return (out + escape(text[at:])).replace("  ", Markup("&emsp;"))
+    return out + escape(text[at:])
 
 
 def _symbol(found: re.Match[str]) -> Markup:
-    word, below, above = (part or "" for part in found.group("word", "below", "above"))
+    if found["quoted"]:
+        return Markup("<code>{}</code>").format(found["quoted"])
+    if found["name"]:
+        return escape(found["name"])
+    word, above, below = found["word"], found["above"] or "", found["below"] or found["under"] or ""
     letters = re.sub(r"[\W\d]", "", word)
-    if len(letters) > 3 and len(below) > 3:  # a name of the code
-        return escape(found[0])
-    # One letter is a variable; more are a function, an option, or a word.
-    out = Markup("<i>{}</i>").format(word) if len(letters) == 1 and word != "Σ" else escape(word)
+    if len(letters) > 2 and re.fullmatch(r"[a-z]+", below) and (len(below) > 2 or below[-1] not in INDICES):
+        return escape(found[0])  # a name of the code: low_clip, nemo_rl
+    # One letter is a variable, unless it is an article or begins a name; more are a function, an option, or a word.
+    behind = found.string[found.end() :]
+    prose = re.match(r" [a-z]{3}" if found[0] == "a" else r"-[A-Z]", behind)
+    variable = len(letters) == 1 and word != "Σ" and not prose
+    out = Markup("<i>{}</i>").format(word) if variable else escape(word)
     if below:
         out += Markup("<sub>{}</sub>").format(below.strip("{}"))
     if above:
-        out += Markup("<sup>{}</sup>").format(above.strip("{}"))
+        inside = above[1:-1] if above[0] in OPENING else above
+        out += Markup("<sup>{}</sup>").format(_inline(inside))
     return out

@@ -27,8 +27,16 @@ def pages() -> dict[str, str]:
     explained = explain_all(recording, parse_entries(METHODS), 0.8)
     return {
         "exact": exact_page.render(rows, [build() for build in WORLDS.values()]),
-        "explain": explain_page.render(explained, RESPONSES),
+        "explain": _tokens(explain_page.render(explained, RESPONSES)),
     }
+
+
+def _tokens(page: str) -> str:
+    """The page from its tokens on: a frame that is opened at an anchor would scroll the page around it."""
+    before, body, page = page.partition("<body>")
+    _, browser, tokens = page.partition('<section class="browser"')
+    assert body and browser
+    return f"{before}{body}\n<main>\n{browser}{tokens}"
 
 
 def _place(row: study.Row) -> int:

@@ -87,6 +87,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     here = page.file.src_uri
+    if not here.startswith("files/"):
+        markdown = markdown.replace(r"\<", "&lt;")  # an escape of GitHub's that Python's Markdown does not know
     if here == "methods/README.md":
         markdown = gallery.in_place_of_the_table(markdown)
         page.meta["hide"] = ["navigation", "toc"]

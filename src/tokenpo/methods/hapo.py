@@ -3,8 +3,8 @@
     ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (ops/entropy_score)
     (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
     (2) A = (R_i − mean) / (std + 1e-6), mean and std over the group's tokens; GRPO's A where any |A| ≥ 5
-    (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
     (3) A ← A (1 + beta ĥ) outside the neutral zone (1 − low/2, 1 + high/2) for ĥ > 0, and inside it for ĥ ≤ 0
+    (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
     J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
 
 The parts have the paper's numbers; (3) reads the bounds that (4) has adapted.
