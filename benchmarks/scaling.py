@@ -34,6 +34,7 @@ from tokenpo.runs.records import Tracer
 
 PROMPTS, PROMPT_TOKENS = 4, 8
 PARTS = ("sampling", "scoring", "update")
+COLOURS = ("#0a66a8", "#a2528a", "#1a8a66")  # of the pages
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,11 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
     figure, panels = pyplot.subplots(2, 2, figsize=(9, 7), layout="constrained")
     for panel, (axis, one) in zip(panels.flat, found["axes"].items(), strict=False):
-        for part, marker in zip(PARTS, "os^", strict=True):
+        for part, marker, colour in zip(PARTS, "os^", COLOURS, strict=True):
             fit = one["lines"][part]
-            (points,) = panel.plot(one["x"], one["seconds"][part], marker, label=part)
+            panel.plot(one["x"], one["seconds"][part], marker, color=colour, label=part)
             straight = [fit["intercept"] + fit["slope"] * x for x in one["x"]]
-            panel.plot(one["x"], straight, "--", color=points.get_color(), linewidth=1)
+            panel.plot(one["x"], straight, "--", color=colour, linewidth=1)
         panel.set_xlabel(LABELS[axis])
         panel.set_ylabel("CPU seconds a step")
         panel.set_xlim(left=0)

@@ -20,7 +20,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.base.files import whole
 from tokenpo.runs.read import Rollout, Run, read_run, read_trace
 
-BLUE, ORANGE, GREY = "#0b62a4", "#c04a00", "#6a6a6a"
+BLUE, GREEN, GREY = "#0b62a4", "#1a8a66", "#6a6a6a"
 DPI = 140
 # The day and the hour stay out of the file.
 FORMATS: dict[str, dict[str, Any]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
@@ -72,7 +72,7 @@ def _accuracy(axes: Axes, run: Run) -> None:
     low, high = (_points(run, name)[1] for name in ("eval/low", "eval/high"))
     if len(low) == len(high) == len(values):
         error = [[v - a for v, a in zip(values, low, strict=True)], [b - v for v, b in zip(values, high, strict=True)]]
-        axes.errorbar(steps, values, error, color=ORANGE, fmt="o", ms=4, capsize=3, label="held-out, greedy, 95 %")
+        axes.errorbar(steps, values, error, color=GREEN, fmt="o", ms=4, capsize=3, label="held-out, greedy, 95 %")
     axes.set_ylim(0, 1.03)
     axes.legend(frameon=False, fontsize=7.5, loc="lower right")
 

@@ -27,7 +27,7 @@ _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 @dataclass(frozen=True)
 class Line:
-    """`points` (x, y), y None where nothing was measured; `colour` is the class c0..c5 of the style sheet."""
+    """`points` (x, y), y None where nothing was measured; `colour` is the class c0..c2 of the style sheet."""
 
     label: str
     points: Sequence[Point]

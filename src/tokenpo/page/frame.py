@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: st
     """The page of a template as text: the same arguments, the same bytes.
 
     A style sheet of the template's name beside it follows the common one, then the rules of this page alone. No other
-    script may run. `values` are what the template fills in, escaped unless they are Markup.
+    script may run. `values` are what the template fills in, escaped unless they are Markup. The name at the top links
+    to `home()`.
     """
     sheets = [sheet for sheet in (HERE / "style.css", source.with_suffix(".css")) if sheet.is_file()]
     style = "\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules])
@@ -34,7 +37,19 @@ def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: st
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.get_template(source.name)
-    return template.render(policy=policy, style=Markup(style), script=Markup(script), title=title, **values)
+    style, script = Markup(style), Markup(script)
+    return template.render(policy=policy, style=style, script=script, title=title, home=home(), **values)
+
+
+@cache
+def home() -> str:
+    """Where pages link to: the address that the package's metadata names, the documents first; empty without one."""
+    try:
+        named = metadata("tokenpo").get_all("Project-URL") or []
+    except PackageNotFoundError:  # not installed
+        return ""
+    urls = dict(line.split(", ", 1) for line in named)
+    return next((urls[name] for name in ("Documentation", "Homepage", "Repository") if name in urls), "")
 
 
 def _digest(text: str) -> str:
