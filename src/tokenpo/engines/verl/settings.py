@@ -112,7 +112,8 @@ SETTINGS: tuple[Setting, ...] = (
               applies=_no_critic, why="it reads no value", set_where=_reads("value")),
     _honoured("critic.cliprange_value", "set to the method's `value_clip`"),
     _refused("critic.loss_agg_mode", "token-mean", "its loss is a mean over tokens", applies=_reads("value")),
-    _refused("trainer.critic_warmup", 0, "it has no critic, and the policy would wait", applies=_no_critic),
+    _honoured("trainer.critic_warmup", "steps that train the critic alone; refused where the objective reads no value",
+              only=(0,), applies=_no_critic, why="it has no critic, and the policy would wait"),
     _refused(f"{_LOSS}.loss_mode", "vanilla", _METHOD),
     _refused(f"{_LOSS}.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
     _refused(f"{_LOSS}.clip_cov_lb", 1.0, "it is options.cov_low of clip_cov"),
@@ -199,9 +200,11 @@ SETTINGS: tuple[Setting, ...] = (
     }),
     *_theirs("forward pass, memory, processes", {
         ACTOR: "fsdp_config.* qat.* use_torch_compile use_fused_kernels use_prefix_grouper use_remove_padding "
-        "freeze_vision_tower ulysses_sequence_parallel_size entropy_from_logits_with_chunking "
-        "entropy_from_logits_chunk_size entropy_checkpointing pad_to_length",
+        "freeze_vision_tower entropy_from_logits_with_chunking entropy_from_logits_chunk_size entropy_checkpointing "
+        "pad_to_length",
     }),
+    *_theirs("verl gathers a sequence's log-probabilities and entropies from its processes before the loss is called: "
+             "tested with its own function on two processes, not in a run", {ACTOR: "ulysses_sequence_parallel_size"}),
     *_theirs("checkpoints, profiles", {ACTOR: "checkpoint.* profiler.*"}),
     *_theirs("filled by verl", {ACTOR: "rollout_n engine model_config global_batch_info"}),
 )  # fmt: skip
