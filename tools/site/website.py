@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
+from typing import Any
 
 import formula
 import gallery
@@ -155,7 +158,19 @@ def shown(path: str) -> str:
         names = sorted(entry.name + "/" * entry.is_dir() for entry in at.iterdir() if entry.name[0] not in "._")
         return f"{APART}# {path}\n\n" + "\n".join(f"- `{name}`" for name in names)
     if path.endswith(".ipynb"):
-        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(at.read_text("utf-8"))["cells"]]
-        told = (text if kind == "markdown" else f"`````py\n{text}\n`````" for kind, text in cells)
-        return APART + "\n\n".join(told)
+        cells = json.loads(at.read_text(encoding="utf-8"))["cells"]
+        return APART + "\n\n".join(told for cell in cells for told in in_words(cell))
     return f"{APART}# {at.name}\n\n`{path}`\n\n`````{at.suffix[1:]}\n{at.read_text(encoding='utf-8')}\n`````\n"
+
+
+def in_words(cell: dict[str, Any]) -> Iterator[str]:
+    """A cell of a notebook, and below it what it shows."""
+    text = "".join(cell["source"])
+    yield text if cell["cell_type"] == "markdown" else f"`````py\n{text}\n`````"
+    for output in cell.get("outputs", ()):
+        data = output.get("data", {"text/plain": output.get("text")})
+        if "image/svg+xml" in data:
+            picture = b64encode("".join(data["image/svg+xml"]).encode()).decode()
+            yield f'<img alt="picture of the cell above" src="data:image/svg+xml;base64,{picture}">'
+        else:
+            yield "`````text\n" + "".join(data["text/plain"]).rstrip("\n") + "\n`````"
