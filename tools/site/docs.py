@@ -203,12 +203,12 @@ def on_benchmark(name: str) -> str:
     if not found:
         return "It was not run on the [benchmark](../bed.md)."
     base, differences = min(found.items())  # DAPO where both are there
-    words = {1: "more than", 0: "as much as", -1: "less than"}
+    words = {1: "learns more than", 0: "is within the margin of", -1: "learns less than"}
     first, *others = (words[(x > MARGIN) - (x < -MARGIN)] for x in differences)
-    tasks = "on both tasks" if {first} >= {*others} else f"on one task, {others[0]} it on the other"
+    tasks = "on both tasks" if {first} >= {*others} else f"on one task and {others[0]} it on the other"
     numbers = " and ".join(f"{x:+.3f}" for x in differences)
     return (
-        f"On the [benchmark](../bed.md) it learns {first} {base.upper()} {tasks} (accuracy {numbers}; the margin is "
+        f"On the [benchmark](../bed.md) it {first} {base.upper()} {tasks} (accuracy {numbers}; the margin is "
         f"{MARGIN:g})."
     )
 
