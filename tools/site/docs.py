@@ -68,8 +68,8 @@ INDEX = """\
 # Methods
 
 Every method is one builder in one table, `tokenpo.methods.METHODS`. `tokenpo.method(NAME, option=...)` gives the
-objective; each page shows its formula, its options, its builder and its oracle, the straight-line version that the
-tests compare it with.
+objective; each page shows its formula, its options, its builder and the reference implementation that the tests compare
+it with.
 
 {table}
 
