@@ -19,9 +19,8 @@ import pytest
 import torch
 
 import tokenpo
+from page_adapters import LENGTH, PAGE, SlimeStep, adapters, scored
 from tokenpo.engines.conformance import findings
-
-PAGE = Path(__file__).parents[3] / "docs" / "other_hosts.md"
 
 
 def tree(variable: str, path: str) -> ast.Module:
@@ -43,15 +42,6 @@ def strings(found: ast.AST) -> set[str]:
 
 def arguments(function: ast.FunctionDef) -> list[str]:
     return [argument.arg for argument in function.args.args]
-
-
-@pytest.fixture
-def example() -> dict[str, Any]:
-    """What the blocks of the page leave behind: the class `Slime` and a step that it was called with."""
-    space: dict[str, Any] = {}
-    for code in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        exec(compile(code, str(PAGE), "exec", dont_inherit=True), space)
-    return space
 
 
 LOSS = "slime/backends/megatron_utils/loss.py"
@@ -78,25 +68,21 @@ def test_slime_hands_over_the_fields_that_the_page_reads() -> None:
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_slimes_own_reduction_of_our_terms_is_our_loss(example: dict[str, Any], together: bool) -> None:
+def test_slimes_own_reduction_of_our_terms_is_our_loss(together: bool) -> None:
     """Its sum over samples, divided by `rollout_mask_sums`, for rollouts of one sample and of two."""
     source = named(tree("SLIME", "slime/backends/megatron_utils/cp_utils.py"), "get_sum_of_sample_mean")
     space: dict[str, Any] = {
         "torch": torch, "Callable": Callable, "mpu": SimpleNamespace(get_context_parallel_world_size=lambda: 1)
     }  # fmt: skip
     exec(compile(ast.unparse(source), LOSS, "exec"), space)
-    length, whole = example["length"].tolist(), dict(example["whole"])
+    step, length = SlimeStep(), LENGTH.tolist()
     advantages = [torch.full((n,), 1.0 - 2.0 * (row % 2)) for row, n in enumerate(length)]
     sums = [length[row // 2 * 2] + length[row // 2 * 2 + 1] if together else length[row] for row in range(8)]
-    batch = {**whole, "log_probs": example["old"], "advantages": advantages, "rollout_mask_sums": sums}
-    args = example["args"]
-    args.calculate_per_token_loss = False
-    value, _ = example["Slime"](tokenpo.method("grpo"), args, example["scored"]).loss(
-        args, batch, torch.cat(example["after"])[None], None
-    )
-    ratio = torch.cat([(now - old).exp() for now, old in zip(example["now"], example["old"], strict=True)])
+    batch = {**step.whole, "log_probs": step.old, "advantages": advantages, "rollout_mask_sums": sums}
+    value = step.loss(adapters()["Slime"](tokenpo.method("grpo"), step.args, scored), batch, list(range(8)))
+    ratio = torch.cat([(now - old).exp() for now, old in zip(step.now, step.old, strict=True)])
     held = torch.minimum(ratio * torch.cat(advantages), ratio.clamp(0.8, 1.2) * torch.cat(advantages))
-    reduce = space["get_sum_of_sample_mean"](length, length, whole["loss_masks"], torch.tensor(sums))
+    reduce = space["get_sum_of_sample_mean"](length, length, step.whole["loss_masks"], torch.tensor(sums))
     torch.testing.assert_close(value, -reduce(held), rtol=1e-5, atol=1e-6)
 
 

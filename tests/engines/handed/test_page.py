@@ -1,0 +1,80 @@
+"""The adapters that docs/other_hosts.md shows, called by stand-ins for NeMo-RL's trainer and slime's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+import tokenpo
+from page_adapters import GROUP, LENGTH, PROMPT, REWARD, SlimeStep, adapters, scored
+from tokenpo.base.errors import Unsupported
+
+MICRO = [rows.tolist() for rows in torch.arange(8).split(3)]
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, Any]:
+    return adapters()
+
+
+@pytest.mark.parametrize("name", ["dapo", "gspo", "dr_grpo"])
+def test_nemo_rls_micro_batches_add_up_to_the_step(shown: dict[str, Any], name: str) -> None:
+    """Each is given the counts of the whole step."""
+    generator = torch.Generator().manual_seed(0)
+    mask = (torch.arange(8) >= PROMPT) & (torch.arange(8) < (PROMPT + LENGTH)[:, None])
+    old, now = (-torch.rand(8, 8, generator=generator) for _ in range(2))
+    objective = tokenpo.method(name)
+    whole = tokenpo.Rollouts(mask=mask[:, 1:], reward=REWARD, group=GROUP, old_logprob=old[:, 1:])
+    step = tokenpo.Learner(objective, length=6, ratio=None).begin(whole)
+    advantages = torch.cat([torch.zeros(8, 1), step.credit.advantage], 1)  # its adv_estimator
+    data = {
+        "token_mask": mask.float(), "sample_mask": torch.ones(8), "advantages": advantages, "prev_logprobs": old,
+        "generation_logprobs": old, "reference_policy_logprobs": old,
+    }  # fmt: skip
+    loss = shown["TokenPOLoss"](objective, length=6)
+    total = torch.zeros(())
+    for rows in MICRO:
+        part = {key: x[rows] for key, x in data.items()}
+        total += loss(part, global_valid_seqs=8, global_valid_toks=mask.sum(), next_token_logprobs=now[rows, 1:])[0]
+    update = step.update(torch.arange(8))
+    torch.testing.assert_close(total, update.evaluate(tokenpo.Policy(now[:, 1:]))[1].value, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("name", "per_token"), [("dapo", True), ("gspo", False), ("cispo", True)])
+def test_slimes_micro_batches_add_up_to_the_step(shown: dict[str, Any], name: str, per_token: bool) -> None:
+    """Credit is given for all responses; slime divides by itself."""
+    step, objective = SlimeStep(), tokenpo.method(name)
+    step.args.calculate_per_token_loss = per_token
+    slime = shown["Slime"](objective, step.args, scored)
+    _, advantage = slime.credit(step.args, step.samples)
+    advantages = [torch.full((int(n),), a) for n, a in zip(LENGTH, advantage, strict=True)]
+    batch = {**step.whole, "log_probs": step.old, "advantages": advantages}
+    total = sum(step.loss(slime, batch, rows) for rows in MICRO) / (int(LENGTH.sum()) if per_token else 8)
+    padded, moved = (pad_sequence(x, batch_first=True) for x in (step.old, step.now))
+    facts = tokenpo.Rollouts(mask=torch.arange(6) < LENGTH[:, None], reward=REWARD, group=GROUP, old_logprob=padded)
+    (update,) = tokenpo.Learner(objective, length=6, ratio=None).begin(facts).updates()
+    torch.testing.assert_close(total, update.evaluate(tokenpo.Policy(moved))[1].value, rtol=1e-5, atol=1e-7)
+
+
+def test_slimes_adapter_refuses_what_it_is_not_handed(shown: dict[str, Any]) -> None:
+    args = SlimeStep().args
+    args.calculate_per_token_loss = True
+    with pytest.raises(Unsupported, match="needs old_entropy"):
+        shown["Slime"](tokenpo.method("tepo"), args, scored)
+    with pytest.raises(Unsupported, match="divides by"):
+        shown["Slime"](tokenpo.method("gspo"), args, scored)
+    args.context_parallel_size = 2
+    with pytest.raises(Unsupported, match="context_parallel_size has to be 1"):
+        shown["Slime"](tokenpo.method("dapo"), args, scored)
+
+
+def test_two_samples_of_one_rollout_weigh_what_one_sample_of_their_tokens_weighs(shown: dict[str, Any]) -> None:
+    step = SlimeStep()
+    slime = shown["Slime"](tokenpo.method("grpo"), step.args, scored)
+    batch = {**step.whole, "log_probs": step.old, "advantages": [torch.ones(int(n)) for n in LENGTH]}
+    batch["rollout_mask_sums"] = [int(LENGTH[:2].sum())] * 8
+    ratio = torch.cat([(now - old).exp() for now, old in zip(step.now[:2], step.old[:2], strict=True)])
+    torch.testing.assert_close(step.loss(slime, batch, [0, 1]), -ratio.clamp(max=1.2).mean(), rtol=1e-5, atol=1e-7)
