@@ -41,7 +41,8 @@ def _apart(directory: Path) -> None:
 
 
 CASES = [
-    Case("`vineppo`, which reads `gain`", _method("vineppo"), ("vineppo", "gain"), "train with the embedded engine"),
+    Case("`vineppo`, which reads `gain`", _method("vineppo"), ("vineppo", "gain"), "continues responses"),
+    Case("`ospo`, which reads `gain`", _method("ospo"), ("ospo", "gain"), "scores their parts"),
     Case("`igrpo`, which puts drafts into its prompts", _method("igrpo"), ("igrpo", "drafts"),
          "train with the embedded engine (tokenpo train)"),
     Case("`ppo`, which reads `value`", _method("ppo"), ("ppo", "value"), "train with the embedded engine"),

@@ -257,7 +257,7 @@ CASES = [
     Case("`igrpo`, which puts drafts into its prompts", _trainer(method="igrpo"), ("igrpo", "drafts"),
          "train with the embedded engine (tokenpo train)"),
     *(_reads(*row) for row in (("nthr", "influence"), ("thr", "influence"), ("tw_grpo", "divergence"),
-                               ("vineppo", "gain"), ("spo", "gain"), ("arm", "prompt_logprob"),
+                               ("vineppo", "gain"), ("spo", "gain"), ("ospo", "gain"), ("arm", "prompt_logprob"),
                                ("otb", "old_collision"))),
     *(_reads(name, "value", "train with the embedded engine") for name in ("ppo", "vapo")),
     _reads("gigpo", "anchor", "train with the embedded engine"),

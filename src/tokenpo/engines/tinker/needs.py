@@ -30,7 +30,7 @@ REMEDIES: dict[str, str] = {
     f"or train with {engines}"
     for name, engines in _LOGITS.items()
 } | {
-    "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
+    "gain": "train with the embedded engine (tokenpo train), which continues responses or scores their parts",
     "baseline": "train with the embedded engine (tokenpo train), which draws a greedy response",
     "value": "the API returns no hidden states: train with the embedded engine (tokenpo train), which has a value head",
     "teacher_logprob": "say which of the server's models the teacher is: --set teacher.path=NAME",

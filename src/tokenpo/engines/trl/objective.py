@@ -40,7 +40,7 @@ REMEDIES = {
     **dict.fromkeys(OPTIONAL - ALWAYS, _COMPUTED),
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
-    "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
+    "gain": "train with the embedded engine (tokenpo train), which continues responses or scores their parts",
     "value": "GRPOTrainer has no value model: train with the embedded engine (tokenpo train), which has a value head",
     "role": "hand it over in a loop of your own",
     **dict.fromkeys(TAUGHT, "give TokenPOTrainer the teacher as teacher_model"),
