@@ -17,7 +17,7 @@ from ...page.table import Table
 from ...page.text import paragraph, percent, visible
 from ...page.tokens import DIVERGING
 from ..estimate import Number
-from . import study, training
+from . import training
 from .study import BASE, PERFECT, Row
 from .table import CATALOGUE, Measure, cell, heading
 from .training import GOAL, MOST
@@ -29,7 +29,6 @@ HERE = Path(__file__).parent
 
 def render(rows: Sequence[Row], worlds: Sequence[World]) -> str:
     """The page as text. The same numbers give the same bytes."""
-    against(rows)
     known = {row.label: row for row in rows}
     keys = {key for row in rows for cell in row.cells.values() for key in cell.numbers}
     measures = [measure for measure in CATALOGUE.values() if measure.key in keys]
@@ -49,23 +48,20 @@ def render(rows: Sequence[Row], worlds: Sequence[World]) -> str:
 def _matrix(known: Mapping[str, Row], worlds: Sequence[World], measure: Measure) -> Table:
     body = []
     for row in known.values():
-        cells = [cell(row, world.name, measure, _colour(row, known[BASE], world, measure)) for world in worlds]
+        cells = [cell(row, world.name, measure, _colour(row, world, measure)) for world in worlds]
         body.append(table.Row(visible(row.label, limit=60), cells, apart=row.label in (BASE, PERFECT)))
     return Table(heading(world.name for world in worlds), body)
 
 
-def _colour(row: Row, base: Row, world: World, measure: Measure) -> str:
-    """Blue is good: by the measure's own scale, or for batches by how many it takes of DAPO's."""
-    x, y = (r.cells[world.name].numbers.get(measure.key, study.Number(math.nan)).value for r in (row, base))
-    if measure.key.endswith("/batches"):
-        share = -math.log2(x / y) if 0 < y < math.inf and x > 0 else 0.0
-    elif measure.ends is None or math.isnan(x):
+def _colour(row: Row, world: World, measure: Measure) -> str:
+    """Blue is good, by the measure's own scale; a run that never arrives has the worst colour."""
+    x, half = row.cells[world.name].numbers.get(measure.key, Number(math.nan)).value, DIVERGING // 2
+    if x == math.inf:
+        return "d0"
+    if measure.ends is None or math.isnan(x):
         return ""
-    else:
-        low, high = measure.ends
-        share = (2 * x - low - high) / (high - low)
-    half = DIVERGING // 2
-    return f"d{half + round(half * max(-1.0, min(1.0, share)))}"
+    low, high = measure.ends
+    return f"d{half + round(half * max(-1.0, min(1.0, (2 * x - low - high) / (high - low))))}"
 
 
 def _world(world: World, rows: Sequence[Row]) -> dict[str, Any]:
@@ -85,10 +81,10 @@ def _world(world: World, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _curves(world: World, rows: Sequence[Row]) -> tuple[chart.Chart, Markup]:
-    """Exact training of the references, and of the fastest and the slowest of the others."""
+    """Expected training of the references, and of the first and the last of the others to arrive."""
     others = sorted(
         (row for row in rows if row.label not in (BASE, PERFECT)),
-        key=lambda row: (row.at(world, "middle/batches").value, -row.at(world, "middle/J").value),
+        key=lambda row: (row.at(world, "train/batches").value, -row.at(world, "train/J").value),
     )
     chosen = {row.label: row for row in [*rows[:2], *others[:2], *others[-2:]]}.values()
     lines = [
@@ -96,14 +92,14 @@ def _curves(world: World, rows: Sequence[Row]) -> tuple[chart.Chart, Markup]:
         for k, row in enumerate(chosen)
     ]
     made = chart.Chart(
-        "Exact training", "mean reward", f"step: batches of four updates, middle steps, until J = {training.GOAL:g}; "
-        "the references, the two fastest and the two slowest.", lines, high=1.0,
+        "Expected training", "mean reward", f"step: batches of four updates, until J = {training.GOAL:g}; steps of one "
+        "size: the references, and the first two and the last two to arrive.", lines, high=1.0,
     )  # fmt: skip
     return made, chart.draw(made)
 
 
 def _method(row: Row, base: Row, worlds: Sequence[World]) -> dict[str, Any]:
-    says = {"helps": helps(row, worlds), "fails": fails(row, base, worlds), "why": why(row, base, worlds)}
+    says = {"helps": helps(row, base, worlds), "fails": fails(row, base, worlds), "why": why(row, base, worlds)}
     named = [(name, visible(text, limit=2000)) for name, text in says.items()]
     return {"name": visible(row.label, limit=60), "says": named}
 
@@ -112,24 +108,26 @@ def _count(things: Sequence[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
-LEAST = 0.05  # of the possible gain, below which nothing is said
-SMALL = 0.01  # of useful progress, likewise
+SMALL = 0.01  # of useful progress or of area, below which nothing is said
 FAR = 2.0  # standard errors
 
 
-def helps(row: Row, worlds: Sequence[World]) -> str:
-    """The worlds where the method gains most of what perfect token credit would, and its speed."""
-    found = [(world, row.at(world, "init/captured")) for world in worlds]
-    gains = [(world, x) for world, x in found if x.value > max(LEAST, FAR * _error(x))]
-    gains.sort(key=lambda gain: -gain[1].value)
-    gain = f"Nowhere does it get more of the possible gain than DAPO by {percent(LEAST)} and {FAR:g} standard errors."
-    if gains:
-        gain = f"Of the possible gain it gets {_list([f'{_share(x)} in {world.name}' for world, x in gains[:3]])}."
-    ratios = sorted(x for world in worlds if math.isfinite(x := row.at(world, "middle/against").value))
-    if not ratios:
-        return gain
-    middle = number(ratios[len(ratios) // 2], 2)
-    return f"{gain} Where exact training arrives, it takes {middle} times DAPO's batches, in the median over worlds."
+def helps(row: Row, base: Row, worlds: Sequence[World]) -> str:
+    """The worlds where an update is worth more than DAPO's, and how training at the best step size compares."""
+    gains = [(world, *(r.at(world, "init/useful") for r in (row, base))) for world in worlds]
+    gains = [(w, x, y) for w, x, y in gains if x.value - y.value > max(SMALL, FAR * math.hypot(_error(x), _error(y)))]
+    gains.sort(key=lambda gain: gain[2].value - gain[1].value)
+    named = [f"{number(round(x.value, 3))} for {number(round(y.value, 3))} in {w.name}" for w, x, y in gains[:3]]
+    gain = (
+        f"The useful progress of an update is more than DAPO's: {_list(named)}."
+        if named
+        else (f"Nowhere is its update more useful than DAPO's by {SMALL:g} and {FAR:g} standard errors.")
+    )
+    own, theirs = (fmean(r.at(world, "noisy/area").value for world in worlds) for r in (row, base))
+    return (
+        f"{gain} Noisy training at its best step size has an area of {number(own)} in the mean over worlds, "
+        f"DAPO's of {number(theirs)}."
+    )
 
 
 def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
@@ -140,7 +138,7 @@ def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
         if theirs - own > SMALL and (x := row.at(world, "init/captured")).value < -FAR * _error(x):
             losses.append((world, round(own, 3) + 0.0, theirs))
         if _stays(row, world):
-            J, ran_out = number(row.at(world, "middle/J").value, 2), len(row.cells[world.name].curve) > MOST
+            J, ran_out = number(row.at(world, "train/J").value, 2), len(row.cells[world.name].curve) > MOST
             end = f"it is at J = {J} after {MOST} batches" if ran_out else f"it stands still at J = {J}"
             stays.append(f"{_named(world)} {end}")
     losses.sort(key=lambda loss: loss[1] - loss[2])
@@ -148,7 +146,7 @@ def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
     sentences = [
         f"{begin} {_list(where[:3])}{f'; so it is in {len(where) - 3} more' if len(where) > 3 else ''}."
         for begin, where in (
-            (f"Exact training does not reach J = {GOAL:g}: in", stays),
+            (f"Expected training does not reach J = {GOAL:g}: in", stays),
             ("The useful progress of an update is less than DAPO's:", behind),
         )
         if where
@@ -185,10 +183,10 @@ def why(row: Row, base: Row, worlds: Sequence[World]) -> str:
 
 
 def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
-    """The possible gain in a world, the methods that gain and lose most, and those that never arrive."""
+    """The update's worth in a world, its extremes, and the methods that never arrive."""
     known = {row.label: row for row in rows}
     dapo, perfect = (number(known[label].at(world, "init/useful").value) for label in (BASE, PERFECT))
-    yield f"Perfect token credit would raise the useful progress of an update from DAPO's {dapo} to {perfect}."
+    yield f"The useful progress of an update is {dapo} with DAPO and {perfect} with exact credit in its place."
     others = {label: row for label, row in known.items() if label not in (BASE, PERFECT)}
     if not others:
         return
@@ -198,10 +196,8 @@ def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
         label = pick(values, key=values.__getitem__)
         return label, values[label]
 
-    captured = {label: row.at(world, "init/captured") for label, row in others.items()}
-    best, (worst, least) = max(captured, key=lambda label: captured[label].value), extreme("init/useful", min)
-    most = f"{best} gets most, {_share(captured[best])}" if captured[best].value > LEAST else "none gets a part"
-    yield f"Of that gain {most}. The least useful update is that of {worst}, {number(least)}."
+    (best, most), (worst, least) = extreme("init/useful", max), extreme("init/useful", min)
+    yield f"The most useful update is that of {best}, {number(most)}, the least that of {worst}, {number(least)}."
     (keeps, high), (clips, low) = extreme("drift/toward", max), extreme("drift/toward", min)
     yield (
         f"After a drift toward the gradient the update of {keeps} is the most useful, {number(high)}, that of {clips} "
@@ -209,22 +205,13 @@ def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
         if high > low
         else f"After a drift toward the gradient the useful progress of an update is {number(high)}."
     )
-    ends = {label: row.at(world, "middle/J").value for label, row in known.items() if _stays(row, world)}
+    ends = {label: row.at(world, "train/J").value for label, row in known.items() if _stays(row, world)}
     stays = _list([f"{label} (J = {number(J, 2)})" for label, J in ends.items()]) if ends else ""
-    yield f"Exact training ends below J = {GOAL:g} with {stays}." if stays else "With all of them training arrives."
-
-
-def against(rows: Sequence[Row]) -> None:
-    """Adds to every cell the batches of exact training in multiples of DAPO's."""
-    base = next(row for row in rows if row.label == BASE)
-    for row in rows:
-        for world, found in row.cells.items():
-            own, theirs = (r.cells[world].numbers["middle/batches"].value for r in (row, base))
-            found.numbers["middle/against"] = Number(own / theirs)
+    yield f"Expected training ends below J = {GOAL:g} with {stays}." if stays else "With all of them training arrives."
 
 
 def _stays(row: Row, world: World) -> bool:
-    return row.at(world, "middle/batches").value == math.inf
+    return row.at(world, "train/batches").value == math.inf
 
 
 def _named(world: World) -> str:
@@ -233,10 +220,6 @@ def _named(world: World) -> str:
 
 def _error(x: Number) -> float:
     return x.error if math.isfinite(x.error) else 0.0
-
-
-def _share(x: Number) -> str:
-    return f"{100 * x.value:.0f} % (± {100 * _error(x):.0f})"
 
 
 def _list(words: Sequence[str]) -> str:

@@ -23,8 +23,8 @@ class Setting:
     Args:
         group: rollouts of a group.
         batch: groups of an update.
-        network: a small network, whose states share parameters, gives the logits in place of a table.
-        adam: training makes steps of Adam in place of steps scaled by one norm.
+        network: a small network, whose states share parameters, gives the logits in place of a table; noisy training
+            always has it.
         sampler: the policy itself samples, or one with another temperature or rounded logits, which the method sees in
             `rollout_logprob` alone.
     """
@@ -32,7 +32,6 @@ class Setting:
     group: int = 8
     batch: int = 8
     network: bool = False
-    adam: bool = False
     sampler: str = "same"
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ... import core
@@ -27,7 +28,7 @@ from .world import World
 
 HERE = Path(__file__).parent
 BASE, PERFECT = "dapo", "exact credit"  # what `captured` lies between
-SEEDS, PAIRS = 4, 2  # noisy runs, exact runs of a step size
+EXPECTED = 2  # runs of expected training
 _SHOWING = ("__init__", "page", "table")  # modules that make no number
 
 
@@ -36,9 +37,9 @@ class Cell:
     """A method in a world.
 
     Args:
-        numbers: by `POLICY/measure`, `drift/WAY`, `STEP/what` of exact training and `noisy/what`.
+        numbers: by `POLICY/measure`, `drift/WAY`, `train/what` of expected training and `noisy/what`.
         useful: at the initial policy, kept whole because differences are taken where noise cancels.
-        curve: mean reward after each batch of exact training with middle steps.
+        curve: mean reward after each batch of expected training.
         code, setting: hash of the program that made it, and what was not as usual.
     """
 
@@ -75,28 +76,33 @@ def references() -> list[Contestant]:
 
 def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cell:
     """All measures of a method in a world but `captured`, which needs the references."""
-    model = _model(world, setting.network)
+    network = _network(world)
+    model = network if setting.network else _table(world)
     at = {name: measures.observe(contestant, model, name, setting) for name in POLICIES}
     found = {f"{name}/{key}": measure(x) for name, x in at.items() for key, measure in measures.MEASURES.items()}
     found |= {f"drift/{way}": measures.drift(contestant, model, at["init"], way, setting) for way in DRIFTS}
     numbers = {key: Number.of(x) for key, x in found.items()}
     cell = Cell(numbers, found["init/useful"], setting=str(setting))
-    for name, size in training.STEPS.items():
-        runs = [training.train(contestant, model, size, even=True, seed=seed, setting=setting) for seed in range(PAIRS)]
-        numbers |= {f"{name}/{key}": number for key, number in _summary(world, runs).items()}
-        if name == "middle":
-            cell.curve = runs[0].J
-    middle = training.STEPS["middle"]
-    noisy = [training.train(contestant, model, middle, even=False, seed=s, setting=setting) for s in range(SEEDS)]
-    numbers |= {f"noisy/{key}": number for key, number in _summary(world, noisy).items()}
-    numbers["noisy/area"] = Number.of(mean_of([run.area for run in noisy]))
+    runs = [training.expected(contestant, model, seed, setting) for seed in range(EXPECTED)]
+    numbers |= {f"train/{key}": number for key, number in _summary(world, runs).items()}
+    cell.curve = runs[0].J
+    size, drawn = training.tuned(contestant, network, setting)
+    numbers |= {f"noisy/{key}": number for key, number in _summary(world, drawn).items()}
+    numbers["noisy/area"] = Number.of(mean_of([run.area for run in drawn]))
+    numbers["noisy/kl"] = Number.of(mean_of([fmean(run.kl) for run in drawn]))
+    numbers["noisy/size"] = Number(size)
     return cell
 
 
 @functools.lru_cache(maxsize=64)
-def _model(world: World, network: bool) -> Table:
+def _table(world: World) -> Table:
     """One for each world, as what is computed of it is kept by model."""
-    return Network(world) if network else Table(world)
+    return Table(world)
+
+
+@functools.lru_cache(maxsize=64)
+def _network(world: World) -> Network:
+    return Network(world)
 
 
 def _summary(world: World, runs: list[training.Course]) -> dict[str, Number]:

@@ -53,8 +53,6 @@ def _fixed(name: str) -> list[Measure]:
 CATALOGUE: dict[str, Measure] = {
     measure.key: measure
     for measure in (
-        Measure("init/captured", "captured", "What the method gets of what perfect token credit would gain on DAPO: "
-                "0 is DAPO, 1 is perfect, below 0 is worse than DAPO.", _AROUND_0),
         *_fixed("init"),
         Measure("init/single", "single-batch cosine",
                 "Mean cosine of one update of 64 rollouts with the true gradient, whatever its length.", _SHARE),
@@ -63,25 +61,32 @@ CATALOGUE: dict[str, Measure] = {
                 "sampled; the unit is that of useful progress.", _SHARE),
         Measure("drift/away", "useful after a drift away", "The same after a drift down the true gradient.", _SHARE),
         Measure("drift/random", "useful after a random drift", "The same after a drift in a random direction.", _SHARE),
-        *(Measure(f"{size}/batches", f"batches to J = 0.9, {size} steps", "Rollout batches of four updates in exact "
-                  "training; ∞ where the goal is not reached, with the reward that is.")
-          for size in ("small", "middle", "large")),
         Measure("noisy/area", "area under the reward, noisy",
-                "Mean of the mean reward over 30 batches of 256 rollouts, middle steps, four seeds.", _SHARE),
-        Measure("middle/entropy", "entropy at J = 0.9", "Nats a token when exact training passes J = 0.9."),
-        Measure("middle/length", "length at J = 0.9", "Mean tokens of a response when exact training passes J = 0.9."),
-        Measure("middle/sound", "sound share at J = 0.9",
-                "Share of the reward that is earned by reasoning when exact training passes J = 0.9."),
+                "Mean reward over 30 batches of noisy training in a network, at the best step size.", _SHARE),
+        Measure("noisy/size", "best step size", "The step size of noisy training with the largest area."),
+        Measure("noisy/kl", "KL of a batch",
+                "From the policy before a batch of noisy training to the one after its updates, nats a token."),
+        Measure("noisy/batches", "batches to J = 0.9, noisy",
+                "Rollout batches of noisy training; ∞ unless every run arrives, with the reward at the end."),
+        Measure("train/batches", "batches to J = 0.9", "Rollout batches of expected training; ∞ where it ends below. "
+                "Steps of one size: no measure of speed."),
+        Measure("train/entropy", "entropy at J = 0.9", "Nats a token when expected training passes J = 0.9."),
+        Measure("train/length", "length at J = 0.9", "Mean tokens of a response as expected training passes J = 0.9."),
+        Measure("train/sound", "sound share at J = 0.9",
+                "Share of the reward that is earned by reasoning when expected training passes J = 0.9."),
         *_fixed("late"), *_fixed("stuck"),
         Measure("init/snr", "signal to noise", "Power of the expected update over that of its noise, 64 rollouts."),
         Measure("init/deciding", "share on decisions",
                 "Share of the squared update on states whose token changes what can be expected.", _SHARE),
         Measure("init/entropy", "entropy slope", "Nats a token that the entropy moves by in a step of length 1."),
         Measure("init/length", "length slope", "Tokens that the mean length moves by in a step of length 1."),
+        Measure("init/captured", "captured", "The method's lead over DAPO in useful progress, as a share of the lead "
+                "that exact credit has. Exact credit is not the maximum, and an update's progress says little about "
+                "training: no score of a method.", _AROUND_0),
     )
 }  # fmt: skip
 ROUNDING = 1e-4  # of a file's numbers
-SHOWN = ("init/captured", "drift/toward", "middle/batches")
+SHOWN = ("init/useful", "drift/toward", "noisy/area")
 
 
 def show(rows: Sequence[Row], worlds: Sequence[str], measures: Iterable[str], stream: TextIO) -> None:

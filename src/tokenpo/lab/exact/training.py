@@ -1,14 +1,20 @@
-"""Training in a world: rollout batches of several updates, with the exact reward, entropy and length after each batch.
+"""Training in a world, with the exact reward, entropy and length after each rollout batch of several updates.
 
-A step has the length η · |g| / scale in the logits, where scale² is a running mean of |g|² over the first, on-policy
-updates of the batches. Methods that differ only in the scale of their loss then train alike, and what clipping takes
-away after the first update is not given back.
+Expected training takes batches that are dealt evenly over the responses and stand for infinitely large ones. A step has
+the length `SIZE` · |g| / scale in the logits, where scale² is a running mean of |g|² over the first, on-policy updates
+of the batches. Methods that differ only in the scale of their loss then train alike, and what clipping takes away after
+the first update is not given back. It shows fixed points, and entropy and length at equal reward.
+
+Noisy training draws small batches and makes Adam's steps in a network whose states share parameters. There a step that
+is too long costs reward, so that every method has a best step size; methods are compared at their own.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -16,33 +22,42 @@ from torch import Tensor
 from ...core.seeds import keyed_generator
 from .contestant import Contestant, direction
 from .measures import POPULATION
-from .model import Table
+from .model import Network, Table, divergence
 from .sampling import walk
 from .setting import USUAL, Setting
 from .truth import truth
 from .world import World
 
-STEPS = {"small": 0.05, "middle": 0.2, "large": 0.8}  # η, length of an on-policy step in the logits
+SIZE = 0.2  # of a step of expected training, in the logits
 GOAL = 0.9  # mean reward at which a run has arrived
 UPDATES = 4  # minibatches of a rollout batch
-MOST, NOISY = 160, 30  # rollout batches of an exact run at most, and of a noisy one
+MOST, NOISY = 160, 30  # rollout batches of expected training at most, and of noisy training
+GRID = tuple(0.05 * 2**k for k in range(11))  # step sizes of noisy training, in the network's parameters
+START = 6  # place in `GRID` where the search for the best begins
+NOISE = 4  # a noisy update has the setting's groups divided by this
+SEEDS = 12  # noisy runs of a step size
 _KEPT = 0.9  # of the running mean, from batch to batch
 _ADAM = (0.9, 0.999)
 
 
 @dataclass
 class Course:
-    """The course of a run: one number for each policy, from the initial one on."""
+    """The course of a run: one number for each policy, from the initial one on.
+
+    Args:
+        kl: nats of KL a token of every rollout batch, from the policy that sampled it to the one after its updates.
+    """
 
     J: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     length: list[float] = field(default_factory=list)
     sound: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
 
     def note(self, world: World, logits: Tensor) -> None:
         at = truth(world, logits)
-        for name, values in vars(self).items():
-            values.append(float(getattr(at, name)))
+        for name in ("J", "entropy", "length", "sound"):
+            getattr(self, name).append(float(getattr(at, name)))
 
     @property
     def arrival(self) -> float:
@@ -71,32 +86,64 @@ class Course:
         return sum(self.J) / len(self.J)
 
 
-def train(
-    contestant: Contestant, model: Table, size: float, *, even: bool, seed: int = 0, setting: Setting = USUAL
-) -> Course:
-    """One run from the world's initial policy with steps of η = `size`.
+def expected(contestant: Contestant, model: Table, seed: int, setting: Setting = USUAL) -> Course:
+    """One run from the world's initial policy until the goal is reached, nothing moves, or after `MOST` batches."""
+    run = _Run(contestant, model, seed, setting, groups=POPULATION * setting.batch, even=True)
+    return run.train(Norm(), SIZE, MOST)
 
-    `even`: updates of `POPULATION` batches that are dealt evenly, which stand for infinitely large ones, until the goal
-    is reached, nothing moves, or after `MOST` batches; else of drawn batches, `NOISY` of them.
-    """
-    world, parameters, course = model.world, model.start(), Course()
-    learner, scale = contestant.learner(world, seed), Adam() if setting.adam else Norm()
-    logits = model.logits(parameters)
-    course.note(world, logits)
-    for batch in range(MOST if even else NOISY):
-        draws = keyed_generator(seed, f"exact/train/{world.name}/{even}", batch)
-        sampler = setting.sampled_by(logits / contestant.heat(learner, logits))
-        groups = (POPULATION if even else UPDATES) * setting.batch
-        walked = walk(world, sampler, groups, setting.group, draws, even=even)
-        step = contestant.begin(learner, world, walked, logits, sampler)
-        for number, update in enumerate(step.updates(minibatches=UPDATES)):
-            way = model.back(parameters, direction(learner, update, walked, logits))
-            parameters = parameters + size * scale.scaled(way, first=number == 0)
-            logits = model.logits(parameters)
+
+def noisy(contestant: Contestant, network: Network, size: float, seed: int, setting: Setting = USUAL) -> Course:
+    """One run of `NOISY` batches with Adam's steps of length `size`."""
+    groups = UPDATES * max(1, setting.batch // NOISE)
+    return _Run(contestant, network, seed, setting, groups, even=False).train(Adam(), size, NOISY)
+
+
+def tuned(contestant: Contestant, network: Network, setting: Setting = USUAL) -> tuple[float, list[Course]]:
+    """The step size of `GRID` with the largest mean area of noisy runs, found by climbing, and its runs."""
+
+    @functools.cache
+    def runs(k: int) -> list[Course]:
+        return [noisy(contestant, network, GRID[k], seed, setting) for seed in range(SEEDS)]
+
+    def area(k: int) -> float:
+        return fmean(run.area for run in runs(k)) if 0 <= k < len(GRID) else -math.inf
+
+    at = START
+    while (best := max((at, at - 1, at + 1), key=area)) != at:
+        at = best
+    return GRID[at], runs(at)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A method in a world, with the rollouts that it trains on: `groups` a batch, dealt evenly or drawn."""
+
+    contestant: Contestant
+    model: Table
+    seed: int
+    setting: Setting
+    groups: int
+    even: bool
+
+    def train(self, scale: Norm | Adam, size: float, most: int) -> Course:
+        world, parameters, course = self.model.world, self.model.start(), Course()
+        learner = self.contestant.learner(world, self.seed)
+        logits = self.model.logits(parameters)
         course.note(world, logits)
-        if even and (course.J[-1] >= GOAL or course.stands):
-            break
-    return course
+        for batch in range(most):
+            draws = keyed_generator(self.seed, f"exact/train/{world.name}/{self.even}", batch)
+            sampler = self.setting.sampled_by(logits / self.contestant.heat(learner, logits))
+            walked = walk(world, sampler, self.groups, self.setting.group, draws, even=self.even)
+            step, before = self.contestant.begin(learner, world, walked, logits, sampler), logits
+            for number, update in enumerate(step.updates(minibatches=UPDATES)):
+                way = self.model.back(parameters, direction(learner, update, walked, logits))
+                parameters = parameters + size * scale.scaled(way, first=number == 0)
+                logits = self.model.logits(parameters)
+            course.note(world, logits)
+            course.kl.append(divergence(world, before, logits))
+            if self.even and (course.J[-1] >= GOAL or course.stands):
+                break
+        return course
 
 
 @dataclass
