@@ -22,7 +22,7 @@ def short() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
             (measures, "REPLICATES", 2), (measures, "POPULATION", 4), (training, "MOST", 8), (training, "NOISY", 2),
-            (study, "SEEDS", 2), (study, "shipped", lambda setting: {}),
+            (training, "SEEDS", 1), (study, "EXPECTED", 1), (study, "shipped", lambda setting: {}),
         ):  # fmt: skip
             patch.setattr(module, name, value)
         _forget()

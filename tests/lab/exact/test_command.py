@@ -27,9 +27,7 @@ def test_numbers(made):
     assert list(rows) == ["dapo", "exact credit", "still"]
     (cell,) = rows["still"].cells.values()
     assert set(cell.numbers) == {key for key in CATALOGUE if not key.endswith("sound")} | {
-        f"{where}/{key}"
-        for where in ("small", "middle", "large", "noisy")
-        for key in ("batches", "J", "entropy", "length")
+        f"{where}/{key}" for where in ("train", "noisy") for key in ("batches", "J", "entropy", "length")
     } | {f"{p}/{key}" for p in ("late", "stuck") for key in ("single", "snr", "entropy", "length", "deciding")}
     # On policy the clip does nothing; after a drift toward the gradient it leaves less than DAPO's.
     assert cell.numbers["init/captured"].value == pytest.approx(0, abs=1e-9)
@@ -51,12 +49,12 @@ def test_goes_on_and_keeps_what_is_known(made, tmp_path, monkeypatch, capsys):
     assert runs == ["still", "gspo"] and list(study.load(file)) == ["dapo", "exact credit", "gspo", "still"]
     assert study.load(file)["dapo"].cells["two_modes"].numbers["init/useful"] == before.numbers["init/useful"]
     alone = capsys.readouterr().out
-    assert all("captured" in out and "gspo" in out and "dapo" in out for out in (both, alone))
+    assert all("useful progress" in out and "gspo" in out and "dapo" in out for out in (both, alone))
     assert "still" in both and "still" not in alone, "of a file with many methods, those that were asked for"
 
 
 def row(label: str, **values: float) -> study.Row:
-    cells = {world: study.Cell({"init/useful": Number(x, 0.01), "small/batches": Number(x, 0.01)}, Estimate(x))
+    cells = {world: study.Cell({"init/useful": Number(x, 0.01), "train/batches": Number(x, 0.01)}, Estimate(x))
              for world, x in values.items()}  # fmt: skip
     return study.Row(label, "", cells)
 
@@ -64,7 +62,7 @@ def row(label: str, **values: float) -> study.Row:
 def test_a_sentence_says_in_how_many_worlds_a_method_is_better_than_dapo():
     base, perfect = row("dapo", a=0.5, b=0.5, c=0.5), row("exact credit", a=1, b=1, c=1)
     late, other = row("late", a=0.6, b=0.4, c=0.51), row("other", a=0.6, b=0.6, c=math.inf)
-    useful, batches = table.CATALOGUE["init/useful"], table.CATALOGUE["small/batches"]
+    useful, batches = table.CATALOGUE["init/useful"], table.CATALOGUE["train/batches"]
     assert table.verdict([base, perfect, late], "abc", useful) == (
         "useful progress, at the initial policy: late is better than DAPO in 1 and worse in 1 of 3 worlds."
     )
@@ -89,7 +87,7 @@ def test_on_a_full_disk_the_table_is_printed(made, tmp_path, monkeypatch, capsys
     file = tmp_path / "all.json"
     assert main(["exact", "mine.py:still", "--world", "two_modes", "--json", str(file)]) == 2
     said = capsys.readouterr()
-    assert "captured" in said.out and "still" in said.out and not list(tmp_path.iterdir())
+    assert "useful progress" in said.out and "still" in said.out and not list(tmp_path.iterdir())
     last = said.err.splitlines()[-1]
     assert last == f"tokenpo: cannot write {file}: No space left on device; give another place"
 
@@ -134,11 +132,11 @@ def test_a_large_world_is_drawn_in_the_room_of_a_card(name):
 
 
 def test_file_is_json_with_null_for_what_is_not_finite(tmp_path):
-    numbers = {"middle/batches": study.Number(math.inf), "middle/entropy": study.Number(math.nan)}
+    numbers = {"train/batches": study.Number(math.inf), "train/entropy": study.Number(math.nan)}
     row = study.Row("x", "text", {"two_modes": study.Cell(numbers, study.Estimate(0.5, (0.4, 0.6)), [0.1], "code")})
     found = study.load(study.save([row], tmp_path / "x.json"))["x"].cells["two_modes"]
-    assert found.numbers["middle/batches"].value == math.inf
-    assert math.isnan(found.numbers["middle/entropy"].value)
+    assert found.numbers["train/batches"].value == math.inf
+    assert math.isnan(found.numbers["train/entropy"].value)
     assert (found.useful, found.curve, found.code) == (study.Estimate(0.5, (0.4, 0.6)), [0.1], "code")
     json.loads((tmp_path / "x.json").read_text(), parse_constant=lambda name: pytest.fail(name))
 
@@ -153,7 +151,7 @@ def test_file_is_json_with_null_for_what_is_not_finite(tmp_path):
         (["--json", "other.json"], "holds studies of another setting (group=4; asked: the usual one)"),
         (["--set", "groups=4"], "did you mean 'group'"),
         (["--set", "group=two"], "a number"),
-        (["--set", "adam=yes"], "true or false"),
+        (["--set", "network=yes"], "true or false"),
         (["--set", "group=1"], "both must be 2 or more"),
     ],
 )

@@ -4,6 +4,7 @@ Expected updates against closed forms.
 """
 
 import math
+from statistics import fmean
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ import tokenpo
 from enumerated import enumerated
 from tokenpo.lab.exact import measures, training
 from tokenpo.lab.exact.contestant import Contestant, push
-from tokenpo.lab.exact.model import Table
+from tokenpo.lab.exact.model import Network, Table
 from tokenpo.lab.exact.sampling import Walk, rollouts, walk
 from tokenpo.lab.exact.truth import slopes, truth
 from tokenpo.lab.exact.world import State, World
@@ -68,27 +69,46 @@ def test_clip_after_a_drift(worlds):
 
 
 def test_training_arrives_or_stands(worlds):
-    size = training.STEPS["middle"]
-    dapo = training.train(contestant("dapo"), worlds["two_modes"], size, even=True)
+    dapo = training.expected(contestant("dapo"), worlds["two_modes"], 0)
     assert dapo.J[0] == pytest.approx(0.4) and dapo.J[-1] >= training.GOAL > dapo.J[-2]
     assert len(dapo.J) - 2 < dapo.arrival <= len(dapo.J) - 1
     assert dapo.entropy[-1] < dapo.on_arrival("entropy") < dapo.entropy[-2]
-    stuck = training.train(contestant("forking_tokens"), worlds["sure_fork_filler"], size, even=True)
+    stuck = training.expected(contestant("forking_tokens"), worlds["sure_fork_filler"], 0)
     assert stuck.stands and stuck.arrival == math.inf and math.isnan(stuck.on_arrival("entropy"))
     assert stuck.J[-1] == pytest.approx(0.08, abs=1e-12)
 
 
-def test_seeds_repeat_and_differ(worlds):
-    once, again, other = (
-        training.train(contestant("hapo"), worlds["two_modes"], 0.2, even=False, seed=seed).J for seed in (0, 0, 1)
-    )
+def test_seeds_repeat_and_differ():
+    network = Network(WORLDS["two_modes"]())
+    once, again, other = (training.noisy(contestant("hapo"), network, 0.2, seed).J for seed in (0, 0, 1))
     assert once == again != other and len(once) == training.NOISY + 1
+
+
+def test_the_best_step_size_is_that_of_the_whole_grid(monkeypatch):
+    """With a grid of five: each of its sizes has been tried, none has a larger area, and both neighbours a smaller."""
+    monkeypatch.setattr(training, "GRID", (0.2, 0.8, 3.2, 12.8, 51.2))
+    monkeypatch.setattr(training, "START", 0)
+    monkeypatch.setattr(training, "SEEDS", 3)
+    method, network = contestant("dapo"), Network(WORLDS["easy_and_hard"]())
+    size, runs = training.tuned(method, network)
+    areas = [fmean(training.noisy(method, network, x, s).area for s in range(3)) for x in training.GRID]
+    assert fmean(run.area for run in runs) == max(areas) == areas[training.GRID.index(size)]
+    assert 0 < training.GRID.index(size) < 4 and areas[4] < max(areas) - 0.1
+
+
+def test_kl_of_a_batch():
+    """By hand in a world of one token: p log(p/q) + (1 - p) log((1 - p)/(1 - q)), p before the batch and q after it."""
+    run = training.noisy(contestant("dapo"), Network(COIN), 0.4, 0)
+    p, q = run.J[:2]
+    assert run.kl[0] == pytest.approx(p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q)), rel=1e-12)
+    assert run.kl[0] > 1e-4
+    assert len(run.kl) == training.NOISY == len(run.J) - 1
 
 
 def test_hapo_samples_at_its_own_temperature(worlds):
     """From the second batch on; the log-probabilities stay those of the constant one, so that the ratio is 1."""
     with_it, without = (
-        training.train(contestant("hapo", tau=tau), worlds["free_length"], 0.2, even=True).J for tau in (0.05, 0.0)
+        training.expected(contestant("hapo", tau=tau), worlds["free_length"], 0).J for tau in (0.05, 0.0)
     )
     assert with_it[1] == without[1] and with_it[2] != without[2]
 
