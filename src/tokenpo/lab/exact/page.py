@@ -134,9 +134,9 @@ def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
     """The worlds where training stays below the goal, and where an update is worth less than DAPO's."""
     losses, stays = [], []
     for world in worlds:
-        own, theirs = (r.at(world, "init/useful").value for r in (row, base))
-        if theirs - own > SMALL and (x := row.at(world, "init/captured")).value < -FAR * _error(x):
-            losses.append((world, round(own, 3) + 0.0, theirs))
+        x, y = (r.at(world, "init/useful") for r in (row, base))
+        if y.value - x.value > max(SMALL, FAR * math.hypot(_error(x), _error(y))):
+            losses.append((world, round(x.value, 3) + 0.0, y.value))
         if _stays(row, world):
             J, ran_out = number(row.at(world, "train/J").value, 2), len(row.cells[world.name].curve) > MOST
             end = f"it is at J = {J} after {MOST} batches" if ran_out else f"it stands still at J = {J}"
