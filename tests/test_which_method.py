@@ -47,7 +47,7 @@ def test_beyond_two_standard_errors(which: ModuleType, x: Number, operator: str,
     [
         ("grpo two_modes init/useful > 1", "is not > 1"),
         ("cispo all drift/toward < dapo", "is not <"),
-        ("dapo median middle/batches > grpo", "is not >"),
+        ("dapo median train/batches > grpo", "is not >"),
         ("nobody two_modes init/useful", "has no 'nobody'"),
         ("grpo two_modes", "not of the form"),
         ("bed: cispo budget train-area > dapo", "the bed says .*opposite"),

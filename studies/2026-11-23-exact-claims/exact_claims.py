@@ -33,16 +33,17 @@ HEAD = """<!-- Written by studies/2026-11-23-exact-claims/exact_claims.py. -->
 
 # Claims on exact worlds
 
-What papers claim, as predictions about [exact worlds](exact.md): in worlds where the premise of the method holds, a
-measure differs by a margin. [exact_claims.toml](../studies/2026-11-23-exact-claims/exact_claims.toml) was written after a first look at about ten methods
-and before they were run on all worlds; the claims on a sampler that differs, some of them ours, came once the hot one
-had been seen, and are counted apart. A world isolates a premise and nothing else; what holds or fails there says why a
-method works, not how well it does on a language model.
+What papers claim, as predictions about [exact worlds](exact.md): where the premise of a method holds, a measure differs
+by a margin. [exact_claims.toml](../studies/2026-11-23-exact-claims/exact_claims.toml) was written after a first look at
+about ten methods and before they were run on all worlds; the claims on a sampler that differs, some of them ours, came
+once the hot one had been seen, and are counted apart. The measures of training were changed since: batches and entropy
+are those of the middle one of three step sizes, MaxRL's were to be those of the small one, and the area is that of
+small noisy batches at each method's best step size. A world isolates a premise; what holds there says why a method
+works, not how well it does on a language model.
 
-"holds": beyond the margin, and beyond 0 by two standard errors. "opposite": the same on the other side. "smaller": the
-difference is below the margin by two standard errors. "undecided": none of these. "not reached": training stays below J
-= 0.9, so that nothing can be read off there. GSPO's claim holds in `forks_between_sure` because GRPO's update is worse
-there: nothing is left of either.
+"holds": beyond the margin and beyond 0 by two standard errors. "opposite": the same on the other side. "smaller": below
+the margin by two standard errors. "not reached": training stays below J = 0.9. "undecided": none of these. GSPO's claim
+holds in `forks_between_sure` because GRPO's update is worse there: nothing is left of either.
 
 """
 
@@ -96,7 +97,23 @@ def page() -> str:
         for apart in (False, True)
     )
     lead = f"{len(claims)} claims. Where their premise is true: of {same} Under a sampler that differs: of {differs}"
-    return HEAD + "\n".join([*textwrap.wrap(lead, WIDTH, break_on_hyphens=False), "", *itertools.chain(*sections)])
+    told = textwrap.wrap(lead, WIDTH, break_on_hyphens=False)
+    table = ["| claim | premise true | premise false |", "| --- | --- | --- |", *map(_row, claims, sections)]
+    folded = [
+        '<details markdown="1"><summary>Every prediction with its numbers</summary>\n',
+        *itertools.chain(*sections),
+    ]
+    return HEAD + "\n".join([*told, "", *table, "", *folded, "</details>", ""])
+
+
+def _row(claim: dict, lines: list[str]) -> str:
+    """A line of the table: the claim, and its verdicts where the premise is true and where it is false."""
+    cells = []
+    for name in ("true", "false"):
+        counted = Counter(match[1] for x in lines if (match := re.match(rf"- {name} in .*\*\*(.+)\*\*$", x)))
+        cells.append(", ".join(f"{count} {verdict}" for verdict, count in counted.most_common()) or "–")
+    sampler = f" ({claim['sampler']} sampler)" if "sampler" in claim else ""
+    return f"| {claim['paper']}: {claim['claim']}{sampler} | {cells[0]} | {cells[1]} |"
 
 
 def _counted(sections: Iterable[list[str]]) -> str:

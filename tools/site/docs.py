@@ -222,7 +222,7 @@ def in_worlds(name: str) -> str:
         return "It was not run in the [small worlds](../exact.md)."
     lead = [[row.at(world, "init/useful").value for row in (rows[name], rows[study.BASE])] for world in worlds]
     more, less = (sum(sign * (x - y) > LEAST for x, y in lead) for sign in (1, -1))
-    stays = sum(rows[name].at(world, "middle/batches").value == math.inf for world in worlds)
+    stays = sum(rows[name].at(world, "train/batches").value == math.inf for world in worlds)
     stopped = f", and training stops early in {stays}" if stays else ""
     return (
         f"In [small worlds](../exact.md) its update makes more progress than DAPO's in {more} of {len(worlds)}, less "
@@ -278,7 +278,7 @@ def exact(name: str) -> str:
         return "It is what the others are compared with: [exact worlds](../exact.md)."
     base = rows[study.BASE]
     said = {
-        "helps": exact_page.helps(rows[name], worlds),
+        "helps": exact_page.helps(rows[name], base, worlds),
         "fails": exact_page.fails(rows[name], base, worlds),
         "why": exact_page.why(rows[name], base, worlds),
     }
@@ -309,10 +309,7 @@ def on_the_bed(name: str) -> str:
 def studied() -> tuple[dict[str, study.Row], list[World]]:
     """The methods of docs/exact.json by name, and the twelve worlds."""
     source = ROOT / "docs" / "exact.json"
-    rows = study.load(source) if source.exists() else {}
-    if rows:
-        exact_page.against(list(rows.values()))
-    return rows, [build() for build in WORLDS.values()]
+    return study.load(source) if source.exists() else {}, [build() for build in WORLDS.values()]
 
 
 def summary(name: str) -> str:

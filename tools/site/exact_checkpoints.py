@@ -84,12 +84,13 @@ def _agreement(
 def _table(step: int, about: Mapping, rows: Mapping[str, Judged]) -> Iterator[str]:
     yield f"## After step {step}\n"
     yield f"Mean reward {about['reward']:.3g}. {gradients.context(about)}\n"
+    yield f'<details markdown="1"><summary>The {len(rows)} methods</summary>\n'
     shown = [key for key in gradients.TITLES if any(key in row.numbers for row in rows.values())]
     yield "| method | " + " | ".join(gradients.TITLES[key] for key in shown) + " |"
     yield "| --- |" + " ---: |" * len(shown)
     for label in sorted(rows, key=lambda x: -rows[x].numbers["useful"].value):
         yield f"| `{label}` | " + " | ".join(_told(rows[label].numbers.get(key)) for key in shown) + " |"
-    yield ""
+    yield "\n</details>\n"
 
 
 def _told(x: study.Number | None) -> str:

@@ -123,6 +123,8 @@ def helps(row: Row, base: Row, worlds: Sequence[World]) -> str:
         if named
         else (f"Nowhere is its update more useful than DAPO's by {SMALL:g} and {FAR:g} standard errors.")
     )
+    if any("noisy/area" not in r.cells[world.name].numbers for r in (row, base) for world in worlds):
+        return gain
     own, theirs = (fmean(r.at(world, "noisy/area").value for world in worlds) for r in (row, base))
     return (
         f"{gain} Noisy training at its best step size has an area of {number(own)} in the mean over worlds, "
