@@ -82,7 +82,11 @@ def at_best_size() -> Iterator[str]:
     best = max(others, key=lambda m: means[m])
     within = sum(abs(means[m]) <= NEAR for m in others)
     yield f"{within} of {len(others)} methods lie within {NEAR:g} of DAPO in the mean"
-    yield f"the best, `{best}`, is at {means[best]:+.3f}"
+    yield f"the best, `{best}`, is at {means[best]:+.3f}, and perfect credit at {means[PERFECT]:+.3f}"
+    yield "Forking tokens are at {:.3f}, TR-GRPO at {:.3f}".format(*(means[m] for m in ("forking_tokens", "tr_grpo")))
+    yield f"`grpo_passk` at {means['grpo_passk']:.3f}"
+    assert mean(x for x in lead["tr_grpo"] if x > -0.5) > -NEAR
+    assert {m for m in others if means[m] < -NEAR} == {"forking_tokens", "tr_grpo", "grpo_passk"}
 
 
 def one_method() -> Iterator[str]:
