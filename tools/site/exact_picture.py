@@ -13,7 +13,7 @@ from tokenpo.lab.exact.world import World
 SHOWN = (
     (study.BASE, study.PERFECT),
     ("tepo", "gtpo", "grpo_s", "tr_grpo", "hapo"),
-    ("grpo", "dr_grpo", "gspo", "sapo", "adv_reweight", "forking_tokens", "t_spmo", "thr", "otb", "maxrl",
+    ("grpo", "dr_grpo", "gspo", "cispo", "sapo", "adv_reweight", "forking_tokens", "t_spmo", "thr", "otb", "maxrl",
      "grpo_passk", "gdpo", "reinforce_pp", "eb_cispo"),
 )  # fmt: skip
 FULL, FAR = 0.04, 2.0  # lead of the strongest colour; standard errors below which a lead has no colour
