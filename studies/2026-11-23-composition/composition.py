@@ -232,7 +232,8 @@ under a loose clip ([`eb_cispo`](methods/eb_cispo.md)) **{verdict}** on worlds t
 - **Weak.** The idea of the baseline came from an earlier search in which most of the worlds took part; `many_prompts`,
   `hard_prompts` and `long_paraphrases` are new to it. In the two of these that judged, updates are better and training is
   not. After a drift the measure counts the length of a step too, and a token at twice its probability pushes twice as
-  hard. The area in noisy training is at one step size for all, which favours what moves the policy more.
+  hard. The area in noisy training is at one step size for all, which favours what moves the policy more: at
+  each method's best one the two train alike ([exact worlds](exact.md)).
 
 """
 TAIL = """`group_open` has DAPO's credit under the wide cap, `eb_cispo_again` the baseline under CISPO's own. In training cap

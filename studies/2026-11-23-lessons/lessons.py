@@ -179,7 +179,7 @@ def page(runs: Runs) -> str:
             rows.append((str(prompts), steps, f"`{method}`", f"{size:g}{edge}", f"{area:.3f}", told))
     ratios = " and ".join(f"{runs[f'{prompts}/signal']:.3f} with {prompts} prompts" for prompts in PROMPTS)
     head = ("prompts", "steps", "method", "best size", "mean reward over the run", "less DAPO's")
-    verdict = "It came so." if holds(runs) else "It did not come so."
+    verdict = "The prediction held." if holds(runs) else "The prediction failed."
     return TEMPLATE.format(rows=table(head, rows), ratios=ratios, predicted=PREDICTED, verdict=verdict)
 
 

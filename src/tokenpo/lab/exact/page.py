@@ -99,8 +99,11 @@ def _curves(world: World, rows: Sequence[Row]) -> tuple[chart.Chart, Markup]:
 
 
 def _method(row: Row, base: Row, worlds: Sequence[World]) -> dict[str, Any]:
-    says = {"helps": helps(row, base, worlds), "fails": fails(row, base, worlds), "why": why(row, base, worlds)}
-    named = [(name, visible(text, limit=2000)) for name, text in says.items()]
+    says = {
+        "helps": helps(row, base, worlds), "fails": fails(row, base, worlds),
+        "noisy training at its best step size": trains(row, base, worlds), "why": why(row, base, worlds),
+    }  # fmt: skip
+    named = [(name, visible(text, limit=2000)) for name, text in says.items() if text]
     return {"name": visible(row.label, limit=60), "says": named}
 
 
@@ -113,23 +116,22 @@ FAR = 2.0  # standard errors
 
 
 def helps(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """The worlds where an update is worth more than DAPO's, and how training at the best step size compares."""
+    """The worlds where an update is worth more than DAPO's."""
     gains = [(world, *(r.at(world, "init/useful") for r in (row, base))) for world in worlds]
     gains = [(w, x, y) for w, x, y in gains if x.value - y.value > max(SMALL, FAR * math.hypot(_error(x), _error(y)))]
+    if not gains:
+        return f"Nowhere is its update more useful than DAPO's by {SMALL:g} and {FAR:g} standard errors."
     gains.sort(key=lambda gain: gain[2].value - gain[1].value)
     named = [f"{number(round(x.value, 3))} for {number(round(y.value, 3))} in {w.name}" for w, x, y in gains[:3]]
-    gain = (
-        f"The useful progress of an update is more than DAPO's: {_list(named)}."
-        if named
-        else (f"Nowhere is its update more useful than DAPO's by {SMALL:g} and {FAR:g} standard errors.")
-    )
+    return f"The useful progress of an update is more than DAPO's: {_list(named)}."
+
+
+def trains(row: Row, base: Row, worlds: Sequence[World]) -> str:
+    """How noisy training at the best step size compares with DAPO's; "" where it was not run."""
     if any("noisy/area" not in r.cells[world.name].numbers for r in (row, base) for world in worlds):
-        return gain
+        return ""
     own, theirs = (fmean(r.at(world, "noisy/area").value for world in worlds) for r in (row, base))
-    return (
-        f"{gain} Noisy training at its best step size has an area of {number(own)} in the mean over worlds, "
-        f"DAPO's of {number(theirs)}."
-    )
+    return f"The area under the reward is {own:.3f} in the mean over worlds, DAPO's {theirs:.3f}."
 
 
 def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
