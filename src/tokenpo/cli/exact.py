@@ -62,12 +62,15 @@ def add(commands: Any) -> None:
 def exact(options: argparse.Namespace) -> int:
     """Studies the methods, prints a table for each measure, writes numbers and page."""
     need("pydantic", "rich", "jinja2")
+    import torch
+
     from ..lab.exact import study, table
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
     from ..lab.exact.worlds import LARGE, TURNS, WORLDS
     from ..recipe.objective import TAUGHT
 
+    torch.set_num_threads(1)  # a world is small: more threads wait for each other
     measures = options.measure.split(",") if options.measure else table.SHOWN
     for key in measures:
         choose("measure", key, table.CATALOGUE)
