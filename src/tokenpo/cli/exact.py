@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..engines.embedded.directions import AtCheckpoint
     from ..lab.exact.study import Row
+    from ..lab.exact.world import World
     from ..lab.gradients import Judged
 
 EXAMPLES = """examples:
@@ -59,6 +60,15 @@ def add(commands: Any) -> None:
     place(parser, "--json", "FILE", "all numbers; a method that stands in the file is not run again")
 
 
+def _worlds(asked: str | None) -> list[World]:
+    """The worlds of `--world`: names between commas, "large" for all of these; without it the twelve."""
+    from ..lab.exact.worlds import LARGE, TURNS, WORLDS
+
+    words = (asked or ",".join(WORLDS)).split(",")
+    names = [name for word in words for name in (LARGE if word == "large" else [word])]
+    return [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
+
+
 def exact(options: argparse.Namespace) -> int:
     """Studies the methods, prints a table for each measure, writes numbers and page."""
     need("pydantic", "rich", "jinja2")
@@ -67,16 +77,14 @@ def exact(options: argparse.Namespace) -> int:
     from ..lab.exact import study, table
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
-    from ..lab.exact.worlds import LARGE, TURNS, WORLDS
     from ..recipe.objective import TAUGHT
 
     torch.set_num_threads(1)  # a world is small: more threads wait for each other
     measures = options.measure.split(",") if options.measure else table.SHOWN
     for key in measures:
         choose("measure", key, table.CATALOGUE)
-    words = (options.world or ",".join(WORLDS)).split(",")
-    names = [name for word in words for name in (LARGE if word == "large" else [word])]
-    worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
+    worlds = _worlds(options.world)
+    names = [world.name for world in worlds]
     chosen, fresh = objectives(options.methods, "exact")
     if not options.methods:
         chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT) and not (o.coalitions or o.drafts)}
