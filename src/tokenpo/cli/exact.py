@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,16 @@ def _worlds(asked: str | None) -> list[World]:
     return [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
 
 
+def _measures(asked: str | None) -> Sequence[str]:
+    """The keys of `--measure`, between commas; without it the three that are shown."""
+    from ..lab.exact import table
+
+    measures = asked.split(",") if asked else table.SHOWN
+    for key in measures:
+        choose("measure", key, table.CATALOGUE)
+    return measures
+
+
 def exact(options: argparse.Namespace) -> int:
     """Studies the methods, prints a table for each measure, writes numbers and page."""
     need("pydantic", "rich", "jinja2")
@@ -80,9 +90,7 @@ def exact(options: argparse.Namespace) -> int:
     from ..recipe.objective import TAUGHT
 
     torch.set_num_threads(1)  # a world is small: more threads wait for each other
-    measures = options.measure.split(",") if options.measure else table.SHOWN
-    for key in measures:
-        choose("measure", key, table.CATALOGUE)
+    measures = _measures(options.measure)
     worlds = _worlds(options.world)
     names = [world.name for world in worlds]
     chosen, fresh = objectives(options.methods, "exact")
@@ -94,6 +102,7 @@ def exact(options: argparse.Namespace) -> int:
     known = study.load(options.json) if options.json and options.json.exists() else {}
     study.require_setting(known, setting, options.json)
     known |= {label: row.with_cells_of(known.get(label)) for label, row in study.shipped(setting).items()}
+
     places = {contestant.label: len(worlds) * i for i, contestant in enumerate(contestants)}
 
     def done(rows: Mapping[str, Row], label: str, count: int) -> None:
