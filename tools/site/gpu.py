@@ -62,7 +62,7 @@ shared memory of a multiprocessor, so several have to share one), or the product
 
 | | products | logits | what else differs |
 | --- | --- | --- | --- |
-| ours | 3 | one buffer, the residual in place; a chunk is a 32nd of the card's memory | any objective, entropy, temperature per token; tokens without a gradient are left out |
+| ours | 3 | one buffer, the residual in place; a chunk is a 32nd of the card's memory, at most 2.5 GiB | any objective, entropy, temperature per token; tokens without a gradient are left out |
 | ours, the vocabulary in tiles | 4 | 4,096 tokens x 8,192 of the vocabulary | the head's gradient is summed in float32 a tile at a time |
 | quack's linear cross-entropy (c8ec317) | 3 | chunks of 4,096 tokens, the gradient in place | cross-entropy only; sums the head's gradient in float32 inside the product, as ours |
 | cut-cross-entropy (d42911f) | 4 | never in the card's memory | cross-entropy only; by default leaves out blocks of the gradient that are nearly zero |

@@ -244,13 +244,14 @@ def test_half_precision_is_summed_in_float32():
 
 
 def test_a_chunk_is_sixteen_megabytes_and_at_least_512_rows(monkeypatch):
-    """On a card a 32nd of its memory, used or not: 2.5 GiB of 80."""
+    """On a card a 32nd of its memory, used or not, and at most that of an H100: 2.5 GiB of 80 and of 141."""
     cpu, card, half = torch.device("cpu"), torch.device("cuda"), torch.bfloat16
     assert chunk_rows(151936) == chunk_rows(151936, half, cpu) == 512
     assert chunk_rows(4096) * 4096 * 4 == chunk_rows(4096, half, cpu) * 4096 * 2 == 2**24
-    memory = SimpleNamespace(total_memory=80 * 2**30)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
-    assert 2.49 * 2**30 < chunk_rows(151936, half, card) * 151936 * 2 <= 2.5 * 2**30
+    for memory, chunk in ((80, 2.5), (24, 0.75), (141, 2.5)):
+        found = SimpleNamespace(total_memory=memory * 2**30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, found=found: found)
+        assert 0.99 * chunk < chunk_rows(151936, half, card) * 151936 * 2 / 2**30 <= chunk
 
 
 def test_logits_go_to_the_first_rows_of_a_buffer():

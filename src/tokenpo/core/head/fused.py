@@ -56,7 +56,8 @@ def fused_loss(
         totals: denominators of the whole optimiser step.
         bias: [V], if the head has one.
         generator: of `observe`, where it has not been called.
-        chunk: tokens whose logits are alive at a time, 512 at least; by default 16 MB, or a 32nd of a GPU's memory.
+        chunk: tokens whose logits are alive at a time, 512 at least; by default 16 MB, or a 32nd of a GPU's
+            memory and at most 2.5 GiB.
         terms: names of the loss's terms to keep; None keeps all.
         teacher: of an objective that reads `Policy.teacher_divergence`, on these tokens.
 

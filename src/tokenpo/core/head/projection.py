@@ -15,8 +15,9 @@ from torch import Tensor
 from .softmax import part, scaled, wide
 
 # Logits per chunk: 16 MB. On a GPU few large ones are faster, as the float32 sum of the head's gradient is read and
-# written for each: a share of the card's memory, not of what is free, since the order of sums depends on the chunks.
-_CHUNK_BYTES, _GPU_CHUNK_BYTES, _CARD_SHARE = 2**24, 2**30, 32
+# written for each: a share of the card's memory, not of what is free, since the order of sums depends on the chunks,
+# and no more than an H100's, beyond which memory is all that grows.
+_CHUNK_BYTES, _GPU_CHUNK_BYTES, _CARD_SHARE, _CARD_MOST = 2**24, 2**30, 32, 5 * 2**29
 # With fewer rows, reading the head and its gradient takes longer than the products.
 _LEAST_CHUNK_ROWS = 512
 # Entries per step where the head's gradient is added in another dtype, and where logits are moved.
@@ -33,7 +34,7 @@ def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torc
     if device is None or device.type == "cpu":
         size = _CHUNK_BYTES
     elif device.type == "cuda":
-        size = torch.cuda.get_device_properties(device).total_memory // _CARD_SHARE
+        size = min(torch.cuda.get_device_properties(device).total_memory // _CARD_SHARE, _CARD_MOST)
     else:
         size = _GPU_CHUNK_BYTES
     return max(_LEAST_CHUNK_ROWS, size // (vocabulary * dtype.itemsize))

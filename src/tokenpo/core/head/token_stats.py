@@ -59,7 +59,8 @@ def token_stats(
         entropy_grad: let gradients flow through the entropy.
         teacher: also the divergence from its distribution at the same temperature; its logits are as many again.
         beta: of that divergence (`head.teacher`); `Objective.teacher_beta`.
-        chunk: rows of logits alive at a time, 512 at least; by default 16 MB of logits, a 32nd of a GPU's memory.
+        chunk: rows of logits alive at a time, 512 at least; by default 16 MB of logits, a 32nd of a GPU's
+            memory and at most 2.5 GiB.
 
     Raises:
         TokenPOError: shapes that do not belong together, or a temperature <= 0.
