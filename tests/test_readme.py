@@ -78,3 +78,15 @@ def test_at_the_best_step_size_no_method_leads_dapo(rows: dict[str, study.Row]) 
     within = sum(abs(x) <= 0.01 for x in lead)
     assert f"{within} of {len(lead)} methods train as well as DAPO and none better by 0.01" in TEXT
     assert max(lead) < 0.01
+
+
+def test_on_a_gpu_four_methods_are_alike_and_high_rates_unlearn() -> None:
+    assert "CISPO, HAPO, GTPO and GRPO stay within 0.02 of DAPO and TR-GRPO learns less" in TEXT
+    assert "at one high learning rate all that was tried unlearns" in TEXT
+    page = (ROOT / "docs" / "card_study.md").read_text(encoding="utf-8")
+    verdict = dict(re.findall(r"\| (\w+) − dapo, held \|.*\| \*\*(\w+)\*\* \|", page))
+    alike = {name for name, word in verdict.items() if word == "alike"}
+    assert alike == {"cispo", "hapo", "gtpo", "grpo"} and verdict["tr_grpo"] == "smaller"
+    base = float(re.findall(r"is right at\s+([\d.]+) of what it samples", page)[0])
+    high = re.findall(r"\| fixed at 2.8 r \| `\w+` \| ([\d.]+) \|", page)
+    assert len(high) == 2 and all(float(area) < base for area in high)

@@ -12,13 +12,13 @@ where time or memory ends. A case whose line is there already is left out; one t
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import gc
 import importlib
 import json
 import platform
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ PARTS = ("tests", "kernels", "fused", "sampler", "train", "trl", "bed")
 PACKAGES = ("torch", "triton", "transformers", "trl", "verl", "liger-kernel", "vllm")
 # Seconds that a case needs at least; none is begun with less.
 LEAST = 5.0
+SECONDS_TO_A_WORD = 30.0
 
 
 def machine(device: str) -> dict[str, str]:
@@ -89,19 +90,28 @@ def measured(run: Any, device: str) -> dict[str, Any]:
     """The numbers of a case, or its error, with the seconds it took."""
     import torch
 
-    began = time.perf_counter()
-    # A case that takes long says where it is, which is all that is left of it where the time ends.
-    faulthandler.dump_traceback_later(30, repeat=True)
+    began, over = time.perf_counter(), threading.Event()
+    threading.Thread(target=_say_where, args=(threading.get_ident(), over), daemon=True).start()
     try:
         found = {"numbers": run()}
     except Exception as error:
         traceback.print_exc()
         found = {"error": f"{type(error).__name__}: {error}"[:600]}
-    faulthandler.cancel_dump_traceback_later()
+    over.set()
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
     return found | {"seconds": round(time.perf_counter() - began, 1)}
+
+
+def _say_where(thread: int, over: threading.Event) -> None:
+    """Prints every 30 seconds where the thread is, which is all that is left of a case where the time ends.
+
+    Not by faulthandler's timer: it reads frames while they change, and has ended a run on a card with a segmentation
+    fault.
+    """
+    while not over.wait(SECONDS_TO_A_WORD):
+        print("".join(traceback.format_stack(sys._current_frames()[thread])[-8:]), flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

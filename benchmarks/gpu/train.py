@@ -35,7 +35,7 @@ def cases(small: bool, device: str) -> dict[str, Case]:
         "quickstart": functools.partial(quickstart, device, 2 if small else 20, given),
         "deterministic": functools.partial(deterministic, device, 2 if small else 4, given),
         "deterministic algorithms": functools.partial(with_torchs_own, device, 2 if small else 4, given),
-        **{f"step {name}": functools.partial(beside_trl, work, small, device) for name, work in sizes.items()},
+        **{f"step {name}": functools.partial(beside_trl, work, device) for name, work in sizes.items()},
     }
 
 
@@ -124,11 +124,11 @@ def differ(one: dict[str, float], two: dict[str, float]) -> bool:
     return any(one[key] != two[key] for key in one if not key.startswith(timed))
 
 
-def beside_trl(work: step.Work, small: bool, device: str) -> dict[str, float | str]:
+def beside_trl(work: step.Work, device: str) -> dict[str, float | str]:
     """Milliseconds, tokens and peak memory of a training step of ours and of TRL's trainer."""
     torch.set_num_threads(1)
     names = ["tokenpo", *(["TRL"] if importlib.util.find_spec("trl") else [])]
-    steps, warmup = (2, 1) if small else (3, 1)
+    steps, warmup = 2, 1  # `generate` alone takes TRL ten seconds of a step of half a billion parameters
     millions, found = step.compared(work, names, 1, steps, warmup, device)
     shape: dict[str, Any] = {
         "millions_of_parameters": round(millions, 2), "dtype": work.dtype, "responses": work.prompts * work.group,

@@ -1,4 +1,4 @@
-"""The predictions of card.toml against the numbers, and the page docs/card_study.md.
+"""The predictions of card.toml against the numbers, and the page docs/card_study.md with its picture.
 
 python studies/2026-11-26-card/verdicts.py            write the page from card.jsonl and base.json
 python studies/2026-11-26-card/verdicts.py --check    exit 1 if it is not what the numbers say
@@ -21,6 +21,7 @@ DOCS = HERE.parents[1] / "docs"
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools" / "site")]
 
 import card  # noqa: E402
+import picture  # noqa: E402
 from layout import table, write  # noqa: E402
 
 sys.path.insert(0, str(HERE.parent / "2026-11-24-kl-law"))  # its `verdicts`, not this one
@@ -35,6 +36,9 @@ ARMS = {
     "fixed_mid": "fixed at r",
     "fixed_high": "fixed at 2.8 r",
 }
+
+
+START = {"held": "the low", "held_high": "the high"}
 
 
 def areas(made: Made, method: str, arm: str, seeds: Sequence[int]) -> list[float]:
@@ -135,14 +139,12 @@ def answer(plan: Mapping[str, Any], tests: Sequence[Test]) -> str:
     """One sentence for each half of the question."""
     verdicts: dict[str, list[str]] = {}
     for test in tests:
-        verdicts.setdefault(test.name, []).append(test.verdict(plan["margin"]))
-    alike, of = verdicts["A"].count("alike"), len(verdicts["A"])
-    other = [x for x in verdicts["A"] if x in ("larger", "smaller")]
-    first = f"With the KL held, {alike} of {of} methods are shown to learn like DAPO"
-    first += f", {len(other)} to differ" if other else " and none is shown to differ by the margin"
-    free = [x == "no worse" for x in verdicts["C"]]
-    said = {2: "from both start rates", 1: "from one of two start rates", 0: "from neither start rate"}[sum(free)]
-    return f"{first}. A held run is shown to be no worse than the best of three fixed rates {said}."
+        if test.name == "A":
+            verdicts.setdefault(test.verdict(plan["margin"]), []).append(f"`{test.pair.split()[0]}`")
+    words = {"alike": "alike within the margin", "smaller": "less", "larger": "more", "undecided": "undecided"}
+    first = "; ".join(f"{words[v]}: {', '.join(verdicts[v])}" for v in words if v in verdicts)
+    held = [f"{test.mean:+.3f} from {START[test.pair.split()[1]]} start rate" for test in tests if test.name == "C"]
+    return f"What methods learn beside DAPO with the KL held: {first}. A held run of DAPO, less its best fixed rate: {' and '.join(held)}."
 
 
 def page(plan: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> str:
@@ -154,6 +156,8 @@ def page(plan: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], known: Map
     model, cut = known["base"], len(lines) - len(seeds) * len(card.of_seed(plan, 0))
     return TEMPLATE.format(
         answer=answer(plan, tests),
+        gained=f"{statistics.fmean(areas(made, 'dapo', 'held', seeds)) - model['accuracy']:.2f}",
+        best=ARMS[best_fixed(plan, made, "dapo", seeds)],
         verdicts=verdict_rows(plan, tests),
         means=means(plan, made, seeds),
         tests=p_rows(tests),
@@ -184,7 +188,12 @@ TEMPLATE = """\
 !!! note "What this can say"
     One base model of {parameters} M parameters, one task, {batches} batches of training, {seeds} seeds: early learning
     on generated arithmetic and search, on one GPU. Runs on a GPU do not repeat bit for bit. The base model is right at
-    {accuracy} of what it samples ({greedy} greedily) after {steps} supervised steps.
+    {accuracy} of what it samples ({greedy} greedily) after {steps} supervised steps. **Little is learned in so few
+    batches**: DAPO with its KL held gains {gained} over the base model, and the margin of {margin}, chosen before, is
+    most of that. So read the intervals rather than the word "alike". Of the fixed rates the best is the one {best};
+    with the smallest of a grid best, a smaller one may be better still, and the KL that is held may be too large.
+
+![Accuracy against KL: with it held, all methods but TR-GRPO lie together; high fixed rates lose](card_study.svg)
 
 Methods differ in how far a batch moves the policy. `train.kl_target` makes that equal: the learning rate follows the
 KL, here {target} nats a token and batch. If learning is bought with KL, methods then learn alike, and nobody has to
@@ -222,8 +231,11 @@ def main() -> int:
     if not numbers.is_file():
         print("there are no numbers yet: card.py run, then card.py collect")
         return int((DOCS / "card_study.md").is_file())
-    text = page(card.registration(), card.lines(numbers), json.loads(known.read_text(encoding="utf-8")))
-    return write(DOCS / "card_study.md", text)
+    plan, lines, about = card.registration(), card.lines(numbers), json.loads(known.read_text(encoding="utf-8"))
+    seeds, made = card.complete(plan, lines), {card.job_of(line): line for line in lines}
+    runs = [(m, b["arm"], [made[m, b["arm"], seed] for seed in seeds]) for b in plan["runs"] for m in b["methods"]]
+    changed = write(DOCS / "card_study.svg", picture.drawing(runs, about["base"]["accuracy"]))
+    return write(DOCS / "card_study.md", page(plan, lines, about)) or changed
 
 
 if __name__ == "__main__":
