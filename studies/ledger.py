@@ -90,11 +90,11 @@ class Judged:
 
     @property
     def kind(self) -> str:
-        """One of "shown", "opposite shown", "smaller", "inconclusive", "not reached"."""
+        """One of "shown", "the opposite holds", "smaller", "inconclusive", "not reached"."""
         if not self.test.differences.values:
             return "not reached"
         if self.adjusted <= REACHED:
-            return "shown" if (self.test.direction > 0) == self.test.claim.above else "opposite shown"
+            return "shown" if (self.test.direction > 0) == self.test.claim.above else "the opposite holds"
         return "smaller" if self.equal <= REACHED else "inconclusive"
 
     @property
@@ -212,9 +212,12 @@ def by_claim(judged: Sequence[Judged]) -> str:
 def summary(judged: Sequence[Judged]) -> str:
     """How many verdicts of each kind."""
     kinds = Counter(item.kind for item in judged)
-    words = {"smaller": "shown to be smaller than the margin", "not reached": "not yet judged"}
-    order = ("shown", "opposite shown", "smaller", "inconclusive", "not reached")
-    told = [f"{kinds[kind]} {words.get(kind, kind)}" for kind in order if kinds[kind] or kind in order[:2]]
+    words = {
+        "shown": "{} shown", "the opposite holds": "in {} the opposite holds",
+        "smaller": "{} shown to be smaller than the margin", "inconclusive": "{} inconclusive",
+        "not reached": "{} not yet judged",
+    }  # fmt: skip
+    told = [text.format(kinds[kind]) for kind, text in words.items() if kinds[kind] or kind == "shown"]
     return f"Of {len(judged)} tests: {', '.join(told)}."
 
 

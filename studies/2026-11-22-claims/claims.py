@@ -1,9 +1,9 @@
-"""The claims of the papers on the embedded bed: runs, numbers, and the ledger docs/claims.md.
+"""The claims of the papers on the embedded bed: runs, numbers, and their section of docs/bed.md.
 
     python claims.py run --out runs/claims       train and evaluate what is missing: hours, resumable
     python claims.py collect --out runs/claims   write every number of the runs to claims.json
-    python claims.py page                        write docs/claims.md from claims.json
-    python claims.py page --check                exit 1 if the page is not what the numbers say
+    python claims.py page                        write a section of docs/bed.md from claims.json
+    python claims.py page --check                exit 1 if it is not what the numbers say
 
 Tasks, budgets, thresholds and claims are the constants below. They were written down before the runs, but for the two
 claims by `train-area` and the rules by which `ledger.py` judges, which came after them; so no margin was registered,
@@ -23,10 +23,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tools" / "site")]
-ROOT = HERE.parents[1]
-NUMBERS, PAGE = HERE / "claims.json", ROOT / "docs" / "claims.md"
+NUMBERS, PAGE = HERE / "claims.json", HERE.parents[1] / "docs" / "bed.md"
 
 import ledger  # noqa: E402
+from layout import write_section  # noqa: E402
 
 SEEDS = 10
 METHODS = ("grpo", "dapo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo")
@@ -183,16 +183,14 @@ def found(numbers: Mapping[str, Any]) -> ledger.Tasks:
 
 
 def page(numbers: Mapping[str, Any]) -> str:
-    """docs/claims.md."""
+    """The section of docs/bed.md."""
     tasks, looks = found(numbers), ledger.Looks((SEEDS,), (1.0,))
     claims, ablations = (ledger.judge(of, tasks, looks) for of in (CLAIMS, ABLATIONS))
     return TEMPLATE.format(
         seeds=SEEDS,
-        by_claim=ledger.by_claim(claims),
         claims=ledger.rows(claims),
         summary=ledger.summary(claims),
         families=ledger.families(claims),
-        by_ablation=ledger.by_claim(ablations),
         ablations=ledger.rows(ablations),
         ablation_summary=ledger.summary(ablations),
         ablation_families=ledger.families(ablations),
@@ -202,63 +200,22 @@ def page(numbers: Mapping[str, Any]) -> str:
 
 
 TEMPLATE = """\
-<!-- Written by studies/2026-11-22-claims/claims.py. -->
+No claim of a paper shows with {seeds} seeds. For TEPO six tests show the opposite: its training curve lies below GRPO's
+and DAPO's, and where every run arrives it takes more than half of their steps. No single part of HAPO, and not TEPO's KL
+mask, makes a difference that ten seeds show.
 
-# Do the papers' claims show on a small model?
+HAPO took log-probabilities and entropies at each token's own temperature; it now takes them at the constant one.
 
-None does here. {summary}
-The six are TEPO's: its training curve lies below GRPO's and DAPO's, and where every run arrives it takes more than half
-of their steps.
-
-> **A claim that does not show here is not refuted.** The tiny model, two arithmetic tasks, thirty rollout batches of 32
-> prompts x 8 responses with four updates each (nearly on-policy), ten paired seeds, and nothing tuned: every method ran
-> at its defaults and at the recipe's learning rate. [The benchmark](bed.md) tunes every method and makes sixteen updates
-> per batch. HAPO took log-probabilities and entropies at each token's own temperature, today at the constant one;
-> TR-GRPO had its weight on the advantage, today on the ratio.
-
-Each cell is the mean over paired seeds of method less baseline, or of their ratio, and the verdict. "Opposite shown"
-means that the reverse of the claim is significant.
-
-{by_claim}
-
-<details markdown="1"><summary>Every test with interval and p</summary>
+<details markdown="1"><summary>The papers' claims. {summary}</summary>
 
 {claims}
 
 </details>
 
-<details markdown="1"><summary>How the tests are made</summary>
+<details markdown="1"><summary>Without one part. {ablation_summary}</summary>
 
-Claims, metrics and thresholds were set before the runs; the two rows by `train-area` and the rules of judgement were not.
-No margin was registered, so no difference can be shown to be too small to matter.
-
-Each row is over {seeds} seeds; equal seeds share initial weights, order of prompts and the sampler's random numbers. p
-is the exact sign-flip test's, corrected by Holm over the rows of the paper ({families}), so
-that a paper whose methods differ in nothing gets a verdict in 5 % of cases at most. The interval (bootstrap, not
-corrected) shows the size. What is not shown is inconclusive; the opposite has to be shown like the claim.
-
-`train-steps` is the first step with a training accuracy at the threshold. A run that never got there has no such
-number: its pair has an order, or not even that, and no difference. Where a row has such runs, mean and interval are
-of the other pairs, p is the sign test's, and a pair whose order is not known counts against either verdict. "Less
-than half" is judged by the ratio of the two, in its logarithm. `area` is the mean height of the held-out greedy
-accuracy over the steps, `train-area` the mean accuracy of what was sampled for training; `entropy` is that of the
-tokens sampled in the last step, `mean:entropy` over all steps, in nats; `cv:grad_norm` the standard deviation of the
-gradient norm over the steps, divided by its mean; pass@k the unbiased estimate from 16 samples of each of 100
-held-out problems. [Comparison](comparison.md) says how the tests work and what they assume.
-
-</details>
-
-## Without one part
-
-No single part of HAPO, and not TEPO's KL mask (`tepo_v1` is TEPO without it), makes a difference that ten seeds show.
-{ablation_summary} The difference is the whole method minus the one without the part.
-On the quickstart, which every variant solves, they can tell little but speed.
-
-{by_ablation}
-
-<details markdown="1"><summary>Every test with interval and p</summary>
-
-Corrected over the rows of the paper ({ablation_families}).
+The difference is the whole method less the one without the part; `tepo_v1` is TEPO without its KL mask. On the
+quickstart, which every variant solves, the tests can tell little but speed.
 
 {ablations}
 
@@ -270,10 +227,14 @@ Corrected over the rows of the paper ({ablation_families}).
 
 </details>
 
-<details markdown="1"><summary>Commands</summary>
+<details markdown="1"><summary>What was set before, and the commands</summary>
+
+Claims, metrics and thresholds were set before the runs; the two rows by `train-area` and the rules of judgement were not.
+p is corrected over the rows of a paper: claims {families}; parts {ablation_families}. pass@k is the unbiased estimate from
+16 samples of each of 100 held-out problems.
 
 `python studies/2026-11-22-claims/claims.py run` trains and evaluates, `collect` writes
-[claims.json](../studies/2026-11-22-claims/claims.json) with every number of every run, `page` writes this page. The
+[claims.json](../studies/2026-11-22-claims/claims.json) with every number of every run, `page` writes this section. The
 commands, one of the evaluations by samples standing for all:
 
 {commands}
@@ -293,12 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif chosen.what == "collect":
         collect(chosen.out)
     else:
-        text = page(json.loads(NUMBERS.read_text(encoding="utf-8")))
-        if chosen.check:
-            fresh = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-            print("docs/claims.md is fresh" if fresh else "docs/claims.md is stale: python claims.py page")
-            return int(not fresh)
-        PAGE.write_text(text, encoding="utf-8")
+        return write_section(PAGE, "claims", page(json.loads(NUMBERS.read_text(encoding="utf-8"))))
     return 0
 
 

@@ -1,10 +1,10 @@
-"""The bed of bed.toml: runs away from the on-policy regime, their numbers, and the verdicts docs/bed.md.
+"""The bed of bed.toml: runs away from the on-policy regime, their numbers, and the verdicts in docs/bed.md.
 
     python studies/2026-11-23-bed/bed.py run --out runs/bed        make what is missing, --jobs at a time; stop and start at will
     python studies/2026-11-23-bed/bed.py status --out runs/bed     how far it is
     python studies/2026-11-23-bed/bed.py collect --out runs/bed    add the new lines of OUT/bed.jsonl to bed.jsonl
-    python studies/2026-11-23-bed/bed.py page                      write docs/bed.md from bed.jsonl
-    python studies/2026-11-23-bed/bed.py page --check              exit 1 if the page is not what the numbers say
+    python studies/2026-11-23-bed/bed.py page                      write a section of docs/bed.md from bed.jsonl
+    python studies/2026-11-23-bed/bed.py page --check              exit 1 if it is not what the numbers say
 
 A run that ends adds a line to OUT/bed.jsonl; one that is cut off leaves nothing and is made again. First every method
 is tuned, then the test goes seed by seed through all tasks and methods, so that at any time all have the same seeds.
@@ -41,7 +41,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tools" / "site")]
 DOCS = HERE.parents[1] / "docs"
 
 import ledger  # noqa: E402
-from layout import table  # noqa: E402
+from layout import table, write_section  # noqa: E402
 
 UNDECIDED = "clipped of undecided"
 
@@ -269,7 +269,7 @@ def status(bed: Bed) -> str:
 
 
 def page(bed: Bed) -> str:
-    """docs/bed.md."""
+    """The section of docs/bed.md."""
     found, judged, shown = bed.found(), bed.judged(), [*bed.plan["metrics"], UNDECIDED]
     return TEMPLATE.format(
         status=status(bed),
@@ -289,7 +289,7 @@ def page(bed: Bed) -> str:
 
 def _weak(judged: Sequence[ledger.Judged]) -> dict[str, int]:
     """How many verdicts are about differences below their margin, or would fall with one Holm over all tests."""
-    named = [x for x in judged if x.kind in ("shown", "opposite shown") and x.test.claim.metric == "train-area"]
+    named = [x for x in judged if x.kind in ("shown", "the opposite holds") and x.test.claim.metric == "train-area"]
     below = sum(abs(x.test.differences.mean or 0.0) < (x.test.claim.margin or 0.0) for x in named)
     adjusted = ledger.paired.holm([x.test.p for x in judged]).tolist()
     equal = ledger.paired.holm([x.test.p_equal for x in judged]).tolist()
@@ -313,29 +313,15 @@ def _tuning(bed: Bed, task: str) -> str:
 
 
 TEMPLATE = """\
-<!-- Written by studies/2026-11-23-bed/bed.py. -->
-
-# Which methods learn more when every learning rate is tuned?
-
-None learns more than DAPO by 0.03 of mean training accuracy, the margin that was set before. CISPO, TEPO, HAPO and our
-`eb_cispo` learn less than DAPO. GSPO at its published bounds learns much less than GRPO. GTPO and TR-GRPO are within the
-margin of their baselines.
-
-> **How far this carries.** One transformer of 0.6 million weights, two variants of one arithmetic task, the first 16
-> rollout batches: early learning at toy size. A learning rate is the best of four, a factor of 2 apart, by three seeds
-> of their own; the clip is not tuned. {below} of the {directional} verdicts on `train-area` that name a winner are about
-> differences below the margin. Verdicts are corrected within a paper; with one correction over all {tests} tests
-> {fallen} would not stand. TR-GRPO ran with its weight on the advantage (`weight_placement=advantage`); the default is
-> now the ratio.
-
-Each cell is the mean over paired seeds of method less baseline, or of their ratio, and the verdict. "Learns more" is
-mean training accuracy (`train-area`). "Opposite shown" means that the reverse of the claim is significant.
+None learns more than DAPO by the margin, 0.03 of mean training accuracy (`train-area`). TEPO, CISPO, HAPO and our
+[`eb_cispo`](methods/eb_cispo.md) learn less than DAPO on both tasks; GSPO at its published bounds learns much less than
+GRPO. GTPO and TR-GRPO are within the margin of their baselines.
 
 {claims}
 
 {summary}
-Every batch has sixteen updates: two epochs of eight minibatches. Nearly on-policy and untuned, most of these claims are
-[inconclusive](claims.md).
+{below} of the {directional} verdicts on `train-area` that name a winner are about differences below the margin. Verdicts
+are corrected within a paper; with one correction over all {tests} tests {fallen} would not stand.
 
 <details markdown="1"><summary>Every test with interval and p</summary>
 
@@ -343,22 +329,21 @@ Every batch has sixteen updates: two epochs of eight minibatches. Nearly on-poli
 
 </details>
 
-<details markdown="1"><summary>How the tests are made</summary>
+<details markdown="1"><summary>What was set before, and the commands</summary>
 
 [bed.toml](../studies/2026-11-23-bed/bed.toml) sets methods, rates, seeds, claims, margins and looks. It was committed
 after some twenty short runs that chose the set-up and before the first of these. `eb_cispo` was added after 105 tuning
 runs, before any test run. {status}
 
-Differences are paired by seed. Verdicts are sought after {looks} seeds, with {shares} of the 5 % error: all looks
-together err no more often than one would. p is over the looks taken, corrected by Holm over the tests of the paper
-({families}).
-A method is run no further on a task once every claim that names it there has its verdict.
+Verdicts are sought after {looks} seeds, with {shares} of the 5 % error: all looks together err no more often than one
+would. p is over the looks taken, corrected over the tests of the paper ({families}). A method is run no further on a
+task once every claim that names it there has its verdict. The margins are {margins}.
 
-A verdict says that the claim was shown, that its opposite was, or that the difference was shown to be smaller than its
-registered margin ({margins}).
-All else is inconclusive, which says nothing against a claim. Where a run never got to the threshold of `train-steps`,
-only the order of its pair is tested, and a pair whose order is not known counts against either verdict. Ratios are
-tested by their logarithm. [Comparison](comparison.md) says what the tests assume.
+```sh
+python studies/2026-11-23-bed/bed.py run --out runs/bed          # every number of every run: bed.jsonl
+python studies/2026-11-23-bed/bed.py collect --out runs/bed
+python studies/2026-11-23-bed/bed.py page
+```
 
 </details>
 
@@ -376,12 +361,6 @@ tested by their logarithm. [Comparison](comparison.md) says what the tests assum
 {means}
 
 </details>
-
-```sh
-python studies/2026-11-23-bed/bed.py run --out runs/bed          # every number of every run: bed.jsonl
-python studies/2026-11-23-bed/bed.py collect --out runs/bed
-python studies/2026-11-23-bed/bed.py page
-```
 """.replace("{clipped}", UNDECIDED)
 
 
@@ -392,7 +371,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time, each on one core")
     parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args(arguments)
-    plan, file, made, target = HERE / "bed.toml", HERE / "bed.jsonl", chosen.out / "bed.jsonl", DOCS / "bed.md"
+    plan, file, made = HERE / "bed.toml", HERE / "bed.jsonl", chosen.out / "bed.jsonl"
     if chosen.what == "run":
         run(plan, file, chosen.out, chosen.jobs)
     elif chosen.what == "status":
@@ -400,12 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif chosen.what == "collect":
         file.write_text("".join(line + "\n" for line in _lines(file, made)), encoding="utf-8")
     else:
-        text = page(Bed.read(plan, file))
-        if chosen.check:
-            fresh = target.is_file() and target.read_text(encoding="utf-8") == text
-            print(f"docs/bed.md is {'fresh' if fresh else 'stale: python studies/2026-11-23-bed/bed.py page'}")
-            return int(not fresh)
-        target.write_text(text, encoding="utf-8")
+        return write_section(DOCS / "bed.md", "bed", page(Bed.read(plan, file)))
     return 0
 
 

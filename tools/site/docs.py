@@ -26,7 +26,7 @@ import house
 import paper_recipes
 import task_page
 import token_picture
-from layout import GENERATED, cell, code, linked, plain, prose, table
+from layout import GENERATED, cell, code, filled, linked, plain, prose, table
 
 from tokenpo.core.facts import facts_of
 from tokenpo.core.objective import Objective
@@ -191,12 +191,17 @@ def box(name: str) -> str:
     )
 
 
+def benchmark() -> str:
+    """The section of docs/bed.md, a page of two studies, in which every learning rate is tuned."""
+    return BED.read_text(encoding="utf-8").partition("<!-- /bed -->")[0]
+
+
 def on_benchmark(name: str) -> str:
-    """Whether it learned more than DAPO or GRPO on docs/bed.md; a difference below the margin is none."""
+    """Whether it learned more than DAPO or GRPO on the benchmark; a difference below the margin is none."""
     if name == study.BASE:
         return "It is what the others are compared with."
     found: dict[str, list[float]] = {}
-    for first, second, difference in AREAS.findall(BED.read_text(encoding="utf-8")):
+    for first, second, difference in AREAS.findall(benchmark()):
         sign = {(name, second): 1, (first, name): -1}.get((first, second), 0)
         other = second if sign > 0 else first
         if sign and other in (study.BASE, "grpo"):
@@ -299,10 +304,9 @@ def exact(name: str) -> str:
 
 
 def on_the_bed(name: str) -> str:
-    """The rows of docs/bed.md, a finished study, that compare a method; nothing for those that were not run there."""
-    page = BED.read_text(encoding="utf-8")
+    """The rows of the benchmark that compare a method; nothing for those that were not run there."""
     head, _, *rows = (
-        line for line in page.splitlines() if line.startswith("| ") and line.count("|") == BED_COLUMNS + 1
+        line for line in benchmark().splitlines() if line.startswith("| ") and line.count("|") == BED_COLUMNS + 1
     )
     rows = [row for row in rows if re.search(rf"[,−/] {name} [−/|]", row)]
     if not rows:
@@ -429,7 +433,7 @@ def generated() -> dict[Path, str]:
         files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
     for name, tables in {**host_fields.TABLES, "ideas": {"inputs": inputs}}.items():
         if (page_of := PAGES.parent / f"{name}.md").exists():
-            files[page_of] = host_fields.with_tables(page_of.read_text(encoding="utf-8"), tables)
+            files[page_of] = filled(page_of.read_text(encoding="utf-8"), tables)
     return files
 
 

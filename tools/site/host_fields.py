@@ -19,18 +19,6 @@ from tokenpo.recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
 from tokenpo.recipe.objective import TAUGHT
 
 
-def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
-    """The page with each of its generated tables re-made."""
-    for name, made in tables.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        before, opened, rest = page.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not (opened and closed):
-            raise SystemExit(f"a page of docs/ lacks {begin} ... {end}, between which that table belongs")
-        page = f"{before}{begin}\n{made()}\n{end}{after}"
-    return page
-
-
 def names(found: tuple[str, ...]) -> str:
     return ", ".join(code(name) for name in found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 WIDTH = 120
@@ -19,8 +19,30 @@ def write(page: Path, text: str) -> int:
         page.write_text(text, encoding="utf-8")
         return 0
     current = page.is_file() and page.read_text(encoding="utf-8") == text
-    print(f"{page.name} is {'current' if current else f'out of date: python {sys.argv[0]}'}")
+    command = " ".join(word for word in sys.argv if word != "--check")
+    print(f"{page.name} is {'current' if current else f'out of date: python {command}'}")
     return int(not current)
+
+
+def write_section(page: Path, name: str, text: str) -> int:
+    """Writes, or checks, what a page has between its marks of that name; the exit code."""
+    return write(page, filled(page.read_text(encoding="utf-8"), {name: lambda: text}))
+
+
+def filled(page: str, sections: Mapping[str, Callable[[], str]]) -> str:
+    """The page with what stands between `<!-- name -->` and `<!-- /name -->` made anew, for each name.
+
+    Raises:
+        SystemExit: a mark is missing.
+    """
+    for name, made in sections.items():
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        before, opened, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (opened and closed):
+            raise SystemExit(f"a page of docs/ lacks {begin} ... {end}, between which that section belongs")
+        page = f"{before}{begin}\n{made()}\n{end}{after}"
+    return page
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

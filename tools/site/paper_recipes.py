@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import first_steps
-from layout import cell, code, linked, table
+from layout import cell, code, filled, linked, table
 
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines.trl.recipe import require, schedule
@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 import estimate_recipe  # noqa: E402
 
-BEGIN, END = "<!-- recipes -->", "<!-- /recipes -->"
 GPU = "H100"
 _SECTION = re.compile(r"\[(?P<path>.+)\]")
 _SOURCE = re.compile(r"#   (?P<name>\w+): (?P<text>.+)")
@@ -62,11 +61,7 @@ def read(file: Path) -> Recipe:
 
 def page(text: str, folder: Path) -> str:
     """The page with its sections re-made between the two marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"the page lacks {BEGIN} ... {END}, between which the sections of the papers belong")
-    return f"{before}{BEGIN}\n{sections(folder)}\n{END}{after}"
+    return filled(text, {"recipes": lambda: sections(folder)})
 
 
 def sections(folder: Path) -> str:
