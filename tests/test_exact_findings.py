@@ -1,4 +1,4 @@
-"""What docs/exact.md says was found: these sentences are made from the numbers of docs/exact.json and stand there."""
+"""What docs/exact.md says was found: its sentences and its tables are made from the numbers of docs/exact*.json."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import mean, median
+from types import ModuleType
 
 import pytest
 
@@ -21,8 +22,9 @@ from tokenpo.methods import METHODS
 from tokenpo.methods.corrections import PRESETS
 
 DOCS = Path(__file__).parents[1] / "docs"
-sys.path.append(str(DOCS.parent / "tools" / "site"))
-from exact_checkpoints import interval  # noqa: E402  # pyright: ignore[reportMissingImports]
+sys.path += [str(DOCS.parent / "tools" / "site"), str(DOCS.parent / "studies" / "2026-11-23-exact-claims")]
+import exact_checkpoints  # noqa: E402  # pyright: ignore[reportMissingImports]
+import exact_claims  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 LEAST, FAR = 0.05, 2.0  # a twentieth of the possible gain; standard errors
 NEAR = 0.01  # of the area under the reward
@@ -201,7 +203,7 @@ def composition() -> Iterator[str]:
 
 
 def checkpoints() -> Iterator[str]:
-    """The first column of docs/exact_checkpoints.md."""
+    """Beside the table of ρ, which is held to the numbers as a whole."""
     found = [gradients.load(DOCS / f"exact_step{step}.json") for step in (0, 10)]
 
     def after(method: str, which: int) -> str:
@@ -213,13 +215,27 @@ def checkpoints() -> Iterator[str]:
         yield "DAPO {}, GRPO {}, CISPO {}, SAPO {}, TEPO {}".format(
             *(after(m, which) for m in ("dapo", "grpo", "cispo", "sapo", "tepo"))
         )
-    for (_, held), here, there in (
-        (found[0], "useful", "init/useful"), (found[1], "useful", "init/useful"),
-        (found[0], "after/useful", "drift/toward"), (found[1], "after/useful", "drift/toward"),
-    ):  # fmt: skip
-        pairs = [(held[m].numbers[here].value, mean(over(m, there))) for m in held if m in rows()]
-        rho, low, high = interval(*zip(*pairs, strict=True))
-        yield f"{rho:.2f} ({low:.2f} to {high:.2f})"
+
+
+def papers_claims() -> Iterator[str]:
+    """Which claims hold, or fail, in every world where their assumption is true, and what becomes of them elsewhere."""
+    claims = exact_claims.judged()
+    true, false = (
+        {(c["method"], c["measure"], c.get("sampler", "")): exact_claims.verdicts(x, t) for c, x in claims}
+        for t in ("true", "false")
+    )
+
+    def only(verdict: str) -> set[str]:
+        return {method for (method, *_), found in true.items() if {*found} == {verdict}}
+
+    assert only("holds") == {"cispo", "sapo", "dr_grpo", "hapo", "t_spmo"}
+    assert {*false["hapo", "init/captured", ""], *false["t_spmo", "init/captured", ""]} == {"refuted"}
+    assert only("refuted") == {"tr_grpo", "maxrl", "kl_cov"}
+    assert {"tepo", "gtpo", "grpo_s"} <= only("smaller")
+    faster = [x for (method, measure, sampler), found in true.items() for x in found
+              if sampler and measure == "noisy/area" and method != "bypass"]  # fmt: skip
+    assert {*faster} == {"holds", "undecided"}
+    yield f"train faster in {faster.count('holds')} of {len(faster)} cases; the others are undecided"
 
 
 @pytest.fixture(scope="module")
@@ -229,13 +245,18 @@ def page() -> str:
 
 FINDINGS = (
     at_best_size, one_method, token_credit, fixed_points, drift, lengths, positions, other_samplers, sizes_of_groups,
-    composition, checkpoints,
+    composition, checkpoints, papers_claims,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.__name__)
 def test_stands_on_the_page(finding: Callable[[], Iterator[str]], page: str) -> None:
     assert [sentence for sentence in finding() if sentence not in page] == []
+
+
+@pytest.mark.parametrize("made", (exact_checkpoints, exact_claims), ids=lambda made: made.__name__)
+def test_its_tables_are_what_the_numbers_say(made: ModuleType) -> None:
+    assert made.page() == made.PAGE.read_text(encoding="utf-8")
 
 
 def test_every_method_was_run() -> None:

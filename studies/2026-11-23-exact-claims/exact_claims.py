@@ -1,11 +1,11 @@
-"""Judges exact_claims.toml by docs/exact*.json and writes docs/exact_claims.md; --check: whether it is current.
+"""Judges exact_claims.toml by docs/exact*.json and writes its verdicts into docs/exact.md; --check: whether they are
+current.
 
 python exact_claims.py
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import sys
@@ -14,6 +14,8 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, starmap
 from pathlib import Path
 
 from tokenpo.base.text import number
@@ -24,28 +26,19 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tools" / "site")]
 DOCS = HERE.parents[1] / "docs"
 
-from layout import WIDTH  # noqa: E402
+from layout import WIDTH, filled, write  # noqa: E402
 
-PAGE = DOCS / "exact_claims.md"
+PAGE = DOCS / "exact.md"
 FAR = 2.0  # standard errors
 FILES = {"": "exact.json", "hot": "exact_sampler.json", "rounded": "exact_rounded.json"}
-HEAD = """<!-- Written by studies/2026-11-23-exact-claims/exact_claims.py. -->
-
-# Claims on exact worlds
-
-What papers claim, as predictions about [exact worlds](exact.md): where the premise of a method holds, a measure differs
-by a margin. [exact_claims.toml](../studies/2026-11-23-exact-claims/exact_claims.toml) was written after a first look at
-about ten methods and before they were run on all worlds; the claims on a sampler that differs, some of them ours, came
-once the hot one had been seen, and are counted apart. The measures of training were changed since: batches and entropy
-are those of the middle one of three step sizes, MaxRL's were to be those of the small one, and the area is that of
-small noisy batches at each method's best step size. A world isolates a premise; what holds there says why a method
-works, not how well it does on a language model.
-
-"holds": beyond the margin and beyond 0 by two standard errors. "opposite": the same on the other side. "smaller": below
-the margin by two standard errors. "not reached": training stays below J = 0.9. "undecided": none of these. GSPO's claim
-holds in `forks_between_sure` because GRPO's update is worse there: nothing is left of either.
-
-"""
+# Verdicts, in the order in which they are counted, and what is said of predictions that came to them.
+COUNTED = {
+    "holds": "hold",
+    "smaller": "are smaller than claimed",
+    "refuted": "are refuted",
+    "not reached": "are not reached",
+    "undecided": "are undecided",
+}
 
 
 @dataclass(frozen=True)
@@ -70,11 +63,11 @@ def judge(change: str, margin: float, own: study.Number, other: study.Number | N
     if change == "ratio":
         assert other is not None
         if math.inf in (own.value, other.value):
-            return "not reached" if own.value == other.value else "opposite" if own.value == math.inf else "holds"
+            return "not reached" if own.value == other.value else "refuted" if own.value == math.inf else "holds"
         ratio = own.value / other.value
         error = ratio * math.hypot(_error(own) / own.value, _error(other) / other.value)
         above = "smaller" if ratio - FAR * error > margin else "undecided"
-        return "holds" if ratio + FAR * error <= margin else "opposite" if ratio - FAR * error > 1 else above
+        return "holds" if ratio + FAR * error <= margin else "refuted" if ratio - FAR * error > 1 else above
     if math.inf in (own.value, *([other.value] if other else [])):
         return "not reached"
     sign = 1 if change == "more" else -1
@@ -83,44 +76,54 @@ def judge(change: str, margin: float, own: study.Number, other: study.Number | N
     if difference >= margin and difference > FAR * error:
         return "holds"
     if difference <= -margin and -difference > FAR * error:
-        return "opposite"
+        return "refuted"
     return "smaller" if abs(difference) + FAR * error < margin else "undecided"
 
 
-def page() -> str:
-    """The page as text."""
+def judged() -> list[tuple[dict, list[str]]]:
+    """Every claim of the file, and the lines that say what became of it."""
     rows = {sampler: study.load(DOCS / file) for sampler, file in FILES.items()}
     claims = tomllib.loads((HERE / "exact_claims.toml").read_text(encoding="utf-8"))["claim"]
-    sections = [[*_section(claim, rows[claim.get("sampler", "")])] for claim in claims]
+    return [(claim, [*_section(claim, rows[claim.get("sampler", "")])]) for claim in claims]
+
+
+def page() -> str:
+    """The page with its verdicts by today's numbers."""
+    claims = judged()
     same, differs = (
-        _counted(lines for claim, lines in zip(claims, sections, strict=True) if ("sampler" in claim) == apart)
-        for apart in (False, True)
+        _counted(lines for claim, lines in claims if ("sampler" in claim) == apart) for apart in (False, True)
     )
-    lead = f"{len(claims)} claims. Where their premise is true: of {same} Under a sampler that differs: of {differs}"
-    told = textwrap.wrap(lead, WIDTH, break_on_hyphens=False)
-    table = ["| claim | premise true | premise false |", "| --- | --- | --- |", *map(_row, claims, sections)]
-    folded = [
-        '<details markdown="1"><summary>Every prediction with its numbers</summary>\n',
-        *itertools.chain(*sections),
-    ]
-    return HEAD + "\n".join([*told, "", *table, "", *folded, "</details>", ""])
+    lead = (
+        f"{len(claims)} claims, where their assumption is true: of {same}; with a sampler that differs, of {differs}."
+    )
+    told = ["", *textwrap.wrap(lead, WIDTH, break_on_hyphens=False), ""]
+    table = ["", "| claim | assumption true | assumption false |", "| --- | --- | --- |", *starmap(_row, claims), ""]
+    folded = ["", *chain.from_iterable(lines for _, lines in claims)]
+    parts = {"counted": told, "claims": table, "predictions": folded}
+    made = {name: partial("\n".join, lines) for name, lines in parts.items()}
+    return filled(PAGE.read_text(encoding="utf-8"), made)
 
 
 def _row(claim: dict, lines: list[str]) -> str:
     """A line of the table: the claim, and its verdicts where the premise is true and where it is false."""
     cells = []
     for name in ("true", "false"):
-        counted = Counter(match[1] for x in lines if (match := re.match(rf"- {name} in .*\*\*(.+)\*\*$", x)))
+        counted = Counter(verdicts(lines, name))
         cells.append(", ".join(f"{count} {verdict}" for verdict, count in counted.most_common()) or "–")
     sampler = f" ({claim['sampler']} sampler)" if "sampler" in claim else ""
     return f"| {claim['paper']}: {claim['claim']}{sampler} | {cells[0]} | {cells[1]} |"
 
 
+def verdicts(lines: Iterable[str], name: str) -> list[str]:
+    """The verdicts in the worlds where the assumption is "true", or "false"."""
+    return [match[1] for line in lines if (match := re.match(rf"- {name} in .*\*\*(.+)\*\*$", line))]
+
+
 def _counted(sections: Iterable[list[str]]) -> str:
-    """How many predictions came to which verdict."""
-    lines = itertools.chain(*sections)
-    found = Counter(match[1] for line in lines if (match := re.match(r"- true in .*\*\*(.+)\*\*$", line)))
-    return f"{found.total()} predictions {', '.join(f'{count} {verdict}' for verdict, count in found.most_common())}."
+    """How many predictions came to which verdict where their assumption is true."""
+    found = Counter(verdicts(chain.from_iterable(sections), "true"))
+    said = [f"{found[verdict]} {words}" for verdict, words in COUNTED.items() if verdict in found]
+    return f"{found.total()} predictions {', '.join(said)}"
 
 
 def _section(claim: dict, rows: dict[str, study.Row]) -> Iterator[str]:
@@ -132,9 +135,9 @@ def _section(claim: dict, rows: dict[str, study.Row]) -> Iterator[str]:
         else f"{claim['change']} by {claim['margin']:g}"
     )
     sampler = f" ({claim['sampler']} sampler)" if "sampler" in claim else ""
-    yield f"### {claim['paper']}: {claim['claim']}{sampler}\n"
+    yield f"**{claim['paper']}: {claim['claim']}{sampler}**\n"
     yield f"`{claim['method']}`{against}: {CATALOGUE[claim['measure']].title}, {margin}.\n"
-    yield f"Premise: {claim['premise']}.\n"
+    yield f"Assumption: {claim['premise']}.\n"
     for name in ("true", "false"):
         for world in claim[name]:
             own, other = (_found(rows, claim[key], world, claim["measure"]) for key in ("method", "against"))
@@ -160,15 +163,5 @@ def _error(x: study.Number) -> float:
     return x.error if math.isfinite(x.error) else 0.0
 
 
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-        print(f"{PAGE.name} is {'current' if current else 'out of date: python exact_claims.py'}")
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, page()))

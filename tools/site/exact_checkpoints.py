@@ -1,4 +1,5 @@
-"""Writes docs/exact_checkpoints.md from docs/exact_step*.json and docs/exact.json; --check says whether it is current.
+"""Writes the tables of docs/exact.md, "At two checkpoints", from docs/exact_step*.json and docs/exact.json; --check:
+whether they are current.
 
 python tools/site/exact_checkpoints.py
 """
@@ -7,11 +8,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from layout import write
+from layout import filled, write
 
 from tokenpo.base.text import number
 from tokenpo.lab import gradients
@@ -20,7 +22,7 @@ from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.lab.gradients import Judged
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "exact_checkpoints.md"
+PAGE = DOCS / "exact.md"
 STEPS = (0, 10)
 DRAWS, COVER = 4000, 95  # bootstrap samples; of the interval, %
 # What is compared: name, measure at the checkpoint, measure in the worlds.
@@ -29,43 +31,25 @@ COMPARED = (
     ("after 8 minibatches, a drift toward", "after/useful", "drift/toward"),
     ("after 8 minibatches, a drift away", "after/useful", "drift/away"),
 )
-HEAD = """<!-- Written by tools/site/exact_checkpoints.py from docs/exact_step*.json and docs/exact.json. -->
-
-# Methods at two checkpoints of the quickstart
-
-Do [exact worlds](exact.md) say anything about a language model? Here the methods, but for the two that
-draw continuations, stand at two checkpoints of a quickstart run (`tokenpo train quickstart --set
-output.checkpoint_every=10 --set output.keep=10`, TEPO, seed 0): before its first step and after the tenth. [What is
-measured](exact.md#at-a-checkpoint-of-a-run); the commands are `tokenpo gradients runs/quickstart-tepo-seed0 --step 0
---json docs/exact_step0.json`, and the same with 10.
-
-"""
-MEANING = """
-ρ is Spearman's rank correlation over the methods of what is measured at the checkpoint with the same in the worlds, of
-which the mean over the twelve is taken; between brackets the 95 % interval of a bootstrap over methods. "Lowest and
-highest" is ρ with single worlds. Many methods are equal on policy, and share ranks; many are kin, for which the
-interval is too narrow. From step 0 the run's eight minibatches raise the mean reward, as a drift toward the gradient
-does; from step 10 they lower it.
-
-In the tables, useful progress is that along the gradient of the reward per step of its root mean square, single that of
-one batch whatever its length, cosine that of the expected update (an estimate can lie beyond 1), SNR the power of the
-expected update over its noise; "after" is on the same rollouts once the policy has moved, progress per step on policy;
-± one standard error. "–" was not taken.
-"""
 
 
 def page() -> str:
-    """The page as text."""
-    worlds = {label: row for label, row in study.load(DOCS / "exact.json").items() if label != study.PERFECT}
+    """The page with its tables of today's numbers."""
     found = {step: gradients.load(DOCS / f"exact_step{step}.json") for step in STEPS}
-    head = "| at step | here, and in the worlds | methods | ρ | lowest and highest |"
-    lines = ["## Do they agree?", "", head, "| --- | --- | --- | --- | --- |"]
-    for step, (_, rows) in found.items():
-        lines += [_agreement(step, name, rows, at, worlds, inside) for name, at, inside in COMPARED]
-    lines += [MEANING]
-    for step, (about, rows) in found.items():
-        lines += _table(step, about, rows)
-    return HEAD + "\n".join(lines).rstrip() + "\n"
+    tables = {f"step {step}": partial(_table, about, rows) for step, (about, rows) in found.items()}
+    agreement = partial(_agreements, {step: rows for step, (_, rows) in found.items()})
+    return filled(PAGE.read_text(encoding="utf-8"), {"agreement": agreement, **tables})
+
+
+def _agreements(found: Mapping[int, Mapping[str, Judged]]) -> str:
+    worlds = {label: row for label, row in study.load(DOCS / "exact.json").items() if label != study.PERFECT}
+    head = "| at step | here, and in the worlds | methods | ρ | lowest and highest world |"
+    lines = [
+        _agreement(step, name, rows, at, worlds, inside)
+        for step, rows in found.items()
+        for name, at, inside in COMPARED
+    ]
+    return "\n".join(["", head, "| --- | --- | --- | --- | --- |", *lines, ""])
 
 
 def _agreement(
@@ -81,16 +65,16 @@ def _agreement(
     return f"| {step} | {name} | {len(both)} | {rho:.2f} ({low:.2f} to {high:.2f}) | {ends} |"
 
 
-def _table(step: int, about: Mapping, rows: Mapping[str, Judged]) -> Iterator[str]:
-    yield f"## After step {step}\n"
-    yield f"Mean reward {about['reward']:.3g}. {gradients.context(about)}\n"
-    yield f'<details markdown="1"><summary>The {len(rows)} methods</summary>\n'
+def _table(about: Mapping, rows: Mapping[str, Judged]) -> str:
     shown = [key for key in gradients.TITLES if any(key in row.numbers for row in rows.values())]
-    yield "| method | " + " | ".join(gradients.TITLES[key] for key in shown) + " |"
-    yield "| --- |" + " ---: |" * len(shown)
+    lines = [
+        f"\nMean reward {about['reward']:.3g}. {gradients.context(about)} ± is one standard error.\n",
+        "| method | " + " | ".join(gradients.TITLES[key] for key in shown) + " |",
+        "| --- |" + " ---: |" * len(shown),
+    ]
     for label in sorted(rows, key=lambda x: -rows[x].numbers["useful"].value):
-        yield f"| `{label}` | " + " | ".join(_told(rows[label].numbers.get(key)) for key in shown) + " |"
-    yield "\n</details>\n"
+        lines.append(f"| `{label}` | " + " | ".join(_told(rows[label].numbers.get(key)) for key in shown) + " |")
+    return "\n".join([*lines, ""])
 
 
 def _told(x: study.Number | None) -> str:
