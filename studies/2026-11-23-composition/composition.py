@@ -1,7 +1,7 @@
-"""Runs what composition.toml asks for and composition.json lacks, judges it, and writes docs/composition.md.
+"""Runs what composition.toml asks for and composition.json lacks, judges it, and writes its section of docs/composition.md.
 
 python composition.py                      all that is missing, in exact worlds; goes on where it was interrupted
-python composition.py --check              whether the page is current
+python composition.py --check              whether the section is current
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from composition_parts import CREDIT, SURROGATE, WEIGHT
-
 import tokenpo
 from tokenpo.base.files import write_whole
 from tokenpo.core.parts import TokenMean
@@ -27,10 +25,14 @@ from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
 
 HERE = Path(__file__).resolve().parent
-DOCS = HERE.parents[1] / "docs"
+PAGE = HERE.parents[1] / "docs" / "composition.md"
+sys.path.insert(0, str(HERE.parents[1] / "tools" / "site"))
+
+from composition_parts import CREDIT, SURROGATE, WEIGHT  # noqa: E402
+from layout import write_section  # noqa: E402
+
 KEYS = ("init/single", "init/useful", "drift/toward", "drift/random")
 FAR = 2.0  # standard errors
-PAGE = DOCS / "composition.md"
 Numbers = dict[str, dict[str, dict[str, Estimate]]]  # label, world, measure
 
 
@@ -159,7 +161,7 @@ def areas(plan: Mapping, trained: Mapping, label: str) -> tuple[Estimate, dict[s
 
 
 def page(plan: Mapping, found: Numbers, trained: Mapping) -> str:
-    """docs/composition.md."""
+    """The section of docs/composition.md."""
     best, against = winner(plan, found), plan["against"]
     parts = plan["candidates"][best]
     held = {key: differences(found, best, against, plan["held_out"], key) for key in KEYS}
@@ -213,39 +215,29 @@ def _yes(held: bool) -> str:
     return "yes" if held else "no"
 
 
-HEAD = """<!-- Written by studies/2026-11-23-composition/composition.py. -->
+HEAD = """The best of sixteen candidates on nine worlds, [`eb_cispo`](methods/eb_cispo.md), **{verdict}** on nine worlds that its choice had not
+seen: its updates are a little better than those of `{against}`. At each method's best step size the two train alike ([exact
+worlds](exact.md)). On the [benchmark](bed.md) it learns less than DAPO on both tasks.
 
-# Do parts of published methods make a better one?
-
-In [exact worlds](exact.md) yes, and by little; in tuned runs of a transformer no. A baseline that leans on other prompts
-under a loose clip ([`eb_cispo`](methods/eb_cispo.md)) **{verdict}** on worlds that its choice had not seen. On the
-[benchmark](bed.md) it learns less than DAPO on both tasks.
-
-- **Asked.** [composition.toml](../studies/2026-11-23-composition/composition.toml) names sixteen candidates, the worlds to
-  choose by, the worlds to judge by, and what "better" than `{against}` means. It was written before any run. No candidate
+- **Chosen.** `{best}`, with a score of {score:.3f}, of which {toward:.3f} is the update's worth after a drift. Its credit
+  "{credit}" is a baseline that leans on other prompts the more, the less its own group says; its surrogate "{surrogate}" is
+  CISPO's with a cap of 3. The method `eb_cispo` is `{best}`; the candidate of that name has CISPO's own cap. No candidate
   samples more than the others.
-- **Chosen.** `{best}`, with credit "{credit}", surrogate "{surrogate}" and a score of {score:.3f}, of which {toward:.3f} is
-  the update's worth after a drift. "eb" is a baseline that leans on other prompts the more, the less its own group says;
-  "open" is CISPO's surrogate with a cap of 3. The method `eb_cispo` is `{best}`; the candidate of that name has CISPO's
-  own cap.
 - **Not new.** Shrinkage baselines (2511.03710) and EBPO (2602.05165) shrink a prompt's mean towards that of others.
 - **Weak.** The idea of the baseline came from an earlier search in which most of the worlds took part; `many_prompts`,
   `hard_prompts` and `long_paraphrases` are new to it. In the two of these that judged, updates are better and training is
   not. After a drift the measure counts the length of a step too, and a token at twice its probability pushes twice as
-  hard. The area in noisy training is at one step size for all, which favours what moves the policy more: at
-  each method's best one the two train alike ([exact worlds](exact.md)).
+  hard. The area in noisy training is at one step size for all, which favours what moves the policy more.
 
 """
 TAIL = """`group_open` has DAPO's credit under the wide cap, `eb_cispo_again` the baseline under CISPO's own. In training cap
 and baseline are worth about as much as each other.
 
-</details>
-"""
+</details>"""
 
 if __name__ == "__main__":
     plan = tomllib.loads((HERE / "composition.toml").read_text(encoding="utf-8"))
     found, trained = load()
     if "--check" not in sys.argv:
         run(plan, found, trained)
-        write_whole(PAGE, page(plan, found, trained))
-    sys.exit(f"{PAGE.name} is not current" if PAGE.read_text(encoding="utf-8") != page(plan, found, trained) else 0)
+    sys.exit(write_section(PAGE, "composition", page(plan, found, trained)))

@@ -1,7 +1,7 @@
-"""Runs what continuations.toml asks for and its .json lacks, judges it, and writes docs/continuations.md.
+"""Runs what continuations.toml asks for and its .json lacks, judges it, and writes a section of docs/composition.md.
 
 python continuations.py                    all that is missing, in exact worlds; goes on where it was interrupted
-python continuations.py --check            whether the page is current
+python continuations.py --check            whether the section is current
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tokenpo.lab.exact.worlds import LARGE, WORLDS
 HERE = Path(__file__).resolve().parent
 HALVES = HERE.parent / "2026-11-23-composition"
 sys.path.insert(0, str(HALVES))
-PAGE, NUMBERS = HERE.parents[1] / "docs" / "continuations.md", HERE / "continuations.json"
+PAGE, NUMBERS = HERE.parents[1] / "docs" / "composition.md", HERE / "continuations.json"
 
-from composition import FAR, over, table  # noqa: E402
+from composition import FAR, over, table, write_section  # noqa: E402
 
 GROUPS, SIZE, BATCHES = 8, 8, 64  # of an update; updates of which tokens are counted
 Found = dict[str, dict[str, tuple[float, Estimate]]]  # label, world: c and useful progress
@@ -124,7 +124,7 @@ def load() -> Found:
 
 
 def page(plan: Mapping, chosen: list[str], held_out: list[str], found: Found) -> str:
-    """docs/continuations.md."""
+    """The section of docs/composition.md."""
     against = plan["against"]
     name = best(plan, found, chosen)
     leads = {c: {w: lead(found, c, against, w) for w in chosen} for c in (*plan["methods"], *plan["plans"])}
@@ -162,19 +162,14 @@ def _extreme(by_world: Mapping[str, Estimate], pick: Callable) -> str:
     return f"{by_world[world].value:+.3f} `{world}`"
 
 
-HEAD = """<!-- Written by studies/2026-11-23-continuations/continuations.py. -->
+HEAD = """Bought credit doesn't pay by the sampled token. [VinePPO](methods/vineppo.md) and [SPO](methods/spo.md) sample
+continuations from the middle of a response to learn what its parts are worth. With as many responses their update makes
+more progress than DAPO's; with as many sampled tokens it makes less in all nine worlds, because DAPO then sees more
+responses.
 
-# Does credit from continuations pay?
-
-Not by the sampled token. [VinePPO](methods/vineppo.md) and [SPO](methods/spo.md) sample continuations from the middle of
-a response to learn what its parts are worth. With as many responses their update makes more progress than DAPO's in
-[exact worlds](exact.md); with as many sampled tokens it makes less in all nine, because DAPO then sees more responses.
-
-- **Asked.** [continuations.toml](../studies/2026-11-23-continuations/continuations.toml) has ten settings of the two, eight
-  thriftier plans of ours, the rule, and the worlds to choose and to judge by. It was written before any run.
-- **Chosen.** `{best}`: one cut where half of the response's entropy lies before it, one continuation, only in groups whose
-  rewards differ. On the worlds to judge by it **{verdict}** by that rule: it leads in five and loses in four. So it is no
-  method of the table.
+- **Chosen.** Of ten settings of the two and eight thriftier plans of ours `{best}`: one cut where half of the response's
+  entropy lies before it, one continuation, only in groups whose rewards differ. On the worlds to judge by it
+  **{verdict}**: it leads in five and loses in four. So it is no method of the table.
 - **What makes it nearly even.** The response is itself one more continuation from each of its cuts, and what a segment is
   counted from leans on the mean of the group's others. Both cost nothing and leave the update unbiased; without them
   (`half_1_plain`) the same samples lose 0.032 in place of 0.002.
@@ -185,7 +180,7 @@ a response to learn what its parts are worth. With as many responses their updat
 """
 TAIL = """</details>
 
-The parts of `half_1`, for a run of yours:
+<details markdown="1"><summary>The parts of half_1, for a run of yours</summary>
 
 ```python
 import dataclasses
@@ -201,7 +196,8 @@ def half_1():
 
 assert half_1().needs == {"gain", "old_entropy"}
 ```
-"""
+
+</details>"""
 
 if __name__ == "__main__":
     plan, halves = (
@@ -212,5 +208,4 @@ if __name__ == "__main__":
     asked = plan, halves["chosen"], halves["held_out"], found
     if "--check" not in sys.argv:
         run(*asked)
-        write_whole(PAGE, page(*asked))
-    sys.exit(f"{PAGE.name} is not current" if PAGE.read_text(encoding="utf-8") != page(*asked) else 0)
+    sys.exit(write_section(PAGE, "continuations", page(*asked)))

@@ -1,7 +1,7 @@
-"""Do loose clips lead where a batch is a sample of many prompts? Writes lessons.json and docs/lessons.md.
+"""Do loose clips lead where a batch is a sample of many prompts? Writes lessons.json and a section of docs/composition.md.
 
-    python lessons.py            the runs that lessons.json lacks, and the page: ten minutes of a free core
-    python lessons.py --check    whether the page is what the numbers say
+    python lessons.py            the runs that lessons.json lacks, and the section: ten minutes of a free core
+    python lessons.py --check    whether the section is what the numbers say
 
 The worlds of `tokenpo exact` have up to six prompts, and nearly every batch has them all. Here a rule is to be learnt:
 every state has features, a network reads them, and the right token is the one that a random linear teacher chooses. Of
@@ -32,8 +32,8 @@ from tokenpo.lab.exact.truth import truth
 from tokenpo.lab.exact.world import State, World
 
 PREDICTED = """\
-With 8 prompts and scaled steps CISPO leads DAPO by more than 0.02. With 128 prompts and Adam it does not lead by more
-than 0.01."""
+With 8 prompts and scaled steps CISPO leads DAPO by more than 0.02. With 128 prompts and Adam it
+  does not lead by more than 0.01."""
 METHODS = ("dapo", "grpo", "cispo", "tepo", "eb_cispo")
 PROMPTS, STEPS = (8, 128), ("scaled", "adam")
 SIZES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -45,9 +45,9 @@ SURE = 0.97  # of the right token, but for the last, which is open
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tools" / "site")]
-NUMBERS, PAGE = HERE / "lessons.json", HERE.parents[1] / "docs" / "lessons.md"
+NUMBERS, PAGE = HERE / "lessons.json", HERE.parents[1] / "docs" / "composition.md"
 
-from layout import table  # noqa: E402
+from layout import table, write_section  # noqa: E402
 
 Runs = dict[str, float]  # prompts/steps/method/size/seed: mean reward over the run
 
@@ -168,7 +168,7 @@ def holds(runs: Runs) -> bool:
 
 
 def page(runs: Runs) -> str:
-    """docs/lessons.md."""
+    """The section of docs/composition.md."""
     rows = []
     for prompts, steps in itertools.product(PROMPTS, STEPS):
         for method in METHODS:
@@ -184,21 +184,16 @@ def page(runs: Runs) -> str:
 
 
 TEMPLATE = """\
-<!-- Written by studies/2026-11-23-lessons/lessons.py. -->
+Loose clips do lead where a batch is a sample of many prompts. With each method at its best step size CISPO and TEPO lead
+DAPO in all four settings by more than two standard errors, `eb_cispo` in three. Adam takes a third of CISPO's lead with 8
+prompts and two thirds with 128. On the [benchmark](bed.md) they trail; we don't know what turns the order.
 
-# Do loose clips lead where many prompts share a network?
-
-Yes here, and no on the [benchmark](bed.md); we don't know what turns the order. With each method at its best step size
-CISPO and TEPO lead DAPO in all four settings by more than two standard errors, `eb_cispo` in three. Adam takes a third of
-CISPO's lead with 8 prompts and two thirds with 128.
-
-- **Asked.** [Exact worlds](exact.md) have up to six prompts, and nearly every batch has them all. Do loose clips still
-  lead where a batch is a sample of many prompts?
+- **Asked**, because [exact worlds](exact.md) have up to six prompts, and nearly every batch has them all.
 - **Predicted**, before these runs: {predicted}
 - **{verdict}** The setting had been chosen after about ten short trials with three seeds, in which CISPO's lead seemed to
   end.
 
-<details markdown="1"><summary>Set-up</summary>
+<details markdown="1"><summary>Set-up, and every setting</summary>
 
 Every state has 16 features, a network of 32 hidden units reads them, and the right token of four is the one that a random
 linear teacher chooses. A response has six tokens; five are known with 0.97, the last is open, and all must be right. A
@@ -208,26 +203,17 @@ other seeds, the differences paired, with standard errors.
 
 Signal over noise of an update's power, at the beginning: {ratios}.
 
-</details>
-
 {rows}
 
-```sh
-python studies/2026-11-23-lessons/lessons.py
-```
-"""
+</details>"""
 
 
 def main(arguments: list[str]) -> int:
     runs = made()
-    if arguments == ["--check"]:
-        fresh = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page(runs)
-        print(f"docs/lessons.md is {'fresh' if fresh else 'stale: python lessons.py'}")
-        return int(not fresh)
-    torch.set_num_threads(1)
-    complete(runs)
-    write_whole(PAGE, page(runs))
-    return 0
+    if arguments != ["--check"]:
+        torch.set_num_threads(1)
+        complete(runs)
+    return write_section(PAGE, "lessons", page(runs))
 
 
 if __name__ == "__main__":

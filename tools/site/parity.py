@@ -44,7 +44,7 @@ up to a power of ten. Where the engines are installed, `{command}` computes them
 computes them again and fails where one is exceeded. Sampling, a GPU and vLLM have no part in them.
 
 - *embedded*: the engine of `tokenpo train`, in micro-batches of three rows and with the fused objective where the
-  model allows it, beside the objective called as in [a loop of your own](engines.md#a-loop-of-your-own) on a plain
+  model allows it, beside the objective called as in [a loop of your own](own_loop.md) on a plain
   forward pass with all logits. float32, gradient to the weights.
 - *TRL*: `TokenPOTrainer._compute_loss` in a run of TRL's trainer, one process, two minibatches of two micro-batches,
   twice, beside the embedded engine on the same rows at the weights that TRL had before each step; the largest of the
