@@ -33,7 +33,7 @@ AT_CHECKPOINT = """examples:
   tokenpo gradients runs/quickstart-tepo-seed0 grpo hapo mine.py:late
   tokenpo gradients runs/quickstart-tepo-seed0 --step 20 --after 16 --json step20.json
 
-What is measured: docs/exact.md#at-a-checkpoint-of-a-run
+What is measured: docs/exact.md#at-two-checkpoints
 """
 AFTER = 8  # minibatches
 
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
     argument(parser, "--measure", "LIST", "measures to print, as the page names them; default: three")
     kept = "all numbers; a method that stands in the file is not run again, and others are shown beside"
     place(parser, "--json", "FILE", kept)
-    add_set(parser, "another setting: group, batch, network, adam, sampler", "KEY=VALUE")
+    add_set(parser, "another setting: group, batch, network, sampler", "KEY=VALUE")
     place(parser, "--page", "FILE", "a page of all numbers, drawn")
     about = "methods at a checkpoint of a run, against the gradient of the reward from very many rollouts"
     parser = add_command(commands, gradients, about, AT_CHECKPOINT)

@@ -1,4 +1,7 @@
-"""Charts as inline SVG: lines over steps, and strips of means with intervals. The style sheet gives the colours."""
+"""Charts as inline SVG: lines over steps, strips of means with intervals, and clouds of runs by two numbers.
+
+The style sheet gives the colours.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median_high
+from statistics import fmean, geometric_mean, median_high
 
 from markupsafe import Markup, escape
 
@@ -300,3 +303,39 @@ def axis_labels(axis: Axis) -> Markup:
     """The numbers under a strip."""
     marks = (f'<text class="tick x" x="{axis.x(x):.1f}" y="11">{axis.format(x)}</text>' for x in axis.marks)
     return Markup(f'<svg class="strip" viewBox="0 0 {axis.width} 16" aria-hidden="true">{"".join(marks)}</svg>')
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points (x > 0, y, title) around their mean, which carries the label; `colour` is a class of the style sheet."""
+
+    label: str
+    points: Sequence[tuple[float, float, str]]
+    colour: str
+
+
+def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
+    """The clouds over a log scale; `words` stand below the axis, `name` is the accessible one."""
+    every = [(x, y) for cloud in clouds for x, y, _ in cloud.points]
+    xs, ys = [x for x, _ in every], [y for _, y in every]
+    marks, rows = log_ticks(min(xs), max(xs)), ticks(min(ys), max(ys), 4)
+    px, py = scale(marks[0], marks[-1], LEFT, END, log=True), scale(rows[0], rows[-1], FOOT, TOP)
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">']
+    for y in rows:
+        parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{END}"/>')
+        parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{number(y)}</text>')
+    parts += [f'<text class="tick x" x="{px(x):.1f}" y="{FOOT + 14}">{number(x)}</text>' for x in marks]
+    parts.append(f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">{escape(words)}</text>')
+    for cloud in clouds:
+        for x, y, title in cloud.points:
+            at = f'cx="{px(x):.1f}" cy="{py(y):.1f}"'
+            parts.append(f'<circle class="seed" {at} r="2"><title>{escape(title)}</title></circle>')
+    lowest = -math.inf
+    middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
+    for x, y, cloud in sorted(middles, key=lambda middle: middle[1]):
+        lowest = max(y + 3.5, lowest + 11)  # labels stand below each other
+        side = 'text-anchor="end" x' if x > (LEFT + END) / 2 else "x"
+        parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
+        label = f'{side}="{x + (-8 if x > (LEFT + END) / 2 else 8):.1f}" y="{lowest:.1f}"'
+        parts.append(f"<text {label}>{escape(cloud.label)}</text>")
+    return Markup("".join(parts) + "</svg>")

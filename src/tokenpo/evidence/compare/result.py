@@ -21,6 +21,7 @@ from .verdict import ALPHA, Pair, judge, too_few
 CURVES = ("eval/accuracy", "accuracy", "entropy")
 ByLabel = Mapping[str, Mapping[int, Run]]  # of a method by its label, of a run by its seed
 Band = Sequence[tuple[float, float, float, float]]  # (step, mean, least, most) over the runs of one method
+MOVED = ("kl", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,16 @@ class Result:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that is shown. `bands[metric][label]` are the curves, `finished[label]` the seeds that there are."""
+    """All that is shown. `bands[metric][label]` are the curves, `finished[label]` the seeds that there are.
+
+    `moved[label]` has for each seed whose run logs both: mean KL and mean training accuracy of its batches.
+    """
 
     subject: Subject
     baseline: str
     results: tuple[Result, ...]
     bands: Mapping[str, Mapping[str, Band]]
+    moved: Mapping[str, Mapping[int, tuple[float, float]]]
     finished: Mapping[str, tuple[int, ...]]
     failures: tuple[Failure, ...]
     versions: Mapping[str, Any]
@@ -85,7 +90,7 @@ def gather_existing(
 
 
 def _metrics(measures: Sequence[Measure]) -> set[str]:
-    return {*CURVES, *SECONDS, *(measure.needs for measure in measures)}
+    return {*CURVES, *MOVED, *SECONDS, *(measure.needs for measure in measures)}
 
 
 def _compared(
@@ -112,6 +117,7 @@ def _compared(
     return Comparison(
         subject, baseline, tuple(results),
         bands={name: {label: _band(runs[label].values(), name) for label in subject.labels} for name in CURVES},
+        moved={label: dict(_moved(by_seed)) for label, by_seed in runs.items()},
         finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()}, failures=tuple(failures),
         versions=every[0].versions, notes=(*subject.notes, *_notes(runs, every, results)),
     )  # fmt: skip
@@ -135,6 +141,13 @@ def _band(runs: Iterable[Run], name: str) -> Band:
     steps = sorted(set.intersection(*map(set, series))) if series else []
     columns = [(step, [values[step] for values in series]) for step in steps]
     return [(step, statistics.fmean(column), min(column), max(column)) for step, column in columns]
+
+
+def _moved(by_seed: Mapping[int, Run]) -> Iterator[tuple[int, tuple[float, float]]]:
+    for seed, run in sorted(by_seed.items()):
+        kl, accuracy = ([x for _, x in run.series(name) if x is not None] for name in MOVED)
+        if kl and accuracy and statistics.fmean(kl) > 0:
+            yield seed, (statistics.fmean(kl), statistics.fmean(accuracy))
 
 
 def _notes(runs: ByLabel, every: Sequence[Run], results: Sequence[Result]) -> Iterator[str]:
