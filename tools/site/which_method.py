@@ -1,5 +1,5 @@
 """Writes docs/which_method.md from docs/which_method.toml: answers, and folded behind each the numbers that it rests
-on, of exact worlds and checkpoints, or verdicts of the bed.
+on, of exact worlds and checkpoints, or verdicts of the bed and of the study on a GPU.
 
 A number that no longer says what its sentence does is an error that names both.
 
@@ -36,15 +36,17 @@ import bed  # noqa: E402
 from ledger import Judged  # noqa: E402
 
 PAGE, SOURCE = DOCS / "which_method.md", DOCS / "which_method.toml"
-HEAD = "<!-- Written by tools/site/which_method.py from docs/which_method.toml, docs/exact*.json and the bed. -->\n\n"
+HEAD = "<!-- Written by tools/site/which_method.py from docs/which_method.toml, its numbers. -->\n\n"
 FAR = 2.0  # standard errors that a difference must have
 # FILE: METHOD WORLD MEASURE OPERATOR METHOD-OR-NUMBER
-FORM = re.compile(r"(?:(\w+): )?(\S+) (\S+) (\S+)(?: ([<>=]) (\S+))?")
+FORM = re.compile(r"(?:(\w+): )?(\S+) (\S+) (\S+)(?: ([<>=?]) (\S+))?")
 AT = {
     "useful": "useful progress", "against": "useful progress less DAPO's, on the same rollouts",
     "after/useful": "useful progress after 8 minibatches", "after/cosine": "cosine after 8 minibatches",
 }  # fmt: skip
 WORDS = {">": "more than", "<": "less than", "=": "as much as"}
+VERDICTS = {"=": "alike", "<": "smaller", ">": "larger", "?": "undecided"}
+CARD = {"held": "KL held", "fixed_high": "one high learning rate"}
 BED = {"train-area": "mean accuracy in training", "mean:entropy": "mean entropy in training"}
 
 
@@ -57,8 +59,9 @@ class Evidence:
     """A number and what it is held against.
 
     Args:
-        file: exact.json, exact_FILE.json, or "bed".
-        world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint; a task of the bed.
+        file: exact.json, exact_FILE.json, "bed", or "card".
+        world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint; a task of the bed;
+            an arm of the study on a GPU.
         operator: < or >, by two standard errors in every world that is meant, or =: within them, or infinite. On the
             bed a verdict of the claim about both methods; = that the difference is smaller than its margin.
         other: a method of the same file, a number, or inf.
@@ -82,6 +85,8 @@ class Evidence:
         """World and measure, linked."""
         if self.file == "bed":
             return f"benchmark, {self.world}: [{BED[self.measure]}](bed.md)"
+        if self.file == "card":
+            return f"27 million weights, {CARD[self.world]}: [{BED[self.measure]}](card_study.md)"
         where = {
             "all": "each of the twelve worlds",
             "median": "median of the twelve worlds",
@@ -95,6 +100,8 @@ class Evidence:
         """The number and what it is held against, once the numbers bear it out."""
         if self.file == "bed":
             return self._judged()
+        if self.file == "card":
+            return self._on_the_card()
         worlds = list(WORLDS) if self.world in ("all", "median") else [self.world]
         own = [found(self.file, self.method, world, self.measure) for world in worlds]
         other = [self._other(world) for world in worlds]
@@ -118,6 +125,17 @@ class Evidence:
             words = f"within {claim.margin:g} of" if found == "=" else WORDS[found]
             return f"`{self.method}` {own:.3f}", f", {words} `{self.other}`'s {other:.3f} ({seeds} paired seeds)"
         raise Stale(f"{self}: the bed has no claim about these")
+
+    def _on_the_card(self) -> tuple[str, str]:
+        """Of a verdict of docs/card_study.md."""
+        row = re.escape(f"| {self.method} − {self.other}, {self.world} |") + r" (\S+) \| (.+?) \|.*\*\*(\w+)\*\* \|"
+        match = re.search(row, (DOCS / "card_study.md").read_text(encoding="utf-8"))
+        if match is None:
+            raise Stale(f"{self}: the study on a GPU has no claim about these")
+        mean, interval, verdict = match.groups()
+        if verdict != VERDICTS[self.operator]:
+            raise Stale(f"{self}: the study on a GPU says {verdict}")
+        return f"`{self.method}` {mean} ({interval})", f" less `{self.other}`'s, with 95 % interval: {verdict}"
 
     def _other(self, world: str) -> Number:
         try:
