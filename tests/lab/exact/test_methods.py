@@ -1,4 +1,4 @@
-"""The core methods in four worlds, through the learner: what is known of them shows, and what is not there does not.
+"""The core methods in small worlds, through the learner: what is known of them shows, and what is not there does not.
 
 Expected updates against closed forms.
 """
@@ -20,13 +20,11 @@ from tokenpo.lab.exact.truth import slopes, truth
 from tokenpo.lab.exact.world import State, World
 from tokenpo.lab.exact.worlds import WORLDS
 
-CORE = (
-    "grpo", "dr_grpo", "dapo", "gspo", "gspo_token", "clip_cov", "kl_cov", "tepo_v1", "tepo", "gtpo", "grpo_s",
-    "tr_grpo", "hapo",
-)  # fmt: skip
+# Means of tokens and of responses, a ratio of the response, statistics of the step, a gradient through the entropy.
+CORE = ("dapo", "grpo", "gspo", "clip_cov", "tepo")
 FOUR = ("sure_fork_filler", "two_modes", "free_length", "easy_and_hard")
 # Methods that divide by the length of a response: short answers count more there, and length is free.
-BY_LENGTH = {"grpo", "gspo", "gspo_token", "clip_cov", "kl_cov", "tr_grpo", "grpo_s"}
+BY_LENGTH = {"grpo", "gspo"}
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +36,15 @@ def contestant(name: str, **options: float) -> Contestant:
     return Contestant(name, tokenpo.method(name, **options))
 
 
-@pytest.mark.parametrize("world", FOUR)
+@pytest.mark.parametrize("world", ["two_modes", "free_length"])
 @pytest.mark.parametrize("method", CORE)
 def test_on_policy(method, world, worlds):
-    """Without weights on tokens the expected update is the gradient's direction, wherever nothing is divided by."""
+    """The expected update is the gradient's direction, wherever nothing is divided by."""
     result = measures.observe(contestant(method), worlds[world], "init")
     found = {name: measure(result) for name, measure in measures.MEASURES.items()}
     assert all(math.isfinite(x.value) and math.isfinite(x.error) for x in found.values())
     assert -1 <= found["single"].value <= 1 and -1 <= found["useful"].value <= 1
-    weighted = method in ("hapo", "tr_grpo", "gtpo") or (world == "free_length" and method in BY_LENGTH)
-    assert weighted or found["cosine"].value > 0.99
+    assert (found["cosine"].value > 0.99) != (world == "free_length" and method in BY_LENGTH)
 
 
 def test_hapo_gives_the_surest_decision_nothing(worlds):
@@ -88,10 +85,10 @@ def test_the_best_step_size_is_that_of_the_whole_grid(monkeypatch):
     """With a grid of five: each of its sizes has been tried, none has a larger area, and both neighbours a smaller."""
     monkeypatch.setattr(training, "GRID", (0.2, 0.8, 3.2, 12.8, 51.2))
     monkeypatch.setattr(training, "START", 0)
-    monkeypatch.setattr(training, "SEEDS", 3)
+    monkeypatch.setattr(training, "SEEDS", 1)
     method, network = contestant("dapo"), Network(WORLDS["easy_and_hard"]())
     size, runs = training.tuned(method, network)
-    areas = [fmean(training.noisy(method, network, x, s).area for s in range(3)) for x in training.GRID]
+    areas = [training.noisy(method, network, x, 0).area for x in training.GRID]
     assert fmean(run.area for run in runs) == max(areas) == areas[training.GRID.index(size)]
     assert 0 < training.GRID.index(size) < 4 and areas[4] < max(areas) - 0.1
 
@@ -181,7 +178,7 @@ def test_dr_grpo_climbs_the_mean_reward(name):
     torch.testing.assert_close(expected, slopes(world, logits)["J"] / (2 * world.length), rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", FOUR)
 def test_dr_grpo_has_cosine_one_from_samples(name):
     """What is measured agrees with what is proven: within four standard errors, and the error is small."""
     result = measures.observe(Contestant("dr_grpo", tokenpo.method("dr_grpo")), Table(WORLDS[name]()), "init")
