@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from email.message import Message
 from importlib.metadata import PackageNotFoundError
@@ -45,3 +46,12 @@ def test_without_an_address_there_is_no_link(tmp_path: Path, monkeypatch: pytest
     frame.home.cache_clear()
     monkeypatch.setattr(frame, "metadata", missing)
     assert brand(tmp_path) == ([], "tokenpo report")
+
+
+def test_a_page_has_no_colour_that_it_does_not_read(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text('{% extends "shell.html" %}{% block kind %}report{% endblock %}')
+    (tmp_path / "page.css").write_text(":root { --mine: #123; --idle: #456; }\n.a { color: var(--mine); }")
+    style = read_html(frame.render(tmp_path / "page.html", "title", rules=[".b{color:var(--d3)}"])).one("style").text
+    declared, read = re.findall(r"(--[\w-]+):", style), re.findall(r"var\((--[\w-]+)", style)
+    assert set(declared) == set(read) >= {"--mine", "--d3", "--ink"} and declared.count("--d3") == 2
+    assert ".a { color: var(--mine); }" in style

@@ -72,6 +72,8 @@ Every method is one builder in one table, `tokenpo.methods.METHODS`. `tokenpo.me
 objective; each page shows its formula, its options, its builder and the reference implementation that the tests compare
 it with.
 
+{counts}
+
 {table}
 
 ## Needs
@@ -323,6 +325,19 @@ def studied() -> tuple[dict[str, study.Row], list[World]]:
     return study.load(source) if source.exists() else {}, [build() for build in WORLDS.values()]
 
 
+def counts() -> str:
+    """What the numbers of methods count that other pages give."""
+    run = [name for name in METHODS if name in studied()[0]]
+    others = [name for name in run if name != study.BASE and "value" not in METHODS[name]().needs]
+    text = (
+        f"There are {len(METHODS)} names in the table, a page each and no aliases; variants of a paper that have a "
+        f"name of their own, as `tepo_v1`, count. [Exact worlds](../exact.md) run {len(run)} of them, all but those "
+        "that need a teacher, drafts or scored parts of responses, and compare the "
+        f"{len(others)} that need no critic with DAPO."
+    )
+    return textwrap.fill(text, 120, break_on_hyphens=False)
+
+
 def summary(name: str) -> str:
     """What a method changes: the first line of its builder's docstring."""
     return (inspect.getdoc(METHODS[name]) or "").partition("\n")[0]
@@ -419,7 +434,9 @@ def generated() -> dict[Path, str]:
     files = {PAGES / f"{name}.md": page(name) for name in METHODS}
     base = METHODS[family.BASE]()
     files |= {PAGES / f"{name}.svg": draw(name, build(), base) for name, build in METHODS.items()}
-    files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table(), provenance=legend)
+    files[PAGES / "README.md"] = INDEX.format(
+        generated=notice, counts=counts(), table=methods_table(), provenance=legend
+    )
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / PICTURE] = family.picture(METHODS)
     files[PAGES.parent / "tasks.md"] = task_page.page()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
@@ -24,10 +25,10 @@ def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: st
 
     A style sheet of the template's name beside it follows the common one, then the rules of this page alone. No other
     script may run. `values` are what the template fills in, escaped unless they are Markup. The name at the top links
-    to `home()`.
+    to `home()`. A colour of the common sheet that no rule of this page reads is left out.
     """
     sheets = [sheet for sheet in (HERE / "style.css", source.with_suffix(".css")) if sheet.is_file()]
-    style = "\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules])
+    style = _without_idle("\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules]))
     # Nothing may be loaded or run but what these hashes admit, and the script may make no markup from text.
     policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
     if script:
@@ -50,6 +51,12 @@ def home() -> str:
         return ""
     urls = dict(line.split(", ", 1) for line in named)
     return next((urls[name] for name in ("Documentation", "Homepage", "Repository") if name in urls), "")
+
+
+def _without_idle(style: str) -> str:
+    """The style without the custom properties that nothing in it reads."""
+    read = set(re.findall(r"var\((--[\w-]+)", style))
+    return re.sub(r"\s*(--[\w-]+):[^;{}]*;", lambda found: found[0] if found[1] in read else "", style)
 
 
 def _digest(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,7 +35,7 @@ def render(rows: Sequence[Row], worlds: Sequence[World]) -> str:
     methods = [row for row in rows if row.label != PERFECT]
     return frame.render(
         HERE / "exact.html",
-        f"{_count(methods, 'method')} in {_count(worlds, 'world')} whose gradient is known",
+        f"{_methods(methods)} in {_count(worlds, 'world')} whose gradient is known",
         script=(HERE / "exact.js").read_text(encoding="utf-8"),
         rules=[f":root:has(#m{k}:checked) .m{k}{{display:block}}" for k in range(len(measures))],
         matrices=[(k, m.title, m.meaning, _matrix(known, worlds, m)) for k, m in enumerate(measures)],
@@ -107,7 +107,12 @@ def _method(row: Row, base: Row, worlds: Sequence[World]) -> dict[str, Any]:
     return {"name": visible(row.label, limit=60), "says": named}
 
 
-def _count(things: Sequence[object], name: str) -> str:
+def _methods(rows: Sequence[Row]) -> str:
+    """How many methods are in rows, of which some may be one method at other options."""
+    return _count({row.objective.partition("\n")[0] for row in rows}, "method")
+
+
+def _count(things: Collection[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
