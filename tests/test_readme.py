@@ -76,7 +76,7 @@ def test_at_the_best_step_size_no_method_leads_dapo(rows: dict[str, study.Row]) 
     area = {name: fmean(of(rows[name], "noisy/area").values()) for name in RUN}
     lead = [area[name] - area["dapo"] for name in RUN if name != "dapo"]
     within = sum(abs(x) <= 0.01 for x in lead)
-    assert f"{within} of {len(lead)} methods train as well as DAPO and none better by 0.01" in TEXT
+    assert f"{within} of {len(lead)} other methods train as well as DAPO and none better by 0.01" in TEXT
     assert max(lead) < 0.01
 
 
