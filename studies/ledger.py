@@ -231,7 +231,7 @@ def means(task: str, found: Mapping[str, Any], shown: Sequence[str]) -> str:
     told = table(
         ("method", "seeds", *shown), [tuple(_means(method, found, shown)) for method in found["values"][shown[0]]]
     )
-    return f"### {task}\n\nThe threshold of `train-steps` is {found['threshold']}.\n\n{told}"
+    return f"**{task}**. The threshold of `train-steps` is {found['threshold']}.\n\n{told}"
 
 
 def _means(method: str, found: Mapping[str, Any], shown: Sequence[str]) -> Iterator[str]:

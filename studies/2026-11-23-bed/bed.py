@@ -309,7 +309,7 @@ def _tuning(bed: Bed, task: str) -> str:
         rows.append(
             (f"`{method}`", *(f"**{x}**" if lr == best else x for x, lr in zip(told, rates, strict=True)), edge)
         )
-    return f"### {task}\n\n{table(('method', *(f'{lr:g}' for lr in rates), ''), rows)}"
+    return f"**{task}**\n\n{table(('method', *(f'{lr:g}' for lr in rates), ''), rows)}"
 
 
 TEMPLATE = """\
