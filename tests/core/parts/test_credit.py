@@ -26,7 +26,6 @@ from tokenpo.core.parts import (
 from tokenpo.core.parts.continuations import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable
 from tokenpo.core.parts.correction import Criterion, Mean, Rejection, RolloutCorrection
 from tokenpo.core.parts.part import Part, walk
-from tokenpo.core.parts.selection import CurrentEntropyScore, OldEntropyScore
 from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds
 from tokenpo.core.parts.weights import Affine, Sigmoid
 from tokenpo.core.types import Rollouts
@@ -38,17 +37,6 @@ def _advantage(stage: GroupAdvantage, rollouts, bonus: list[float] | None = None
     assert seen.shape == rollouts.mask.shape
     assert (seen == seen[:, :1]).all()
     return seen[:, 0].tolist()
-
-
-def test_by_hand(rollouts) -> None:
-    """Rewards 1, 0, 0, 0 of group 8: mean 1/4, squares 9/16 + 3/16 = 3/4, ddof 1: sqrt(1/4) = 1/2.
-
-    Advantages 3/4 and -1/4 over 1/2 + 1e-6. Group 5 (3 and 1): mean 2, deviation sqrt(2), ±1.
-    """
-    facts = rollouts([2, 1, 3, 1, 2, 2], [1, 3, 0, 0, 1, 0], [8, 5, 8, 8, 5, 8])
-    half, root = 0.5 + 1e-6, 2**0.5 + 1e-6
-    expected = [0.75 / half, 1 / root, -0.25 / half, -0.25 / half, -1 / root, -0.25 / half]
-    assert _advantage(GroupAdvantage(), facts) == pytest.approx(expected, rel=1e-14)
 
 
 def test_the_bonus_is_part_of_the_reward(rollouts) -> None:
@@ -221,27 +209,6 @@ def test_walk_inner_first_gives_a_part_after_those_it_holds() -> None:
     """Siblings keep their order: a signal of the surrogate comes before those of the weights."""
     branch = Branch(Leaf(1), (Leaf(2), Leaf(3)), Plain(Leaf(4)))
     assert list(walk((branch, Leaf(5)), inner_first=True)) == [Leaf(1), Leaf(2), Leaf(3), Leaf(4), branch, Leaf(5)]
-
-
-@pytest.mark.parametrize(("released", "expected"), [(False, [1, -1 / 3, 0, -1]), (True, [1, 1 / 3, 0, 1])])
-def test_entropy_scores_by_hand(released: bool, expected: list[float]) -> None:
-    """log H = 2, -1, 0 | -3, pivot 0 (tests/core/ops/test_ranked.py), of the old policy or of the current one.
-
-    Each of the two policies' entropies is the other's reversed order, so that taking the wrong one shows.
-    """
-    mask = torch.tensor([[True, True, True], [True, False, False]])
-    entropy = torch.tensor([[2.0, -1.0, 0.0], [-3.0, 9.0, 9.0]], dtype=torch.float64).exp()
-    other = torch.tensor([[-3.0, 0.0, -1.0], [2.0, 9.0, 9.0]], dtype=torch.float64).exp()
-    zeros = torch.zeros(2, 3, dtype=torch.float64)
-
-    def batch(old: torch.Tensor, current: torch.Tensor) -> tokenpo.Batch:
-        facts = tokenpo.Rollouts(mask, torch.zeros(2), torch.zeros(2, dtype=torch.long), zeros, old_entropy=old)
-        return tokenpo.Batch(facts, tokenpo.Credit(zeros), tokenpo.Policy(zeros, entropy=current))
-
-    seen = OldEntropyScore(0.6, released)(batch(entropy, other).rollouts)
-    assert seen[mask].tolist() == pytest.approx(expected, rel=1e-14, abs=1e-15)
-    seen = CurrentEntropyScore(0.6, released)(batch(other, entropy), lambda: None, None)
-    assert seen[mask].tolist() == pytest.approx(expected, rel=1e-14, abs=1e-15)
 
 
 BOUNDS = FixedBounds(0.2, 0.2)
