@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import tokenpo
+from method_kinds import of_each_kind
 from naive_head import naive_divergence, naive_stats
 from timing import peak_bytes
 from tokenpo.base.errors import MissingInput, TokenPOError
@@ -95,7 +96,7 @@ def close(got: Tensor, wanted: Tensor, tolerance: float) -> None:
 # A chunk of 4 is shorter than many responses, one of 20 holds several, and by default one holds them all; "lean" takes
 # blocks of 7 tokens and 16 of the vocabulary of 50.
 @pytest.mark.parametrize("chunk", [4, 20, None, "lean"])
-@pytest.mark.parametrize("name", tokenpo.methods.METHODS)
+@pytest.mark.parametrize("name", of_each_kind())
 def test_is_the_plain_way_for_every_method(name, chunk, monkeypatch):
     monkeypatch.setattr("tokenpo.core.head.tiles._SHAPE", (7, 16))
     objective = tokenpo.method(name)

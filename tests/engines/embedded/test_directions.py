@@ -40,7 +40,7 @@ def close(x: Tensor, y: Tensor) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("dapo", {}), ("tepo", {}), ("kl_cov", {}), ("lopti", {}), ("skywork_entropy", {"start": 0.005, "target": 9.0})],
+    [("kl_cov", {}), ("lopti", {}), ("skywork_entropy", {"start": 0.005, "target": 9.0})],
 )
 @pytest.mark.parametrize("moved", [False, True])
 def test_is_the_engines_own(at: AtCheckpoint, name: str, options: dict[str, float], moved: bool) -> None:

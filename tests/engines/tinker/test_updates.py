@@ -25,12 +25,9 @@ from tokenpo.recipe.plan import Plan
 from tokenpo.runs.records import Tracer
 from tokenpo.runs.rollouts.experience import Experience
 
-# A row for each kind: token, sequence and mixed ratios, whole-step looks, two passes, a memory, a reference, the
-# prompt's log-probability, the sampler's, rows that are dropped.
-METHODS = [
-    "grpo", "dapo", "dr_grpo", "gspo", "cispo", "tr_grpo", "clip_cov", "kl_cov", "lopti", "ha_dw", "adv_reweight",
-    "arm", "dppo_kl", "reinforce_rej", "topr",
-]  # fmt: skip
+# One of each kind: a sequence ratio, whole-step looks, two passes, a memory, a reference, the prompt's log-probability,
+# the sampler's, rows that are dropped.
+METHODS = ["gspo", "clip_cov", "lopti", "ha_dw", "adv_reweight", "arm", "dppo_kl", "reinforce_rej"]
 # Adam's first steps are ±lr however small a gradient is, so that rounding would decide the sign of some. With an eps
 # far above rounding and below the gradients, steps are smooth in them.
 ADAM = {"lr": 1e-3, "eps": 1e-4, "grad_clip": None}
