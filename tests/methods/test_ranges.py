@@ -148,26 +148,15 @@ def test_a_field_without_meaning_is_refused_by_name(name: str) -> None:
 
 
 BOTH = "the soft overlong penalty needs both overlong_length and overlong_cache"
-LARGEST = "expected a number in [0, 0.005], the largest coefficient"
 SENTENCES: list[tuple[str, dict[str, Any], str]] = [
-    ("kl_cov", {"coef": -1}, "coef is -1, expected a finite number >= 0"),
     ("clip_cov", {"fraction": 2.0}, "fraction is 2.0, expected a number in (0, 1]"),
     ("dr_grpo", {"length": 0}, "length is 0, expected a finite number > 0, or none"),
-    ("lopti", {"beta": -2.0}, "beta is -2.0, expected a finite number >= 0"),
-    ("dhpo", {"sequence_low": 1.5}, "sequence_low is 1.5, expected a number in [0, 1]"),
-    ("tr_grpo", {"tau": math.inf}, "tau is inf, expected a finite number"),
     ("thr", {"p": 1.0}, "p is 1.0, expected a number in (-1, 1), or advantages would vanish or change sign"),
     ("hapo", {"beta": 1.01}, "beta is 1.01, expected a number in [0, 1], or advantages would change sign"),
     ("maxrl", {"order": 0}, "order is 0, expected a whole number >= 1, or none"),
     ("maxrl", {"order": 1.5}, "option order = 1.5 must be a whole number or none"),
     ("maxrl", {"baseline": "keep"}, "baseline='keep' is no choice; did you mean 'kept'?"),
     ("dapo", {"overlong_length": 8}, BOTH),
-    ("dapo", {"overlong_cache": 8}, BOTH),
-    (
-        "dapo",
-        {"overlong_length": 0, "overlong_cache": 4},
-        "overlong_length is 0, expected a whole number >= 1, or none",
-    ),
     ("gtpo", {"entropy_clamp": (3, 2)}, "entropy_clamp is (3, 2), expected (low, high) with 0 <= low <= high, or none"),
     ("gtpo", {"entropy_clamp": (1, 2, 3)}, "option entropy_clamp = (1, 2, 3) must be two numbers or none"),
     # of two that do not go together by the part and its field
@@ -187,8 +176,6 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
         {"cov_low": 7.0},
         "cov_high of RandomCovariant is 5.0, expected a number > 7.0, the lower end of the band",
     ),
-    ("aer", {"start": 1.0}, f"initial of DifficultyCoefficient is 1.0, {LARGEST}"),
-    ("skywork_entropy", {"start": 0.1}, f"initial of GatedCoefficient is 0.1, {LARGEST}"),
     ("hapo", {"low": 0.6}, "low · (1 + alpha) of AdaptiveBounds is 1.2, expected a number in [0, 1]"),
 ]
 
@@ -254,32 +241,6 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
         "aer.rho", "arm.fraction", "hmpo.cap", "opsm.delta", "fipo.decay", "fipo.safety", "real.tau",
         "spo.below", "vapo.alpha", "rto.bound", "opd.coef", "opd.bound", "gkd.coef", "sdpo.cap",
     }  # fmt: skip
-
-
-# Values at which an option is off, is another method, or turns an effect round on purpose.
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("grpo", {"high": math.inf}), ("grpo", {"low": 1.0}), ("dapo", {"dual": math.inf}), ("dapo", {"dual": None}),
-        ("gmpo", {"low": math.inf, "high": math.inf}), ("aspo", {"dual": math.inf}), ("cispo", {"high": math.inf}),
-        ("dppo_tv", {"threshold": math.inf, "cap": math.inf}), ("cispo", {"high": 1.0, "absolute": True}),
-        ("aer", {"rho": math.inf}), ("aer", {"largest": 0.0}), ("skywork_entropy", {"target": math.inf}),
-        ("clip_cov", {"cov_low": -math.inf, "cov_high": math.inf}), ("clip_cov", {"cov_low": -1.0}),
-        ("hmpo", {"cap": math.inf, "shift": -0.5}), ("hapo", {"quantile": 0.0}), ("hapo", {"quantile": 1.0}),
-        ("nthr", {"beta": -math.inf, "eta": 0.0}), ("nthr", {"beta": math.inf}), ("nthr", {"beta": -1.0}),
-        ("thr", {"p": -0.5}), ("arm", {"alpha": -0.1}), ("kl_cov", {"coef": 0.0}), ("tr_grpo", {"tau": -9.0}),
-        ("tr_grpo", {"mu": -1.0}), ("tr_grpo", {"lower": 0.0}), ("gtpo", {"a2": 0.0}), ("gtpo", {"threshold": -1.0}),
-        ("gtpo", {"entropy_clamp": (0.2, math.inf)}), ("topr", {"threshold": -1.0}), ("vespo", {"k_pos": 0.0}),
-        ("vespo", {"lambda_pos": 0.0}), ("tw_grpo", {"alpha": 0.5}), ("opsm", {"delta": math.inf}),
-        ("m2po", {"budget": math.inf}), ("m2po", {"budget": 0.0}), ("m2po_rollout", {"threshold": math.inf}),
-        ("fipo", {"decay": math.inf, "safety": math.inf}), ("gtpo", {"entropy_clamp": (0.0, 0.0)}),
-        ("hapo", {"low": 0.8, "alpha": 0.25}), ("gmpo", {"low": 0.0, "high": 0.0}), ("s_grpo", {"fraction": 1.0}),
-        ("sent", {"strong": 0.0, "weak": 0.0, "fraction": 1.0, "low_entropy": 1.0}),
-        ("skywork_entropy", {"delta": 0.0, "start": 0.005}),
-    ],
-)  # fmt: skip
-def test_a_value_with_a_meaning_is_accepted(name: str, options: dict[str, Any]) -> None:
-    assert _is_finite(tokenpo.method(name, **options))
 
 
 def test_a_published_method_of_the_users_own_is_held_to_the_ranges_of_its_options_and_parts() -> None:

@@ -98,20 +98,6 @@ def test_every_chunk_from_one_token_to_all_of_them(v: int, dead: bool, c: float)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.1])
-@pytest.mark.parametrize("v", [5, 50])
-def test_in_tiles(v: int, c: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokenpo.core.head.tiles._SHAPE", (7, 16))
-    step = Step(v)
-    loss, gradients, entropy, pull = step.oracle(c)
-    fused, pulled = fused_gradient(BONUS if c else PLAIN, *step.given, bias=step.bias, lean=True)
-    for mine, theirs in zip((pulled, step.head.grad, step.bias.grad), gradients, strict=True):
-        near(mine, theirs)
-    near(fused.loss.value, loss)
-    near(fused.pull[step.mask], pull)
-    near(fused.entropy[step.mask], entropy)
-
-
-@pytest.mark.parametrize("c", [0.0, 0.1])
 @pytest.mark.parametrize("lean", [False, True])
 def test_float32_is_not_rounded_to_less(lean: bool, c: float) -> None:
     """Bf16 would be off by 4e-3."""
