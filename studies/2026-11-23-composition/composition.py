@@ -172,9 +172,9 @@ def page(plan: Mapping, found: Numbers, trained: Mapping) -> str:
     ours = {c: {k: differences(found, c, against, plan["chosen"], k) for k in KEYS} for c in plan["candidates"]}
     points = [over(x.values())[0] for x in ours[best].values()]
     after = {name: areas(plan, trained, name)[0] for name in plan["after"]}
-    head = HEAD.format(against=against, best=best, verdict=verdict, score=sum(points), toward=points[2], **parts)
-    return head + "\n".join([
-        '<details markdown="1"><summary>The candidates, on the worlds to choose by</summary>', "",
+    chosen = CHOSEN.format(best=best, score=sum(points), toward=points[2], **parts)
+    return HEAD.format(against=against, verdict=verdict) + "\n".join([
+        '<details markdown="1"><summary>The candidates, on the worlds to choose by</summary>', "", chosen,
         f"Difference from `{against}`: mean over nine worlds with its standard error, and the lowest of them.",
         "Eligible: it meets the rule's conditions there.", "",
         *table(["", *(CATALOGUE[k].title for k in KEYS), "eligible"], [
@@ -215,20 +215,21 @@ def _yes(held: bool) -> str:
     return "yes" if held else "no"
 
 
-HEAD = """The best of sixteen candidates on nine worlds, [`eb_cispo`](methods/eb_cispo.md), **{verdict}** on nine worlds that its choice had not
-seen: its updates are a little better than those of `{against}`. At each method's best step size the two train alike ([exact
-worlds](exact.md)). On the [benchmark](bed.md) it learns less than DAPO on both tasks.
+HEAD = """Chosen among sixteen candidates on nine worlds, [`eb_cispo`](methods/eb_cispo.md) **{verdict}** on nine others: its updates
+are a little better than those of `{against}`. At each method's best step size the two train alike. On the
+[benchmark](bed.md) it learns less than DAPO on both tasks.
 
-- **Chosen.** `{best}`, with a score of {score:.3f}, of which {toward:.3f} is the update's worth after a drift. Its credit
-  "{credit}" is a baseline that leans on other prompts the more, the less its own group says; its surrogate "{surrogate}" is
-  CISPO's with a cap of 3. The method `eb_cispo` is `{best}`; the candidate of that name has CISPO's own cap. No candidate
-  samples more than the others.
 - **Not new.** Shrinkage baselines (2511.03710) and EBPO (2602.05165) shrink a prompt's mean towards that of others.
-- **Weak.** The idea of the baseline came from an earlier search in which most of the worlds took part; `many_prompts`,
-  `hard_prompts` and `long_paraphrases` are new to it. In the two of these that judged, updates are better and training is
-  not. After a drift the measure counts the length of a step too, and a token at twice its probability pushes twice as
-  hard. The area in noisy training is at one step size for all, which favours what moves the policy more.
+- **Weak.** Most of the worlds took part in the earlier search that the baseline came from. In the two of the new ones
+  that judged, updates are better and training is not. After a drift the measure counts the length of a step, too, and a
+  token at twice its probability pushes twice as hard. The area in noisy training is at one step size for all, which
+  favours what moves the policy more.
 
+"""
+CHOSEN = """Chosen: `{best}`, with a score of {score:.3f}, of which {toward:.3f} is the update's worth after a drift. Its credit
+"{credit}" is a baseline that leans on other prompts the more, the less its own group says; its surrogate "{surrogate}" is
+CISPO's with a cap of 3. The method `eb_cispo` is `{best}`; the candidate of that name has CISPO's own cap. No candidate
+samples more than the others. `many_prompts`, `hard_prompts` and `long_paraphrases` are new to the baseline.
 """
 TAIL = """`group_open` has DAPO's credit under the wide cap, `eb_cispo_again` the baseline under CISPO's own. In training cap
 and baseline are worth about as much as each other.

@@ -133,6 +133,7 @@ def page(plan: Mapping, chosen: list[str], held_out: list[str], found: Found) ->
     mean, error = over(held.values())
     return HEAD.format(best=name, verdict="pays" if pays(plan, held) else "does not pay") + "\n".join([
         '<details markdown="1"><summary>On the worlds to choose by</summary>', "",
+        PLANS.format(best=name),
         "c: sampled tokens, in multiples of those of the responses. Lead: useful progress less that of "
         f"`{against}`, in the",
         "mean over nine worlds; with as many sampled tokens also the lowest and the highest.", "",
@@ -162,21 +163,22 @@ def _extreme(by_world: Mapping[str, Estimate], pick: Callable) -> str:
     return f"{by_world[world].value:+.3f} `{world}`"
 
 
-HEAD = """Bought credit doesn't pay by the sampled token. [VinePPO](methods/vineppo.md) and [SPO](methods/spo.md) sample
-continuations from the middle of a response to learn what its parts are worth. With as many responses their update makes
-more progress than DAPO's; with as many sampled tokens it makes less in all nine worlds, because DAPO then sees more
-responses.
+HEAD = """[VinePPO](methods/vineppo.md) and [SPO](methods/spo.md) sample continuations from the middle of a response to learn what
+its parts are worth. With as many responses their update makes more progress than DAPO's; with as many sampled tokens it
+makes less in all nine worlds, because DAPO then sees more responses. The best of eight thriftier plans of ours, `{best}`,
+**{verdict}** either: it leads in five of the worlds to judge by and loses in four. So it is no method of the table.
 
-- **Chosen.** Of ten settings of the two and eight thriftier plans of ours `{best}`: one cut where half of the response's
-  entropy lies before it, one continuation, only in groups whose rewards differ. On the worlds to judge by it
-  **{verdict}**: it leads in five and loses in four. So it is no method of the table.
-- **What makes it nearly even.** The response is itself one more continuation from each of its cuts, and what a segment is
-  counted from leans on the mean of the group's others. Both cost nothing and leave the update unbiased; without them
-  (`half_1_plain`) the same samples lose 0.032 in place of 0.002.
 - **Weak.** Both papers judge by updates and wall-clock time, where sampling is the cheaper part. DAPO with as many tokens
-  was not run: from its useful progress u follows that with c times as many groups, √(cx / (1 + cx)) with x = u² / (1 −
-  u²); a test compares the formula with a run. Training on the continuations too was not tried.
+  was computed, not run. Training on the continuations too was not tried.
 
+"""
+PLANS = """`{best}` makes one cut where half of the response's entropy lies before it, and one continuation, only in groups whose
+rewards differ. The response is itself one more continuation from each of its cuts, and what a segment is counted from
+leans on the mean of the group's others. Both cost nothing and leave the update unbiased; without them (`half_1_plain`)
+the same samples lose 0.032 in place of 0.002.
+
+From DAPO's useful progress u follows that with c times as many groups, √(cx / (1 + cx)) with x = u² / (1 − u²); a test
+compares the formula with a run.
 """
 TAIL = """</details>
 
