@@ -51,14 +51,21 @@ def script(folder: Path, config, text: str = SCRIPT) -> list[str]:
     return [sys.executable, "-c", text, str(Path(__file__).with_name("conftest.py")), str(recipe / "recipe.toml")]
 
 
-def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys):
+def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys, monkeypatch):
     straight = small(tmp_path / "once", evaluate={"problems": 0}, method={"name": "hapo"})
     train(straight, SilentView())
     config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
-    command = script(tmp_path, config)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 130, done.stderr
-    assert f"stopped after step 2; go on with: tokenpo train --resume {tmp_path / 'twice'}" in done.stdout
+    score, batches = coin.score, iter(range(1, 100))
+
+    def impatient(*arguments):
+        if next(batches) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return score(*arguments)
+
+    monkeypatch.setattr(coin, "score", impatient)
+    *_, recipe = script(tmp_path, config)
+    assert main(["train", recipe]) == 130
+    assert f"stopped after step 2; go on with: tokenpo train --resume {tmp_path / 'twice'}" in capsys.readouterr().out
     assert len(numbers(tmp_path / "twice")) == 2
     assert main(["train", "--resume", str(tmp_path / "twice"), "--no-report"]) == 0
     assert "resuming" in capsys.readouterr().out
