@@ -10,9 +10,9 @@ import torch
 import tokenpo
 from oracle_support import Sample, ragged, run
 from tokenpo import TokenPOError
-from tokenpo.core.parts import Strayed, Total, Weight
+from tokenpo.core.parts import Strayed, Weight
 from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
-from tokenpo.core.parts.penalties import K2, K3
+from tokenpo.core.parts.penalties import K3
 from tokenpo.core.parts.weights import Drop, NormalisedWeight
 
 LOG = torch.tensor([[0.5, 3.0, 1.0], [2.0, 0.25, 9.0]], dtype=torch.float64).log()
@@ -33,31 +33,6 @@ def _of(weight: Weight) -> list[list[float]]:
     return [row[kept].tolist() for row, kept in zip(found, MASK, strict=True)]
 
 
-CUBE, SQUARE = 1.5 ** (1 / 3), 0.5**0.5
-
-
-@pytest.mark.parametrize(
-    ("options", "first", "second"),
-    [
-        ({}, [0.5, 2, 1], [2, 0.25]),
-        ({"cap": 2.5, "floor": 0.5}, [0.5, 2.5, 1], [2, 0.5]),
-        ({"cap": math.inf}, [0.5, 3, 1], [2, 0.25]),
-        ({"cap": 1.0, "floor": 1.0}, [1] * 3, [1] * 2),
-        ({"mask": True}, [0.5, 0, 1], [2, 0.25]),
-        ({"mask": True, "cap": 3.5, "floor": 0.4}, [0.5, 3, 1], [2, 0]),
-        # products 0.5 · 3 · 1 and 2 · 0.25, geometric means 1.5^(1/3) = 1.1447 and 0.5^(1/2) = 0.7071
-        ({"sequence": True}, [1.5] * 3, [0.5] * 2),
-        ({"sequence": True, "cap": 1.2}, [1.2] * 3, [0.5] * 2),
-        ({"sequence": True, "mask": True, "cap": 1.2}, [0] * 3, [0.5] * 2),
-        ({"sequence": True, "mask": True, "floor": 0.6}, [1.5] * 3, [0] * 2),
-        ({"sequence": True, "geometric": True}, [CUBE] * 3, [SQUARE] * 2),
-        ({"sequence": True, "geometric": True, "mask": True, "floor": 0.8}, [CUBE] * 3, [0] * 2),
-    ],
-)
-def test_weights_by_hand(options: dict, first: list[float], second: list[float]) -> None:
-    assert _of(RolloutCorrection(**options)) == [pytest.approx(first), pytest.approx(second)]
-
-
 def test_a_mean_of_the_rollout_batch_normalises() -> None:
     """Tokens, at most 2: (0.5 + 2 + 1 + 2 + 0.25) / 5 = 1.15. Responses, 1.5 and 0.5: 1."""
     token, sequence = RolloutCorrection(), RolloutCorrection(sequence=True, cap=1.25)
@@ -68,36 +43,6 @@ def test_a_mean_of_the_rollout_batch_normalises() -> None:
     assert got == [pytest.approx([1.25 / 0.875] * 3), pytest.approx([0.5 / 0.875] * 2)]
     with pytest.raises(TokenPOError, match="current=False"):
         RolloutMean(RolloutCorrection(current=True))
-
-
-BOTH, FIRST, SECOND, NONE = [[1, 1, 1], [1, 1]], [[1, 1, 1], [0, 0]], [[0, 0, 0], [1, 1]], [[0, 0, 0], [0, 0]]
-
-
-@pytest.mark.parametrize(
-    ("criterion", "kept"),
-    [
-        # ρ 0.5, 3, 1 and 2, 0.25: products 1.5 and 0.5, geometric means 1.145 and 0.707
-        (Criterion(EachToken(), 0.4, 2.5), [[1, 0, 1], [1, 0]]),
-        (Criterion(Total(), 0.6), FIRST),
-        (Criterion(Total(), high=1.4), SECOND),
-        (Criterion(Mean(), 0.7, 1.2), BOTH),
-        (Criterion(Mean(), 0.8, 1.2), FIRST),
-        (Criterion(Every(), 0.3), FIRST),
-        (Criterion(Every(), high=2.5), SECOND),
-        (Criterion(Every(), 0.3, 2.5), NONE),
-        # k2 = (log ρ)²/2: 0.2402, 0.6035, 0 and 0.2402, 0.9609; padding, whose k2 is 0, vetoes nothing
-        (Criterion(EachToken(), high=0.5, of=K2()), [[1, 0, 1], [1, 0]]),
-        (Criterion(Every(), high=0.7, of=K2()), FIRST),
-        (Criterion(Every(), 0.2, of=K2()), SECOND),
-        # k3 = ρ − 1 − log ρ: 0.1931, 0.9014, 0 and 0.3069, 0.6363; sums 1.0945, 0.9432; means 0.3648, 0.4716
-        (Criterion(EachToken(), high=0.7, of=K3()), [[1, 0, 1], [1, 1]]),
-        (Criterion(Total(), high=1.0, of=K3()), SECOND),
-        (Criterion(Mean(), high=0.4, of=K3()), FIRST),
-        (Criterion(Every(), high=0.7, of=K3()), SECOND),
-    ],
-)
-def test_criteria_keep_or_drop_without_weighing(criterion: Criterion, kept: list[list[int]]) -> None:
-    assert _of(Rejection((criterion,))) == kept
 
 
 def test_all_criteria_must_be_met() -> None:
