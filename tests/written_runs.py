@@ -31,7 +31,8 @@ def rows(steps: int, every: int, height: Callable[[int], float]) -> list[dict[st
     by_step = {row["step"]: row for row in held}
     for s in range(1, steps + 1):
         by_step[s] = {
-            "step": s, "accuracy": height(s), "kl": height(s) / 100, "entropy": 0.2 - 0.001 * s, "length": 30.0 + s, "grad_norm": float(s % 2),
+            "step": s, "accuracy": height(s), "kl": height(s) / 100, "entropy": 0.2 - 0.001 * s, "length": 30.0 + s,
+            "grad_norm": float(s % 2),
             "seconds_rollout": 1.0, "seconds_update": 0.5, "seconds_other": 0.25, "seconds_evaluation": 100.0,
         } | by_step.get(s, {})  # fmt: skip
     return [by_step[s] for s in sorted(by_step)]
