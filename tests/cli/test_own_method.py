@@ -227,7 +227,8 @@ def test_none_is_understood_whatever_the_annotation_is_made_of():
 def test_a_comparison_keeps_its_runs_to_the_file(capsys):
     assert train("--method", "late.py:late", "--no-report", "--out", "cmp/late-seed0") == 0
     Path("late.py").write_text(FILE + "# changed\n")
-    assert main(["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp", *SETTINGS]) == 2
+    words = ["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp", "--dry-run", *SETTINGS]
+    assert main(words) == 2
     assert "holds a run with another config (contents of method.name: " in capsys.readouterr().err
 
 
