@@ -150,8 +150,8 @@ def test_its_verdicts_of_numbers_whose_answer_is_known(verdicts: ModuleType) -> 
     assert tests[-1].pair == "dapo, fixed_high − fixed_mid"
     model = {"parameters": 26e6, "accuracy": 0.36, "greedy": 0.4, "steps": 300}
     text = verdicts.page(plan, lines, {"base": model, "pilot": {"rate": 2e-5}})
-    assert "alike within the margin: `cispo`, `tepo`, `hapo`, `gtpo`, `grpo`, `tr_grpo`. A held run" in text
-    assert re.search(r"best fixed rate: [+-]0\.00\d from the low start rate and [+-]0\.00\d from the high", text)
+    assert "alike within the margin: `cispo`, `tepo`, `hapo`, `gtpo`, `grpo`, `tr_grpo`. DAPO with" in text
+    assert re.search(r"best fixed rate: low start rate [+-]0\.00\d, high start rate [+-]0\.00\d\.", text)
     assert "5 runs of seeds that the time cut off" in text and "{" not in text
     with pytest.raises(SystemExit, match="2 seeds are complete"):
         verdicts.page(plan, [line for line in lines if line["seed"] < 2], {"base": model, "pilot": {"rate": 2e-5}})

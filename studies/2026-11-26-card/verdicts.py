@@ -38,7 +38,7 @@ ARMS = {
 }
 
 
-START = {"held": "the low", "held_high": "the high"}
+START = {"held": "low", "held_high": "high"}
 
 
 def areas(made: Made, method: str, arm: str, seeds: Sequence[int]) -> list[float]:
@@ -114,7 +114,7 @@ def p_rows(tests: Sequence[Test]) -> str:
 
 def means(plan: Mapping[str, Any], made: Made, seeds: Sequence[int]) -> str:
     """A row for each arm and method."""
-    head = ("arm", "method", "area", "lowest to highest seed", "last three batches", "KL a batch", "updates left out")
+    head = ("arm", "method", "area", "lowest to highest seed", "last three batches", "mean KL", "updates left out")
     body = []
     for block in plan["runs"]:
         for method in block["methods"]:
@@ -143,8 +143,8 @@ def answer(plan: Mapping[str, Any], tests: Sequence[Test]) -> str:
             verdicts.setdefault(test.verdict(plan["margin"]), []).append(f"`{test.pair.split()[0]}`")
     words = {"alike": "alike within the margin", "smaller": "less", "larger": "more", "undecided": "undecided"}
     first = "; ".join(f"{words[v]}: {', '.join(verdicts[v])}" for v in words if v in verdicts)
-    held = [f"{test.mean:+.3f} from {START[test.pair.split()[1]]} start rate" for test in tests if test.name == "C"]
-    return f"What methods learn beside DAPO with the KL held: {first}. A held run of DAPO, less its best fixed rate: {' and '.join(held)}."
+    held = [f"{START[test.pair.split()[1]]} start rate {test.mean:+.3f}" for test in tests if test.name == "C"]
+    return f"What methods learn beside DAPO with the KL held: {first}. DAPO with its KL held, beside its best fixed rate: {', '.join(held)}."
 
 
 def page(plan: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> str:
@@ -187,16 +187,18 @@ TEMPLATE = """\
 
 !!! note "What this can say"
     One base model of {parameters} M parameters, one task, {batches} batches of training, {seeds} seeds: early learning
-    on generated arithmetic and search, on one GPU. Runs on a GPU do not repeat bit for bit. The base model is right at
+    on generated arithmetic and search, on one H200, where runs did not repeat bit for bit. The base model is right at
     {accuracy} of what it samples ({greedy} greedily) after {steps} supervised steps. **Little is learned in so few
     batches**: DAPO with its KL held gains {gained} over the base model, and the margin of {margin}, chosen before, is
-    most of that. So read the intervals rather than the word "alike". Of the fixed rates the best is the one {best};
-    with the smallest of a grid best, a smaller one may be better still, and the KL that is held may be too large.
+    most of that. So read the intervals rather than the word "alike". Of the fixed rates the best is the one {best}; with
+    the smallest of a grid best, a smaller one may be better still, and the KL that is held may be too large.
 
 ![Accuracy against KL: with it held, all methods but TR-GRPO lie together; high fixed rates lose](card_study.svg)
 
 Methods differ in how far a batch moves the policy. `train.kl_target` makes that equal: the learning rate follows the
-KL, here {target} nats a token and batch. If learning is bought with KL, methods then learn alike, and nobody has to
+KL, so that the largest within a batch is {target} nats a token; its mean over a batch's updates, below, is about a
+third of that. From the low start rate it is there by the fourth batch; from the high one the first two batches have ten
+and five times as much. If learning is bought with KL, methods then learn alike, and nobody has to
 tune a rate. [Another study](../studies/2026-11-24-kl-law/law.toml) asks this of a model of 0.6 M parameters.
 
 ## Verdicts
@@ -204,7 +206,8 @@ tune a rate. [Another study](../studies/2026-11-24-kl-law/law.toml) asks this of
 {verdicts}
 
 Area is the mean accuracy of what is sampled for training. "Alike" and "no worse" are within {margin}, "larger" and
-"smaller" are shown and at least {margin}; "undecided" says that {seeds} seeds do not tell.
+"smaller" are shown and at least {margin}; "undecided" says that none of these is shown. Where only "no worse" is asked,
+it may mean worse: the interval tells. TR-GRPO's weight is on the ratio, its default.
 [card.toml](../studies/2026-11-26-card/card.toml) was committed before the first run that counts: claims, margin, runs
 and their order. r is the rate at which three pilot runs of DAPO kept the KL: {rate}.
 

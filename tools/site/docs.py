@@ -48,6 +48,8 @@ PAGES = ROOT / "docs" / "methods"
 PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.svg"
 BED, BED_COLUMNS = ROOT / "docs" / "bed.md", 8
+CARD = ROOT / "docs" / "card_study.md"
+BENCHED_AS = {"tr_grpo": ", with its weight on the advantage,"}  # where its default has changed since
 AREAS = re.compile(r"\| train-area, (\w+) − (\w+) \| ([-+.\d]+) \|")
 LEAST = 0.01  # of useful progress, below which two updates are alike
 MARGIN = 0.03  # of accuracy, the margin that docs/bed.md registered
@@ -183,7 +185,7 @@ def box(name: str) -> str:
     sure = "; ".join(PROVENANCE[kind] for kind in origin.provenance.split(" + "))
     says = (
         ("What it changes", plain(summary(name))),
-        ("Does it help?", " ".join(filter(None, (on_benchmark(name), in_worlds(name))))),
+        ("Does it help?", " ".join(filter(None, (on_benchmark(name), on_a_gpu(name), in_worlds(name))))),
         ("How sure is the formula?", f"{sure[:1].upper()}{sure[1:]}.{note}"),
         ("Try it", run),
     )
@@ -215,9 +217,19 @@ def on_benchmark(name: str) -> str:
     tasks = "on both tasks" if {first} >= {*others} else f"on one task and {others[0]} it on the other"
     numbers = " and ".join(f"{x:+.3f}" for x in differences)
     return (
-        f"On the [benchmark](../bed.md) it {first} {base.upper()} {tasks} (mean training accuracy "
-        f"{numbers}; the margin is {MARGIN:g})."
+        f"On the [benchmark](../bed.md){BENCHED_AS.get(name, '')} it {first} {base.upper()} {tasks} "
+        f"(mean training accuracy {numbers}; the margin is {MARGIN:g})."
     )
+
+
+def on_a_gpu(name: str) -> str:
+    """What the study with the KL held says of it."""
+    row = re.search(rf"\| {name} − dapo, held \| (\S+) \|.*\*\*(\w+)\*\* \|", CARD.read_text(encoding="utf-8"))
+    if row is None:
+        return ""
+    words = {"alike": "learns like", "smaller": "learns less than", "larger": "learns more than"}
+    told = words.get(row[2], "is not shown to learn like")
+    return f"With [the KL held](../card_study.md) it {told} DAPO ({row[1]}; the margin is 0.02)."
 
 
 def _learned(difference: float) -> str:
