@@ -19,6 +19,7 @@ from tokenpo.engines.launch import accepted
 from tokenpo.evidence.compare.plan import make_plan
 from tokenpo.evidence.compare.runs import Ended, State, execute, state, steps_made, train_command
 from tokenpo.recipe.hosts import VERL
+from waiting import wait_for
 from written_runs import rows, write_run
 
 # What a child does: says who it is, obeys the orders in its run directory's name, writes its last step.
@@ -243,13 +244,6 @@ def test_a_killed_comparison_takes_its_trainer_along(recipe, tmp_path):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(trainer, signal.SIGKILL)
-
-
-def wait_for(happened, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def is_free(lock):
