@@ -144,7 +144,8 @@ def answer(plan: Mapping[str, Any], tests: Sequence[Test]) -> str:
     words = {"alike": "alike within the margin", "smaller": "less", "larger": "more", "undecided": "undecided"}
     first = "; ".join(f"{words[v]}: {', '.join(verdicts[v])}" for v in words if v in verdicts)
     held = [f"{START[test.pair.split()[1]]} start rate {test.mean:+.3f}" for test in tests if test.name == "C"]
-    return f"What methods learn beside DAPO with the KL held: {first}. DAPO with its KL held, beside its best fixed rate: {', '.join(held)}."
+    beside = f"DAPO with its KL held, beside its best fixed rate: {', '.join(held)}."
+    return f"What methods learn beside DAPO with the KL held: {first}. {beside}"
 
 
 def page(plan: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> str:

@@ -227,9 +227,9 @@ def on_a_gpu(name: str) -> str:
     row = re.search(rf"\| {name} − dapo, held \| (\S+) \|.*\*\*(\w+)\*\* \|", CARD.read_text(encoding="utf-8"))
     if row is None:
         return ""
-    words = {"alike": "learns like", "smaller": "learns less than", "larger": "learns more than"}
-    told = words.get(row[2], "is not shown to learn like")
-    return f"With [the KL held](../card_study.md) it {told} DAPO ({row[1]}; the margin is 0.02)."
+    words = {"alike": "stays within 0.02 of", "smaller": "learns less than", "larger": "learns more than"}
+    told = words.get(row[2], "is not shown to stay within 0.02 of")
+    return f"With [the KL held](../card_study.md) it {told} DAPO ({row[1]}), where DAPO gains 0.03."
 
 
 def _learned(difference: float) -> str:
