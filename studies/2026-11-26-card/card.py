@@ -5,6 +5,8 @@
     python studies/2026-11-26-card/card.py status --out runs/card                        what there is
     python studies/2026-11-26-card/card.py collect --out runs/card                       add OUT's lines to card.jsonl, with the base model's numbers
 
+With --plan longer, the runs of longer.toml, which says what differs from card.toml; its lines are in longer.jsonl.
+
 `run` makes the base model (OUT/base), the pilot (OUT/pilot.json) and then the runs, seed after seed, each as far as it
 is not there, and ends within --minutes, the base model's time included. A run that ends adds a line to OUT/card.jsonl.
 A seed is begun only if there seems to be time for all of it; with more minutes a later call goes on.
@@ -38,11 +40,13 @@ Job = tuple[str, str, int]  # method, arm, seed
 COURSE = ("accuracy", "kl", "kl_rate", "entropy", "length", "clip_fraction", "grad_norm")
 
 
-def registration(small: bool = False) -> dict[str, Any]:
-    plan = tomllib.loads((HERE / "card.toml").read_text(encoding="utf-8"))
-    changes = plan.pop("small")
-    for name, change in changes.items() if small else ():
-        plan[name] = {**plan[name], **change} if isinstance(change, dict) else change
+def registration(small: bool = False, name: str = "card") -> dict[str, Any]:
+    """What card.toml says, and what differs from it in the file of that name and in small."""
+    plan = tomllib.loads((HERE / "card.toml").read_text(encoding="utf-8")) | {"name": name}
+    tiny = plan.pop("small")
+    more = [] if name == "card" else [tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))]
+    for key, change in (pair for changes in (*more, *([tiny] if small else [])) for pair in changes.items()):
+        plan[key] = {**plan[key], **change} if isinstance(change, dict) else change
     return plan
 
 
@@ -73,7 +77,7 @@ def recipe(plan: Mapping[str, Any], job: Job, rate: float, out: Path, device: st
     if "lr" in of_arm:
         rates = {"lr": rate * of_arm["lr"]}
     else:
-        rates = {"lr": 8 * rate * of_arm["first"], "kl_target": plan["kl_target"]}
+        rates = {"lr": 8 * rate * of_arm["first"], "kl_target": of_arm.get("kl_target", plan["kl_target"])}
     files = {"path": str(out / "train.jsonl"), "test_path": str(out / "test.jsonl")}
     verifier = {"verifier": f"{HERE / 'mixture.py'}:reward", "reward_seconds": 0}
     return {
@@ -240,10 +244,10 @@ class Field:
         return rate
 
     def run(self, rate: float, made: set[Job]) -> None:
-        """Makes the runs that are not `made`, and adds the line of each to OUT/card.jsonl."""
+        """Makes the runs that are not `made`, and adds the line of each to OUT's file of this plan."""
         began, ready, seconds = time.monotonic(), 0, []
         waiting = self._in_order(made, lambda left: self._fits(left, began, ready, seconds))
-        with (self.out / "card.jsonl").open("a", encoding="utf-8") as file:
+        with (self.out / f"{self.plan['name']}.jsonl").open("a", encoding="utf-8") as file:
             while True:
                 for line in self.ended():
                     file.write(json.dumps(line) + "\n")
@@ -297,15 +301,17 @@ def make_base(out: Path, device: str, jobs: int, small: bool) -> dict[str, Any]:
         return base.make(out, registration(small), device, pool, jobs)
 
 
-def run(out: Path, device: str, minutes: float, jobs: int, small: bool, graphs: bool = True) -> dict[str, Any]:
+def run(
+    out: Path, device: str, minutes: float, jobs: int, small: bool, graphs: bool = True, name: str = "card"
+) -> dict[str, Any]:
     """Base, pilot and runs, as far as the time allows; what was made, in numbers.
 
     Raises:
         RuntimeError: there is no base model, or no pilot.
     """
-    began, plan = time.monotonic(), registration(small)
+    began, plan = time.monotonic(), registration(small, name)
     until, out = began + 60 * minutes, prepared(out)
-    before = lines(out / "card.jsonl")
+    before = lines(out / f"{name}.jsonl")
     for used in (True, False) if graphs else (False,):
         with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # at the end of the block its processes end
             model = base.make(out, plan, device, pool, jobs)
@@ -320,7 +326,7 @@ def run(out: Path, device: str, minutes: float, jobs: int, small: bool, graphs: 
             piloted = time.monotonic() - began
             field.run(rate, {job_of(line) for line in before})
             break
-    made = lines(out / "card.jsonl")
+    made = lines(out / f"{name}.jsonl")
     return {
         "runs": len(made) - len(before),
         "runs_in_all": len(made),
@@ -346,17 +352,17 @@ def complete(plan: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> list
     return found
 
 
-def collect(out: Path) -> None:
-    """Adds OUT's lines to card.jsonl, and writes base.json beside it with the base model and the pilot.
+def collect(out: Path, name: str = "card") -> None:
+    """Adds OUT's lines to card.jsonl (or NAME.jsonl), and writes base.json beside it with the base model and the pilot.
 
     Raises:
         SystemExit: what was collected before is of another base model.
     """
-    file, beside = HERE / "card.jsonl", HERE / "base.json"
-    known = {name: json.loads((out / f"{name}.json").read_text(encoding="utf-8")) for name in ("base", "pilot")}
+    file, beside = HERE / f"{name}.jsonl", HERE / "base.json"
+    known = {part: json.loads((out / f"{part}.json").read_text(encoding="utf-8")) for part in ("base", "pilot")}
     if beside.is_file() and json.loads(beside.read_text(encoding="utf-8")) != known:
         raise SystemExit(f"{file} is of another base model than {out}: runs of two can't be paired")
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines(file, out / "card.jsonl")), encoding="utf-8")
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines(file, out / file.name)), encoding="utf-8")
     beside.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
@@ -364,6 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "status", "collect"))
     parser.add_argument("--out", type=Path, default=Path("runs/card"))
+    parser.add_argument("--plan", choices=("card", "longer"), default="card")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--minutes", type=float, default=5.0, help="for everything; it ends before")
     parser.add_argument("--jobs", type=int, default=10, help="runs at a time, each in a process of its own")
@@ -372,13 +379,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.what == "run":
         jobs = 1 if chosen.small else chosen.jobs
-        made = run(chosen.out, chosen.device, chosen.minutes, jobs, chosen.small, not chosen.plain)
+        made = run(chosen.out, chosen.device, chosen.minutes, jobs, chosen.small, not chosen.plain, chosen.plan)
         print(json.dumps(made, indent=1))
     elif chosen.what == "status":
-        made = lines(HERE / "card.jsonl", chosen.out / "card.jsonl")
-        print(f"{len(made)} runs, {len(complete(registration(), made))} seeds are complete")
+        made = lines(HERE / f"{chosen.plan}.jsonl", chosen.out / f"{chosen.plan}.jsonl")
+        print(f"{len(made)} runs, {len(complete(registration(name=chosen.plan), made))} seeds are complete")
     else:
-        collect(chosen.out)
+        collect(chosen.out, chosen.plan)
     return 0
 
 
