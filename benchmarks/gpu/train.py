@@ -128,7 +128,7 @@ def beside_trl(work: step.Work, device: str) -> dict[str, float | str]:
     """Milliseconds, tokens and peak memory of a training step of ours and of TRL's trainer."""
     torch.set_num_threads(1)
     names = ["tokenpo", *(["TRL"] if importlib.util.find_spec("trl") else [])]
-    steps, warmup = 2, 1  # `generate` alone takes TRL ten seconds of a step of half a billion parameters
+    steps, warmup = 5, 2  # both load and compile kernels in the first steps
     millions, found = step.compared(work, names, 1, steps, warmup, device)
     shape: dict[str, Any] = {
         "millions_of_parameters": round(millions, 2), "dtype": work.dtype, "responses": work.prompts * work.group,

@@ -37,12 +37,7 @@ HEADS = {
     "verl": "verl's head", "verl's Triton": "verl's Triton kernel", "Liger": "Liger's GRPO loss, without entropy",
     "Liger, compiled": "the same, compiled",
 }  # fmt: skip
-SAMPLED = [
-    (f"{model} {rows} rows", way)
-    for rows in (64, 256, 512)
-    for model in ("0.1B", "0.5B")
-    for way in ("graphs", "generate")
-]
+SAMPLED = [(model, rows) for model in ("0.1B", "0.5B") for rows in (64, 256, 512)]
 MICRO_BATCH = ("head_ms", "head_peak_gib", "trl_ms", "trl_peak_gib")
 
 HEAD = """\
@@ -103,13 +98,20 @@ products); one that trains the entropy keeps its gradient too ({aer:.2f}). Where
 a run takes {dead:.2f} times the products, as tokens without a gradient are left out of the backward products. Chunks
 of 1 GiB in place of 2.5 take {chunk:.2f}.
 
-**The sampler**, random models in bf16, 128 new tokens, tokens a second:
+**The sampler**, random models in bf16, 128 new tokens:
 
 {sampler}
 
-`generate` waits for Python, twelve to fourteen steps a second on this machine's processor, whatever the number of
-rows; a faster processor narrows the gap. Ours replays a recorded step: 6.9 ms at half a billion parameters
-and 512 rows, of which 1.1 draw the tokens. vLLM was not installed.
+`generate` waits for Python. At half a billion parameters and 64 rows it makes {slow:.0f} steps a second in its first
+run and {warm:.0f} at best, in its fourth (`generate` loads kernels of its own for every length), where ours makes
+{ours:.0f}: {ratio:.1f} times as many. With more rows `generate` cannot be faster, so that at 512 rows ours is at least
+{least:.1f} times as fast. Ours replays a recorded step: 6.9 ms at 512 rows, of which 1.1 draw the tokens. vLLM was not
+installed.
+
+**A training step** of half a billion parameters, 64 responses of at most 128 tokens, one update: {step:.1f} s and
+{step_gib:.1f} GiB, TRL's trainer {trl_step:.1f} s and {trl_gib:.1f} GiB. Both are second steps, which are not warm yet: in
+a longer run of its own, ours took {later} a step. At 1.7 million parameters in float32, a second step of TRL's takes
+{tiny:.1f} times as long as ours.
 
 **TRL's trainer**, a micro-batch of 16 x 512 tokens, a model of two layers:
 
@@ -168,12 +170,15 @@ def results(parts: Mapping[str, Any]) -> str:
         return f"{numbers['multiple']:.2f} · {numbers['peak_gib']:.1f} GiB" if numbers else ""
 
     fused = [(words, of(f"gpu8k {case}"), of(f"gpu {case}")) for case, words in HEADS.items()]
-    rates = {(name, way): seen.get(("sampler", f"{name}, {way}"), {}).get("tokens/s") for name, way in SAMPLED}
     sampler = [
-        (name, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.0f}")
-        for name in dict.fromkeys(name for name, _ in SAMPLED)
-        if (ours := rates[name, "graphs"]) and (theirs := rates[name, "generate"])
+        (f"{model}, {rows} rows", f"{rate:,.0f}", f"{rate / rows:.0f}")
+        for model, rows in SAMPLED
+        if (rate := seen.get(("sampler", f"{model} {rows} rows, graphs"), {}).get("tokens/s"))
     ]
+    steps = {rows: seen["sampler", f"0.5B {rows} rows, graphs"]["tokens/s"] / rows for rows in (64, 512)}
+    theirs = [*seen["sampler", "0.5B 64 rows, generate, 48 tokens, run after run"].values()]
+    step, tiny = seen["train", "step 0.5B"], seen["train", "step 1.6M"]
+    later = [*seen["train", "step 0.5B of ours alone, five steps"].values()][1:]
     trl = [
         (case.removeprefix("head "), *(f"{x[key]:.1f}" for key in MICRO_BATCH), f"{x['TRL / head']:.2f}")
         for (part, case), x in seen.items()
@@ -183,7 +188,10 @@ def results(parts: Mapping[str, Any]) -> str:
         fused=table(("", *SHAPES), fused), tepo=multiple("fused, tepo"), gspo=multiple("fused, gspo"),
         aer=multiple("fused, aer, a gradient of the entropy"), dead=multiple("fused, half of the groups dead"),
         chunk=multiple("fused, chunk of 1 GiB"),
-        sampler=table(("model, rows", "ours", "`generate`", "ratio"), sampler),
+        sampler=table(("model", "tokens a second", "steps a second"), sampler), slow=theirs[0], warm=max(theirs),
+        ours=steps[64], ratio=steps[64] / max(theirs), least=steps[512] / max(theirs),
+        step=step["tokenpo_ms"] / 1e3, step_gib=step["tokenpo_peak_gib"], trl_step=step["TRL_ms"] / 1e3,
+        trl_gib=step["TRL_peak_gib"], later=f"{min(later):.1f} to {max(later):.1f} s", tiny=tiny["TRL / tokenpo"],
         trl=table(("hidden size", "ours in the head, ms", "GiB", "TRL's pass, ms", "GiB", "TRL's / ours"), trl),
     )  # fmt: skip
 
