@@ -1,11 +1,10 @@
-"""Logs of metrics of any length: what is thinned, what stays exact, what is kept in memory.
+"""Logs of metrics of any length: what is thinned, what stays exact.
 
 What a run of another framework says.
 """
 
 import json
 import math
-import tracemalloc
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 from tokenpo.base import files
 from tokenpo.base.jsonl import last_line
 from tokenpo.evidence.report.curves import charts
-from tokenpo.runs import metrics
 from tokenpo.runs.directory import describe_foreign
 from tokenpo.runs.metrics import BUCKETS, EXACT, SAMPLED
 from tokenpo.runs.read import read_run
@@ -108,19 +106,6 @@ def test_what_is_no_number_is_left_out_and_what_is_too_large_is_none(tmp_path):
     assert run.names == ["kl", "loss"]
     assert run.series("kl") == [(1, None), (2, 0.0)]
     assert run.series("loss") == [(1, None), (2, 1.0)]
-
-
-def test_memory_does_not_grow_with_the_run(tmp_path, monkeypatch):
-    """Ten metrics in 40,000 lines are 400,000 numbers, 48 bytes each in a list: 19 MB before, less than half now."""
-    monkeypatch.setattr(metrics, "CHUNK", 512)
-    lines = [{"step": s, **{f"m{i}": s + i / 7 for i in range(10)}} for s in range(1, 40_001)]
-    write(tmp_path, lines)
-    del lines
-    tracemalloc.start()
-    read_run(tmp_path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 10e6
 
 
 @pytest.mark.parametrize(
