@@ -46,28 +46,18 @@ def test_a_chunk_belongs_to_the_step_that_takes_it() -> None:
     assert [two.pass_of(k) for k in range(two.updates)] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_a_moved_surface_is_named() -> None:
-    class Moved:
-        def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list): ...
-        def _generate_and_score_completions(self, inputs): ...
-        def _compute_loss(self, model, inputs, extra): ...
-        def _tokenize_prompts(self, prompts): ...
-
-    with pytest.raises(Unsupported, match=r"_compute_loss takes \(self, model, inputs, extra\).*install trl 1\.16"):
-        contract.check_class(Moved)
-    Moved._compute_loss = lambda self, model, inputs: None
-    with pytest.raises(Unsupported, match="has no _get_per_token_logps_and_entropies"):
-        contract.check_class(Moved)
-    Moved._get_per_token_logps_and_entropies = lambda self, model, input_ids: None
-    with pytest.raises(Unsupported, match="takes no attention_mask, logits_to_keep, batch_size, compute_entropy"):
-        contract.check_class(Moved)
-    with pytest.raises(Unsupported, match="has no _step, _buffered_inputs"):
-        contract.check_instance(SimpleNamespace())
+def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    contract.check_import()
+    monkeypatch.setattr("trl.__version__", "1.17.0")
+    with pytest.raises(Unsupported, match=r"^trl 1\.17\.0 is not the one .*; install trl 1\.16"):
+        contract.check_import()
 
 
 def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trl", None)
-    with pytest.raises(Unsupported, match=r"needs trl>=1\.16,<2, and it cannot be imported .*: pip install 'tokenpo"):
+    with pytest.raises(
+        Unsupported, match=r"needs trl>=1\.16,<1\.17, and it cannot be imported .*: pip install 'tokenpo"
+    ):
         contract.check_import()
 
 

@@ -27,7 +27,7 @@ from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
 from ...models.score import probe_head
-from .contract import GIVEN, replaced
+from .contract import replaced
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -91,14 +91,13 @@ class Forward:
     def by_trl(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
         """The same by TRL's own pass, of any model that TRL has prepared for it."""
         score = self.trainer._get_per_token_logps_and_entropies
-        extra = [name for name in inspect.signature(score).parameters if name not in ("self", *GIVEN)]
         logprob, entropy = score(
             model=model,
             **texts(inputs),
             logits_to_keep=inputs["completion_ids"].size(1),
             batch_size=rows,
             compute_entropy=True,
-            **{name: inputs[name] for name in extra if name in inputs},
+            **{name: inputs[name] for name in inspect.signature(score).parameters if name in inputs},  # of pictures
         )[:2]
         return Policy(logprob, entropy if self.entropy_grad else entropy.detach())
 

@@ -97,7 +97,6 @@ class TokenPOTrainer(trl.GRPOTrainer):
         require_data(bound.get("train_dataset"), reward_funcs)
         with with_vllm(self, self.policy_objective, args):
             super().__init__(model, checked(reward_funcs), args, *rest, **named)
-        contract.check_instance(self)
         require_end(self._tokenizer)
         require_server(self, self.policy_objective)
         require_steps_to_hold(self)
