@@ -32,7 +32,7 @@ MADE = {
 
 def model(bases: Path, task: str, base: str) -> str:
     """What `model.path` is for a task of the study and its "first" or "second" base."""
-    kind = "search" if task == "search" else "dial"
+    kind = "search" if task in ("search", "claimed") else "dial"
     return "tiny" if (kind, base) == ("dial", "first") else str(bases / f"{kind}-{base}")
 
 

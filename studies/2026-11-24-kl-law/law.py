@@ -4,6 +4,7 @@
     python studies/2026-11-24-kl-law/law.py run --out runs/law                  make what is missing; stop and start at will
     python studies/2026-11-24-kl-law/law.py status --out runs/law               how far it is
     python studies/2026-11-24-kl-law/law.py collect --out runs/law              add the new lines of OUT/law.jsonl to law.jsonl
+    python studies/2026-11-24-kl-law/law_page.py                                write the page, once all are made
 
 A run that ends adds a line to OUT/law.jsonl; one that is cut off leaves nothing and is made again. Runs go block by
 block in the order of law.toml, within a block seed by seed.
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ from bases import model  # noqa: E402
 METRICS = (
     "train-area", "accuracy", "entropy", "mean:entropy", "length", "mean:kl", "mean:clip_fraction", "mean:grad_norm",
 )  # fmt: skip
+COURSE = ("reward", "kl", "entropy", "kl_rate")
 
 
 class Key(NamedTuple):
@@ -55,8 +57,9 @@ class Key(NamedTuple):
     seed: int
 
 
-def registration() -> dict[str, Any]:
-    return tomllib.loads((HERE / "law.toml").read_text(encoding="utf-8"))
+def registration(file: Path = HERE / "law.toml") -> dict[str, Any]:
+    """What the file says, and where it stands."""
+    return tomllib.loads(file.read_text(encoding="utf-8")) | {"file": file}
 
 
 def wanted(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]]) -> list[Key]:
@@ -128,7 +131,7 @@ def numbers(*files: Path) -> dict[Key, dict[str, Any]]:
 
 def config_of(plan: Mapping[str, Any], key: Key, bases: Path, directory: Path) -> Config:
     """The run's recipe."""
-    own = HERE / f"{key.task}.toml"
+    own = plan["file"].parent / f"{key.task}.toml"
     method = plan["method"].get(key.method, {"name": key.method})
     settings = [
         *plan["set"],
@@ -141,13 +144,21 @@ def config_of(plan: Mapping[str, Any], key: Key, bases: Path, directory: Path) -
         settings.append(f"train.kl_target={plan['kl_target']}")
     if own.is_file():
         settings += [f"task.options.path={bases / 'train.jsonl'}", f"task.options.test_path={bases / 'test.jsonl'}"]
-        settings.append(f"task.options.verifier={HERE / 'search.py'}:reward")
+        verifier = tomllib.loads(own.read_text(encoding="utf-8"))["task"]["options"]["verifier"]
+        settings.append(f"task.options.verifier={own.parent / verifier}")
     recipe = own if own.is_file() else find_recipe(key.task)
     return load_config(recipe, method=method["name"], overrides=settings, out=directory)
 
 
-def make(plan: Mapping[str, Any], key: Key, bases: Path, out: Path) -> dict[str, Any]:
-    """Trains one run in a directory of its own in `out`, which is removed again; its line of numbers."""
+Read = Callable[[Path], dict[str, Any]]
+
+
+def make(plan: Mapping[str, Any], key: Key, bases: Path, out: Path, read: Read | None = None) -> dict[str, Any]:
+    """Trains one run in a directory of its own in `out`, which is removed again; its line of numbers.
+
+    Args:
+        read: what else is kept from a run's directory, beside "values" and "course".
+    """
     from tokenpo.cli.view import SilentView
     from tokenpo.engines.embedded.loop import train
 
@@ -157,8 +168,11 @@ def make(plan: Mapping[str, Any], key: Key, bases: Path, out: Path) -> dict[str,
     if not train(config, SilentView()).finished:
         raise KeyboardInterrupt
     run = read_run(directory)
-    values = {m.name: m.of(run).number for m in measures(METRICS, 0.5, Config.model_validate(run.config))}
-    course = {name: [_short(y) for _, y in run.series(name)] for name in ("reward", "kl", "entropy", "kl_rate")}
+    values = {
+        m.name: m.of(run).number for m in measures(plan.get("metrics", METRICS), 0.5, Config.model_validate(run.config))
+    }
+    course = {name: [_short(y) for _, y in run.series(name)] for name in plan.get("course", COURSE)}
+    course |= read(directory) if read else {}
     left_out = run.total("kl_left_out")
     line = key._asdict() | {"values": {name: _short(x) for name, x in values.items()}, "course": course}
     line |= {"left_out": left_out, "cpu": round(time.process_time() - began, 1)}
@@ -170,11 +184,15 @@ def _short(x: float | None) -> float | None:
     return None if x is None or not math.isfinite(x) else float(f"{x:.5g}")
 
 
-def run(out: Path, bases: Path, tasks: Sequence[str], jobs: int = 1, most: float = math.inf) -> None:
-    """Makes the missing runs of these tasks, `jobs` at a time, and adds their lines to OUT/law.jsonl."""
+def run(
+    plan: Mapping[str, Any], out: Path, bases: Path, tasks: Sequence[str], jobs: int = 1, most: float = math.inf,
+    read: Read | None = None,
+) -> None:  # fmt: skip
+    """Makes the missing runs of these tasks, `jobs` at a time, and adds their lines to OUT's file of this study."""
     out.mkdir(parents=True, exist_ok=True)
     (out / ".lock").touch()
-    plan, file, collected = registration(), Lines(out / "law.jsonl"), HERE / "law.jsonl"
+    collected = plan["file"].with_suffix(".jsonl")
+    file = Lines(out / collected.name)
     with (
         locked(out / ".lock", f"another run of this study is at work in {out}: wait for it, or choose another --out"),
         ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool,
@@ -188,7 +206,7 @@ def run(out: Path, bases: Path, tasks: Sequence[str], jobs: int = 1, most: float
                 if len(at_work) == jobs or not most:
                     break
                 if key.task in tasks and key not in made and key not in at_work.values():
-                    at_work[pool.submit(make, plan, key, bases.resolve(), out.resolve() / "run")] = key
+                    at_work[pool.submit(make, plan, key, bases.resolve(), out.resolve() / "run", read)] = key
                     most -= 1
             if not at_work:
                 return
@@ -206,22 +224,36 @@ def status(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]]) -> st
     return f"{len(done)} of {len(keys)} runs are made; about {each * (len(keys) - len(done)) / 3600:.1f} h of one core are left."
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(
+    arguments: Sequence[str] | None = None, registered: Path = HERE / "law.toml", told: str = __doc__,
+    read: Read | None = None,
+) -> int:  # fmt: skip
+    """The command line of a study.
+
+    Args:
+        registered: what it runs; its lines stand beside it, as .jsonl.
+        told: what --help says.
+        read: as of `make`.
+    """
+    plan, collected = registration(registered), registered.with_suffix(".jsonl")
+    tasks = [*dict.fromkeys(task for block in plan["block"] for task in block["tasks"])]
+    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "status", "collect"))
-    parser.add_argument("--out", type=Path, default=Path("runs/law"), help="where runs lie while they are made")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs", registered.stem), help="where runs lie while they are made"
+    )
     parser.add_argument("--bases", type=Path, default=Path("runs/bases"), help="what bases.py made")
     parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time, each on one core")
-    parser.add_argument("--tasks", type=lambda text: text.split(","), default=("long_chains", "budget", "search"))
+    parser.add_argument("--tasks", type=lambda text: text.split(","), default=tasks)
     parser.add_argument("--most", type=float, default=math.inf, help="stop after so many runs")
     chosen = parser.parse_args(arguments)
-    file, made = HERE / "law.jsonl", chosen.out / "law.jsonl"
+    made = chosen.out / collected.name
     if chosen.what == "run":
-        run(chosen.out, chosen.bases, chosen.tasks, chosen.jobs, chosen.most)
+        run(plan, chosen.out, chosen.bases, chosen.tasks, chosen.jobs, chosen.most, read)
     elif chosen.what == "status":
-        print(status(registration(), numbers(file, made)))
+        print(status(plan, numbers(collected, made)))
     else:
-        file.write_text("".join(line + "\n" for line in lines(file, made)), encoding="utf-8")
+        collected.write_text("".join(line + "\n" for line in lines(collected, made)), encoding="utf-8")
     return 0
 
 

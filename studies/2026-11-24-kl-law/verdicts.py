@@ -1,24 +1,18 @@
-"""The predictions of law.toml against the numbers, and the page docs/kl_law.md.
-
-python studies/2026-11-24-kl-law/verdicts.py            write the page and its picture from law.jsonl
-python studies/2026-11-24-kl-law/verdicts.py --check    exit 1 if they are not what the numbers say
-"""
+"""The predictions of law.toml against the numbers."""
 
 from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-DOCS = HERE.parents[1] / "docs"
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools" / "site")]
+sys.path.insert(0, str(HERE))
 
 import law  # noqa: E402
-from layout import table  # noqa: E402
 
 from tokenpo.evidence.compare import paired  # noqa: E402
 
@@ -150,34 +144,3 @@ def corrected(tests: list[Test]) -> list[Test]:
         for (i, name, _), p in zip(flat, paired.holm([p for *_, p in flat]).tolist(), strict=True):
             tests[i] = replace(tests[i], **{name: p})
     return tests
-
-
-def rows(plan: Mapping[str, Any], tests: Sequence[Test]) -> str:
-    head = ("", "task", "base", "difference of area", "mean", "95 % interval", "p, different", "p, alike", "verdict")
-    body = []
-    for test in tests:
-        low, high = paired.bootstrap(test.differences)
-        p = "" if test.p is None else f"{test.p:.3f}"
-        verdict = test.verdict(plan["margin"])
-        if test.name == "P2, contrast":
-            verdict = "shown" if test.alike <= LEVEL else "undecided"
-        interval = f"{low:+.3f} to {high:+.3f}"
-        body.append(
-            (
-                test.name,
-                test.task,
-                test.base,
-                test.pair,
-                f"{test.mean:+.3f}",
-                interval,
-                p,
-                f"{test.alike:.3f}",
-                f"**{verdict}**",
-            )
-        )
-    return table(head, body)
-
-
-if __name__ == "__main__":
-    plan = law.registration()
-    print(rows(plan, judged(plan, law.numbers(HERE / "law.jsonl", *map(Path, sys.argv[1:])))))

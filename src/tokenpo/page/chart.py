@@ -333,7 +333,7 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
     lowest = -math.inf
     middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
     for x, y, cloud in sorted(middles, key=lambda middle: middle[1]):
-        lowest = max(y + 3.5, lowest + 11)  # labels stand below each other
+        lowest = max(y + 3.5, lowest + 11) if cloud.label else lowest  # labels stand below each other
         side = 'text-anchor="end" x' if x > (LEFT + END) / 2 else "x"
         parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
         label = f'{side}="{x + (-8 if x > (LEFT + END) / 2 else 8):.1f}" y="{lowest:.1f}"'

@@ -1,0 +1,191 @@
+"""docs/kl_law.md and its pictures: the verdicts of law.toml, first in sentences, then in tables.
+
+python studies/2026-11-24-kl-law/law_page.py            write the page and its pictures from law.jsonl
+python studies/2026-11-24-kl-law/law_page.py --check    exit 1 if they are not what the numbers say
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+DOCS = HERE.parents[1] / "docs"
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools" / "site")]
+
+import law  # noqa: E402
+import verdicts  # noqa: E402
+from layout import table, write  # noqa: E402
+
+from tokenpo.evidence.compare import paired  # noqa: E402
+from tokenpo.page.chart import Cloud, scatter  # noqa: E402
+
+STYLE = """\
+text { font: 9px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #16181a }
+.tick { fill: #55636f } .tick.y { text-anchor: end } .tick.x, .axis { text-anchor: middle }
+.grid { stroke: #ddd; fill: none } .seed { fill: #55636f; fill-opacity: .35 } .held { fill: #1763a6 } .fixed { fill: #8a5a00 }"""
+TASKS = {
+    "long_chains": "many small steps",
+    "budget": "few tokens",
+    "search": "trial and error",
+}
+BY_VERDICT = ("alike", "no worse", "larger", "smaller", "undecided")
+
+
+def pictures(plan: Mapping[str, Any], made: verdicts.Made) -> dict[str, str]:
+    """For each task, what its runs learned against their KL: a file's name and its text."""
+    return {f"kl_law_{task}.svg": _picture(plan, made, task) for task in TASKS}
+
+
+def _picture(plan: Mapping[str, Any], made: verdicts.Made, task: str) -> str:
+    settings: dict[law.Key, list[Mapping[str, Any]]] = {}
+    for key in law.wanted(plan, made):
+        if (key.task, key.base) == (task, "first") and key in made and key.seed < 1000:
+            settings.setdefault(key._replace(seed=0), []).append(made[key]["values"])
+    height = {key: statistics.fmean(x["train-area"] for x in values) for key, values in settings.items()}
+    dapo = next(key for key in settings if (key.method, key.arm) == ("dapo", "held"))
+    clouds = [
+        Cloud(
+            _label(key) if key == dapo or abs(height[key] - height[dapo]) > plan["margin"] else "",
+            [(x["mean:kl"], x["train-area"], _label(key)) for x in values],
+            key.arm,
+        )
+        for key, values in settings.items()
+    ]
+    words = f"{task}: mean accuracy against mean KL, nats a token"
+    drawn = str(scatter(clouds, words, words)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    front, bracket, rest = drawn.partition(">")
+    return f'{front}{bracket}<style>\n{STYLE}\n</style><rect width="100%" height="100%" fill="#fff"/>{rest}\n'
+
+
+def _label(key: law.Key) -> str:
+    return key.method if key.arm == "held" else f"{key.method} at {key.lr:g}"
+
+
+def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator[str]:
+    """A line for each prediction: how many of its tests ended how, and those that say something else."""
+    asked = [(p["name"], p["words"], p["expected"]) for p in plan["prediction"]]
+    start = plan["start_rates"]
+    asked.append((start["name"], start["words"], start["expected"]))
+    for name, words, expected in asked:
+        of_it = [test for test in tests if test.name == name]
+        if not of_it:
+            continue
+        counts = Counter(test.verdict(plan["margin"]) for test in of_it)
+        told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in BY_VERDICT if counts[verdict])
+        low, high = (pick(test.mean for test in of_it) for pick in (min, max))
+        wanted = {"alike": ("alike",), "alike or larger": ("no worse",), "smaller": ("smaller",)}[expected]
+        against = [test for test in of_it if test.verdict(plan["margin"]) not in (*wanted, "undecided")]
+        line = (
+            f"- **{words}** ({name}): of {len(of_it)} comparisons {told}; mean differences {low:+.3f} to {high:+.3f}."
+        )
+        if against:
+            those = ", ".join(_named(test) for test in against)
+            line += f" Against it: {those}."
+        yield line
+    for test in tests:
+        if test.name == "P2, contrast":
+            shown = "shown" if test.alike <= verdicts.LEVEL else "not shown"
+            yield f"- **{start['contrast_words']}**: {shown} (mean {test.mean:+.3f})."
+
+
+def _named(test: verdicts.Test) -> str:
+    base = ", second base" if test.base == "second" else ""
+    return f"{test.pair}, {test.task}{base} ({test.mean:+.3f})"
+
+
+def tables(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
+    head = ("", "task", "base", "difference of area", "mean", "95 % interval", "p, different", "p, alike", "verdict")
+    body = []
+    for test in tests:
+        low, high = paired.bootstrap(test.differences)
+        p = "" if test.p is None else f"{test.p:.3f}"
+        verdict = test.verdict(plan["margin"])
+        if test.name == "P2, contrast":
+            verdict = "shown" if test.alike <= verdicts.LEVEL else "undecided"
+        front = (test.name, test.task, test.base, test.pair, f"{test.mean:+.3f}", f"{low:+.3f} to {high:+.3f}")
+        body.append((*front, p, f"{test.alike:.3f}", f"**{verdict}**"))
+    return table(head, body)
+
+
+def means(plan: Mapping[str, Any], made: verdicts.Made) -> str:
+    """For each method, base and task: the area with the KL held and at the tuned rate and clip, and the mean KL."""
+    head = ("method", "base", *(f"{task}, {arm}" for task in TASKS for arm in ("held", "tuned")), "KL, held")
+    body = []
+    for base in ("first", "second"):
+        for method in law.named(plan, "held")["methods"]:
+            row, moved = [], []
+            for task in TASKS:
+                for arm in ("held", "tuned"):
+                    key = verdicts.side(plan, made, arm, task, base, method)
+                    runs = [made[k]["values"] for s in range(15) if key and (k := key._replace(seed=s)) in made]
+                    row.append(f"{statistics.fmean(x['train-area'] for x in runs):.3f}" if runs else "")
+                    moved += [x["mean:kl"] for x in runs if arm == "held"]
+            if any(row):
+                body.append((f"`{method}`", base, *row, f"{statistics.fmean(moved):.4f}" if moved else ""))
+    return table(head, body)
+
+
+def page(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
+    """docs/kl_law.md."""
+    wanted = law.wanted(plan, made)
+    return TEMPLATE.format(
+        answers="\n".join(answers(plan, tests)), pictures="\n".join(f"![{n}]({n})" for n in pictures(plan, made)),
+        tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
+        runs=len(wanted), level=f"{100 * verdicts.LEVEL:g}", family=sum(1 + (test.p is not None) for test in tests),
+        tasks=", ".join(f"`{task}` ({words})" for task, words in TASKS.items()),
+    )  # fmt: skip
+
+
+TEMPLATE = """\
+<!-- Written by studies/2026-11-24-kl-law/law_page.py. -->
+
+# Is learning bought with KL?
+
+{answers}
+
+!!! note "What this can say"
+    Models of 0.6 M parameters on three generated tasks, 16 batches of training: {tasks}. {runs} runs, 15 paired seeds a
+    test. [law.toml](../studies/2026-11-24-kl-law/law.toml) was committed before the first run that counts: claims,
+    margin, runs and their order; the verdicts were looked at once. [The same question at 27 M](card_study.md).
+
+{pictures}
+
+Blue: `train.kl_target={target}`, the largest KL of a batch in nats a token; brown: a fixed learning rate. A large point is
+the mean of 15 seeds, the small ones; named are DAPO with its KL held and what lies more than {margin} from it.
+
+## What was learned
+
+{means}
+
+Mean accuracy of what is sampled for training ("area"). Held runs have one start rate, 2e-4, chosen for none of them; tuned
+ones the best of four rates and two clips on seeds that no test uses.
+
+<details><summary>Every test</summary>
+
+"Alike" and "no worse" are shown to be within {margin}; "larger" and "smaller" are shown and at least {margin};
+"undecided" says that none of these is shown. Sign flips of the pairs' differences, p-values after Holm's correction over
+all {family}, at {level} %.
+
+{tests}
+
+</details>
+"""
+
+
+def main() -> int:
+    plan = law.registration()
+    made = law.numbers(HERE / "law.jsonl")
+    if left := sum(key not in made for key in law.wanted(plan, made)):
+        print(f"{left} runs are still to be made: their verdicts are looked at once")
+        return int((DOCS / "kl_law.md").is_file())
+    changed = [write(DOCS / name, text) for name, text in pictures(plan, made).items()]
+    return write(DOCS / "kl_law.md", page(plan, made, verdicts.judged(plan, made))) or max(changed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
