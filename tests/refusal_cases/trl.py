@@ -13,13 +13,11 @@ from trl import GRPOConfig  # pyright: ignore
 import tokenpo
 from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer, settings
-from tokenpo.engines.trl.contract import replaced
+from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import require, schedule
 from tokenpo.engines.trl.rollout_batch import carried
 from tokenpo.engines.trl.settings import (
-    OVERRIDING,
     SETTINGS,
     TRANSLATED,
     Setting,
@@ -206,12 +204,6 @@ def _replaced(setting: Setting, name: str, other: Any = None) -> Case:
                 remedy(setting, name, other))  # fmt: skip
 
 
-def _later(directory: Path) -> None:
-    """A TRL that has one field more than the adapter knows of."""
-    with replaced(settings, "KNOWN", settings.KNOWN - {"log_unique_prompts"}):
-        args(directory, log_unique_prompts=True)
-
-
 def _overriding(key: str, name: str) -> Case:
     asked = {key: 0.37}
     return Case(f"`generation_kwargs={asked}`", lambda directory: args(directory, generation_kwargs=asked),
@@ -281,13 +273,6 @@ CASES = [
     *(_replaced(one, name) for one in REFUSED.values() for name in one.names if name != "loss_type"),
     *(_replaced(REFUSED["loss_type"], "loss_type", name) for name in LOSSES),
     _replaced(REFUSED["scale_rewards"], "scale_rewards", "none"),
-    Case("a field that a later TRL has", _later, ("TokenPOConfig.log_unique_prompts = True",),
-         "leave it at False, or install trl 1.16"),
-    _certain("do_sample", False),
-    _certain("num_beams", 4),
-    *(_overriding(*row) for row in OVERRIDING.items()),
-    *(_corrected(f"vllm_importance_sampling_{name}", value)
-      for name, value in (("mode", "token_truncate"), ("clip_max", 5.0), ("clip_min", 0.5))),
     Case("`dr_grpo`, which divides by it, with `max_completion_length=None`",
          _trainer(method="dr_grpo", max_completion_length=None), ("dr_grpo", "max_completion_length is None"),
          "method_options={'length': ...}"),

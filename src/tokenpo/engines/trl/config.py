@@ -3,7 +3,6 @@
 from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar
 
-from transformers import TrainingArguments
 from trl import GRPOConfig as Theirs  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
@@ -25,7 +24,7 @@ class TokenPOConfig(Theirs):
     """TRL's settings and the method; `settings` has what becomes of TRL's own.
 
     Raises:
-        Unsupported: a setting that the table refuses or does not know was changed, two contradict each other, or TRL
+        Unsupported: a setting that the table refuses was changed, two contradict each other, or TRL
             would log another draw than is trained on.
         TokenPOError: a value out of range.
     """
@@ -67,7 +66,7 @@ class TokenPOConfig(Theirs):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
             )
-        require(self, DEFAULTS, own=DEFAULTS.keys() - TrainingArguments.__dataclass_fields__.keys())
+        require(self, DEFAULTS)
         if self.minibatch_by not in ("rows", "groups"):
             raise TokenPOError(f"TokenPOConfig.minibatch_by = {self.minibatch_by!r} must be 'rows' or 'groups'")
         if self.ratio_tolerance is not None and not self.ratio_tolerance > 0:

@@ -4,7 +4,7 @@ Tests compare the names that TRL adds to transformers' with the installed `GRPOC
 honoured with TRL's loss.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -165,7 +165,6 @@ SETTINGS = (
         "max_steps save_steps eval_steps",
     ),
 )  # fmt: skip
-KNOWN = frozenset(name for setting in SETTINGS for name in setting.names)
 
 
 @dataclass(frozen=True)
@@ -295,20 +294,13 @@ def require_untouched(args: Any, defaults: Mapping[str, Any], taken: Collection[
                 )
 
 
-def require(args: Any, defaults: Mapping[str, Any], own: Iterable[str]) -> None:
-    """Raises Unsupported where a refused or unknown field is set, or generation_kwargs contradict a setting.
+def require(args: Any, defaults: Mapping[str, Any]) -> None:
+    """Raises Unsupported where a refused field is set, or generation_kwargs contradict a setting.
 
     Args:
         defaults: of the fields of `GRPOConfig`.
-        own: those that are TRL's; one that is not in the table may reach the loss.
     """
     require_untouched(args, defaults, named(args)[2])
-    for name in sorted(set(own) - KNOWN):
-        if getattr(args, name) != defaults[name]:
-            raise Unsupported(
-                f"TokenPOConfig.{name} = {getattr(args, name)!r} is a field of the installed TRL that tokenpo does not "
-                f"know: leave it at {defaults[name]!r}, or install trl 1.16"
-            )
     keywords: Any = args.generation_kwargs or {}
     for key, name in OVERRIDING.items():
         setting = getattr(args, name)

@@ -143,8 +143,6 @@ class Served(Temperature):
         Raises:
             Unsupported: it is not: vLLM did not apply the numbers.
         """
-        if "rollout_logprob" not in rows:
-            raise moved("GRPOTrainer keeps no log-probabilities of vLLM's")
         trainer, heat = self.trainer, self.of(rows["old_entropy"])
         size = trainer.args.per_device_train_batch_size
         adapted = trainer.forward_passes.policy(trainer.model, output, size, heat).logprob.float()
@@ -190,20 +188,16 @@ def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterat
     if not args.use_vllm or args.vllm_mode != "colocate" or original is None:
         yield
         return
-    engines: list[Any] = []
 
     def engine(*arguments: Any, **keywords: Any) -> Any:
         if objective.temperature is not None:
             keywords["logits_processors"] = [*(keywords.get("logits_processors") or ()), PROCESSOR]
         if _in_float32(trainer, args) and not keywords.get("quantization"):
             keywords.setdefault("dtype", "float32")
-        engines.append(original(*arguments, **keywords))
-        return engines[-1]
+        return original(*arguments, **keywords)
 
     with replaced(home, "LLM", engine):
         yield
-    if not engines:
-        raise moved("its vLLM was not made through trl.generation.vllm_generation.LLM")
 
 
 def _in_float32(trainer: Any, args: TokenPOConfig) -> bool:

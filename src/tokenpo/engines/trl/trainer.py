@@ -18,7 +18,7 @@ import trl  # pyright: ignore
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-from ...base.errors import TokenPOError, Unsupported
+from ...base.errors import TokenPOError, Unsupported, present
 from ...core.learner import Learner, Step
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
@@ -178,9 +178,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         with temperature.sampling(), contract.replaced(self, "mask_truncated_completions", False):
             output = super()._generate_and_score_completions(inputs=inputs)
         count, rank = len(output["completion_ids"]), self.accelerator.process_index
-        rewards, prompts = self._rewarded or (None, ())
-        if rewards is None or len(prompts) != count:
-            raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
+        rewards, prompts = present(self._rewarded, "the rewards of a draw")
         unscored = rewards[rank * count : (rank + 1) * count].isnan().all(1)
         local = local_rows(self, self.forward_passes, output, unscored)
         local["sampled_at"] = temperature.of(local["old_entropy"])

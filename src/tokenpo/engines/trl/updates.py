@@ -43,13 +43,11 @@ class InFlightBatch:
         """The update that a micro-batch belongs to; None where there is nothing to learn from. All ranks call it.
 
         Raises:
-            Unsupported: TRL's buffer, or its place in it, is not as this adapter expects.
+            Unsupported: TRL is at another place of its buffer than this adapter expects.
         """
         cycle, trainer = self._cycle, self._trainer
         number, micro = cycle.place(trainer._step)
         chunks, buffer = cycle.chunks_of(number), trainer._buffered_inputs
-        if not isinstance(buffer, list) or len(buffer) != cycle.chunks or any(ROW not in part for part in buffer):
-            raise moved("GRPOTrainer._buffered_inputs does not hold the steps_per_generation parts of a rollout batch")
         if buffer[chunks[micro]] is not inputs or trainer.current_gradient_accumulation_steps != cycle.accumulate:
             raise moved(
                 f"GRPOTrainer is at micro-batch {micro} of {trainer.current_gradient_accumulation_steps} with another "
