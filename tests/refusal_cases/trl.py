@@ -18,6 +18,7 @@ from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import require, schedule
 from tokenpo.engines.trl.rollout_batch import carried
 from tokenpo.engines.trl.settings import (
+    OVERRIDING,
     SETTINGS,
     TRANSLATED,
     Setting,
@@ -273,6 +274,11 @@ CASES = [
     *(_replaced(one, name) for one in REFUSED.values() for name in one.names if name != "loss_type"),
     *(_replaced(REFUSED["loss_type"], "loss_type", name) for name in LOSSES),
     _replaced(REFUSED["scale_rewards"], "scale_rewards", "none"),
+    _certain("do_sample", False),
+    _certain("num_beams", 4),
+    *(_overriding(*row) for row in OVERRIDING.items()),
+    *(_corrected(f"vllm_importance_sampling_{name}", value)
+      for name, value in (("mode", "token_truncate"), ("clip_max", 5.0), ("clip_min", 0.5))),
     Case("`dr_grpo`, which divides by it, with `max_completion_length=None`",
          _trainer(method="dr_grpo", max_completion_length=None), ("dr_grpo", "max_completion_length is None"),
          "method_options={'length': ...}"),
