@@ -93,7 +93,7 @@ def _publish(work: Path, path: Path) -> None:
     try:
         with contextlib.suppress(OSError):  # some network file systems lock no directory
             fcntl.flock(handle, fcntl.LOCK_EX)
-        stood = _stands(path)
+        stood = os.path.lexists(path)
         if stood:
             remove_directory(old)
             path.rename(old)
@@ -115,7 +115,7 @@ def sweep(path: Path) -> None:
     """Removes what died processes left of writing the directory `path`; its old version only if the new one exists."""
     for place in (*_left_of(path), *_left_of(old_of(path))):
         shutil.rmtree(place, ignore_errors=True)
-    if _stands(path):
+    if os.path.lexists(path):
         with contextlib.suppress(OSError):
             remove_directory(old_of(path))
 
@@ -128,10 +128,6 @@ def remove_directory(path: Path) -> None:
         gone = _fresh(path)
         path.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
-
-
-def _stands(path: Path) -> bool:
-    return path.exists() or path.is_symlink()
 
 
 def opened(path: Path, largest: int | None = None) -> BufferedReader:

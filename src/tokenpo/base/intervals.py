@@ -99,15 +99,11 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     bias = normal.inv_cdf(min(max(float(below), 0.5 / resamples), 1 - 0.5 / resamples))
     away = x - x.mean()
     skew = float((away**3).sum() / (6 * (away**2).sum() ** 1.5))
-    wide = _reach(len(x))
+    # Student's 95 % quantile in standard deviations of a resampled mean.
+    wide = math.sqrt(len(x) / (len(x) - 1)) * student(LEVEL, len(x) - 1)
     ends = [normal.cdf(bias + (bias + z) / (1 - skew * (bias + z))) for z in (-wide, wide)]
     low, high = np.quantile(means, ends)
     return float(low), float(high)
-
-
-def _reach(n: int) -> float:
-    """Student's 95 % quantile in standard deviations of a resampled mean of n numbers."""
-    return math.sqrt(n / (n - 1)) * student(LEVEL, n - 1)
 
 
 def student(level: float, freedom: int) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from transformers import DynamicCache
 
 from ..base.errors import NotFinite
 from .model import LanguageModel, Prompts
-from .packed import attention, can_pack, packed_logits
+from .packed import attention, packed_logits
 from .token_draw import Draw
 
 # Response slots allocated at first; doubled whenever they are full.
@@ -42,30 +42,14 @@ def not_finite(step: int, row: int, n: int) -> NotFinite:
     )
 
 
-class Decoder(Protocol):
-    """Rows being decoded; `logits` [N, V] predict the first token of every row."""
-
-    logits: Tensor
-
-    def step(self, token: Tensor) -> Tensor:
-        """Appends `token` [M] to the remaining rows; returns the logits [M, V] of the next."""
-        ...
-
-    def keep(self, going: Tensor, ended: Tensor) -> Tensor:
-        """Drops the rows `ended` [M] and keeps `going` [M'] (ascending); returns the old places [M'] in new order."""
-        ...
-
-
-def open_decoder(lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> Decoder:
-    """Runs every prompt once and repeats it `group_size` times."""
-    return (PackedDecoder if can_pack(lm) else CacheDecoder)(lm, prompts, group_size, max_new)
-
-
 class PackedDecoder:
     """Keys and values are written in place in growing buffers; a step runs M tokens as one packed row.
 
     Prompts are padded on the left, so a step writes the same slot in every row. Dropped rows are overwritten by the
     last rows that go on, which copies as many rows as are dropped and not the whole cache.
+
+    Attributes:
+        logits: [N, V], which predict the first token of every row.
     """
 
     def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
@@ -87,6 +71,7 @@ class PackedDecoder:
         self.logits = logits.repeat_interleave(group_size, 0)
 
     def step(self, token: Tensor) -> Tensor:
+        """Appends `token` [M] to the remaining rows; returns the logits [M, V] of the next."""
         self.position = self.position + 1
         self.bias = self._step_bias(len(token))
         logits = packed_logits(self.model, token, self.position, self)
@@ -94,6 +79,7 @@ class PackedDecoder:
         return logits
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
+        """Drops the rows `ended` [M] and keeps `going` [M'] (ascending); returns the old places [M'] in new order."""
         buffers = [*self.keys.values(), *self.values.values(), *([] if self.padding is None else [self.padding])]
         order = fill_holes(buffers, going, ended)
         self.position = self.position[order]
@@ -166,7 +152,7 @@ def fill_holes(buffers: Iterable[Tensor], going: Tensor, ended: Tensor) -> Tenso
 
 
 class CacheDecoder:
-    """Any causal LM through Hugging Face's own cache, prompts padded on the left."""
+    """The same for any causal LM, through Hugging Face's own cache; prompts are padded on the left."""
 
     def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
         self.model = lm.model

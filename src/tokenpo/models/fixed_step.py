@@ -8,18 +8,12 @@ Axes: N rows at the start, M rows of a step, S slots it attends to, V vocabulary
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .decoder import PackedDecoder
-
-if TYPE_CHECKING:
-    pass
-
-
-from .decoder import fill_holes
+from .decoder import PackedDecoder, fill_holes
 from .packed import attention, packed_logits
 from .token_draw import draw, greedy, uniforms_at
 

@@ -21,15 +21,13 @@ from torch import Tensor
 
 from ..base.text import first_line
 from .decoder import PackedDecoder, Step, not_finite
+from .fixed_step import BLOCK, FixedStep
 from .model import LanguageModel, Prompts
 from .packed import can_pack
 from .token_draw import Draw
 
 if TYPE_CHECKING:
     from .sampler import Sampling
-
-
-from .fixed_step import BLOCK, FixedStep
 
 _FEWEST_ROWS, _FEWEST_SLOTS = 16, 64
 # With fewer steps to go, rows stay: to record a step of fewer takes longer than they save.

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from ..base.errors import TokenPOError
 from ..base.text import beyond_float32
-from .decoder import Decoder, Step, not_finite, open_decoder
+from .decoder import CacheDecoder, PackedDecoder, Step, not_finite
 from .graphed import decode_graphed
 from .model import LanguageModel, Prompts, evaluating
+from .packed import can_pack
 from .token_draw import draw, greedy, stream_keys, uniforms
 
 # Steps whose uniforms are made at once.
@@ -126,7 +127,8 @@ def sample(
         fixed = rule is None and tool is None
         record = decode_graphed(lm, prompts, group_size, sampling, keys, limit) if fixed else None
         if record is None:
-            decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
+            kind = PackedDecoder if can_pack(lm) else CacheDecoder
+            decoder = kind(lm, prompts, group_size, sampling.max_new_tokens)
             record = _decode(lm, decoder, sampling, keys, rule, limit, inserted)
     return _assemble(record, prompt, lm.pad_id)
 
@@ -155,8 +157,8 @@ class _Inserted:
 
 
 def _decode(
-    lm: LanguageModel, decoder: Decoder, sampling: Sampling, keys: Tensor, rule: Any, limit: Tensor | None,
-    inserted: _Inserted | None,
+    lm: LanguageModel, decoder: PackedDecoder | CacheDecoder, sampling: Sampling, keys: Tensor, rule: Any,
+    limit: Tensor | None, inserted: _Inserted | None,
 ) -> list[Step]:  # fmt: skip
     logits, n = decoder.logits, len(keys)
     is_eos = lm.ends(logits.shape[-1])
