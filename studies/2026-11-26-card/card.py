@@ -60,6 +60,23 @@ def of_seed(plan: Mapping[str, Any], seed: int) -> list[Job]:
     ]
 
 
+def rate_in_words(multiple: float) -> str:
+    """
+    >>> rate_in_words(1.0), rate_in_words(0.125)
+    ('r', '0.125 r')
+    """
+    return "r" if multiple == 1 else f"{multiple:g} r"
+
+
+def in_words(plan: Mapping[str, Any], arm: str) -> str:
+    """What an arm is."""
+    of_arm = plan["arm"][arm]
+    if "lr" in of_arm:
+        return f"fixed at {rate_in_words(of_arm['lr'])}"
+    own = f" at {of_arm['kl_target']:g}" if "kl_target" in of_arm else ""
+    return f"KL held{own}, first rate {rate_in_words(of_arm['first'])}"
+
+
 def lines(*files: Path) -> list[dict[str, Any]]:
     """Of all files, each line once."""
     texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]

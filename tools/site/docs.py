@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import card_page
 import exact_picture
 import explorer
 import family
@@ -48,7 +49,6 @@ PAGES = ROOT / "docs" / "methods"
 PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.svg"
 BED, BED_COLUMNS = ROOT / "docs" / "bed.md", 8
-CARD = ROOT / "docs" / "card_study.md"
 BENCHED_AS = {"tr_grpo": ", with its weight on the advantage,"}  # where its default has changed since
 AREAS = re.compile(r"\| train-area, (\w+) − (\w+) \| ([-+.\d]+) \|")
 LEAST = 0.01  # of useful progress, below which two updates are alike
@@ -223,13 +223,22 @@ def on_benchmark(name: str) -> str:
 
 
 def on_a_gpu(name: str) -> str:
-    """What the study with the KL held says of it."""
-    row = re.search(rf"\| {name} − dapo, held \| (\S+) \|.*\*\*(\w+)\*\* \|", CARD.read_text(encoding="utf-8"))
-    if row is None:
+    """What both parts of the study with the KL held say of it."""
+    text = card_page.PAGE.read_text(encoding="utf-8")
+    found, pair = card_page.verdicts(text), f"{name} − dapo, held"
+    if not any((part, pair) in found for part in card_page.PARTS):
         return ""
+    batches, gains = (card_page.told(text, label) for label in (card_page.BATCHES, card_page.GAIN))
     words = {"alike": "stays within 0.02 of", "smaller": "learns less than", "larger": "learns more than"}
-    told = words.get(row[2], "is not shown to stay within 0.02 of")
-    return f"With [the KL held](../card_study.md) it {told} DAPO ({row[1]}), where DAPO gains 0.03."
+    words["undecided"] = "is not shown to stay within 0.02 of"
+    told = {part: words[found[part, pair].word] for part in card_page.PARTS}
+    numbers = [
+        f"{told[part]} DAPO in {batches[part]} batches ({found[part, pair].mean}, where DAPO gains {gains[part]})"
+        for part in card_page.PARTS
+    ]
+    if len({*told.values()}) == 1:
+        numbers[1:] = [x.removeprefix(f"{told[card_page.PARTS[0]]} DAPO ") for x in numbers[1:]]
+    return f"With [the KL held](../card_study.md) it {' and '.join(numbers)}."
 
 
 def _learned(difference: float) -> str:

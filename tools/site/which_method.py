@@ -1,5 +1,5 @@
 """Writes docs/which_method.md from docs/which_method.toml: answers, and folded behind each the numbers that it rests
-on, of exact worlds and checkpoints, or verdicts of the bed and of the study on a GPU.
+on, of exact worlds and checkpoints, or verdicts of the bed and of both parts of the study on a GPU.
 
 A number that no longer says what its sentence does is an error that names both.
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
+import card_page
 from layout import write
 
 from tokenpo.base.text import number
@@ -39,14 +40,18 @@ PAGE, SOURCE = DOCS / "which_method.md", DOCS / "which_method.toml"
 HEAD = "<!-- Written by tools/site/which_method.py from docs/which_method.toml, its numbers. -->\n\n"
 FAR = 2.0  # standard errors that a difference must have
 # FILE: METHOD WORLD MEASURE OPERATOR METHOD-OR-NUMBER
-FORM = re.compile(r"(?:(\w+): )?(\S+) (\S+) (\S+)(?: ([<>=?]) (\S+))?")
+FORM = re.compile(r"(?:(\w+): )?(\S+) (\S+) (\S+)(?: ([<>=≥?]) (\S+))?")
 AT = {
     "useful": "useful progress", "against": "useful progress less DAPO's, on the same rollouts",
     "after/useful": "useful progress after 8 minibatches", "after/cosine": "cosine after 8 minibatches",
 }  # fmt: skip
 WORDS = {">": "more than", "<": "less than", "=": "as much as"}
-VERDICTS = {"=": "alike", "<": "smaller", ">": "larger", "?": "undecided"}
-CARD = {"held": "KL held", "fixed_high": "one high learning rate"}
+VERDICTS = {"=": "alike", "<": "smaller", ">": "larger", "≥": "no worse", "?": "undecided"}
+CARD = {
+    "held": "KL held", "held_high": "KL held, high start rate", "held_small": "a third of that KL",
+    "fixed_high": "one high learning rate",
+}  # fmt: skip
+OTHERS = {"best_fixed": "the best fixed rate", "held": "the KL held"}  # arms, in the place of a method
 BED = {"train-area": "mean accuracy in training", "mean:entropy": "mean entropy in training"}
 
 
@@ -59,12 +64,12 @@ class Evidence:
     """A number and what it is held against.
 
     Args:
-        file: exact.json, exact_FILE.json, "bed", or "card".
+        file: exact.json, exact_FILE.json, "bed", or a part of the study on a GPU, "longer" or "card".
         world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint; a task of the bed;
             an arm of the study on a GPU.
         operator: < or >, by two standard errors in every world that is meant, or =: within them, or infinite. On the
             bed a verdict of the claim about both methods; = that the difference is smaller than its margin.
-        other: a method of the same file, a number, or inf.
+        other: a method of the same file, a number, or inf; on a GPU also an arm of the same method.
     """
 
     file: str
@@ -85,8 +90,9 @@ class Evidence:
         """World and measure, linked."""
         if self.file == "bed":
             return f"benchmark, {self.world}: [{BED[self.measure]}](bed.md)"
-        if self.file == "card":
-            return f"27 million weights, {CARD[self.world]}: [{BED[self.measure]}](card_study.md)"
+        if self.file in card_page.PARTS:
+            batches = card_page.told(_card(), card_page.BATCHES)[self.file]
+            return f"27 million weights, {batches} batches, {CARD[self.world]}: [{BED[self.measure]}](card_study.md)"
         where = {
             "all": "each of the twelve worlds",
             "median": "median of the twelve worlds",
@@ -100,7 +106,7 @@ class Evidence:
         """The number and what it is held against, once the numbers bear it out."""
         if self.file == "bed":
             return self._judged()
-        if self.file == "card":
+        if self.file in card_page.PARTS:
             return self._on_the_card()
         worlds = list(WORLDS) if self.world in ("all", "median") else [self.world]
         own = [found(self.file, self.method, world, self.measure) for world in worlds]
@@ -128,14 +134,16 @@ class Evidence:
 
     def _on_the_card(self) -> tuple[str, str]:
         """Of a verdict of docs/card_study.md."""
-        row = re.escape(f"| {self.method} − {self.other}, {self.world} |") + r" (\S+) \| (.+?) \|.*\*\*(\w+)\*\* \|"
-        match = re.search(row, (DOCS / "card_study.md").read_text(encoding="utf-8"))
-        if match is None:
+        pair = f"{self.method} − {self.other}, {self.world}"
+        if self.other in OTHERS:
+            pair = f"{self.method}, {self.world} − {self.other.replace('_', ' ')}"
+        seen = card_page.verdicts(_card()).get((self.file, pair))
+        if seen is None:
             raise Stale(f"{self}: the study on a GPU has no claim about these")
-        mean, interval, verdict = match.groups()
-        if verdict != VERDICTS[self.operator]:
-            raise Stale(f"{self}: the study on a GPU says {verdict}")
-        return f"`{self.method}` {mean} ({interval})", f" less `{self.other}`'s, with 95 % interval: {verdict}"
+        if seen.word != VERDICTS[self.operator]:
+            raise Stale(f"{self}: the study on a GPU says {seen.word}")
+        other = f"beside {OTHERS[self.other]}" if self.other in OTHERS else f"less `{self.other}`'s"
+        return f"`{self.method}` {seen.mean} ({seen.interval})", f" {other}, with 95 % interval: {seen.word}"
 
     def _other(self, world: str) -> Number:
         try:
@@ -188,6 +196,10 @@ def rows(file: str, at: bool) -> Mapping[str, study.Row | gradients.Judged]:
     """The methods of a file; `at` a checkpoint, or in worlds."""
     path = DOCS / f"exact{'_' * bool(file)}{file}.json"
     return gradients.load(path)[1] if at else study.load(path)
+
+
+def _card() -> str:
+    return card_page.PAGE.read_text(encoding="utf-8")
 
 
 @functools.cache
