@@ -9,11 +9,10 @@ import torch
 
 from small_recipes import merged
 from tokenpo.core.learner import Learner
-from tokenpo.engines.tinker.needs import RATIO, accepted, refuse_gradient, require_one_answer
+from tokenpo.engines.tinker.needs import RATIO, accepted, refuse_gradient
 from tokenpo.engines.tinker.responses import rollouts
 from tokenpo.methods import method
 from tokenpo.recipe.plan import Plan
-from tokenpo.tasks import make_task
 
 from .case import Case
 from .embedded import typed
@@ -73,9 +72,6 @@ CASES = [
          "leave them out"),
     Case("in a recipe: a temperature", _recipe(rollout={"temperature": 0.7}), ("rollout.temperature",),
          "--set rollout.temperature=1"),
-    Case("`dial_calculator`, a task with a tool",
-         lambda directory: require_one_answer(make_task("dial_calculator", {}, 0)), ("dial_calculator",),
-         "take another task"),
     Case("a server whose responses lack the token that ended them", _endless, ("token that ends them",),
          "take a server that keeps it"),
     Case("a server that does not train along the gradient that it is sent",

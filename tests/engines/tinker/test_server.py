@@ -15,8 +15,7 @@ import torch
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.tinker import Trainer, probe, rollouts
-from tokenpo.engines.tinker.answers import Answers
-from tokenpo.engines.tinker.client import value
+from tokenpo.engines.tinker.answers import Answers, value
 from tokenpo.methods import method
 
 URL, MODEL = os.environ.get("TINKER_URL", ""), os.environ.get("TINKER_MODEL", "")

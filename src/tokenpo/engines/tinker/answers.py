@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from ...base.background import background
 from ...base.errors import TokenPOError
 from ...base.text import first_line
 from ...recipe.config import Config, Tinker
-from . import client
 
 T = TypeVar("T")
 S = TypeVar("S", covariant=True)
@@ -25,6 +25,17 @@ TRIES = 3  # of a request that changes nothing on the server; the client itself 
 PAUSE = 2.0  # seconds before the second
 SLACK = 2**11  # rows of a model's embedding beyond its tokenizer: they are padded to round numbers
 HIGHEST = 0.1  # a log-probability, by rounding
+SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod"
+
+
+def address(given: str | None) -> str:
+    """Of the server: what is given, else TINKER_BASE_URL, else the service."""
+    return (given or os.environ.get("TINKER_BASE_URL") or SERVICE).rstrip("/")
+
+
+def value(answer: Any) -> Any:
+    """What a call gave: since tinker 0.38 the calls that make a client return a future, too."""
+    return answer.result() if hasattr(answer, "result") else answer
 
 
 class Nonsense(TokenPOError):
@@ -51,7 +62,7 @@ class Answers:
 
     @classmethod
     def of(cls, config: Config) -> Answers:
-        return cls(client.address(config.tinker.base_url), config.tinker.seconds)
+        return cls(address(config.tinker.base_url), config.tinker.seconds)
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:
@@ -71,7 +82,7 @@ class Answers:
 
     def one(self, ask: Callable[[], Answer[T] | T], doing: str) -> T:
         """The answer to a request that is made once; raises as `all`."""
-        return self.call(lambda: client.value(ask()), doing)
+        return self.call(lambda: value(ask()), doing)
 
     def call(self, call: Callable[[], T], doing: str) -> T:
         """What a call returns which itself waits for the server, without an end of its own; raises as `all`."""

@@ -36,11 +36,11 @@ from ...runs.rollouts.experience import Experience, credited, gather
 from ...runs.trackers import require_trackers
 from ...runs.updates import learning_rate
 from ...runs.view import View
-from ...tasks import Split, Task
+from ...tasks import Split, Task, refuse_tool
 from . import service
 from .answers import Answers, require_path, require_scores
 from .gradient import probe
-from .needs import RATIO, accepted, require_one_answer
+from .needs import RATIO, accepted
 from .responses import Limits, samples
 from .trainer import Trainer, sequence
 
@@ -83,7 +83,7 @@ class Server:
             torch.set_num_threads(config.threads)
         task = plan.make_task()
         try:
-            require_one_answer(task)
+            refuse_tool(task, "Tinker")
             return cls(config, objective, task, service.connect(config))
         except BaseException:
             task.close()

@@ -13,8 +13,6 @@ from ...core.types import OPTIONAL
 from ...recipe.config import Lora
 from ...recipe.hosts import TINKER
 from ...recipe.plan import Plan
-from ...tasks import Task
-from ...tasks.types import ToolTask
 
 ENGINE = TINKER.words
 # Inputs made of whole distributions or hidden states, and the engines that have them: the API returns log-probabilities
@@ -96,15 +94,6 @@ def accepted(plan: Plan) -> Objective:
     untaught = teacher is None or teacher.path is None
     require(plan.objective, PROVIDES - {"teacher_logprob"} if untaught else PROVIDES)
     return plan.objective
-
-
-def require_one_answer(task: Task) -> None:
-    """Raises Unsupported where a tool of the task's answers in the middle of a response: one request cannot hold it."""
-    if isinstance(task, ToolTask):
-        raise Unsupported(
-            f"{ENGINE} samples a response in one request, and the task {task.name} has a tool that answers inside of "
-            "it: take another task, leave out --engine tinker, or sample in a loop of your own, which Trainer takes"
-        )
 
 
 def refuse_gradient(server: str, faults: Sequence[str]) -> Never:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import httpx
 import tinker
 
@@ -10,14 +12,13 @@ from ...base.text import first_line
 from ...core.seeds import keyed_seed
 from ...recipe.config import Config
 from .answers import Answers
-from .client import has_key
 
 
 def connect(config: Config) -> tinker.ServiceClient:
     """A session with the server of the recipe; a TokenPOError where nothing answers, or there is no key."""
     answers = Answers.of(config)
     address = answers.address
-    if not has_key():
+    if not _has_key():
         raise TokenPOError(
             f"the Tinker server at {address} wants a key, and there is none: set TINKER_API_KEY (a server of your own "
             "may take any text), or store one with tinker auth login"
@@ -46,3 +47,12 @@ def training_client(
     return answers.one(
         lambda: service.create_lora_training_client(name, lora.rank, seed), f"when asked for the model {name}"
     )
+
+
+def _has_key() -> bool:
+    """Whether the client finds a key; the oldest supported one has no `tinker.auth` and reads variables alone."""
+    try:
+        from tinker.auth import tinker_has_credentials
+    except ImportError:
+        return any(os.environ.get(name) for name in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD"))
+    return tinker_has_credentials()
