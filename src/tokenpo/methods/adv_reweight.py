@@ -17,7 +17,6 @@ to Advantage Reweighting's.
 """
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -38,7 +37,6 @@ PAPER = Paper(
 Between = Annotated[float, inside(0, 1).because("or one of the passes would be empty")]
 
 
-@dataclass(frozen=True)
 class OldProbability(Selection):
     """Tokens whose probability under the old policy is below a threshold, or those where it is not."""
 

@@ -14,7 +14,6 @@ Reductions: largest = 0 is GRPO over tokens; rho = inf treats all prompts alike.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from torch import Tensor
@@ -32,7 +31,6 @@ Target = Annotated[NotNegative, "target as a share of the first batch's mean ent
 Cutoff = Annotated[AboveZero, "accuracy from which a prompt gets no bonus; inf gives all prompts the same"]
 
 
-@dataclass(frozen=True)
 class DifficultyCoefficient(MemorySignal):
     """Λ · d_g at every token of a group [N, T]; `proportional` steps by the distance to the target, not by its sign."""
 

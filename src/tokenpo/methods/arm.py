@@ -13,7 +13,6 @@ At least one token of a response counts.
 Reductions: alpha = 0 is DAPO with dual=None.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -33,7 +32,6 @@ Least = Annotated[Fraction, "share of a response's tokens, the least probable, w
 OnlyRight = Annotated[bool, "shift only the responses whose reward exceeds the group's mean"]
 
 
-@dataclass(frozen=True)
 class ConfidenceShift(CreditStage):
     """The group's advantage plus alpha · (confidence in the prompt − confidence in the response)."""
 

@@ -14,7 +14,6 @@ is the same.
 Reductions: at lp = lp_old the gradient is DAPO's.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -28,7 +27,6 @@ from .options import OfPolicy, OfResponse
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class Asymmetric(SurrogateStage):
     """min(1/r, dual) A for A ≥ 0 and min(r, dual) A for A < 0 inside the bounds; no gradient outside them."""
 

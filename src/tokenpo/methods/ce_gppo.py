@@ -13,7 +13,6 @@ have none, and none is the default.
 Reductions: beta1 = beta2 = 0 is DAPO with dual=None, up to the value of the clipped tokens.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -26,7 +25,6 @@ from .options import DualOfScripts, High, Low
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class GradientPreserving(SurrogateStage):
     """r A inside the clip; outside, the bound times beta1 (below) or beta2 (above) as the weight of the gradient; at
     least `dual` · A where A < 0 (dual clip, off with None)."""

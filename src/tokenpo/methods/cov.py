@@ -13,7 +13,6 @@ KL-Cov needs several updates per rollout: it is idle while |lp − lp_old| < 1e-
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -46,7 +45,6 @@ def covariance(advantage: Tensor, logprob: Tensor, count: Tensor | int) -> Tenso
     return (advantage - advantage.sum() / count) * (logprob - logprob.sum() / count)
 
 
-@dataclass(frozen=True)
 class RandomCovariant(BatchSignal):
     """True at a uniformly random few of the unclipped tokens inside the band cov_low < cov < cov_high."""
 
@@ -70,7 +68,6 @@ class RandomCovariant(BatchSignal):
         return torch.zeros_like(batch.mask).flatten().index_fill_(0, eligible[order], True).view_as(batch.mask)
 
 
-@dataclass(frozen=True)
 class TopCovariant(BatchSignal):
     """True at the tokens with the largest covariance; of equal ones the earlier are taken."""
 

@@ -16,7 +16,6 @@ Reductions: a = 1 is GRPO, a = 0 is GSPO-token. At lp = lp_old the gradient is t
 where both ratios are on the same side of 1 and of their bounds.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -38,7 +37,6 @@ class TokenShare(Part):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class EvenShare(TokenShare):
     """1/2."""
 
@@ -46,7 +44,6 @@ class EvenShare(TokenShare):
         return torch.full_like(batch.policy.logprob, 0.5)
 
 
-@dataclass(frozen=True)
 class EntropyShare(TokenShare):
     """H_old over its maximum in the response, 1/2 where the whole response was certain."""
 
@@ -58,7 +55,6 @@ class EntropyShare(TokenShare):
         return torch.where(most > 0, entropy / most, 0.5)
 
 
-@dataclass(frozen=True)
 class Mixture(SurrogateStage):
     """The ratio r of the token and the ratio s of its response in one objective; `share` is r's."""
 
@@ -68,7 +64,6 @@ class Mixture(SurrogateStage):
     share: TokenShare
 
 
-@dataclass(frozen=True)
 class MixOfMins(Mixture):
     """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): the branches know nothing of each other."""
 
@@ -84,7 +79,6 @@ class MixOfMins(Mixture):
         )
 
 
-@dataclass(frozen=True)
 class MinOfMixes(Mixture):
     """min(m A, m' A) of the mixed ratios m and the mixed clipped ratios m'."""
 

@@ -14,7 +14,6 @@ their configuration names none. 1e-8 is added to 1 − p in the logarithm, as in
 Reductions: an unbounded threshold and cap, with anchor="old", has the gradient of KL-Cov with coef = 0: r A, unclipped.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -35,7 +34,6 @@ Cap = Annotated[float, limit(1)]
 Anchor = Annotated[Literal["rollout", "old"], "the policy whose probabilities are compared"]
 
 
-@dataclass(frozen=True)
 class BinaryDivergence(Region):
     """Tokens whose probability is near the anchor's, by total variation or binary `kl` (nats), or comes back to it."""
 

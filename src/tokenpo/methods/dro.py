@@ -10,7 +10,6 @@ paper. verl's correction for the sampler weighs the square too, here the first t
 Reductions: beta = 0 is REINFORCE with GRPO's advantage. On the first update the square is idle.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -23,14 +22,12 @@ from ..core.types import Batch, Trust
 from .paper import VERL, Paper
 
 
-@dataclass(frozen=True)
 class Regularised(LogLikelihood):
     """A · lp beside a penalty that holds the policy: it assumes no on-policy batch."""
 
     assumes_on_policy = False
 
 
-@dataclass(frozen=True)
 class ToOld(Penalty):
     """beta/2 · (lp − lp_old)²."""
 

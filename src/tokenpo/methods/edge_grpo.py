@@ -15,7 +15,6 @@ further updates on one rollout batch it need not, and then only the limit on the
 Reductions: with equal mean entropies it is GRPO.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -32,7 +31,6 @@ from .paper import Paper
 FLOOR = 1e-8
 
 
-@dataclass(frozen=True)
 class EntropyDriven(CreditStage):
     """GRPO's advantage times the batch's mean entropy over the response's own."""
 

@@ -14,7 +14,6 @@ is a nearest-rank quantile here and a count there. With the constant curve
 attenuation = 1 is DAPO with dual=None.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -31,7 +30,6 @@ from .paper import Paper
 Attenuation = Annotated[Share, "largest weight of the other tokens"]
 
 
-@dataclass(frozen=True)
 class Attenuated(BatchWeight):
     """1 where tokens are selected, `attenuation` elsewhere, or with `chord` attenuation · 4 p (1 − p)."""
 

@@ -13,7 +13,6 @@ beyond the dual clip, also from the denominator. Log-ratios are bounded to ±20.
 Reductions: least = most = 1 is DAPO with these bounds. At lp = lp_old all weights are 1.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -36,7 +35,6 @@ Most = Annotated[NotNegative, "largest weight"]
 Safety = Annotated[AboveZero, "ratio of a wrong token above which its weight is at most 1"]
 
 
-@dataclass(frozen=True)
 class FutureWeight(BatchWeight):
     """exp of the discounted sum of the log-ratios from a token on, bounded; ratios above `dual` count in no sum."""
 

@@ -12,7 +12,6 @@ micro-batch). The count is the authors' code's; of equal entropies at the thresh
 Reductions: fraction = 1 is DAPO with dual=None.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from torch import Tensor
@@ -28,7 +27,6 @@ from .options import Beta, DualOfScripts, High, Low, OfPolicy
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class ForkingShare(Signal):
     """n / k at the k tokens of the rollout batch's n whose entropies are highest, 0 elsewhere [N, T]."""
 

@@ -20,7 +20,6 @@ be skipped.
 """
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -42,7 +41,6 @@ Weights = Annotated[
 ]
 
 
-@dataclass(frozen=True)
 class Decoupled(CreditStage):
     """Every reward normalised in its group; their weighted sum normalised over the batch.
 

@@ -15,7 +15,6 @@ where their `anchor` is.
 Reductions: omega = 0 with one turn for each response is Dr. GRPO's advantage.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -34,7 +33,6 @@ Omega = Annotated[NotNegative, "weight of the comparison of turns"]
 ByTurn = Annotated[bool, "in the group's mean a trajectory counts once for each of its turns"]
 
 
-@dataclass(frozen=True)
 class GroupInGroup(CreditStage):
     """The trajectory's advantage in its group, and `omega` times the step's among those from the same state."""
 

@@ -11,7 +11,6 @@ Reductions: with responses of one token it is GRPO with the clip e^−0.4, e^0.4
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -24,7 +23,6 @@ from ..core.types import Batch, Trust
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class GeometricMean(SurrogateStage):
     """s_i A with token log-ratios clipped to [−low, high] on the side of the advantage before they are averaged."""
 

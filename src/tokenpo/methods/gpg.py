@@ -12,7 +12,6 @@ no importance ratio: after the first update on a rollout batch the gradient is t
 Reductions: at lp = lp_old and with mixed groups only, the gradient is that of Dr. GRPO's advantage with a token mean.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -24,7 +23,6 @@ from ..core.types import Rollouts
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class RescaledAdvantage(CreditStage):
     """(R − mean_g) · B / (B − M), M counting the responses in groups of equal rewards."""
 

@@ -11,7 +11,6 @@ Departures: k is the size of the group. A group of one has advantage 0; the fram
 Reductions: with two responses and std=False it is RLOO's positive half: the better one gets R_(1) − R_(2), the other 0.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -26,7 +25,6 @@ from .options import High, Low
 from .paper import VERL, Paper
 
 
-@dataclass(frozen=True)
 class BestMargin(CreditStage):
     """The lead of a group's best reward over the second best, for the one response that holds it; ties give 0."""
 

@@ -17,7 +17,6 @@ gradient and is in no collection. This is not the trajectory-based GTPO of 2508.
 Reductions: a2 = 0 is ±a1 rewards normalised over tokens; b2 = 0 is GRPO on ±1 rewards with arithmetic ratio.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -53,7 +52,6 @@ Collection = Annotated[Literal["with_zeros", "own_set", "pooled"], "whose tokens
 Clamp = Annotated[tuple[float, float], Range("(low, high) with 0 <= low <= high", _is_clamp)]
 
 
-@dataclass(frozen=True)
 class PolarTokens(CreditStage):
     """GTPO's token rewards a1 + a2 · share, normalised in the group.
 
@@ -114,7 +112,6 @@ class PolarTokens(CreditStage):
         return torch.where(members, (r - mean) / (std + self.eps), 0)
 
 
-@dataclass(frozen=True)
 class PolarSequences(CreditStage):
     """GRPO-S's sequence rewards b1 + b2 · share, normalised over the group; `geometric` means or arithmetic ones."""
 

@@ -16,7 +16,6 @@ Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from torch import Tensor
@@ -33,7 +32,6 @@ from .paper import Paper
 History = Annotated[Count, "batches whose mean reward the anchor averages"]
 
 
-@dataclass(frozen=True)
 class Ease(MemorySignal):
     """p̂_g − C: how much better a group did than the batches before, [N, T] in units of the reward.
 
@@ -60,7 +58,6 @@ class Ease(MemorySignal):
         return ease[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class DifficultyWeight(Weight):
     """scale · exp(−sign(A) (p̂_g − C)), the exponent bounded to ±20 as a log-ratio is."""
 

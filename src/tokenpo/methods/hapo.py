@@ -20,7 +20,6 @@ Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0
 Reductions: all four off is DAPO with GRPO's clip.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -39,7 +38,6 @@ from .paper import Paper
 Strength = Annotated[float, SHARE.because("or advantages would change sign")]
 
 
-@dataclass(frozen=True)
 class TokenGroupAdvantage(CreditStage):
     """(R_i − mean) / (std + eps), mean and population deviation over the group's tokens: long responses count more.
 
@@ -64,7 +62,6 @@ class TokenGroupAdvantage(CreditStage):
         return torch.where(extreme, plain, advantage)[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class AdaptiveBounds(Bounds):
     """More room below for sure tokens, more room above for uncertain ones."""
 
@@ -83,7 +80,6 @@ class AdaptiveBounds(Bounds):
         return 1 - self.low * (1 - h.clamp(max=0)), 1 + self.high * (1 + h.clamp(min=0))
 
 
-@dataclass(frozen=True)
 class Redistribution(Weight):
     """1 + beta ĥ outside the neutral zone for uncertain tokens and inside it for sure ones; 1 elsewhere."""
 

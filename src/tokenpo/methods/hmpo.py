@@ -19,7 +19,6 @@ worth f(b) = shift, capped.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -40,7 +39,6 @@ Additive = Annotated[bool, "correctness plus the reward for the length, rather t
 ByScore = Annotated[bool, "multiply by the reward of a right answer rather than by 1, as in the authors' code"]
 
 
-@dataclass(frozen=True)
 class MedianLength(Shaping):
     """The reward of a right answer as a function of its length, 0 beyond the median of the group's right ones."""
 

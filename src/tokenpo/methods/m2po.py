@@ -16,7 +16,6 @@ Reductions: an infinite budget clips nothing; budget 0 is DAPO with low and high
 m2po_rollout with an infinite threshold.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -43,7 +42,6 @@ _BEYOND = 1e-12
 Budget = Annotated[Limit, "of the mean squared log-ratio of the tokens that are pushed on"]
 
 
-@dataclass(frozen=True)
 class Reach(BatchSignal):
     """τ [N, T] in nats, the largest log-ratio of a token that its advantage pushes on; 20 within the budget."""
 
@@ -61,7 +59,6 @@ class Reach(BatchSignal):
         return reach.to(x.dtype).expand_as(x)
 
 
-@dataclass(frozen=True)
 class Budgeted(Bounds):
     """[min(e^−τ, 1 − low), max(e^τ, 1 + high)]."""
 
@@ -74,7 +71,6 @@ class Budgeted(Bounds):
         return (-reach).exp().clamp(max=1 - self.low), reach.exp().clamp(min=1 + self.high)
 
 
-@dataclass(frozen=True)
 class Nearest(Signal):
     """1 at the tokens whose (lp_roll − lp_old)² are smallest, as many as keep its mean below `most`, or one."""
 

@@ -19,7 +19,6 @@ Reductions: with as many right as wrong answers the practical form is GRPO's wit
 place of (R − mean)/mean is Dr. GRPO's advantage. order = 1 is REINFORCE on right answers, without a baseline.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -35,7 +34,6 @@ from .options import Dual, High, Low
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class OverMean(CreditStage):
     """The reward over the group's mean reward, less 1 if `centred`; `hopeless` gives −1 where no answer is right."""
 
@@ -55,7 +53,6 @@ class OverMean(CreditStage):
         return torch.where(groups.size() > 1, advantage, 0.0)[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class Truncated(CreditStage):
     """1 for right answers; for wrong ones what the terms 2 to `order` of the series of log p take away."""
 

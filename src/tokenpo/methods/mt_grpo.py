@@ -23,7 +23,6 @@ gets norm(R^turn + gamma R^out) alone, is left out.
 Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -43,7 +42,6 @@ OfTurn = Annotated[NotNegative, "weight of the first turn's own advantage"]
 Outcomes = Annotated[Count, "number of last reward functions that judge the outcome; the others judge the first turn"]
 
 
-@dataclass(frozen=True)
 class FirstTurn(CreditStage):
     """The advantage of the outcome, and in the first of several turns also that of the turn."""
 

@@ -18,7 +18,6 @@ Reductions: eta = 1 is GRPO with beta = kl. beta = inf is too, where the right r
 with eta = 0 then learns from right responses alone.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -36,7 +35,6 @@ Beyond = Annotated[Number, "threshold of the influence, over the least mean infl
 Factor = Annotated[NotNegative | None, "factor on selected tokens; None takes 2 |1/2 − share of right responses|"]
 
 
-@dataclass(frozen=True)
 class SparedTokens(Signal):
     """eta at the tokens of wrong responses whose influence on the right ones exceeds the threshold, 1 elsewhere."""
 

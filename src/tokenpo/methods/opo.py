@@ -10,8 +10,6 @@ a framework's. There is no importance ratio for further updates on a rollout bat
 Reductions: with equal lengths the advantage is Dr. GRPO's.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -22,7 +20,6 @@ from ..core.types import Rollouts
 from .paper import VERL, Paper
 
 
-@dataclass(frozen=True)
 class LengthWeighted(CreditStage):
     """The reward less the group's mean reward, in which a response counts as often as it has tokens."""
 

@@ -15,7 +15,6 @@ all rollouts of a group earn is taken out of G before B and put back, so that eq
 Reductions: rewards at the end, one token for each response and W all equal: Dr. GRPO's advantage.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -38,7 +37,6 @@ ByToken = Annotated[bool, "rewards arrive at tokens, read from `Rollouts.token_r
 Cap = Annotated[float, at_least(1)]
 
 
-@dataclass(frozen=True)
 class OptimalBaseline(CreditStage):
     """The reward still to come less the group's mean of it at the same token, weighted by the norm of the gradient.
 

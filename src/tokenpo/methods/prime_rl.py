@@ -13,7 +13,6 @@ Reductions: kl = 0 has the gradient of dppo_tv with that threshold, without its 
 lp = lp_roll the penalty is idle.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -30,7 +29,6 @@ Fall = Annotated[NotNegative, "largest fall of a probability that is pushed down
 Rise = Annotated[NotNegative, "largest rise of one that is pushed up"]
 
 
-@dataclass(frozen=True)
 class NearSampler(Selection):
     """Tokens whose probability has not moved too far from the sampler's in the direction of their advantage."""
 
@@ -43,7 +41,6 @@ class NearSampler(Selection):
         return torch.where(batch.credit.advantage > 0, moved <= self.high, moved >= -self.low)
 
 
-@dataclass(frozen=True)
 class SquaredLogRatio(Penalty):
     """coef · (lp − lp_roll)²."""
 

@@ -13,7 +13,6 @@ Reductions: with decay 1 the baseline stays 0, and the reward is the advantage.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -30,7 +29,6 @@ from .paper import Paper
 Decay = Annotated[Share, "what a response leaves of its role's baseline"]
 
 
-@dataclass(frozen=True)
 class OverRole(CreditStage, Memory):
     """R_i less the moving average of its role's rewards, which it remembers by the role's number."""
 

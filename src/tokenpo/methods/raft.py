@@ -15,8 +15,6 @@ Reductions: at lp = lp_old RAFT and RAFT++ have the same gradient. With rewards 
 Reinforce-Rej is RAFT++.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -33,7 +31,6 @@ PAPER = Paper(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class PositiveReward(CreditStage):
     """max(R, 0), whatever the group."""
 
@@ -41,7 +38,6 @@ class PositiveReward(CreditStage):
         return (rollouts.reward + bonus).clamp(min=0)[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class MixedReward(CreditStage):
     """The reward in groups whose rewards differ, 0 in the others."""
 

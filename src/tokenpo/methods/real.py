@@ -15,7 +15,6 @@ Reductions: at lp = lp_old, n right and m wrong: a right response is pushed by 1
 1/(tau (m + 1)) down, spread over its tokens.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -30,7 +29,6 @@ from ..core.types import Batch, Rollouts
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class Label(CreditStage):
     """1 for a response above the mean reward of its group, −1 for the others; 0 where all rewards are equal."""
 
@@ -40,7 +38,6 @@ class Label(CreditStage):
         return label.to(rollouts.old_logprob.dtype)[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class Slope(BatchSignal):
     """|∂L_g/∂s_i| · N/G of each response, shown at its tokens [N, T]: `SequenceMean` makes it the mean over groups."""
 
@@ -60,7 +57,6 @@ class Slope(BatchSignal):
         return (share * slope)[:, None].expand(batch.mask.shape)
 
 
-@dataclass(frozen=True)
 class ByLabel(LogLikelihood):
     """±lp: its weight looks at how far the response has moved."""
 

@@ -13,7 +13,6 @@ Whitening gives a group of equal rewards, x = 0, an advantage where the batch's 
 Reductions: none to GRPO: the group's deviation is not divided by.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -34,7 +33,6 @@ PAPER = Paper(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class WhitenedReturn(CreditStage):
     """The reward less beta times the KL still to come at each token, whitened over the tokens of the batch."""
 
@@ -53,7 +51,6 @@ class WhitenedReturn(CreditStage):
         return whiten(reward, rollouts.mask)
 
 
-@dataclass(frozen=True)
 class WhitenedBaseline(CreditStage):
     """The reward less its group's mean, whitened over the tokens of the batch."""
 

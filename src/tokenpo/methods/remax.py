@@ -11,8 +11,6 @@ Reductions: where b is the mean of the group's rewards it is Dr. GRPO's advantag
 Note: the greedy response is sampled tokens: `continued_tokens` of a run counts them.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from ..core.objective import Objective
@@ -22,7 +20,6 @@ from .options import High, Low
 from .paper import VERL, Paper
 
 
-@dataclass(frozen=True)
 class OverBaseline(CreditStage):
     """R_i − b_i, of a `baseline` that is known without the response."""
 

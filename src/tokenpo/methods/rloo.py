@@ -10,8 +10,6 @@ framework keeps its reward.
 Reductions: at lp = lp_old and equal group sizes the gradient is n/(n−1) times that of Dr. GRPO's advantage.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from ..core.objective import Objective
@@ -22,7 +20,6 @@ from .options import High, Low
 from .paper import VERL, Paper
 
 
-@dataclass(frozen=True)
 class LeaveOneOut(CreditStage):
     """R_i minus the mean reward of the other responses of its group."""
 

@@ -12,7 +12,6 @@ Departures: lam is constant (in the code it may grow and fade), and wrong respon
 Reductions: lam = 0 or eps = 0 is GRPO, and so is a teacher that agrees with the old policy.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -30,7 +29,6 @@ Mixed = Annotated[Share, "share of the weight that the teacher decides"]
 Reach = Annotated[Share, "how far its weight may leave 1"]
 
 
-@dataclass(frozen=True)
 class TeacherWeight(BatchWeight):
     """1 − lam + lam · clip(exp(sign(A) · x), 1 ± eps), x the teacher's log-ratio to the old policy."""
 

@@ -11,7 +11,6 @@ Reductions: unbounded, it has the gradient of q A: DPPO without its region and c
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -23,7 +22,6 @@ from ..core.types import Batch
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class Between(Region):
     """Tokens whose ratio to the sampler lies strictly inside (1 − low, 1 + high)."""
 

@@ -10,7 +10,6 @@ Reductions: f has slope 1 at r = 1, so at lp = lp_old the gradient is GRPO's.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -23,7 +22,6 @@ from ..core.types import Batch, Trust
 from .paper import TRL, VERL, Paper
 
 
-@dataclass(frozen=True)
 class SoftGate(SurrogateStage):
     """4/tau · sigmoid(tau (r − 1)) · A."""
 

@@ -11,7 +11,6 @@ Departures: one aggregation for both terms. log-ratios are within ±20, and flat
 Reductions: coef = 0 is GRPO under a token mean.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -26,7 +25,6 @@ from .rlsd import SWIFT
 Gate = Annotated[NotNegative, "steepness of the gate, per nat"]
 
 
-@dataclass(frozen=True)
 class Gated(Estimator):
     """sg[σ(gate · x)] · x."""
 

@@ -13,7 +13,6 @@ q's context is the engine's matter; a response without example adds nothing here
 Reductions: where the teacher is the current policy, nothing moves.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -29,7 +28,6 @@ Cap = Annotated[Positive, "largest ratio that a token is weighed with"]
 Example = Annotated[Finite, "reward from which a response is an example to the others"]
 
 
-@dataclass(frozen=True)
 class HasExample(Signal):
     """1 where another response of the group earned at least the threshold, else 0."""
 
@@ -42,7 +40,6 @@ class HasExample(Signal):
         return (others > 0).to(rollouts.old_logprob.dtype)[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class Informed(BatchWeight):
     """min(r, cap), and 0 of a response without example."""
 

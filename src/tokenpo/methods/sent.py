@@ -15,7 +15,6 @@ The penalty needs several updates per rollout: it is idle at lp = lp_old, up to 
 Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -32,7 +31,6 @@ from .options import Beta, OfPolicy
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class CovarianceTails(BatchSignal):
     """`strong` at the largest, `weak` at the smallest covariances among the tokens with the lowest entropy, else 0."""
 

@@ -13,7 +13,6 @@ Reductions: largest = 0 is GRPO over tokens.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from torch import Tensor
@@ -29,7 +28,6 @@ from .paper import Paper
 Target = Annotated[Limit, "mean entropy to stay at, nats; inf keeps the bonus on"]
 
 
-@dataclass(frozen=True)
 class GatedCoefficient(MemorySignal):
     """α while the batch's mean entropy is below the target, else 0, at every token [N, T].
 

@@ -13,7 +13,6 @@ which `train.reference_kl` adds here. The paper's tree, in which continuations a
 Note: the continuations are sampled tokens: `continued_tokens` of a run counts them.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -28,7 +27,6 @@ from .options import High, Low
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class OverImprobable(Signal):
     """1[p_old < below] over its mean on the tokens of the rollout batch: a mean over all becomes one over these."""
 

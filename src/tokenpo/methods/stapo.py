@@ -11,7 +11,6 @@ policy="old" takes the old policy's.
 Reductions: prob = 0 is DAPO with dual=None.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -30,7 +29,6 @@ Unlikely = Annotated[Share, "a token is unlikely below this probability"]
 Quantile = Annotated[Share, "of the entropies of unlikely tokens in right responses; below it they are dropped"]
 
 
-@dataclass(frozen=True)
 class Spurious(BatchSignal):
     """1.0 at unlikely tokens of right responses whose entropy is low among such tokens."""
 

@@ -19,7 +19,6 @@ too, once the policy has left the reference.
 Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from torch import Tensor
@@ -41,7 +40,6 @@ PAPER = Paper(
 GSPO_CLIP = {"low": 3e-4, "high": 4e-4}
 
 
-@dataclass(frozen=True)
 class BelowOld(Part):
     """Entropy is decreasing where H < H_old."""
 
@@ -52,7 +50,6 @@ class BelowOld(Part):
         return batch.need("entropy") < batch.need("old_entropy")
 
 
-@dataclass(frozen=True)
 class StepSign(Part):
     """Entropy decreases when one logit-space step is taken: A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0."""
 
@@ -64,7 +61,6 @@ class StepSign(Part):
         return batch.credit.advantage * change > 0
 
 
-@dataclass(frozen=True)
 class BelowReference(Part):
     """Entropy counts as decreased where the sampled token surprises less than under the reference: lp > lp_ref."""
 
@@ -74,7 +70,6 @@ class BelowReference(Part):
         return batch.policy.logprob > batch.need("ref_logprob")
 
 
-@dataclass(frozen=True)
 class MaskedKl(Penalty):
     """beta ≥ 0 · estimator of the log-ratio on tokens with A > 0 and decreasing entropy; the mask has no gradient."""
 

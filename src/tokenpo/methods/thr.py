@@ -15,7 +15,6 @@ Departures: right means a reward above the group's mean. A negative tau silences
 Reductions: p = 0 with mask=False is GRPO.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -34,7 +33,6 @@ Lean = Annotated[float, inside(-1, 1).because("or advantages would vanish or cha
 Mask = Annotated[bool, "tokens that hardly move the right responses get no gradient"]
 
 
-@dataclass(frozen=True)
 class HiddenReward(Signal):
     """1 + p · sign THR, and 0 where |THR| does not exceed the threshold; 1 in groups of equal rewards."""
 

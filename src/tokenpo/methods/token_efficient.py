@@ -19,7 +19,6 @@ Departures: in S-GRPO a response of which nothing is kept adds 0 and counts in N
 Reductions: S-GRPO with fraction = 1 is GRPO.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -43,7 +42,6 @@ PAPER = Paper(
 Always = Annotated[int, whole(0)]
 
 
-@dataclass(frozen=True)
 class RandomTokens(BatchSignal):
     """1.0 at a random part of the tokens: each with probability `fraction`, the first `always` of a response surely."""
 
@@ -60,7 +58,6 @@ class RandomTokens(BatchSignal):
         return (batch.mask & (drawn | first)).to(batch.policy.logprob.dtype)
 
 
-@dataclass(frozen=True)
 class PrefixTree(CreditStage):
     """The mean reward behind a token less that behind its alternatives at the same prefix; `pairs` counts each once."""
 

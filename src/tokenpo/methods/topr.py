@@ -15,7 +15,6 @@ Reductions: at lp = lp_old it is REINFORCE on the sum of log-probabilities. Righ
 denominator.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -28,7 +27,6 @@ from ..core.types import Batch, Rollouts
 from .paper import Paper
 
 
-@dataclass(frozen=True)
 class SignedOutcome(CreditStage):
     """±1 by whether the reward exceeds the threshold, whatever the group; shaping is added."""
 
@@ -39,7 +37,6 @@ class SignedOutcome(CreditStage):
         return outcome[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class Tapered(Bounds):
     """Exactly 1 where the advantage is not negative, [0, 1] where it is."""
 

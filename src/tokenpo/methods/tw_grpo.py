@@ -16,7 +16,6 @@ coefficient 0 in the script. Soft rewards for several choices and inverted quest
 Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Equal d everywhere is alpha = 1.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -33,7 +32,6 @@ from .paper import Paper
 FLOOR = 1e-8
 
 
-@dataclass(frozen=True)
 class PositionWeight(Signal):
     """1 where the group's divergence is least, rising linearly to `alpha` where it is largest."""
 

@@ -16,7 +16,6 @@ e^(1e-4 (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is t
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -33,7 +32,6 @@ LEAST = math.log(1e-8)
 LEAST_RATE = 1e-4
 
 
-@dataclass(frozen=True)
 class Gamma(Part):
     """φ(W) = e^rate · W^shape · e^(−rate W): the shape of a gamma distribution's density, scaled to φ(1) = 1."""
 
@@ -46,7 +44,6 @@ class Gamma(Part):
         return log.exp().nan_to_num(posinf=0.0)
 
 
-@dataclass(frozen=True)
 class SoftWeight(SurrogateStage):
     """sg[φ(W)] · A · lp with the ratio W of the whole response; φ by the sign of the advantage, 0 counts as positive.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from ..ops.group import Groups
@@ -12,7 +10,6 @@ from ..types import Rollouts, Totals
 from .part import Aggregate, Signal
 
 
-@dataclass(frozen=True)
 class TokenMean(Aggregate):
     """Every token counts alike: 1 / tokens of the step. DAPO."""
 
@@ -20,7 +17,6 @@ class TokenMean(Aggregate):
         return 1.0 / max(totals.tokens, 1)  # 0 where everything was rejected
 
 
-@dataclass(frozen=True)
 class SequenceMean(Aggregate):
     """Every response counts alike, and every token inside it: 1 / (|o_i| · sequences of the step). GRPO."""
 
@@ -29,7 +25,6 @@ class SequenceMean(Aggregate):
         return 1.0 / (length.double() * max(totals.sequences, 1))
 
 
-@dataclass(frozen=True)
 class ConstantLength(Aggregate):
     """1 / (length · sequences): no response is favoured for its length. Dr. GRPO.
 
@@ -43,7 +38,6 @@ class ConstantLength(Aggregate):
         return 1.0 / ((totals.length if self.length is None else self.length) * max(totals.sequences, 1))
 
 
-@dataclass(frozen=True)
 class TokenSum(Aggregate):
     """1: a sum over the tokens, so that the step grows with the batch, and the learning rate must shrink with it."""
 
@@ -51,7 +45,6 @@ class TokenSum(Aggregate):
         return 1.0
 
 
-@dataclass(frozen=True)
 class PerGroupToken(Signal):
     """Responses of a prompt, in the mean over the rollout batch, over the tokens of the row's group [N, T]."""
 
@@ -63,7 +56,6 @@ class PerGroupToken(Signal):
         return (alive.sum() / max(prompts, 1) / tokens)[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class PromptMean(Aggregate):
     """Every prompt counts alike, and every token of its responses: 1 / (tokens of the group · prompts of the step).
 

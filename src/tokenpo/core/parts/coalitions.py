@@ -10,7 +10,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -27,7 +26,6 @@ MOST = 10  # segments of a response: up to 2^10 sets of them are scored
 Scorer = Callable[[Sequence[tuple[int, list[int]]]], Sequence[float]]
 
 
-@dataclass(frozen=True)
 class Coalitions(Part):
     """The segments of a response, K of them, and what each is worth: its Owen value, exact.
 
@@ -94,7 +92,6 @@ class Coalitions(Part):
         return {members: tuple(token for token, k in numbered if members >> k & 1) for members in sets}
 
 
-@dataclass(frozen=True)
 class SegmentShare(CreditStage):
     """A_it = A_i + share · (K φ_k − Σ_j φ_j) / (std_g + eps), k the segment of t, φ its `gain`, A_i GroupAdvantage's.
 

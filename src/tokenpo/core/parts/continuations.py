@@ -6,8 +6,6 @@ what each segment added to the reward, which the credit reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -27,7 +25,6 @@ class Cuts(Part):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class EveryTokens(Cuts):
     """At the first token and `every` tokens further on."""
 
@@ -38,7 +35,6 @@ class EveryTokens(Cuts):
         return (place % self.every == 0).expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class BehindToken(Cuts):
     """At the first token, and behind each token with this id: a newline's, where steps are lines."""
 
@@ -50,7 +46,6 @@ class BehindToken(Cuts):
         return torch.cat([torch.ones_like(matches[:, :1]), matches[:, :-1]], 1)
 
 
-@dataclass(frozen=True)
 class Improbable(Cuts):
     """At the 1st, (1 + interval)-th, ... of the tokens whose old probability is below `below`."""
 
@@ -62,7 +57,6 @@ class Improbable(Cuts):
         return rare & ((rare.cumsum(1) - 1) % self.interval == 0)
 
 
-@dataclass(frozen=True)
 class EqualEntropy(Cuts):
     """`count` cuts into pieces of equal entropy: cut k stands at the first token before which k/(count + 1) of the sum
     of the old entropies lies."""
@@ -78,7 +72,6 @@ class EqualEntropy(Cuts):
         return torch.cat([torch.zeros_like(pieces[:, :1]), pieces.diff(dim=1)], 1) > 0
 
 
-@dataclass(frozen=True)
 class Continuations(Part):
     """Where continuations are drawn, how many, and how their rewards become gains.
 
@@ -121,7 +114,6 @@ class Continuations(Part):
         return gains(cuts, begins, ends, rollouts.reward, start)
 
 
-@dataclass(frozen=True)
 class SegmentGain(CreditStage):
     """A_it = gain of the token's segment, plus the shaping's bonus of the response.
 
@@ -136,7 +128,6 @@ class SegmentGain(CreditStage):
         return rollouts.need("gain") + bonus[:, None].to(rollouts.old_logprob.dtype)
 
 
-@dataclass(frozen=True)
 class WhitenedGain(SegmentGain):
     """`SegmentGain`, whitened over the tokens of the batch.
 

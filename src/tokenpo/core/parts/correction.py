@@ -7,7 +7,6 @@ A `RolloutCorrection` weighs by ρ, a `Rejection` drops what fails a `Criterion`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -24,7 +23,6 @@ from .selection import Selection
 from .weights import BatchWeight
 
 
-@dataclass(frozen=True)
 class RolloutCorrection(BatchWeight):
     """ρ kept in bounds, without gradient.
 
@@ -63,7 +61,6 @@ class RolloutCorrection(BatchWeight):
         return torch.where(bounded == weight, weight, 0.0) if self.mask else bounded
 
 
-@dataclass(frozen=True)
 class RolloutMean(Signal):
     """Mean of a correction over the rollout batch's tokens, or its responses if `sequence`, at every token [N, T].
 
@@ -99,12 +96,10 @@ class Level(Part):
         return inside
 
 
-@dataclass(frozen=True)
 class EachToken(Level):
     """Each token by its own number."""
 
 
-@dataclass(frozen=True)
 class Total(Level):
     """A response by the sum over its tokens; of log-ratios that is the likelihood ratio, a product."""
 
@@ -112,7 +107,6 @@ class Total(Level):
         return masked.keep(x, mask).sum(1, keepdim=True).expand_as(x)
 
 
-@dataclass(frozen=True)
 class Mean(Level):
     """A response by the mean over its tokens; of log-ratios that is the geometric mean of the ratios."""
 
@@ -120,7 +114,6 @@ class Mean(Level):
         return masked.mean(x, mask, dim=1).expand_as(x)
 
 
-@dataclass(frozen=True)
 class Every(Level):
     """A response by each of its tokens: one outside vetoes the whole."""
 
@@ -128,7 +121,6 @@ class Every(Level):
         return (inside | ~mask).all(1, keepdim=True).expand_as(inside)
 
 
-@dataclass(frozen=True)
 class Criterion(Part):
     """Keeps tokens or responses whose number lies in [low, high].
 
@@ -156,7 +148,6 @@ class Criterion(Part):
         return self.over.verdict((x >= low) & (x <= high), mask)
 
 
-@dataclass(frozen=True)
 class Rejection(BatchWeight):
     """0 where a criterion is not met, 1 elsewhere.
 
@@ -207,7 +198,6 @@ class Rejection(BatchWeight):
         return self._kept(log_ratio(rollouts.old_logprob, rollouts.need("rollout_logprob")), rollouts.mask)
 
 
-@dataclass(frozen=True)
 class Strayed(Selection):
     """Responses with A < 0 and mean_t(lp_b − lp) > delta; `Drop(Strayed(delta))` is DeepSeek-V3.2's off-policy
     sequence mask (2512.02556).

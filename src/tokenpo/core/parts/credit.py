@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,7 +14,6 @@ from ..types import Rollouts
 from .part import CreditStage
 
 
-@dataclass(frozen=True)
 class GroupAdvantage(CreditStage):
     """A_i = (R_i − mean_g) / (std_g + eps), the same for every token of the response; GRPO (2402.03300).
 
@@ -41,7 +39,6 @@ class GroupAdvantage(CreditStage):
         return torch.where(groups.varied(reward), centred / (std + self.eps) if self.std else centred, 0.0)
 
 
-@dataclass(frozen=True)
 class ShrunkAdvantage(CreditStage):
     """A_i = (R_i − V_i) / (std + eps), the same for every token of the response; std (ddof 1) is that of the batch.
 
@@ -69,7 +66,6 @@ class ShrunkAdvantage(CreditStage):
         return advantage.to(rollouts.old_logprob.dtype)[:, None].expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class RewardToGo(CreditStage):
     """A_it = G_ik − mean G, k the turn of token t: the reward to go, less its mean over comparable turns.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,7 +15,6 @@ from ..types import Batch, Rollouts, Trust
 from .part import CreditStage, Part, Penalty, Signal
 
 
-@dataclass(frozen=True)
 class TokenRewards(Part):
     """r_it = token · token_reward − beta · (lp_old − lp_ref) + clip(teacher · (lp_teacher − lp_ref), ±bound)
     + 1[t is the last response token] · R_i.
@@ -56,7 +54,6 @@ class TokenRewards(Part):
         return reward
 
 
-@dataclass(frozen=True)
 class LengthLambda(Part):
     """λ_i = 1 − 1 / max(alpha · |o_i|, 1): VAPO (2504.05118); a response of up to 1/alpha tokens has λ = 0.
 
@@ -71,7 +68,6 @@ class LengthLambda(Part):
         return 1 - 1 / (self.alpha * mask.sum(1).double()).clamp(min=1.0)
 
 
-@dataclass(frozen=True)
 class Discounted(Part):
     """The λ-return that advantages and the critic's target share.
 
@@ -93,7 +89,6 @@ class Discounted(Part):
         return gae(reward, rollouts.need("value"), rollouts.mask, lam, self.gamma)
 
 
-@dataclass(frozen=True)
 class Gae(Discounted, CreditStage):
     """A_it by generalised advantage estimation from the critic's `value`; groups are not compared.
 
@@ -112,7 +107,6 @@ class Gae(Discounted, CreditStage):
         return whiten(advantage, rollouts.mask) if self.whitened else advantage
 
 
-@dataclass(frozen=True)
 class Critic(Discounted):
     """What the value v is fitted to: ½ max((v − G)², (clip(v, V ± clip) − G)²), G_it = V_it + A_it(lam).
 
@@ -136,7 +130,6 @@ class Critic(Discounted):
         return 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2)
 
 
-@dataclass(frozen=True)
 class RightShare(Signal):
     """Tokens of the batch over those of its right responses, at the latter's tokens; 0 at the others.
 
@@ -151,7 +144,6 @@ class RightShare(Signal):
         return (right * (rollouts.mask.sum().double() / right.sum().clamp(min=1))).to(rollouts.old_logprob.dtype)
 
 
-@dataclass(frozen=True)
 class RightLikelihood(Penalty):
     """−coef · lp of right responses; under a token mean, coef times the mean over their tokens in the rollout batch.
 

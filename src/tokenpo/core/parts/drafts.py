@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import TokenPOError
@@ -15,7 +14,6 @@ TEMPLATE = "{prompt}\n\nA draft of an answer:\n{draft}\n\nImprove it, or write a
 Prompt = str | Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
 class Drafts(Part):
     """How many drafts are sampled for a problem, and how the best of them is put into its prompt.
 

@@ -13,7 +13,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast, dataclass_transform
 
 import torch
 from torch import Tensor
@@ -31,8 +31,9 @@ _FLAGS = (
 _DECLARATIONS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(_FLAGS, (bool, "True or False"))
 
 
+@dataclass_transform(frozen_default=True)
 class Part:
-    """A frozen dataclass that makes one choice. Parts may hold parts; `walk` finds them.
+    """Makes one choice. A subclass is a frozen dataclass by itself. Parts may hold parts; `walk` finds them.
 
     A field whose annotation names a range of `core.ranges` or a kind of part holds nothing else. An attribute below
     that depends on a field is a property.
@@ -47,12 +48,24 @@ class Part:
         entropy_gradient: it sends a gradient through `Policy.entropy`, whose graph engines then keep.
     """
 
-    # Any, so that a property may take their place.
-    reads: Any = frozenset()
-    idle_on_policy: Any = False
-    assumes_on_policy: Any = False
-    corrects_rollout: Any = False
-    entropy_gradient: Any = False
+    # Any, so that a property may take their place; without an annotation, which would make fields of them.
+    reads = cast(Any, frozenset())
+    idle_on_policy = cast(Any, False)
+    assumes_on_policy = cast(Any, False)
+    corrects_rollout = cast(Any, False)
+    entropy_gradient = cast(Any, False)
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True)(cls)
+        # Part has one for all: a class with the decorator above it is given its own, which must not be there already.
+        del cls.__setattr__, cls.__delattr__
+
+    def __setattr__(self, name: str, *value: Any) -> None:
+        raise dataclasses.FrozenInstanceError(
+            f"{type(self).__name__} is frozen: declare {name} as a field of its class"
+        )
+
+    __delattr__ = __setattr__
 
     def __post_init__(self) -> None:
         """A part whose fields must agree with each other extends this, and calls it first.
@@ -93,7 +106,7 @@ class BatchSignal(Part):
         draws: it chooses tokens at random, with the generator it is given.
     """
 
-    draws: Any = False
+    draws = cast(Any, False)
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         """[N, T], finite where the mask is true, or bool. `trust()` evaluates the surrogate, except for a signal inside
@@ -140,8 +153,8 @@ class CreditStage(Part):
     declares it as `*numbers: Mapping[str, float]`.
     """
 
-    across_groups: Any = False
-    columns: Any = 1
+    across_groups = cast(Any, False)
+    columns = cast(Any, 1)
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         """Advantage [N, T] from rollouts.reward [N] and the shaping's `bonus` [N]; padding may hold anything finite."""
@@ -155,7 +168,7 @@ class SurrogateStage(Part):
         own_slope: it is not the pessimistic clip, whose slope is ratio · advantage between its bounds and 0 beyond.
     """
 
-    own_slope: Any = False
+    own_slope = cast(Any, False)
 
     def __call__(self, batch: Batch) -> Trust:
         raise NotImplementedError
@@ -179,7 +192,7 @@ class Penalty(Part):
         follows_advantage: it is 0 wherever the advantage is 0; engines may then skip such rows.
     """
 
-    follows_advantage: Any = False
+    follows_advantage = cast(Any, False)
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         """[N, T], 0 on padding."""
@@ -196,7 +209,7 @@ class Aggregate(Part):
     `*share: Tensor`.
     """
 
-    share: Any = None
+    share = cast(Any, None)
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
         """A number, [N, 1] or [N, T]; of a mean it sums to about 1 over the step.
@@ -230,7 +243,7 @@ def check_parts(whole: Any, owner: str) -> None:
     """Checks every part inside a value; messages start with `owner`.
 
     Raises:
-        TokenPOError: a part is no frozen value, a declaration has the wrong type, or a field is outside its annotation.
+        TokenPOError: a field holds no value, a declaration has the wrong type, or a field is outside its annotation.
     """
     for part in walk(whole):
         _check_value(part, owner)
@@ -239,31 +252,13 @@ def check_parts(whole: Any, owner: str) -> None:
 
 
 def _check_value(part: Part, owner: str) -> None:
-    """Refuses all but frozen dataclasses: parts are keys, compared and pickled, and `walk` finds only fields."""
-    kind = type(part).__name__
-    if _hides(part):
-        raise TokenPOError(
-            f"{owner}: {kind} is no frozen dataclass that compares by its fields alone: put "
-            "@dataclasses.dataclass(frozen=True), without eq=False, above its class, and what it holds into fields"
-        )
+    """Refuses what cannot be a key: parts are compared and pickled."""
     try:
         hash(part)
     except TypeError as error:
         raise TokenPOError(
-            f"{owner}: {kind} is no value ({error}): let its fields hold numbers, text, tuples and parts"
+            f"{owner}: {type(part).__name__} is no value ({error}): let its fields hold numbers, text, tuples and parts"
         ) from error
-
-
-def _hides(part: Part) -> bool:
-    """It is no frozen dataclass, or keeps something outside its fields that equality does not see."""
-    parameters = getattr(part, "__dataclass_params__", None)
-    if parameters is None or not (parameters.frozen and parameters.eq):
-        return True
-    fields = {field.name for field in dataclasses.fields(part)}  # pyright: ignore[reportArgumentType]
-    held = vars(part) if hasattr(part, "__dict__") else ()
-    return any(
-        not isinstance(getattr(type(part), name, None), functools.cached_property) for name in set(held) - fields
-    )
 
 
 def _check_declarations(part: Part, owner: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -23,13 +22,12 @@ class Estimator(Part):
         stationary: its gradient at x = 0 is 0.
     """
 
-    stationary: Any = True
+    stationary = cast(Any, True)
 
     def __call__(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class K1(Estimator):
     """−x."""
 
@@ -39,7 +37,6 @@ class K1(Estimator):
         return -x
 
 
-@dataclass(frozen=True)
 class K2(Estimator):
     """x² / 2."""
 
@@ -47,7 +44,6 @@ class K2(Estimator):
         return kl.k2(x)
 
 
-@dataclass(frozen=True)
 class K3(Estimator):
     """eˣ − 1 − x."""
 
@@ -55,7 +51,6 @@ class K3(Estimator):
         return kl.k3(x)
 
 
-@dataclass(frozen=True)
 class K3Within(Estimator):
     """k3 of x bounded to ±reach, at most `most`; both in nats, and flat where either binds."""
 
@@ -66,7 +61,6 @@ class K3Within(Estimator):
         return kl.k3(x.clamp(-self.reach, self.reach)).clamp(max=self.most)
 
 
-@dataclass(frozen=True)
 class AbsoluteLogRatio(Estimator):
     """|x|, without gradient within ±1e-5, where x is rounding."""
 
@@ -74,7 +68,6 @@ class AbsoluteLogRatio(Estimator):
         return kl.absolute(x)
 
 
-@dataclass(frozen=True)
 class StraightThrough(Estimator):
     """The value of one estimator with the gradient of another.
 
@@ -93,7 +86,6 @@ class StraightThrough(Estimator):
         return learnt + (self.value(x) - learnt).detach()
 
 
-@dataclass(frozen=True)
 class Divergence(Penalty):
     """beta · estimator(log q − lp), q the one policy that it reads.
 
@@ -117,7 +109,6 @@ class Divergence(Penalty):
         return log_ratio(batch.need(other), batch.policy.logprob)
 
 
-@dataclass(frozen=True)
 class ReferenceKl(Divergence):
     """beta · estimator(lp_ref − lp): GRPO's divergence from the reference policy.
 
@@ -136,7 +127,6 @@ class ReferenceKl(Divergence):
         return x if self.inside is None else x + self.inside.of_batch(batch).log()
 
 
-@dataclass(frozen=True)
 class Reweighted(Penalty):
     """ratio · penalty, with gradient through both; DeepSeek-V3.2 (2512.02556), "Unbiased KL Estimate".
 
@@ -155,7 +145,6 @@ class Reweighted(Penalty):
         return self.ratio(batch) * self.penalty(batch, trust)
 
 
-@dataclass(frozen=True)
 class EntropyBonus(Penalty):
     """−coef · H of the current policy, with gradient.
 
@@ -172,7 +161,6 @@ class EntropyBonus(Penalty):
         return -coef * batch.need("entropy")
 
 
-@dataclass(frozen=True)
 class Anchor(Penalty):
     """coef · strength · |lp − lp_old|: holds tokens at the old policy; no gradient where the two nearly agree.
 

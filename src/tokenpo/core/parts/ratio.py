@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from ..ops import masked, ratio
@@ -25,7 +23,6 @@ class Ratio(Part):
         return ratio.log_ratio(batch.policy.logprob, batch.rollouts.old_logprob)
 
 
-@dataclass(frozen=True)
 class TokenRatio(Ratio):
     """r_t = exp(lp − lp_old)."""
 
@@ -33,7 +30,6 @@ class TokenRatio(Ratio):
         return self.log(batch).exp()
 
 
-@dataclass(frozen=True)
 class RolloutRatio(Ratio):
     """exp(lp − lp_roll), anchored to the policy that sampled as its engine reported it."""
 
@@ -44,7 +40,6 @@ class RolloutRatio(Ratio):
         return ratio.log_ratio(batch.policy.logprob, batch.need("rollout_logprob")).exp()
 
 
-@dataclass(frozen=True)
 class GeometricSequence(Ratio):
     """s_i = exp(mean_t log r_t). GSPO (2507.18071, eq. 7)."""
 
@@ -52,7 +47,6 @@ class GeometricSequence(Ratio):
         return ratio.geometric(self.log(batch), batch.mask)
 
 
-@dataclass(frozen=True)
 class GeometricToken(Ratio):
     """sg[s_i] · exp(lp − sg[lp]): value of the sequence ratio, gradient of the token. GSPO-token (2507.18071)."""
 
@@ -61,7 +55,6 @@ class GeometricToken(Ratio):
         return ratio.geometric(self.log(batch).detach(), batch.mask) * (lp - lp.detach()).exp()
 
 
-@dataclass(frozen=True)
 class ArithmeticSequence(Ratio):
     """w_i = mean_t r_t. GRPO-S (2508.04349)."""
 
@@ -69,7 +62,6 @@ class ArithmeticSequence(Ratio):
         return masked.mean(self.log(batch).exp(), batch.mask, dim=1).expand_as(batch.mask)
 
 
-@dataclass(frozen=True)
 class ProductSequence(Ratio):
     """W_i = Π_t r_t, the likelihood ratio of the whole response; its logarithm is bounded to ±20."""
 
@@ -77,7 +69,6 @@ class ProductSequence(Ratio):
         return ratio.log_product(self.log(batch), batch.mask).exp()
 
 
-@dataclass(frozen=True)
 class WeightedRatio(Ratio):
     """sg[w] · ratio: a weight inside minimum and clip, where a large one clips the token that it should strengthen."""
 

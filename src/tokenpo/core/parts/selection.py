@@ -6,7 +6,6 @@ The entropy is that of the old policy (phase one) or of the current one (whole s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,7 +35,6 @@ def entropy_of(*, current: bool) -> str:
     return "entropy" if current else "old_entropy"
 
 
-@dataclass(frozen=True)
 class HighInResponse(Selection):
     """Tokens whose entropy exceeds a quantile of their own response's.
 
@@ -57,7 +55,6 @@ class HighInResponse(Selection):
         return entropy > ranked.row_quantile(entropy, batch.mask, self.quantile)
 
 
-@dataclass(frozen=True)
 class OldEntropyScore(Signal):
     """ĥ of H_old over all tokens of the rollout batch, [N, T] in [−1, 1]; `released_sign` gives [0, 1]."""
 
@@ -69,7 +66,6 @@ class OldEntropyScore(Signal):
         return _scored(rollouts.need("old_entropy"), rollouts.mask, self.quantile, self.released_sign)
 
 
-@dataclass(frozen=True)
 class CurrentEntropyScore(BatchSignal):
     """The same of the current entropies over one optimiser step, as the authors' code computes it per micro-batch."""
 
@@ -81,7 +77,6 @@ class CurrentEntropyScore(BatchSignal):
         return _scored(batch.need("entropy"), batch.mask, self.quantile, self.released_sign)
 
 
-@dataclass(frozen=True)
 class OldEntropyQuantile(Signal):
     """Nearest-rank quantile of H_old over all n tokens of the rollout batch, shown at every token [N, T], nats.
 
@@ -98,7 +93,6 @@ class OldEntropyQuantile(Signal):
         return _threshold(values, self.quantile, self.counted).expand(rollouts.mask.shape)
 
 
-@dataclass(frozen=True)
 class CurrentEntropyQuantile(BatchSignal):
     """The same of the current entropies over one optimiser step."""
 
@@ -111,7 +105,6 @@ class CurrentEntropyQuantile(BatchSignal):
         return _threshold(values, self.quantile, self.counted).expand(batch.mask.shape)
 
 
-@dataclass(frozen=True)
 class HighInBatch(Selection):
     """Tokens whose entropy reaches a quantile of the whole batch's; equal ones are in."""
 

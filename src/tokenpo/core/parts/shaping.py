@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,6 @@ from ..types import Rollouts
 from .part import Shaping
 
 
-@dataclass(frozen=True)
 class SoftOverlong(Shaping):
     """DAPO's soft overlong penalty (2503.14476, eq. 13): 0 up to L_max − L_cache tokens, then linear to −1 at L_max.
 
@@ -34,7 +31,6 @@ class SoftOverlong(Shaping):
         return -(over.to(rollouts.reward.dtype) / self.cache).clamp(0.0, 1.0)
 
 
-@dataclass(frozen=True)
 class GroupOverlong(Shaping):
     """GTPO's group-relative overlong penalty (2508.04349): easy prompts pay for long correct answers.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,7 +24,6 @@ class Bounds(Part):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class FixedBounds(Bounds):
     """(1 − low, 1 + high): low in [0, 1], 1 is no bound; high ≥ 0, inf is none."""
 
@@ -36,7 +34,6 @@ class FixedBounds(Bounds):
         return 1 - self.low, 1 + self.high
 
 
-@dataclass(frozen=True)
 class SelectedBounds(Bounds):
     """One interval for the selected tokens, another for the rest."""
 
@@ -51,7 +48,6 @@ class SelectedBounds(Bounds):
         return lower, upper
 
 
-@dataclass(frozen=True)
 class Clip(SurrogateStage):
     """min(r A, clip(r, bounds) A), and at least `dual` · A where A < 0 (dual clip, off with None)."""
 
@@ -66,7 +62,6 @@ class Clip(SurrogateStage):
         return Trust(value, ratio, lower, upper, clipped)
 
 
-@dataclass(frozen=True)
 class Unclipped(SurrogateStage):
     """r A, no trust region."""
 
@@ -85,7 +80,6 @@ class Region(Part):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class DetachedClip(SurrogateStage):
     """sg[clip(r, bounds)] · A · lp: the clip bounds the weight of a token's gradient and never cuts it off.
 
@@ -112,7 +106,6 @@ class DetachedClip(SurrogateStage):
         return Trust(masked.keep(value, inside), ratio, lower, upper, ~inside & advantage.bool())
 
 
-@dataclass(frozen=True)
 class LogLikelihood(SurrogateStage):
     """A · lp: the plain policy gradient. The ratio is only reported: nothing corrects for a policy that has moved."""
 

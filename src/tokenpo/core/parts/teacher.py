@@ -8,7 +8,6 @@ compares it with the current policy, in every update.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,7 +21,6 @@ from .part import CreditStage, Memory, Penalty
 from .penalties import K1, K2, Divergence, Estimator, StraightThrough
 
 
-@dataclass(frozen=True)
 class TeacherCredit(CreditStage):
     """A_it = inner_it + coef · clip(Σ_{k≥t} gamma^(k−t) x_ik, ±bound), over response tokens k.
 
@@ -64,7 +62,6 @@ class TeacherCredit(CreditStage):
         return credit if self.inner is None else credit + self.inner(rollouts, bonus)
 
 
-@dataclass(frozen=True)
 class NoCredit(CreditStage):
     """0 everywhere: penalties are all that is learnt from."""
 
@@ -72,7 +69,6 @@ class NoCredit(CreditStage):
         return torch.zeros_like(rollouts.old_logprob)
 
 
-@dataclass(frozen=True)
 class TeacherKl(Divergence):
     """beta · estimator(x): the divergence KL(p ‖ q) from the teacher.
 
@@ -104,7 +100,6 @@ class TeacherKl(Divergence):
         return self.scale is None
 
 
-@dataclass(frozen=True)
 class TeacherDivergence(Penalty):
     """coef · D of the whole next-token distributions p of the policy and q of the teacher, differentiated.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
@@ -17,7 +16,6 @@ from .part import Memory
 Heat = Annotated[float, numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1)]
 
 
-@dataclass(frozen=True)
 class AdaptiveTemperature(Memory):
     """T_t = T (1 + tau ĥ_t): hotter where the policy is uncertain, cooler where it is sure. HAPO (2509.16591).
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -14,7 +12,6 @@ from .part import BatchSignal, Look, MemorySignal, Part, Signal, Weight
 from .selection import Selection, selected
 
 
-@dataclass(frozen=True)
 class Sigmoid(Part):
     """clip(alpha · sigmoid(tau (p − mu)), lower, upper) of a probability; with mu `outside`, clip(alpha ·
     (sigmoid(tau p) − mu), lower, upper)."""
@@ -38,7 +35,6 @@ class Sigmoid(Part):
         return (self.alpha * curve).clamp(self.lower, self.upper)
 
 
-@dataclass(frozen=True)
 class Affine(Part):
     """a · p + 1 − a of a probability."""
 
@@ -59,7 +55,6 @@ class BatchWeight(Weight):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class ProbabilityWeight(BatchWeight):
     """A curve of the sampled token's probability p = exp(lp), detached.
 
@@ -76,7 +71,6 @@ class ProbabilityWeight(BatchWeight):
         return self.curve(logprob.detach().exp())
 
 
-@dataclass(frozen=True)
 class CurrentMean(BatchSignal):
     """Mean weight over the response tokens of one optimiser step, shown at every token [N, T]."""
 
@@ -86,7 +80,6 @@ class CurrentMean(BatchSignal):
         return masked.mean(self.weight.of_batch(batch), batch.mask).expand(batch.mask.shape)
 
 
-@dataclass(frozen=True)
 class NormalisedWeight(BatchWeight):
     """A weight divided by its mean over the tokens; with zeros and ones the loss is a mean over the kept tokens.
 
@@ -105,7 +98,6 @@ class NormalisedWeight(BatchWeight):
         return _over_mean(self.weight.of_batch(batch), batch.signal(self.mean))
 
 
-@dataclass(frozen=True)
 class RowNormalised(BatchWeight):
     """A weight divided by its mean over the response; with zeros and ones a mean over the tokens that are kept."""
 
@@ -116,7 +108,6 @@ class RowNormalised(BatchWeight):
         return _over_mean(weight, masked.mean(weight, batch.mask, dim=1))
 
 
-@dataclass(frozen=True)
 class SignalWeight(BatchWeight):
     """A signal ≥ 0, taken as it is."""
 
@@ -126,7 +117,6 @@ class SignalWeight(BatchWeight):
         return batch.signal(self.signal)
 
 
-@dataclass(frozen=True)
 class Keep(BatchWeight):
     """1 where tokens are selected, 0 elsewhere; the denominator still counts all."""
 
@@ -136,7 +126,6 @@ class Keep(BatchWeight):
         return selected(self.selection, batch).to(batch.policy.logprob.dtype)
 
 
-@dataclass(frozen=True)
 class Drop(BatchWeight):
     """0 where tokens are selected, 1 elsewhere; the denominator still counts all."""
 
