@@ -4,7 +4,9 @@ form that docs/distillation.md says they are, response by response.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,10 @@ import torch
 from torch import Tensor
 
 from foreign_support.required import need
-from tokenpo.lab.distillation import FORMS, KEPT, Form, Tokens, taught, updates
+from tokenpo.lab.distillation import KEPT, Form, Tokens, taught, updates
+
+sys.path.append(str(Path(__file__).parents[2] / "tools" / "site"))
+from distillation_forms import FORMS
 
 TRL, VERL = "distillation losses: trl is missing", "distillation losses: verl is missing"
 

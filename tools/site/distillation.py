@@ -13,11 +13,12 @@ from html import escape
 from pathlib import Path
 from statistics import median
 
+from distillation_forms import FORMS
 from exact_picture import COLOURS, STYLE
 from layout import table, write
 
 from tokenpo.base.text import number
-from tokenpo.lab.distillation import FORMS, STEPS, Found, judge, taught
+from tokenpo.lab.distillation import STEPS, Found, judge, taught
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, PICTURE = DOCS / "distillation.md", DOCS / "distillation.svg"
@@ -202,9 +203,9 @@ Student and teacher are tables of logits over the states of a small automaton: u
 which ends a response. The student's logits are standard normal, the teacher's add standard normal ones. All 121
 responses are listed, so nothing is sampled (float64, `python tools/site/distillation.py`). `opd`, `gkd`, the teacher's
 term of `sdar` and the penalty `TeacherKl` are this package's objectives, the others formulas in
-[`distillation.py`](../src/tokenpo/lab/distillation.py). Tests check every exact entry and the zeros to 1e-10. With
-rewards (`opd` with `rewards=True`) the update is the sum of both gradients, the reward's times (G − 1)/G in groups of
-G. To judge a loss of your own:
+[`distillation_forms.py`](../tools/site/distillation_forms.py). Tests check every exact entry and the zeros to 1e-10.
+With rewards (`opd` with `rewards=True`) the update is the sum of both gradients, the reward's times (G − 1)/G in groups
+of G. To judge a loss of your own:
 
 ```python
 from tokenpo.lab.distillation import judge, taught
