@@ -111,7 +111,6 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def _existing(options: argparse.Namespace) -> int:
-    """Compares the runs of --runs."""
     from ..evidence.compare.result import gather_existing
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}

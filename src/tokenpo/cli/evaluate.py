@@ -71,7 +71,6 @@ def add(commands: Any) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Samples or reads, then estimates."""
     need_engine()
     run = _run(options)
     _check(options, run is not None)
@@ -119,7 +118,6 @@ def _check(options: argparse.Namespace, is_run: bool) -> None:
 
 
 def _of_samples(options: argparse.Namespace) -> int:
-    """Estimates from a file of samples."""
     from ..evidence.evaluate.run import describe_file, prepare
     from ..evidence.evaluate.samples import read_samples
     from ..tasks.verify import VerifierOptions, make_verifier
@@ -143,7 +141,6 @@ def _of_samples(options: argparse.Namespace) -> int:
 
 
 def _of_model(options: argparse.Namespace, run: Config | None) -> int:
-    """Samples a model, then estimates."""
     from .. import models as language
     from ..evidence.evaluate import run as evaluation
     from ..evidence.evaluate.samples import read_samples
@@ -232,7 +229,6 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Path | None, seed: int) -> None:
-    """Prints the table, and writes results.json."""
     import dataclasses
 
     from ..evidence.evaluate.run import write_results

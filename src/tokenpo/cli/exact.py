@@ -80,7 +80,6 @@ def _measures(asked: str | None) -> Sequence[str]:
 
 
 def exact(options: argparse.Namespace) -> int:
-    """Studies the methods, prints a table for each measure, writes numbers and page."""
     need("pydantic", "rich", "jinja2")
     import torch
 
@@ -138,7 +137,6 @@ def _count(text: str) -> int:
 
 
 def gradients(options: argparse.Namespace) -> int:
-    """Samples, judges every method twice, prints the table, writes the numbers."""
     need_engine()
     from ..engines.embedded.directions import AtCheckpoint
     from ..lab import gradients as judge

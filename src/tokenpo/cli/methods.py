@@ -37,7 +37,6 @@ def add(commands: Any) -> None:
 
 
 def methods(options: argparse.Namespace) -> int:
-    """Prints the methods that were asked for."""
     from ..methods import METHODS
 
     found = [described(name) for name in METHODS]
@@ -139,7 +138,6 @@ def check(options: argparse.Namespace) -> int:
 
 
 def golden(options: argparse.Namespace) -> int:
-    """Writes or prints the values, one input or stage to a line."""
     need("pydantic", "jinja2")
     from ..lab.golden import golden as values
     from ..page.frame import write

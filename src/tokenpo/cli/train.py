@@ -176,7 +176,6 @@ def launch(options: argparse.Namespace) -> int:
 
 
 def recipes(options: argparse.Namespace) -> int:
-    """Prints the list, or the recipe."""
     need_engine()
     from ..recipe.config import load_config
     from ..recipe.files import PAPERS, find_recipe, shipped_recipes, to_toml
@@ -193,7 +192,6 @@ def recipes(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Writes the page and prints where."""
     need("jinja2")
     from ..evidence.report.page import write_report
 

@@ -47,8 +47,6 @@ def make_view(stream: TextIO) -> View:
 
 
 class SilentView:
-    """Shows nothing."""
-
     def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
         pass
 

@@ -106,5 +106,4 @@ def combined(function: Callable[..., float], *estimates: Estimate) -> Estimate:
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
-    """The mean of one number per replicate."""
     return jackknife(lambda x: float(x.mean()), torch.tensor(values, dtype=torch.float64))

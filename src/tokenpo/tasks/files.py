@@ -75,7 +75,6 @@ class Files:
 
     @property
     def test_size(self) -> int:
-        """Number of held-out problems."""
         return len(self.test)
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
@@ -87,11 +86,9 @@ class Files:
         return [self.train[self._order(epoch)[index]] for epoch, index in epochs]
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
-        """The verifier's verdict on each completion."""
         return self.verifier(problems, completions, completion_ids)
 
     def close(self) -> None:
-        """Ends the verifier's processes."""
         self.verifier.close()
 
     def _order(self, epoch: int) -> list[int]:

@@ -89,7 +89,6 @@ class UserReward(Verifier):
         return self._verl(problems, completions) if self._is_verl else self._trl(problems, completions, ids)
 
     def close(self) -> None:
-        """Ends its process."""
         if self._pool:
             self._pool.close()
 

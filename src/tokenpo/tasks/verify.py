@@ -277,7 +277,6 @@ class Math(Verifier):
         return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer, _ in answers]
 
     def close(self) -> None:
-        """Kills the processes."""
         self._pool.close()
 
     def _answer(self, text: str) -> tuple[str, bool]:

@@ -41,7 +41,6 @@ class Result:
         return statistics.fmean(numbers) if numbers else None
 
     def censored(self, label: str) -> int:
-        """Runs whose number is only a lower bound."""
         return sum(value.censored for value in self.values[label].values())
 
 

@@ -72,7 +72,6 @@ Command = Callable[[PlannedRun, bool], list[str]]
 
 
 def train_command(run: PlannedRun, resume: bool) -> list[str]:
-    """The process of a run."""
     again = ["--resume", str(run.directory)] if resume and not run.goes_on else []
     return [sys.executable, "-P", "-m", "tokenpo", "train", *run.arguments, *again]
 

@@ -29,7 +29,6 @@ def show(comparison: Comparison, stream: TextIO) -> None:
 
 
 def means(comparison: Comparison) -> Table:
-    """One row for each method."""
     head, subject = ["method", "runs"], comparison.subject
     for measure in (result.measure for result in comparison.results):
         unit = f", {measure.unit}" if measure.unit not in ("", "steps", "fraction") else ""
@@ -51,7 +50,6 @@ def numbers(pair: Pair) -> list[Cell]:
 
 
 def name(label: str) -> str:
-    """A label as it is shown."""
     return visible(label, limit=80)
 
 
@@ -69,7 +67,6 @@ def signed(x: float | None) -> str:
 
 
 def interval(pair: Pair) -> str:
-    """The interval of the mean difference."""
     return "" if pair.low is None else f"{signed(pair.low)} to {signed(pair.high)}"
 
 
@@ -106,5 +103,4 @@ def pair_name(comparison: Comparison, pair: Pair) -> str:
 
 
 def heading(comparison: Comparison) -> str:
-    """The heading of that column."""
     return "pair" if comparison.baseline == "all" else f"method − {name(comparison.baseline)}"

@@ -77,7 +77,6 @@ def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sam
 
 
 def record_of(position: int, problem: Problem, completion: str, tokens: int, finished: bool, score: Score) -> dict:
-    """The line of a sample that was drawn and scored here."""
     reference = json.loads(json.dumps(problem.answer, default=str))  # parquet holds more kinds of values than JSON
     return {
         "problem": position, "prompt": problem.prompt, "completion": completion, "answer": score.answer,

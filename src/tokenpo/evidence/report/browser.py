@@ -87,7 +87,6 @@ class Browser:
     tokens: int
 
     def cards(self, view: View) -> tuple[DrawnResponse, ...]:
-        """The responses that a view shows."""
         cards = self.prompt(view).cards
         return cards if view.response < 0 else cards[view.response : view.response + 1]
 

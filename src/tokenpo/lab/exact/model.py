@@ -35,7 +35,6 @@ class Table:
     world: World
 
     def start(self) -> Tensor:
-        """The parameters of the world's initial policy."""
         return self.world.initial
 
     def logits(self, parameters: Tensor) -> Tensor:

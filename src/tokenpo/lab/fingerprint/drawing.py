@@ -68,7 +68,6 @@ def panels(objective: Any, base: Any) -> list[Panel]:
 
 
 def draw(name: str, objective: Any, base: Any) -> str:
-    """The picture of one method."""
     drawn = panels(objective, base)
     title = f"How hard {name} pushes a token, over each fact that it depends on"
     placed = [panel_svg(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(drawn)]
@@ -100,7 +99,6 @@ def ranges(name: str, objective: Any) -> list[str]:
 
 
 def svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
-    """One picture of these parts."""
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img"><title>{escape(title)}</title><style>{STYLE}</style><path class="p" d="M0 0H{width}V{height}H0Z"/>'
