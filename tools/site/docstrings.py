@@ -10,21 +10,11 @@ import griffe
 
 import tokenpo
 
-PART = "tokenpo.core.parts.part.Part"
 EXAMPLE = re.compile(r"^(>>> .*(?:\n.+)*)", re.MULTILINE)
 
 
 class PlainText(griffe.Extension):
-    """Doctests become blocks of code, brackets side by side are no reference, a part has its fields for a signature."""
-
-    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
-        # A part is a dataclass by its base, which Griffe does not see.
-        decorator = pkg["core.objective.Objective"].decorators[0]
-        for module in (pkg["core.parts"], pkg["methods"]):
-            for path in module.modules.values():
-                for part in path.classes.values():
-                    if not part.is_alias and any(base.path == PART for base in part.mro()):
-                        part.decorators.append(decorator)
+    """Doctests become blocks of code, and brackets side by side are no reference."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         # `documented` fills this line in when the class is made.
