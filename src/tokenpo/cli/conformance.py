@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -41,12 +40,8 @@ def conformance(options: argparse.Namespace) -> int:
         if settings != (settings := (one.method, one.settings)):
             print(f"\n{one.method} | {one.settings}")
         numbers = f"{one.host:.6g}", f"{one.reference:.6g}", f"{one.difference:.1e}"
-        print(row.format("", one.case, *numbers, _coloured("agrees", 32) if one.agrees else _coloured("differs", 31)))
+        print(row.format("", one.case, *numbers, "agrees" if one.agrees else "differs"))
         if one.why:
             print(f"{'':12} {one.why}")
     print(f"\n{verdict(name, found)}")
     return int(apart)
-
-
-def _coloured(word: str, colour: int) -> str:
-    return f"\033[{colour}m{word}\033[0m" if sys.stdout.isatty() else word
