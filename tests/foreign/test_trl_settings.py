@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from foreign_support.trl_trainer import GRPOConfig, loss, rollouts
 from oracle_support import Sample, close, ragged
 from tokenpo.engines.trl import TokenPOConfig
 from tokenpo.engines.trl.objective import chosen
-from tokenpo.engines.trl.settings import CORRECTIONS, NEWER, SETTINGS, TRANSLATED, Translated
+from tokenpo.engines.trl.settings import CORRECTIONS, REFUSED, TRANSLATED, Translated
 from trl_support.beside_cases import SHOWN
 
 G = 4
@@ -99,8 +101,7 @@ def test_what_is_honoured_is_the_same_loss(method: str, theirs: dict, settings: 
     close(got, loss(sample, advantage, correction=correction, sampled="use_vllm" in settings, **how))
 
 
-def _named(fate: str) -> set[str]:
-    return {name for one in SETTINGS for name in one.names if one.fate == fate}
+HOST = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "site" / "host_settings.py"))
 
 
 def test_every_loss_type_is_translated() -> None:
@@ -111,19 +112,20 @@ def test_every_loss_type_is_translated() -> None:
 
 def test_every_field_is_told_once() -> None:
     """But for those of transformers, which act before or after the loss unless they are named."""
-    told = [name for one in SETTINGS for name in one.names]
+    told = [*(one.name for one in REFUSED), *(name for _, name, _ in HOST["TRL"])]
     fields = {field.name for field in dataclasses.fields(GRPOConfig)}
     assert len(told) == len(set(told))
-    newer = set(NEWER)
+    newer = set(HOST["NEWER"])
     assert newer <= fields or not newer & fields, "transformers has some of its newer fields"
     assert fields - TrainingArguments.__dataclass_fields__.keys() <= set(told) <= fields | newer
 
 
 def test_every_field_that_reaches_the_loss_is_in_a_case() -> None:
-    assert _named("honoured") <= {name for *_, settings in HONOURED for name in settings} | SHOWN
+    honoured = {name for fate, name, _ in HOST["TRL"] if fate == "honoured"}
+    assert honoured <= {name for *_, settings in HONOURED for name in settings} | SHOWN
 
 
 def test_what_is_translated_is_refused_by_its_own_name() -> None:
     alone = {"multi_objective_aggregation", "entropy_coef", "entropy_coef_min"}
     alone |= {"restore_callback_states_from_checkpoint"}
-    assert {name for row in TRANSLATED for name in row.theirs} == _named("refused") - alone
+    assert {name for row in TRANSLATED for name in row.theirs} == {one.name for one in REFUSED} - alone

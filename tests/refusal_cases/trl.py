@@ -19,9 +19,9 @@ from tokenpo.engines.trl.recipe import require, schedule
 from tokenpo.engines.trl.rollout_batch import carried
 from tokenpo.engines.trl.settings import (
     OVERRIDING,
-    SETTINGS,
+    REFUSED,
     TRANSLATED,
-    Setting,
+    Refused,
     remedy,
     require_steps_to_hold,
 )
@@ -197,12 +197,12 @@ def _divided(processes: int, **sections: dict) -> Callable[[Path], object]:
     return lambda directory: schedule(recipe(**sections), processes, 10)
 
 
-def _replaced(setting: Setting, name: str, other: Any = None) -> Case:
-    default = TokenPOConfig.__dataclass_fields__[name].default
+def _replaced(refused: Refused, other: Any = None) -> Case:
+    name, default = refused.name, TokenPOConfig.__dataclass_fields__[refused.name].default
     if other is None:
         other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
     return Case(f"`{name}={other!r}`", lambda directory: args(directory, **{name: other}), (f"{name} = {other!r}",),
-                remedy(setting, name, other))  # fmt: skip
+                remedy(refused, other))  # fmt: skip
 
 
 def _overriding(key: str, name: str) -> Case:
@@ -239,7 +239,7 @@ def _adaptive(asked: str, remedy: str, **how: Any) -> Case:
                 remedy)  # fmt: skip
 
 
-REFUSED = {one.names[0]: one for one in SETTINGS if one.fate == "refused"}
+FIELDS = {one.name: one for one in REFUSED}
 LOSSES = [*dict.fromkeys(row.theirs["loss_type"] for row in TRANSLATED if "loss_type" in row.theirs), "other"]
 SAMPLER = "set use_vllm=True, or give a rollout_func that returns logprobs"
 # What samples in place of TRL.
@@ -271,9 +271,9 @@ CASES = [
       for name in ("dppo_tv", "dppo_kl", "rollout_is", "prime_rl", "m2po_rollout")),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
-    *(_replaced(one, name) for one in REFUSED.values() for name in one.names if name != "loss_type"),
-    *(_replaced(REFUSED["loss_type"], "loss_type", name) for name in LOSSES),
-    _replaced(REFUSED["scale_rewards"], "scale_rewards", "none"),
+    *(_replaced(one) for one in REFUSED if one.name != "loss_type"),
+    *(_replaced(FIELDS["loss_type"], name) for name in LOSSES),
+    _replaced(FIELDS["scale_rewards"], "none"),
     _certain("do_sample", False),
     _certain("num_beams", 4),
     *(_overriding(*row) for row in OVERRIDING.items()),

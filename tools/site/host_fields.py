@@ -4,9 +4,10 @@ runs where."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import host_settings
 from layout import cell, code, table
 
 from tokenpo.base.errors import Unsupported
@@ -24,14 +25,18 @@ def names(found: tuple[str, ...]) -> str:
 
 
 def trl_fields() -> str:
-    """One row for each line of the table of settings."""
-    rows = []
-    for one in trl.SETTINGS:
-        sentence = cell(one.sentence)
-        if one.fate == "refused":
-            sentence = f"{sentence[0].upper()}{sentence[1:]}"
-        rows.append((names(one.names), one.fate, sentence))
-    return table(("field", "", "what becomes of it"), rows)
+    """One row for each refused field, and for the others that become the same."""
+    refused = [("refused", one.name, f"{one.remedy[0].upper()}{one.remedy[1:]}") for one in trl.REFUSED]
+    return fields("field", (*refused, *host_settings.TRL))
+
+
+def fields(what: str, rows: Iterable[host_settings.Row]) -> str:
+    """Keys of one fate and the same words share a row, but for those that are refused."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for fate, key, words in rows:
+        groups.setdefault((fate, words, key if fate == "refused" else ""), []).append(key)
+    told = [(names(tuple(keys)), fate, cell(words)) for (fate, words, _), keys in groups.items()]
+    return table((what, "", "what becomes of it"), told)
 
 
 def trl_losses() -> str:
@@ -50,12 +55,9 @@ def written(options: Mapping[str, Any]) -> str:
 
 
 def verl_fields() -> str:
-    """One row for each key that our loss replaces or the adapter reads, one for each group of verl's own."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for one in SETTINGS:
-        groups.setdefault((one.fate, one.words, "" if one.fate == "verl's own" else one.key), []).append(one.key)
-    rows = [(names(tuple(keys)), fate, cell(words)) for (fate, words, _), keys in groups.items()]
-    return table(("key", "", "what becomes of it"), rows)
+    """One row for each key that is refused, and for the others that become the same."""
+    ours = [(one.fate, one.key, one.words) for one in SETTINGS]
+    return fields("key", (*ours, *host_settings.VERL))
 
 
 def recipe(host: Host) -> Callable[[str], object]:

@@ -21,7 +21,7 @@ def setting(default: Any, words: str) -> Any:
 
 @dataclass
 class TokenPOConfig(Theirs):
-    """TRL's settings and the method; `settings` has what becomes of TRL's own.
+    """TRL's settings and the method; docs/trl.md says what becomes of TRL's own.
 
     Raises:
         Unsupported: a setting that the table refuses was changed, two contradict each other, or TRL

@@ -1,12 +1,12 @@
-"""What becomes of every field of TRL's `GRPOConfig`, as one table: honoured, refused, or TRL's own. Imports no TRL.
+"""Fields of TRL's `GRPOConfig` that are refused, and methods for those of its loss. Imports no TRL.
 
-Tests compare the names that TRL adds to transformers' with the installed `GRPOConfig`, and the numbers of what is
-honoured with TRL's loss.
+What becomes of the others stands in docs/trl.md. Tests compare all names with the installed `GRPOConfig`, and the
+numbers of what is honoured with TRL's loss.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ...base.errors import TokenPOError, Unsupported
 
@@ -14,155 +14,45 @@ _LOSS = "is a setting of TRL's own loss, which the method replaces"
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Fields of `GRPOConfig` with one fate.
+class Refused:
+    """A field of `GRPOConfig` that is refused at any value but TRL's default.
 
     Args:
-        fate: "refused" at any value but TRL's default; "honoured" in credit and loss, with TRL's numbers; or "TRL's
-            own", which acts before or after credit and loss.
-        names: of the fields.
-        sentence: the remedy; the meaning; or the subject of the fields, and which values are refused.
-        why: a refused value cannot be honoured.
+        why: it cannot be honoured.
     """
 
-    fate: Literal["refused", "honoured", "TRL's own"]
-    names: tuple[str, ...]
-    sentence: str
+    name: str
+    remedy: str
     why: str = _LOSS
 
 
-def _refused(names: str, remedy: str, why: str = _LOSS) -> Setting:
-    return Setting("refused", tuple(names.split()), remedy, why)
-
-
-def _honoured(names: str, meaning: str) -> Setting:
-    return Setting("honoured", tuple(names.split()), meaning)
-
-
-def _theirs(about: str, names: str) -> Setting:
-    return Setting("TRL's own", tuple(names.split()), about)
-
-
-# Fields of `TrainingArguments` that transformers has from 5.23 on.
-NEWER = (
-    "activation_checkpointing", "activation_checkpointing_kwargs", "dataloader_in_order",
-    "dataloader_multiprocessing_context",
-)  # fmt: skip
-SETTINGS = (
-    _refused("loss_type", "set method to what docs/trl.md lists for it"),
-    _refused("epsilon", "give the method its own bounds, for example method_options={'low': 0.1}"),
-    _refused("epsilon_high", "give the method its own bounds, for example method_options={'high': 0.28}"),
-    _refused("delta", "give the method its dual clip, for example method_options={'dual': 10.0}"),
-    _refused("importance_sampling_level", "choose the method 'gspo'"),
-    _refused(
+REFUSED = (
+    Refused("loss_type", "set method to what docs/trl.md lists for it"),
+    Refused("epsilon", "give the method its own bounds, for example method_options={'low': 0.1}"),
+    Refused("epsilon_high", "give the method its own bounds, for example method_options={'high': 0.28}"),
+    Refused("delta", "give the method its dual clip, for example method_options={'dual': 10.0}"),
+    Refused("importance_sampling_level", "choose the method 'gspo'"),
+    Refused(
         "scale_rewards", "choose a method that scales rewards so; 'dr_grpo' for none, and no method has 'batch'"
     ),
-    _refused("multi_objective_aggregation", "choose the method 'gdpo' for 'normalize_then_sum'"),
-    _refused("top_entropy_quantile", "choose the method 'forking_tokens'"),
-    _refused("entropy_coef", "add core.parts.EntropyBonus to a method's penalties and hand the value over as method="),
-    _refused("use_adaptive_entropy", "choose the method 'skywork_entropy'"),
-    _refused("entropy_target", "give method_options={'target': ...} to the method 'skywork_entropy'"),
-    _refused("entropy_coef_delta", "give method_options={'delta': ...} to the method 'skywork_entropy'"),
-    _refused("entropy_coef_max", "give method_options={'largest': ...} to the method 'skywork_entropy'"),
-    _refused("entropy_coef_min", "choose the method 'skywork_entropy', whose coefficient goes down to 0"),
-    _refused("sapo_temperature_neg", "give method_options={'tau_neg': ...} to the method 'sapo'"),
-    _refused("sapo_temperature_pos", "give method_options={'tau_pos': ...} to the method 'sapo'"),
-    _refused("vespo_k_pos", "give method_options={'k_pos': ...} to the method 'vespo'"),
-    _refused("vespo_lambda_pos", "give method_options={'lambda_pos': ...} to the method 'vespo'"),
-    _refused("vespo_k_neg", "give method_options={'k_neg': ...} to the method 'vespo'"),
-    _refused("vespo_lambda_neg", "give method_options={'lambda_neg': ...} to the method 'vespo'"),
-    _refused(
+    Refused("multi_objective_aggregation", "choose the method 'gdpo' for 'normalize_then_sum'"),
+    Refused("top_entropy_quantile", "choose the method 'forking_tokens'"),
+    Refused("entropy_coef", "add core.parts.EntropyBonus to a method's penalties and hand the value over as method="),
+    Refused("use_adaptive_entropy", "choose the method 'skywork_entropy'"),
+    Refused("entropy_target", "give method_options={'target': ...} to the method 'skywork_entropy'"),
+    Refused("entropy_coef_delta", "give method_options={'delta': ...} to the method 'skywork_entropy'"),
+    Refused("entropy_coef_max", "give method_options={'largest': ...} to the method 'skywork_entropy'"),
+    Refused("entropy_coef_min", "choose the method 'skywork_entropy', whose coefficient goes down to 0"),
+    Refused("sapo_temperature_neg", "give method_options={'tau_neg': ...} to the method 'sapo'"),
+    Refused("sapo_temperature_pos", "give method_options={'tau_pos': ...} to the method 'sapo'"),
+    Refused("vespo_k_pos", "give method_options={'k_pos': ...} to the method 'vespo'"),
+    Refused("vespo_lambda_pos", "give method_options={'lambda_pos': ...} to the method 'vespo'"),
+    Refused("vespo_k_neg", "give method_options={'k_neg': ...} to the method 'vespo'"),
+    Refused("vespo_lambda_neg", "give method_options={'lambda_neg': ...} to the method 'vespo'"),
+    Refused(
         "restore_callback_states_from_checkpoint",
         "resume without it: the method's own numbers are restored all the same",
         "would replace the callback that holds the run's records",
-    ),
-    _honoured("beta", "k3 penalty on leaving the reference, in the objective's penalties (`ReferenceKl`)"),
-    _honoured(
-        "use_bias_correction_kl",
-        "that penalty times the ratio (`Reweighted`), of the response where the method's is; the penalty of a method's "
-        "own `beta` stays without",
-    ),
-    _honoured(
-        "sync_ref_model ref_model_mixup_alpha ref_model_sync_steps",
-        "the reference moves as TRL moves it; log-probabilities under it are taken with each draw",
-    ),
-    _honoured("num_generations", "rows of a group"),
-    _honoured(
-        "reward_weights",
-        "of the sum of rewards; rewards that are None are left out of it. A method that reads each one has weights of "
-        "its own, and others are refused",
-    ),
-    _honoured(
-        "mask_truncated_completions",
-        "a response without an end counts in its group and teaches nothing; means over responses leave it out, where "
-        "TRL counts it as 0",
-    ),
-    _honoured("temperature", "log-probabilities and entropies are taken at it"),
-    _honoured("per_device_train_batch_size", "rows of a micro-batch"),
-    _honoured(
-        "gradient_accumulation_steps", "micro-batches of an update, over all of which denominators are counted"
-    ),
-    _honoured(
-        "steps_per_generation generation_batch_size",
-        "micro-batches of a rollout batch, or its rows; token means count the tokens of each update, where TRL spreads "
-        "those of the rollout batch evenly",
-    ),
-    _honoured(
-        "num_iterations", "times that a rollout batch is trained on; a multiple of the objective's passes"
-    ),
-    _honoured(
-        "max_completion_length", "also the constant that `dr_grpo` divides by, which is then refused without it"
-    ),
-    _honoured(
-        "off_policy_mask_threshold",
-        "becomes `Drop(Strayed)` in the objective's weights, by the log-probabilities of the engine that sampled where "
-        "they are reported; the method `opsm` has it of its own",
-    ),
-    _honoured(
-        "vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_clip_max "
-        "vllm_importance_sampling_clip_min",
-        "becomes `RolloutCorrection` in the objective's weights; of `vespo` in the weight of its surrogate, and then a "
-        "`token_` mode, as TRL itself wants",
-    ),
-    _honoured("vllm_importance_sampling_cap", "TRL's old name of `vllm_importance_sampling_clip_max`"),
-    _theirs(
-        "model: `router_aux_loss_coef` above 0 is refused; dropout and noise that make two passes differ stop the run "
-        "before its first update",
-        "model_init_kwargs trust_remote_code router_aux_loss_coef disable_dropout cast_lm_head_to_fp32",
-    ),
-    _theirs(
-        "data: rows of a group must arrive together, which is checked",
-        "shuffle_dataset pad_to_multiple_of chat_template_kwargs max_tool_calling_iterations",
-    ),
-    _theirs(
-        "sampling: the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
-        "what is sampled from; these are refused where ratios to vLLM's log-probabilities are read, which are of what "
-        "is kept; with an adaptive temperature several are refused ([below](#what-is-refused)), and "
-        "`generation_kwargs` that contradict a setting always",
-        "top_p top_k min_p repetition_penalty generation_kwargs cache_implementation ds3_gather_for_generation "
-        "use_transformers_continuous_batching use_transformers_paged transformers_continuous_batching_config",
-    ),
-    _theirs(
-        "vLLM",
-        "use_vllm vllm_mode vllm_model_impl vllm_enable_sleep_mode vllm_structured_outputs_regex vllm_server_base_url "
-        "vllm_server_host vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization "
-        "vllm_max_model_length vllm_tensor_parallel_size",
-    ),
-    _theirs("evaluation: rows of a group", "num_generations_eval"),
-    _theirs(
-        "logs: `log_completions` is refused with `dynamic_sampling`",
-        "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo",
-    ),
-    _theirs(
-        "memory and the order of the data, from transformers 5.23 on: a resumed run needs `dataloader_in_order`",
-        " ".join(NEWER),
-    ),
-    _theirs(
-        "and every other field of transformers' `TrainingArguments` (optimiser, data loading, evaluation, checkpoints, "
-        "precision, processes, logs, the hub): a number of steps that cuts a rollout batch is refused; what does not "
-        "fit [the head](#the-head) takes TRL's own pass; TRL itself refuses `auto_find_batch_size` and sequence "
-        "parallelism",
-        "max_steps save_steps eval_steps",
     ),
 )  # fmt: skip
 
@@ -268,12 +158,12 @@ SAMPLING = {"do_sample": True, "num_beams": 1}
 _HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
 
 
-def remedy(setting: Setting, name: str, value: Any) -> str:
+def remedy(refused: Refused, value: Any) -> str:
     """What to write in place of a refused field at this value, in a phrase."""
-    if (name, value) == ("scale_rewards", "none"):
+    if (refused.name, value) == ("scale_rewards", "none"):
         return "set method='dr_grpo', which divides by no deviation"
-    if name != "loss_type":
-        return setting.sentence
+    if refused.name != "loss_type":
+        return refused.remedy
     for row in TRANSLATED:
         if row.theirs.get("loss_type", "dapo") == value:
             # Options that other fields ask for are left out.
@@ -284,14 +174,12 @@ def remedy(setting: Setting, name: str, value: Any) -> str:
 
 def require_untouched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> None:
     """Raises Unsupported where a refused field is set that the method's options have not `taken`."""
-    for setting in (one for one in SETTINGS if one.fate == "refused"):
-        for name in setting.names:
-            value, usual = getattr(args, name), defaults[name]
-            if value != usual and name not in taken:
-                raise Unsupported(
-                    f"TokenPOConfig.{name} = {value!r} {setting.why}: leave it at {usual!r} and "
-                    f"{remedy(setting, name, value)}"
-                )
+    for one in REFUSED:
+        value, usual = getattr(args, one.name), defaults[one.name]
+        if value != usual and one.name not in taken:
+            raise Unsupported(
+                f"TokenPOConfig.{one.name} = {value!r} {one.why}: leave it at {usual!r} and {remedy(one, value)}"
+            )
 
 
 def require(args: Any, defaults: Mapping[str, Any]) -> None:

@@ -1,10 +1,9 @@
-"""The table of verl's settings: every key of `algorithm` and `actor_rollout_ref.actor`, and others that concern an
-objective.
+"""The table of verl's settings that are refused, set, or bound to an objective; docs/verl.md has the others, too.
 
 `configure`, the table of docs/verl.md and the refusal cases read it. It does not import verl.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,7 +28,7 @@ class Setting:
     """One key of verl's configuration; a .* at its end stands for all keys below it."""
 
     key: str
-    fate: Literal["refused", "honoured", "verl's own"]  # at any value but one; read or set by the adapter; left alone
+    fate: Literal["refused", "honoured"]  # at any value but one; read or set by the adapter
     words: str  # what becomes of it
     only: tuple[Any, ...] = ()  # allowed values, the remedy first; empty for any
     never: tuple[Any, ...] = ()
@@ -74,16 +73,11 @@ def _honoured(key: str, words: str, **more: Any) -> Setting:
     return Setting(key, "honoured", words, **more)
 
 
-def _theirs(words: str, names: Mapping[str, str]) -> tuple[Setting, ...]:
-    keys = (f"{place}.{name}" for place, some in names.items() for name in some.split())
-    return tuple(Setting(key, "verl's own", words) for key in keys)
-
-
 _LOSS, _KL = f"{ACTOR}.policy_loss", "+algorithm.tokenpo.reference_kl"
 _DISTILLED = "distillation.distillation_loss"
 _BOUNDS, _METHOD = "bounds are options of the method", "+algorithm.tokenpo.method names the loss"
 _AGGREGATE, _DISCOUNT = "the method says how losses are aggregated", "no method of ours discounts"
-_CORRECTION, _FILTER, _RATE = "algorithm.rollout_correction", "algorithm.filter_groups", f"{ACTOR}.optim"
+_FILTER, _RATE = "algorithm.filter_groups", f"{ACTOR}.optim"
 _ALONE = {
     "words": "constant, without warm-up, where an objective takes its optimiser steps one by one; else verl's own",
     "applies": steps_alone,
@@ -110,7 +104,6 @@ SETTINGS: tuple[Setting, ...] = (
     # Where it is not set, verl follows adv_estimator.
     _honoured("critic.enable", "switched on where the objective reads a value, refused elsewhere", only=(False, None),
               applies=_no_critic, why="it reads no value", set_where=_reads("value")),
-    _honoured("critic.cliprange_value", "set to the method's `value_clip`"),
     _refused("critic.loss_agg_mode", "token-mean", "its loss is a mean over tokens", applies=_reads("value")),
     _honoured("trainer.critic_warmup", "steps that train the critic alone; refused where the objective reads no value",
               only=(0,), applies=_no_critic, why="it has no critic, and the policy would wait"),
@@ -148,24 +141,11 @@ SETTINGS: tuple[Setting, ...] = (
       }.items()),
     _honoured(f"{ROLLOUT}.temperature", "also of log-probabilities and entropies; 1 where the objective reads a "
               "teacher", only=(1,), applies=_reads("teacher_logprob"), why="verl's teachers score at temperature 1"),
-    _honoured(f"{_CORRECTION}.rollout_is", "becomes `RolloutCorrection` in the objective's weights"),
-    _honoured(f"{_CORRECTION}.rollout_is_threshold", "its bounds; `lo_hi` masks"),
-    _honoured(f"{_CORRECTION}.rollout_is_batch_normalize", "divided by its mean over the rollout batch"),
-    _honoured(f"{_CORRECTION}.rollout_rs", "becomes `Rejection`; what is rejected counts in the denominators, as in "
-              "verl's own V1 trainer"),
-    _honoured(f"{_CORRECTION}.rollout_rs_threshold", "its bounds; those of k1 are on 1/ρ"),
-    _honoured(f"{_CORRECTION}.bypass_mode", "the objective reads the sampler's log-probabilities in the place of the "
-              "old ones, which verl computes all the same"),
-    _honoured(f"{_CORRECTION}.loss_type", "`reinforce`, with `bypass_mode`: the surrogate becomes A · lp"),
     _honoured(f"{_FILTER}.enable", "groups whose rewards are all equal are dropped; refused for methods whose memory "
               "sees all that was drawn", only=(False,), applies=_counts_drawn, why="its memory must see every rollout "
               "that is drawn, and verl drops groups before their entropies are known"),
-    _honoured(f"{_FILTER}.metric", "verl compares it within a group"),
-    _honoured(f"{_FILTER}.max_num_gen_batches", "bound on the generation batches of a step; 0 is 10"),
     _honoured(f"{ACTOR}.strategy", "`fsdp` or `fsdp2`, others are refused", only=("fsdp2", "fsdp"),
               why="tokenpo's loss ran in verl's FSDP engines only"),
-    _honoured(f"{ACTOR}.ppo_mini_batch_size", "prompts of an optimiser step, over which denominators are counted"),
-    _honoured(f"{ACTOR}.ppo_epochs", "passes over a rollout batch, each of an objective that has several"),
     _honoured(f"{ACTOR}.calculate_entropy", "switched on where the objective reads the current entropy",
               set_where=_reads("entropy")),
     _honoured(f"{_RATE}.lr_scheduler_type", only=("constant",), **_ALONE),
@@ -181,30 +161,4 @@ SETTINGS: tuple[Setting, ...] = (
     _honoured(f"{ROLLOUT}.agent.default_agent_loop", f"`{LOOP}` in the place of verl's single-turn loop where the "
               "temperature adapts; others are refused there", only=LOOPS, set_where=_HEAT["applies"], becomes=LOOP,
               remedy=f"set {ROLLOUT}.agent.default_agent_loop={LOOP}{_COLD}", **_HEAT),
-    *_theirs("read by verl only with a key that is refused", {
-        "algorithm": "kl_penalty kl_ctrl.* pf_ppo.* gdpo_reward_keys gdpo_reward_weights",
-        ACTOR: "calculate_sum_pi_squared",
-    }),
-    *_theirs("read by nothing in verl 0.9.1", {
-        ACTOR: "use_rollout_log_probs ppo_infer_micro_batch_size_per_gpu ppo_infer_max_token_len_per_gpu",
-    }),
-    *_theirs("dynamic sampling", {_FILTER: "max_inflight_gen_batches"}),
-    *_theirs("micro-batches, whose split changes nothing", {
-        ACTOR: "ppo_micro_batch_size ppo_micro_batch_size_per_gpu use_dynamic_bsz ppo_max_token_len_per_gpu "
-        "data_loader_seed",
-    }),
-    *_theirs("optimiser", {
-        ACTOR: "grad_clip",
-        _RATE: "optimizer optimizer_impl lr total_training_steps weight_decay betas clip_grad min_lr_ratio num_cycles "
-        "zero_indexed_step override_optimizer_config",
-    }),
-    *_theirs("forward pass, memory, processes", {
-        ACTOR: "fsdp_config.* qat.* use_torch_compile use_fused_kernels use_prefix_grouper use_remove_padding "
-        "freeze_vision_tower entropy_from_logits_with_chunking entropy_from_logits_chunk_size entropy_checkpointing "
-        "pad_to_length",
-    }),
-    *_theirs("verl gathers a sequence's log-probabilities and entropies from its processes before the loss is called: "
-             "tested with its own function on two processes, not in a run", {ACTOR: "ulysses_sequence_parallel_size"}),
-    *_theirs("checkpoints, profiles", {ACTOR: "checkpoint.* profiler.*"}),
-    *_theirs("filled by verl", {ACTOR: "rollout_n engine model_config global_batch_info"}),
 )  # fmt: skip

@@ -1,0 +1,165 @@
+"""Fields of TRL's `GRPOConfig` and keys of verl's configuration that the adapters neither refuse nor set.
+
+Nothing of this is read when something trains: it is what docs/trl.md and docs/verl.md say of them.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from tokenpo.engines.verl.settings import ACTOR
+
+Row = tuple[str, str, str]  # fate, key, words
+
+
+def _honoured(names: str, words: str) -> tuple[Row, ...]:
+    return tuple(("honoured", name, words) for name in names.split())
+
+
+def _theirs(words: str, names: str) -> tuple[Row, ...]:
+    return tuple(("TRL's own", name, words) for name in names.split())
+
+
+def _verls(words: str, names: Mapping[str, str]) -> Iterator[Row]:
+    for place, some in names.items():
+        yield from (("verl's own", f"{place}.{name}", words) for name in some.split())
+
+
+# Fields of `TrainingArguments` that transformers has from 5.23 on.
+NEWER = (
+    "activation_checkpointing", "activation_checkpointing_kwargs", "dataloader_in_order",
+    "dataloader_multiprocessing_context",
+)  # fmt: skip
+TRL: tuple[Row, ...] = (
+    *_honoured("beta", "k3 penalty on leaving the reference, in the objective's penalties (`ReferenceKl`)"),
+    *_honoured(
+        "use_bias_correction_kl",
+        "that penalty times the ratio (`Reweighted`), of the response where the method's is; the penalty of a method's "
+        "own `beta` stays without",
+    ),
+    *_honoured(
+        "sync_ref_model ref_model_mixup_alpha ref_model_sync_steps",
+        "the reference moves as TRL moves it; log-probabilities under it are taken with each draw",
+    ),
+    *_honoured("num_generations", "rows of a group"),
+    *_honoured(
+        "reward_weights",
+        "of the sum of rewards; rewards that are None are left out of it. A method that reads each one has weights of "
+        "its own, and others are refused",
+    ),
+    *_honoured(
+        "mask_truncated_completions",
+        "a response without an end counts in its group and teaches nothing; means over responses leave it out, where "
+        "TRL counts it as 0",
+    ),
+    *_honoured("temperature", "log-probabilities and entropies are taken at it"),
+    *_honoured("per_device_train_batch_size", "rows of a micro-batch"),
+    *_honoured(
+        "gradient_accumulation_steps", "micro-batches of an update, over all of which denominators are counted"
+    ),
+    *_honoured(
+        "steps_per_generation generation_batch_size",
+        "micro-batches of a rollout batch, or its rows; token means count the tokens of each update, where TRL spreads "
+        "those of the rollout batch evenly",
+    ),
+    *_honoured(
+        "num_iterations", "times that a rollout batch is trained on; a multiple of the objective's passes"
+    ),
+    *_honoured(
+        "max_completion_length", "also the constant that `dr_grpo` divides by, which is then refused without it"
+    ),
+    *_honoured(
+        "off_policy_mask_threshold",
+        "becomes `Drop(Strayed)` in the objective's weights, by the log-probabilities of the engine that sampled where "
+        "they are reported; the method `opsm` has it of its own",
+    ),
+    *_honoured(
+        "vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_clip_max "
+        "vllm_importance_sampling_clip_min",
+        "becomes `RolloutCorrection` in the objective's weights; of `vespo` in the weight of its surrogate, and then a "
+        "`token_` mode, as TRL itself wants",
+    ),
+    *_honoured("vllm_importance_sampling_cap", "TRL's old name of `vllm_importance_sampling_clip_max`"),
+    *_theirs(
+        "model: `router_aux_loss_coef` above 0 is refused; dropout and noise that make two passes differ stop the run "
+        "before its first update",
+        "model_init_kwargs trust_remote_code router_aux_loss_coef disable_dropout cast_lm_head_to_fp32",
+    ),
+    *_theirs(
+        "data: rows of a group must arrive together, which is checked",
+        "shuffle_dataset pad_to_multiple_of chat_template_kwargs max_tool_calling_iterations",
+    ),
+    *_theirs(
+        "sampling: the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
+        "what is sampled from; these are refused where ratios to vLLM's log-probabilities are read, which are of what "
+        "is kept; with an adaptive temperature several are refused ([below](#what-is-refused)), and "
+        "`generation_kwargs` that contradict a setting always",
+        "top_p top_k min_p repetition_penalty generation_kwargs cache_implementation ds3_gather_for_generation "
+        "use_transformers_continuous_batching use_transformers_paged transformers_continuous_batching_config",
+    ),
+    *_theirs(
+        "vLLM",
+        "use_vllm vllm_mode vllm_model_impl vllm_enable_sleep_mode vllm_structured_outputs_regex vllm_server_base_url "
+        "vllm_server_host vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization "
+        "vllm_max_model_length vllm_tensor_parallel_size",
+    ),
+    *_theirs(
+        "evaluation: rows of a group", "num_generations_eval"),
+    *_theirs(
+        "logs: `log_completions` is refused with `dynamic_sampling`",
+        "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo",
+    ),
+    *_theirs(
+        "memory and the order of the data, from transformers 5.23 on: a resumed run needs `dataloader_in_order`",
+        " ".join(NEWER),
+    ),
+    *_theirs(
+        "and every other field of transformers' `TrainingArguments` (optimiser, data loading, evaluation, checkpoints, "
+        "precision, processes, logs, the hub): a number of steps that cuts a rollout batch is refused; what does not "
+        "fit [the head](#the-head) takes TRL's own pass; TRL itself refuses `auto_find_batch_size` and sequence "
+        "parallelism",
+        "max_steps save_steps eval_steps",
+    ),
+)  # fmt: skip
+
+_CORRECTION, _FILTER, _RATE = "algorithm.rollout_correction", "algorithm.filter_groups", f"{ACTOR}.optim"
+VERL: tuple[Row, ...] = (
+    *_honoured("critic.cliprange_value", "set to the method's `value_clip`"),
+    *_honoured(f"{_CORRECTION}.rollout_is", "becomes `RolloutCorrection` in the objective's weights"),
+    *_honoured(f"{_CORRECTION}.rollout_is_threshold", "its bounds; `lo_hi` masks"),
+    *_honoured(f"{_CORRECTION}.rollout_is_batch_normalize", "divided by its mean over the rollout batch"),
+    *_honoured(f"{_CORRECTION}.rollout_rs", "becomes `Rejection`; what is rejected counts in the denominators, as in "
+              "verl's own V1 trainer"),
+    *_honoured(f"{_CORRECTION}.rollout_rs_threshold", "its bounds; those of k1 are on 1/ρ"),
+    *_honoured(f"{_CORRECTION}.bypass_mode", "the objective reads the sampler's log-probabilities in the place of the "
+              "old ones, which verl computes all the same"),
+    *_honoured(f"{_CORRECTION}.loss_type", "`reinforce`, with `bypass_mode`: the surrogate becomes A · lp"),
+    *_honoured(f"{_FILTER}.metric", "verl compares it within a group"),
+    *_honoured(f"{_FILTER}.max_num_gen_batches", "bound on the generation batches of a step; 0 is 10"),
+    *_honoured(f"{ACTOR}.ppo_mini_batch_size", "prompts of an optimiser step, over which denominators are counted"),
+    *_honoured(f"{ACTOR}.ppo_epochs", "passes over a rollout batch, each of an objective that has several"),
+    *_verls("read by verl only with a key that is refused", {
+        "algorithm": "kl_penalty kl_ctrl.* pf_ppo.* gdpo_reward_keys gdpo_reward_weights",
+        ACTOR: "calculate_sum_pi_squared",
+    }),
+    *_verls("read by nothing in verl 0.9.1", {
+        ACTOR: "use_rollout_log_probs ppo_infer_micro_batch_size_per_gpu ppo_infer_max_token_len_per_gpu",
+    }),
+    *_verls("dynamic sampling", {_FILTER: "max_inflight_gen_batches"}),
+    *_verls("micro-batches, whose split changes nothing", {
+        ACTOR: "ppo_micro_batch_size ppo_micro_batch_size_per_gpu use_dynamic_bsz ppo_max_token_len_per_gpu "
+        "data_loader_seed",
+    }),
+    *_verls("optimiser", {
+        ACTOR: "grad_clip",
+        _RATE: "optimizer optimizer_impl lr total_training_steps weight_decay betas clip_grad min_lr_ratio num_cycles "
+        "zero_indexed_step override_optimizer_config",
+    }),
+    *_verls("forward pass, memory, processes", {
+        ACTOR: "fsdp_config.* qat.* use_torch_compile use_fused_kernels use_prefix_grouper use_remove_padding "
+        "freeze_vision_tower entropy_from_logits_with_chunking entropy_from_logits_chunk_size entropy_checkpointing "
+        "pad_to_length",
+    }),
+    *_verls("verl gathers a sequence's log-probabilities and entropies from its processes before the loss is called: "
+             "tested with its own function on two processes, not in a run", {ACTOR: "ulysses_sequence_parallel_size"}),
+    *_verls("checkpoints, profiles", {ACTOR: "checkpoint.* profiler.*"}),
+    *_verls("filled by verl", {ACTOR: "rollout_n engine model_config global_batch_info"}),
+)  # fmt: skip
