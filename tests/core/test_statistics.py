@@ -70,6 +70,10 @@ def test_the_rule_by_hand() -> None:
     assert hold.next(0.5, 0.001) == hold.next(0.5, 1e-9) == 1.0  # at most doubles
     assert hold.next(0.5, 1.0) == hold.next(0.5, math.inf) == pytest.approx(0.1, rel=1e-15)  # at least a fifth
     assert hold.next(0.5, math.nan) == hold.next(0.5, 0.0) == 0.5  # nothing was learnt, or no token was there
+    # Of a quarter of the rows or more it rises as ever; of an eighth by half a doubling, of none not at all.
+    assert hold.next(0.5, 1e-9, 0.25) == 1.0 and hold.next(0.5, 1e-9, 0.0) == 0.5
+    assert hold.next(0.5, 1e-9, 0.125) == pytest.approx(0.5 * math.sqrt(2), rel=1e-15)
+    assert hold.next(0.5, 0.016, 0.0) == pytest.approx(0.25, rel=1e-15)  # it falls as ever
 
 
 def test_a_stop_alone_leaves_the_rate() -> None:
@@ -87,6 +91,7 @@ def test_a_stop_alone_leaves_the_rate() -> None:
         ({"stop": -1.0}, "stop = -1.0 is not above 0"),
         ({"target": 0.01, "stop": 0.01}, "would end a batch that is on target"),
         ({"target": 0.01, "rise": 0.5}, "fall <= 1 <= rise"),
+        ({"target": 0.01, "few": 0.0}, "few = 0.0 is not above 0"),
     ],
 )
 def test_what_it_refuses(options: dict[str, float], text: str) -> None:
@@ -139,6 +144,23 @@ def test_a_hundredfold_of_learning_rates_ends_at_the_target(lr: float) -> None:
     rates = [held["kl_rate"] for held in table.seen]
     assert rates[0] == 0.125
     assert all(0.2 - 1e-12 <= after / before <= 2 + 1e-12 for before, after in pairwise(rates))
+
+
+def test_as_rewards_saturate_the_rate_does_not_run_away() -> None:
+    """Groups whose responses are all right have no gradient; momentum still moves the policy a little."""
+    mask = torch.ones(8, 2, dtype=torch.bool)
+    old, moved = torch.full((8, 2), -1.0), torch.full((8, 2), -1.01, requires_grad=True)
+    rates = {}
+    for right in (8, 7, 4):  # of the responses, in two groups of four
+        learner = Learner(method("grpo"), length=2, kl=KLHold(target=0.004), ratio=None)
+        for _ in range(12):
+            reward = (torch.arange(8) < right).double()
+            (update,) = learner.begin(Rollouts(mask, reward, torch.arange(8) % 2, old)).updates()
+            update.evaluate(Policy(moved))
+            learner.check(update)
+            learner.end(update, Policy(moved))
+        rates[right] = learner.rate
+    assert rates[8] == 0.125 and rates[7] == rates[4] == 0.125 * 2**11
 
 
 def test_above_the_limit_the_rest_of_a_batch_is_left_out_and_counted() -> None:

@@ -121,7 +121,7 @@ Both gradients are equally far from float32's. In a whole model the head is a sm
 the memory stays: TRL's pass stays the default on a GPU, and `fused_objective=True` is worth a try where a GiB or two
 are free.
 
-**Learning.** [120 runs](card_study.md) of a model of 27 million parameters ask whether methods learn alike with the KL
+**Learning.** [204 runs](card_study.md) of a model of 27 million parameters ask whether methods learn alike with the KL
 held."""
 
 

@@ -20,6 +20,7 @@ class KLHold:
         stop: nats per token before an update; None is twice the target, infinity never stops.
         first: what the host's learning rate is multiplied by in the first batch.
         fall, rise: least and largest factor from one batch to the next.
+        few: share of a batch's rows that have a gradient, below which the rate rises by less.
 
     Raises:
         TokenPOError: a number outside its range, or neither target nor stop.
@@ -30,14 +31,13 @@ class KLHold:
     first: float = 0.125
     fall: float = 0.2
     rise: float = 2.0
+    few: float = 0.25
 
     def __post_init__(self) -> None:
-        for name in ("target", "stop", "first"):
+        for name, usual in (("target", 0.004), ("stop", 0.008), ("first", 0.125), ("few", 0.25)):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise TokenPOError(
-                    f"KLHold: {name} = {value} is not above 0: give nats per token, such as target=0.004"
-                )
+                raise TokenPOError(f"KLHold: {name} = {value} is not above 0: give one that is, such as {usual}")
         if self.target is None and self.stop is None:
             raise TokenPOError("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
         if self.target is not None and self.limit <= self.target:
@@ -65,12 +65,17 @@ class KLHold:
             return self.stop
         return math.inf if self.target is None else 2 * self.target
 
-    def next(self, rate: float, kl: float) -> float:
+    def next(self, rate: float, kl: float, live: float = 1.0) -> float:
         """The multiplier of the next batch, after one whose largest KL was this at this multiplier.
 
         KL grows with the square of a small step, hence the root. A batch that moved nothing (0, or NaN without a token)
-        had nothing to learn from, and says nothing of the rate.
+        had nothing to learn from, and says nothing of the rate. One in which few rows had a gradient says little: it
+        moved less than the rate would move a full one, and as rewards saturate the rate would double without end.
+
+        Args:
+            live: share of the batch's rows that can have a gradient.
         """
         if self.target is None or not kl > 0:
             return rate
-        return rate * min(max(math.sqrt(self.target / kl), self.fall), self.rise)
+        most = self.rise ** min(1.0, live / self.few)
+        return rate * min(max(math.sqrt(self.target / kl), self.fall), most)

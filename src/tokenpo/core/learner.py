@@ -36,7 +36,7 @@ from .ratio_check import STRICT, RatioCheck
 from .seeds import keyed_generator
 from .statistics import Statistics
 from .types import Credit, Policy, Rollouts, Totals
-from .update import Update
+from .update import Update, live
 
 
 class Learner:
@@ -226,7 +226,9 @@ class Learner:
 
     def _next_rate(self) -> float:
         """Of the step after this one."""
-        return self.rate if self.kl is None or self.step is None else self.kl.next(self.rate, self.step.reached)
+        if self.kl is None or self.step is None:
+            return self.rate
+        return self.kl.next(self.rate, self.step.reached, self.step.live())
 
     def _begun(self) -> Step:
         if self.step is None:
@@ -308,6 +310,11 @@ class Step:
     def saw(self, kl: float, *, ended: bool = False) -> None:
         """Counts a KL, nats per token; NaN is that of no token."""
         self.reached, self.ended = (kl if kl > self.reached else self.reached), self.ended or ended
+
+    def live(self) -> float:
+        """Share of the rows with a token that can have a gradient; 0 of no rows."""
+        rows = self.rollouts.mask.any(1).sum()
+        return float(live(self.objective, self.rollouts, self.credit).sum() / rows.clamp(min=1))
 
     def explained_variance(self) -> float:
         """1 − Var(G − V) / Var(G) over the tokens, G what the critic is fitted to, V its value before the updates.

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from .head.teacher import Teacher
 
 
+def live(objective: Objective, rollouts: Rollouts, credit: Credit) -> Tensor:
+    """[N] bool: rows that can have a gradient."""
+    if objective.follows_advantage:
+        return ((credit.advantage != 0) & rollouts.mask).any(1)
+    return rollouts.mask.any(1)
+
+
 @dataclass(eq=False)
 class Update:
     """One optimiser step; it can be pickled and sent to another process.
@@ -68,10 +75,7 @@ class Update:
 
     def live(self) -> Tensor:
         """Places in the rollout batch of the rows that can have a gradient; losses may skip the others."""
-        live = self.rollouts.mask.any(1)
-        if self.objective.follows_advantage:
-            live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
-        return self.rows[live]
+        return self.rows[live(self.objective, self.rollouts, self.credit)]
 
     def pieces(self, size: int) -> Iterator[Tensor]:
         """The live rows in micro-batches of at most `size`."""
