@@ -160,7 +160,8 @@ def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[Mapping[str, X]]:
     """
     if not any("eval/reward" in line for line in lines):
         return list(lines)
-    return [_with_reward(line) for line in lines]
+    lacking = [{name: line[same] for name, same in REWARDS.items() if same in line} for line in lines]
+    return [line if "eval/reward" in line else {**line, **more} for line, more in zip(lines, lacking, strict=True)]
 
 
 def number(value: Any) -> Number:
@@ -174,12 +175,6 @@ def number(value: Any) -> Number:
     if not abs(x) < 1e100:
         return None
     return x if abs(x) > 1e-100 else 0.0
-
-
-def _with_reward(line: Mapping[str, X]) -> Mapping[str, X]:
-    if "eval/reward" in line:
-        return line
-    return {**line, **{name: line[same] for name, same in REWARDS.items() if same in line}}
 
 
 def _missing_steps(steps: np.ndarray) -> list[str]:

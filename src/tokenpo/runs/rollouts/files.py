@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ...base import files
 from ...base.errors import MissingInput, TokenPOError, nearest
+from ...base.files import explained, whole
 from ...base.jsonl import whole_lines
 from .recording import Recording, record
 from .response import KNOWN, PER_RESPONSE, PER_TOKEN, Response, parse, plain
@@ -72,29 +71,20 @@ def drop_after(run: Path, step: int) -> None:
             step_file(run, later).unlink()
 
 
-@contextlib.contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """`files.whole` in a directory that is made where it is missing; a TokenPOError where it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with files.whole(path) as part:
-            yield part
-    except OSError as error:
-        raise TokenPOError(f"{path} cannot be written: {error.strerror}; give another place") from error
-
-
 def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]]) -> Path:
     """Writes the file whole or not at all; TokenPOError for a number that is not finite, or where it cannot be."""
     path = Path(path)
-    # Half a surrogate pair is no character; inside a JSON string its escape is.
-    with _whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-        for number, response in enumerate(records, start=1):
-            line = response.as_json() if isinstance(response, Response) else response
-            try:
-                file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
-            except ValueError as error:
-                message = f"{path} line {number} would hold a number that is not finite: mend what made it"
-                raise TokenPOError(message) from error
+    with explained(lambda why: f"{path} cannot be written: {why}; give another place"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Half a surrogate pair is no character; inside a JSON string its escape is.
+        with whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            for number, response in enumerate(records, start=1):
+                line = response.as_json() if isinstance(response, Response) else response
+                try:
+                    file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+                except ValueError as error:
+                    message = f"{path} line {number} would hold a number that is not finite: mend what made it"
+                    raise TokenPOError(message) from error
     return path
 
 

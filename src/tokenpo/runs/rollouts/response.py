@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
@@ -128,12 +128,9 @@ def shortest(x: float) -> float:
     >>> shortest(0.10000000149011612), shortest(0.1)
     (0.1, 0.1)
     """
-    if isinstance(x, float) and ctypes.c_float(x).value == x:
-        for digits in (6, 7, 8, 9):
-            y = float(f"{x:.{digits}g}")
-            if ctypes.c_float(y).value == x:
-                return y
-    return x
+    with np.errstate(over="ignore"):
+        y = np.float32(x)
+    return float(str(y)) if isinstance(x, float) and float(y) == x else x
 
 
 def parse(where: str, line: Mapping[str, Any]) -> Response:
