@@ -10,7 +10,8 @@ import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -39,21 +40,6 @@ from .protocol import Answers
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, absent
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
-_SLOTS: dict[str, type] = {
-    "credit": CreditStage,
-    "surrogate": SurrogateStage,
-    "aggregate": Aggregate,
-    "weights": Weight,
-    "penalties": Penalty,
-    "shaping": Shaping,
-    "temperature": AdaptiveTemperature,
-    "passes": Selection,
-    "only": Selection,
-    "critic": Critic,
-    "drafts": Drafts,
-}
-_MANY = ("weights", "penalties", "shaping", "passes")
-_MAYBE = ("temperature", "only", "critic", "drafts")
 _SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
 
 Given = TypeVar("Given", Rollouts, Policy)
@@ -99,11 +85,11 @@ class Objective:
     drafts: Drafts | None = None
 
     def __post_init__(self) -> None:
-        for slot, kind in _SLOTS.items():
-            choice = getattr(self, slot)
-            stages = choice if slot in _MANY else () if choice is None and slot in _MAYBE else (choice,)
+        for slot, (kind, *rest) in _slots().items():
+            choice, many, maybe = getattr(self, slot), rest == [...], rest == [NoneType]
+            stages = choice if many else () if choice is None and maybe else (choice,)
             if not isinstance(stages, tuple) or not all(isinstance(stage, kind) for stage in stages):
-                wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a value of type {kind.__name__}"
+                wanted = f"a tuple of {kind.__name__} values" if many else f"a value of type {kind.__name__}"
                 raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
             check_parts(choice, f"objective {self.name}")
         if len({part.beta for part in walk(self) if isinstance(part, TeacherDivergence)}) > 1:
@@ -390,6 +376,13 @@ class Objective:
         if self.bypass:
             yield "bypass", "the old policy is the one that sampled"
         yield "needs", ", ".join(sorted(self.needs)) or "-"
+
+
+@functools.cache
+def _slots() -> Mapping[str, tuple[Any, ...]]:
+    """The kind of part of each slot, as annotated; behind it ... of a tuple, NoneType where there may be none."""
+    hints = get_type_hints(Objective)
+    return {name: get_args(hint) or (hint,) for name, hint in hints.items() if name not in ("name", "bypass")}
 
 
 def _term(value: Tensor | float, like: Tensor) -> Tensor:
