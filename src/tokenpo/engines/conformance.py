@@ -81,16 +81,6 @@ def _split(ranks: int, pieces: int, rows: int = 16) -> tuple[tuple[Tensor, ...],
     return tuple(share.chunk(pieces) for share in torch.arange(rows).chunk(ranks))
 
 
-def _silent(mask: Tensor) -> Tensor:
-    """The third response without a token that counts, as of one that was cut off and is masked."""
-    return mask & (torch.arange(len(mask)) != 2)[:, None]
-
-
-def _by_turns(mask: Tensor) -> Tensor:
-    """Tokens 3 to 5 of every response are a tool's."""
-    return mask & ((torch.arange(mask.shape[1]) < 2) | (torch.arange(mask.shape[1]) > 4))
-
-
 @dataclass(frozen=True)
 class Case:
     """How the batch is cut up and changed: ranks, micro-batches of each, the mask, columns of padding behind it."""
@@ -102,14 +92,17 @@ class Case:
     alone: bool = False  # the first response, which is right, is the only one to its prompt
 
 
+TOOL = torch.tensor([2, 3, 4])
 ONE, EMPTY, LONE = "in one piece", "an empty response", "alone with its prompt"
 PIECES: tuple[str, ...] = ("four micro-batches", "two ranks")
 CASES = {
     ONE: Case(),
     PIECES[0]: Case(pieces=4),
     PIECES[1]: Case(ranks=2, pieces=2),
-    EMPTY: Case(mask=_silent),
-    "a tool's tokens inside": Case(mask=_by_turns),
+    # The third response is without a token that counts, as one that was cut off and is masked.
+    EMPTY: Case(mask=lambda mask: mask & (torch.arange(len(mask)) != 2)[:, None]),
+    # Tokens 3 to 5 of every response are a tool's.
+    "a tool's tokens inside": Case(mask=lambda mask: mask & ~torch.isin(torch.arange(mask.shape[1]), TOOL)),
     "more padding": Case(wider=7),
     LONE: Case(alone=True),
 }

@@ -290,8 +290,6 @@ class Tinker(Section):
 
 
 class Config(Section):
-    """One run, complete."""
-
     name: str = setting("run", "of the run directory", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$")
     seed: int = setting(0, ge=0)
     threads: int | None = setting(None, "CPU threads; none: torch decides", ge=1, le=4096)

@@ -94,21 +94,15 @@ class Backend(Protocol):
         """Adds every other input that the objective reads."""
         ...
 
-    def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
-        """Makes all updates on a rollout batch."""
-        ...
+    def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None: ...
 
     def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
         """Scores a whole rollout batch under the weights as they are."""
         ...
 
-    def evaluate(self) -> Evaluation:
-        """Evaluates the weights as they are on the held-out problems."""
-        ...
+    def evaluate(self) -> Evaluation: ...
 
-    def save(self, directory: Path, progress: Progress) -> None:
-        """Writes a checkpoint."""
-        ...
+    def save(self, directory: Path, progress: Progress) -> None: ...
 
     def finish(self, directory: Path, step: int) -> list[str]:
         """Leaves the final model, of the checkpoint of this step; where it is, in lines."""
@@ -216,7 +210,6 @@ class Loop:
         self.watch = Watch(progress.step, rewarded=plan.objective.needs.isdisjoint(TAUGHT))
 
     def run(self, notes: list[str]) -> Outcome:
-        """Trains to the end, or to an interrupt."""
         config, directory, objective = self.config, self.records.path, self.plan.objective
         notes = [*notes, *warnings(objective, config, self.model.host)]
         self.view.start(about(config, self.model.about(), str(objective)), directory, self.number, notes)

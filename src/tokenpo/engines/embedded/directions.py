@@ -121,10 +121,6 @@ class AtCheckpoint:
         """Rollouts of a group."""
         return self.engine.config.rollout.group_size
 
-    @property
-    def _size(self) -> int:
-        return sum(x.numel() for x in self.trainer.parameters)
-
     def close(self) -> None:
         """The task may hold processes."""
         self.engine.task.close()
@@ -155,7 +151,8 @@ class AtCheckpoint:
         """[R, K, D] of each of the objectives; `moved` once the policy is not the one that sampled."""
         for first in range(0, len(objectives), AT_ONCE):
             chunk = objectives[first : first + AT_ONCE]
-            found = torch.empty(len(chunk), len(shared), len(shared[0]), self._size)
+            size = sum(x.numel() for x in self.trainer.parameters)
+            found = torch.empty(len(chunk), len(shared), len(shared[0]), size)
             for r, batches in enumerate(shared):
                 for k, (rollouts, prompts) in enumerate(batches):
                     seen = self._forward.policy(rollouts, prompts)
@@ -196,7 +193,7 @@ class AtCheckpoint:
 
     def _gradient(self, start: int) -> tuple[Tensor, float]:
         # Zero where no group has different rewards.
-        end, total, reward = start + self._problems, torch.zeros(self._size), 0.0
+        end, total, reward = start + self._problems, self._flat([None] * len(self.trainer.parameters)), 0.0
         for at in range(start, end, PIECE):
             drawn = self._draw(at, min(PIECE, end - at))
             rollouts = facts(drawn)
