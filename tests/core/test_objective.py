@@ -258,7 +258,7 @@ def test_loss_observes_a_whole_step_itself_and_refuses_a_part() -> None:
     objective = dataclasses.replace(PLAIN, weights=(By(Noise(seen)),))
     batch = _batch(objective, entropy=torch.zeros(2, 3))
     objective.loss(batch, TOTALS)
-    assert seen == [None]
+    assert [generator.initial_seed() for generator in seen] == [0]
     message = (
         r"^plain reads statistics of the current policy over the whole optimiser step, but was given 2 of its 3 "
         r"tokens: call observe\(batch\) on the whole step first$"

@@ -222,7 +222,8 @@ class Objective:
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
                 look = functools.partial(self._answers.trust, self.surrogate, restricted.mask, restricted)
-                signal = self._answers.tensor("signal", part, batch.mask, restricted, look, generator)
+                draws = torch.Generator().manual_seed(0) if generator is None else generator
+                signal = self._answers.tensor("signal", part, batch.mask, restricted, look, draws)
                 restricted, batch = restricted.with_signal(part, signal), batch.with_signal(part, signal)
         return batch
 

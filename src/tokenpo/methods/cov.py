@@ -57,13 +57,12 @@ class RandomCovariant(BatchSignal):
         super().__post_init__()
         self.require(cov_high=above(self.cov_low).because("the lower end of the band"))
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         tokens = int(batch.mask.sum())
         cov = covariance(batch.credit.advantage, batch.policy.logprob, tokens)
         inside = (cov > self.cov_low) & (cov < self.cov_high)
         eligible = (batch.mask & inside & ~trust().clipped).flatten().nonzero()[:, 0]
         count = max(1, int(self.fraction * tokens))
-        generator = torch.Generator().manual_seed(0) if generator is None else generator
         order = torch.randperm(eligible.numel(), generator=generator)[:count].to(eligible.device)
         return torch.zeros_like(batch.mask).flatten().index_fill_(0, eligible[order], True).view_as(batch.mask)
 
@@ -73,7 +72,7 @@ class TopCovariant(BatchSignal):
 
     fraction: Fraction
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         tokens = int(batch.mask.sum())
         cov = covariance(batch.credit.advantage, batch.policy.logprob, tokens)
         top = ranked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens)))

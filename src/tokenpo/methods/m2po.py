@@ -47,7 +47,7 @@ class Reach(BatchSignal):
 
     budget: Budget
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         x = Ratio.log(batch).detach()
         squares = x.double().square()[batch.mask & (x * batch.credit.advantage > 0)].sort().values
         n = len(squares)

@@ -43,7 +43,7 @@ class Slope(BatchSignal):
 
     tau: Positive
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         alive = batch.mask.any(1)
         groups = Groups.of(batch.rollouts.group, alive)
         label = masked.mean(batch.credit.advantage, batch.mask, dim=1)[:, 0].sign()

@@ -44,7 +44,7 @@ class CovarianceTails(BatchSignal):
     def reads(self) -> set[str]:
         return {entropy_of(current=self.current)}
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         entropy = batch.need(entropy_of(current=self.current))
         values = entropy[batch.mask]
         border = ranked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)

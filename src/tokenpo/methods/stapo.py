@@ -40,7 +40,7 @@ class Spurious(BatchSignal):
     def reads(self) -> set[str]:
         return {entropy_of(current=self.current)}
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         logprob = batch.policy.logprob if self.current else batch.rollouts.old_logprob
         entropy = batch.need(entropy_of(current=self.current))
         unlikely = batch.mask & (batch.credit.advantage > 0) & (logprob.exp() < self.prob)

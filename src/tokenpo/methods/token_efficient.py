@@ -49,8 +49,7 @@ class RandomTokens(BatchSignal):
     fraction: Fraction
     always: Always
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        generator = torch.Generator().manual_seed(0) if generator is None else generator
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         # One number per token, none for padding: the width of the batch decides nothing.
         uniform = torch.rand(int(batch.mask.sum()), generator=generator).to(batch.mask.device)
         drawn = torch.zeros_like(batch.mask).masked_scatter(batch.mask, uniform < self.fraction)

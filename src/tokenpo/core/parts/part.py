@@ -108,7 +108,7 @@ class BatchSignal(Part):
 
     draws = cast(Any, False)
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         """[N, T], finite where the mask is true, or bool. `trust()` evaluates the surrogate, except for a signal inside
         the surrogate. Signals that this one holds are in the batch already."""
         raise NotImplementedError

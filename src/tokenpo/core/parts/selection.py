@@ -73,7 +73,7 @@ class CurrentEntropyScore(BatchSignal):
     quantile: Share = 0.8
     released_sign: bool = False
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         return _scored(batch.need("entropy"), batch.mask, self.quantile, self.released_sign)
 
 
@@ -100,7 +100,7 @@ class CurrentEntropyQuantile(BatchSignal):
     quantile: Share
     counted: bool = False
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         values = batch.need("entropy")[batch.mask]
         return _threshold(values, self.quantile, self.counted).expand(batch.mask.shape)
 

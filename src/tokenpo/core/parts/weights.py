@@ -76,7 +76,7 @@ class CurrentMean(BatchSignal):
 
     weight: BatchWeight
 
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         return masked.mean(self.weight.of_batch(batch), batch.mask).expand(batch.mask.shape)
 
 
