@@ -9,9 +9,8 @@ from types import FrameType
 from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-# A closed shell sends it, and the kernel again: a second one does not end the process.
-HANG_UP = getattr(signal, "SIGHUP", None)
-SIGNALS = (*ENDING, *([HANG_UP] if HANG_UP else []))
+# A closed shell sends SIGHUP, and the kernel again: a second one does not end the process.
+SIGNALS = (*ENDING, signal.SIGHUP)
 
 
 class Interrupt:
