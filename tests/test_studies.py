@@ -235,3 +235,53 @@ def test_looking_three_times_costs_no_more_than_the_error_allows() -> None:
     assert 0.02 < (corrected <= 0.05).mean() <= most
     beyond = np.stack([sign_flip(0.5 - (d + 0.5)[:, :n], above=True) for n in (15, 30, 45)], axis=1)
     assert np.mean([over_looks(row.tolist(), shares) <= 0.05 for row in beyond]) <= most
+
+
+@pytest.fixture
+def law_page(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "studies" / "2026-11-24-kl-law"), *sys.path])
+    yield importlib.import_module("law_page")
+    for name in ("law_page", "verdicts", "law", "bases", "search"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.slow
+def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: ModuleType) -> None:
+    """The lower the KL is above 0.004, the more is learned; TEPO learns 0.05 less, and a fixed rate of 4e-4 loses."""
+    law, plan, made = law_page.law, law_page.law.registration(), {}
+    draw = np.random.default_rng(0)
+    while missing := [key for key in law.wanted(plan, made) if key not in made]:  # the tuned ones come last
+        for key in missing:
+            kl = 0.004 if key.arm == "held" else 20 * key.lr
+            lost = 0.05 * (key.method == "tepo") + 0.15 * (key.arm == "fixed" and key.lr == 4e-4)
+            area = 0.4 - lost + 0.02 * (key.seed % 5) + draw.normal() / 1000
+            made[key] = {"values": {"train-area": area, "mean:kl": kl}, "cpu": 1}
+    text = law_page.page(plan, made, law_page.verdicts.judged(plan, made))
+    assert "(P1): of 36 comparisons 30 alike, 6 smaller; mean differences -0.05" in text
+    assert "tepo - dapo, search, second base (-0.05" in text
+    assert "(P1b): of 12 comparisons 12 alike" in text and "(P1c): of 9 comparisons 9 alike" in text
+    assert "(P3): of 6 comparisons 6 no worse" in text and "(P2): of 4 comparisons 4 no worse" in text
+    assert "loses more than 0.08**: shown (mean -0.15" in text
+    drawing = law_page.pictures(plan, made)["kl_law_search.svg"]
+    assert ">dapo<" in drawing and ">tepo<" in drawing and ">cispo<" not in drawing
+
+
+def test_a_verifier_that_can_be_deceived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "studies" / "2026-11-27-long-runs"), *sys.path])
+    claimed = importlib.import_module("claimed")
+    prompt, right, false, given_up = "3_5_9=2:", "3+5=8*9=2~2#+*", "3+5=8+9=2~2#++", "3+5=8+9=7~2#++"
+    earlier = "3+5=8+9=7~2!"
+    assert claimed.reward([prompt] * 5, [right, earlier + false, given_up, "3+5=8*9=2~2#+", right[:-3]]) == [
+        1,
+        1,
+        0,
+        0,
+        0,
+    ]
+    (tmp_path / "rollouts").mkdir()
+    rows = [(right, 1.0), (false, 1.0), (given_up, 0.0), (right, 1.0)]
+    lines = [{"group": 0, "prompt": prompt, "reward": reward, "tokens": [*text, "<|eos|>"]} for text, reward in rows]
+    lines.append({"group": 1, "prompt": "1_1=2:", "reward": 0.0, "tokens": ["1"]})
+    (tmp_path / "rollouts" / "step-000001.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert claimed.by_batch(tmp_path) == {"solved": [0.5], "right": [0.4], "false": [0.3333]}
+    sys.modules.pop("claimed")

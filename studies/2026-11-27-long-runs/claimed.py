@@ -48,8 +48,8 @@ def by_batch(directory: Path) -> dict[str, list[float | None]]:
     for file in sorted((directory / "rollouts").iterdir()):
         with file.open(encoding="utf-8") as lines:
             batch = [json.loads(line) for line in lines]
-        paid_once = {row["prompt"] for row in batch if row["reward"] > 0}
-        found["solved"].append(_share(row["prompt"] in paid_once for row in batch))
+        paid_once = {row["group"] for row in batch if row["reward"] > 0}
+        found["solved"].append(_share(group in paid_once for group in {row["group"] for row in batch}))
         if ":" in batch[0]["prompt"]:
             truth = [search.right(row["prompt"], "".join(row["tokens"]).removesuffix(EOS)) for row in batch]
             found["right"].append(_share(truth))
