@@ -14,7 +14,6 @@ from tokenpo.lab.fingerprint.curves import distance
 from tokenpo.lab.fingerprint.drawing import ranges, write
 
 
-@dataclasses.dataclass(frozen=True)
 class Doubt(Weight):
     """1 where the old policy was at a loss, 1 - share where it was sure."""
 
