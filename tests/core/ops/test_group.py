@@ -1,10 +1,12 @@
 """Statistics over masks and groups by hand: any ids, rows in any order, rows that do not count."""
 
+import math
+
 import pytest
 import torch
 
 from tokenpo.core.ops import masked
-from tokenpo.core.ops.group import Groups
+from tokenpo.core.ops.group import Groups, others_mean, prior_weight
 
 NAN, INF = float("nan"), float("inf")
 HELD = torch.tensor([[1.0, 3.0, NAN], [6.0, INF, NAN], [NAN, NAN, NAN]], dtype=torch.float64)
@@ -127,3 +129,30 @@ def test_order_of_rows_and_names_of_groups_are_free() -> None:
     assert torch.equal(other.sum(X[order]), GROUPS.sum(X)[order])
     assert torch.equal(other.extremes(X[order])[0], GROUPS.extremes(X)[0][order])
     assert torch.equal(other.median(X[order]), GROUPS.median(X)[order])
+
+
+@pytest.mark.parametrize(
+    ("group", "valid", "x", "prior", "expected"),
+    [
+        # Of row 0 the others are 2 and 6, the rows of other groups 4, 8 and 3: (2 · 4 + 2 · 5) / 4.
+        ([0, 0, 0, 1, 1, 2], [1] * 6, [1.0, 2, 6, 4, 8, 3], 2.0, [4.5, 4.25, 3.25, 14 / 3, 10 / 3, 4.2]),
+        ([0, 0, 0, 1, 1, 2], [1] * 6, [1.0, 2, 6, 4, 8, 3], 0.0, [4, 3.5, 1.5, 8, 4, 4.2]),
+        ([0, 0, 0, 1, 1, 2], [1] * 6, [1.0, 2, 6, 4, 8, 3], math.inf, [5, 5, 5, 3, 3, 4.2]),
+        ([0, 0, 1], [1] * 3, [1.0, 5, 7], 1.0, [6, 4, 3]),  # one row outside
+        ([0, 1], [1, 1], [3.0, 9], 1.0, [9, 3]),
+        ([0], [1], [3.0], 1.0, [3]),  # nothing else: x itself
+        ([0, 0, 0], [1, 1, 0], [2.0, 4, 100], 1.0, [4, 2, 100]),  # a row that does not count: x itself
+        ([0, 0, 0], [1] * 3, [2.0**24, 1, 1], 0.0, [1, (2**24 + 1) / 2, (2**24 + 1) / 2]),  # more than float32 holds
+    ],
+)
+def test_the_mean_of_the_others_by_hand(group: list, valid: list, x: list, prior: float, expected: list) -> None:
+    found = others_mean(Groups.of(torch.tensor(group), torch.tensor(valid).bool()), torch.tensor(x), prior)
+    assert found.dtype == torch.float64
+    assert found.tolist() == pytest.approx(expected, rel=1e-15)
+
+
+def test_the_weight_of_the_other_groups_by_hand() -> None:
+    """Within: (1 + 1) / (3 − 2). Between: 4² + 4² over 2 − 1, less within · (1/2 + 1) / 2."""
+    groups = Groups.of(torch.tensor([0, 0, 1]), torch.ones(3).bool())
+    assert prior_weight(groups, torch.tensor([1.0, 3, 10])) == pytest.approx(2 / 30.5, rel=1e-15)
+    assert prior_weight(groups, torch.tensor([1.0, 3, 2])) == math.inf  # no more than chance

@@ -104,7 +104,7 @@ def prior_weight(groups: Groups, x: Tensor) -> float:
     Args:
         x: [N]; of the rows that count, N in K groups.
     """
-    valid, size, x = groups.valid, groups.size().clamp(min=1).double(), x.double()
+    valid, size = groups.valid, groups.size().clamp(min=1).double()
     mean = groups.mean_std(x)[0]
     count = float((1 / size)[valid].sum())
     inside = torch.where(groups.varied(x), x - mean, 0.0)[valid].square().sum()
