@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tokenpo
-from tokenpo.base.errors import MissingInput, OutOfRange, TokenPOError, UnknownName
+from tokenpo.base.errors import MissingInput, TokenPOError, UnknownName
 from tokenpo.core.types import Rollouts
 from tokenpo.models import request_temperature
 from tokenpo.models.request_temperature import KEYS, extra_args, factors, read
@@ -66,8 +66,13 @@ def test_numbers_survive_json_and_mean_the_objectives_rule() -> None:
         ({"tokenpo_top": "1"}, TokenPOError, r"tokenpo_top = '1' must be a finite number"),
         ({"tokenpo_pivot": math.nan}, TokenPOError, r"tokenpo_pivot = nan must be a finite number"),
         ({"tokenpo_spread": math.inf}, TokenPOError, r"tokenpo_spread = inf must be a finite number"),
-        ({"tokenpo_tau": 1}, OutOfRange, r"AdaptiveTemperature: tau is 1.0, expected"),
-        ({"tokenpo_quantile": 1.5}, OutOfRange, r"AdaptiveTemperature: quantile is 1.5, expected"),
+        ({"tokenpo_tau": 1}, TokenPOError, r"tokenpo_tau = 1 must be in \[0, 1\)"),
+        ({"tokenpo_tau": -0.1}, TokenPOError, r"tokenpo_tau = -0.1 must be"),
+        ({"tokenpo_quantile": 1.5}, TokenPOError, r"tokenpo_quantile = 1.5 must be in \[0, 1\]"),
+        ({"tokenpo_released_sign": 0.5}, TokenPOError, r"tokenpo_released_sign = 0.5 must be 0 or 1"),
+        ({"tokenpo_spread": -1}, TokenPOError, r"tokenpo_spread = -1 must be at least 0"),
+        ({"tokenpo_top": -1}, TokenPOError, r"tokenpo_top = -1 must be at least 0"),
+        ({"tokenpo_bottom": 1}, TokenPOError, r"tokenpo_bottom = 1 must be at most 0"),
     ],
 )
 def test_a_wrong_number_is_named(change: dict, error: type, words: str) -> None:

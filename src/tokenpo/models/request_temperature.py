@@ -62,7 +62,7 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
     Raises:
         UnknownName: an unknown key with our prefix.
         MissingInput: some of the keys without the others.
-        TokenPOError: a value that is no finite number; tau or quantile outside its range.
+        TokenPOError: a value that is no number, or outside its range.
     """
     ours = {key: value for key, value in (given or {}).items() if isinstance(key, str) and key.startswith(PREFIX)}
     if not ours:
@@ -76,6 +76,16 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
             "give what tokenpo.engines.vllm.extra_args(objective, state) returns, whole"
         )
     x = {key.removeprefix(PREFIX): _number(key, value) for key, value in ours.items()}
+    for name, fits, wanted in (
+        ("tau", 0 <= x["tau"] < 1, "in [0, 1)"),
+        ("quantile", 0 <= x["quantile"] <= 1, "in [0, 1]"),
+        ("released_sign", x["released_sign"] in (0, 1), "0 or 1"),
+        ("spread", x["spread"] >= 0, "at least 0"),
+        ("top", x["top"] >= 0, "at least 0"),
+        ("bottom", x["bottom"] <= 0, "at most 0"),
+    ):
+        if not fits:
+            raise TokenPOError(f"extra_args of a request: {PREFIX}{name} = {x[name]:g} must be {wanted}")
     rule = AdaptiveTemperature(x["tau"], x["quantile"], bool(x["released_sign"]))
     return Heat(rule, EntropyScale(*(x[name] for name in EntropyScale._fields)))
 
