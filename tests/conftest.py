@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,3 +22,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """What tests share is no place of doctests: some of it needs an engine, some a process of its own."""
     shared = collection_path.suffix == ".py" and not collection_path.name.startswith(("test_", "conftest"))
     return True if shared else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test first: at the end a worker would wait for it alone."""
+    items.sort(key=lambda item: item.name != "test_everything_runs_beside_the_processor")
