@@ -23,6 +23,7 @@ from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import find_recipe
 
 Case = Callable[[], dict[str, float | str]]
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
 SMALL = ("rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=16")
 
 
@@ -36,6 +37,10 @@ def cases(small: bool, device: str) -> dict[str, Case]:
         "deterministic": functools.partial(deterministic, device, 2 if small else 4, given),
         "deterministic algorithms": functools.partial(with_torchs_own, device, 2 if small else 4, given),
         **{f"step {name}": functools.partial(beside_trl, work, device) for name, work in sizes.items()},
+        **{
+            f"step {name} of ours alone, five steps": functools.partial(alone, work, device)
+            for name, work in sizes.items()
+        },
     }
 
 
@@ -142,3 +147,11 @@ def beside_trl(work: step.Work, device: str) -> dict[str, float | str]:
     if "TRL" not in found:
         return shape | {"left out": "TRL is not installed"}
     return shape | {"TRL / tokenpo": round(found["TRL"].milliseconds / found["tokenpo"].milliseconds, 2)}
+
+
+def alone(work: step.Work, device: str) -> dict[str, float | str]:
+    """Seconds of each of five steps of ours, the first with all that is loaded and compiled."""
+    with tempfile.TemporaryDirectory() as place:
+        step.save_model(work, Path(place, "model"), device)
+        seconds = step.ours(work, Path(place), len(ORDINALS), device).seconds
+    return {f"{ordinal} s": round(x, 3) for ordinal, x in zip(ORDINALS, seconds, strict=True)}

@@ -2,7 +2,7 @@
 
     python studies/2026-11-27-long-runs/long.py run --out runs/long --jobs 2     make what is missing; stop and start at will
     python studies/2026-11-27-long-runs/long.py status --out runs/long           how far it is
-    python studies/2026-11-27-long-runs/long.py pilot --out runs/long            DAPO with seed 1000, which no test uses; prints its course
+    python studies/2026-11-27-long-runs/long.py pilot                            DAPO with seed 1000, which no test uses; prints its course
     python studies/2026-11-27-long-runs/long.py collect --out runs/long          add the new lines to long.jsonl
 
 It needs the base models of 2026-11-24-kl-law/bases.py.
@@ -20,17 +20,18 @@ import claimed  # noqa: E402
 import law  # noqa: E402
 
 
-def pilot(out: Path, bases: Path) -> None:
-    """Prints accuracy and `kl_rate` of every batch."""
+def pilot() -> None:
+    """Prints accuracy and `kl_rate` of every batch; needs runs/bases."""
     plan = law.registration(HERE / "long.toml")
     first = law.wanted(plan, {})[0]._replace(seed=1000)
-    course = law.make(plan, first, bases.resolve(), out.resolve() / "pilot", claimed.by_batch)["course"]
+    course = law.make(plan, first, Path("runs/bases").resolve(), Path("runs/pilot").resolve(), claimed.by_batch)[
+        "course"
+    ]
     for number, (accuracy, rate) in enumerate(zip(course["accuracy"], course["kl_rate"], strict=True), start=1):
         print(number, accuracy, rate)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["pilot"]:
-        pilot(Path(*sys.argv[3:4] or ["runs/long"]), Path("runs/bases"))
-        sys.exit()
+    if sys.argv[1:] == ["pilot"]:
+        sys.exit(pilot())
     sys.exit(law.main(registered=HERE / "long.toml", told=__doc__, read=claimed.by_batch))
