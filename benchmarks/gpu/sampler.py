@@ -38,6 +38,7 @@ def cases(small: bool, device: str) -> dict[str, Case]:
         torch.set_num_threads(1)
     made = functools.lru_cache(2)(random_model)
     dtype = torch.float32 if small else torch.bfloat16
+    lengths = (8, 24) if small else (64, 128)
     name, rows, few = ("tiny", 16, 8) if small else ("0.5B", 64, 48)
     warming = functools.partial(
         run_after_run, functools.partial(made, name, device, dtype), rows, lengths[0], few, device
@@ -48,7 +49,6 @@ def cases(small: bool, device: str) -> dict[str, Case]:
         "tokens": functools.partial(agreement, 16 if small else 256, 20 if small else 128, device),
     }
     large = (16, 2000, 4, 2, 16, 64) if small else (512, 151936, 14, 2, 64, 192)
-    lengths = (8, 24) if small else (64, 128)
     shapes = [("tiny", 16)] if small else [(model, rows) for rows in (256, 512, 64) for model in ("0.5B", "0.1B")]
     for model, rows in shapes:
         place = Place(functools.partial(made, model, device, dtype), rows, *lengths, device)
