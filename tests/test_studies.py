@@ -106,7 +106,7 @@ def test_other_documents_quote_its_verdicts(bed: ModuleType) -> None:
 def test_the_study_on_a_gpu_makes_everything_in_small_and_goes_on(tmp_path: Path) -> None:
     card = ROOT / "studies" / "2026-11-26-card" / "card.py"
     command = [sys.executable, str(card), "run", "--device", "cpu", "--small"]
-    for runs, part in ((7, "card"), (0, "card"), (7, "longer")):
+    for runs, part in ((7, "card"), (0, "card"), (7, "longer"), (4, "clips")):
         whole = [*command, "--out", str(tmp_path), "--plan", part]
         done = subprocess.run(whole, capture_output=True, text=True, check=True)
         told = json.loads(done.stdout[done.stdout.index("{\n") :])

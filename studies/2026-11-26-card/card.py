@@ -5,7 +5,8 @@
     python studies/2026-11-26-card/card.py status --out runs/card                        what there is
     python studies/2026-11-26-card/card.py collect --out runs/card                       add OUT's lines to card.jsonl, with the base model's numbers
 
-With --plan longer, the runs of longer.toml, which says what differs from card.toml; its lines are in longer.jsonl.
+With --plan longer or clips, the runs of longer.toml or clips.toml, which say what differs from card.toml; their lines
+are in longer.jsonl and clips.jsonl.
 
 `run` makes the base model (OUT/base), the pilot (OUT/pilot.json) and then the runs, seed after seed, each as far as it
 is not there, and ends within --minutes, the base model's time included. A run that ends adds a line to OUT/card.jsonl.
@@ -46,7 +47,7 @@ def registration(small: bool = False, name: str = "card") -> dict[str, Any]:
     tiny = plan.pop("small")
     more = [] if name == "card" else [tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))]
     for key, change in (pair for changes in (*more, *([tiny] if small else [])) for pair in changes.items()):
-        plan[key] = {**plan[key], **change} if isinstance(change, dict) else change
+        plan[key] = {**plan.get(key, {}), **change} if isinstance(change, dict) else change
     return plan
 
 
@@ -102,12 +103,18 @@ def recipe(plan: Mapping[str, Any], job: Job, rate: float, out: Path, device: st
         "seed": seed,
         "model": {"path": str(out / "base"), "device": device},
         "task": {"name": "files", "options": files | verifier},
-        "method": {"name": method},
+        "method": method_of(plan, method),
         "rollout": plan["rollout"],
         "train": plan["train"] | rates,
         "evaluate": {"problems": 0},
         "output": {"checkpoint_every": 0, "samples": 0, "trace_every": 0},
     }
+
+
+def method_of(plan: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """What the name stands for in this plan; a file is one of this folder."""
+    found = plan.get("method", {}).get(method, {"name": method})
+    return found | {"name": str(HERE / found["name"])} if ".py:" in found["name"] else found
 
 
 class _Record:
@@ -387,7 +394,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "status", "collect"))
     parser.add_argument("--out", type=Path, default=Path("runs/card"))
-    parser.add_argument("--plan", choices=("card", "longer"), default="card")
+    parser.add_argument("--plan", choices=("card", "longer", "clips"), default="card")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--minutes", type=float, default=5.0, help="for everything; it ends before")
     parser.add_argument("--jobs", type=int, default=10, help="runs at a time, each in a process of its own")
