@@ -86,7 +86,7 @@ def test_at_the_best_step_size_no_method_leads_dapo(rows: dict[str, study.Row]) 
 
 def test_on_a_gpu_four_methods_are_alike_and_high_rates_unlearn() -> None:
     assert "CISPO, HAPO, GTPO and GRPO stay within 0.02 of DAPO and TR-GRPO learns less" in TEXT
-    assert "a third of the KL teaches as much. At one high learning rate all that was tried unlearns" in TEXT
+    assert "DAPO needs no clip, and a third of the KL teaches as much. At one high learning rate all that was tried unlearns" in TEXT
     page = card_page.PAGE.read_text(encoding="utf-8")
     words = {key: verdict.word for key, verdict in card_page.verdicts(page).items()}
     for part in card_page.PARTS:
@@ -95,6 +95,7 @@ def test_on_a_gpu_four_methods_are_alike_and_high_rates_unlearn() -> None:
         alike = {name for name, word in verdict.items() if word == "alike"}
         assert alike == {"cispo", "hapo", "gtpo", "grpo"} and verdict["tr_grpo"] == "smaller"
     assert words["longer", "dapo, held_small − held"] == "alike"
+    assert re.search(r"\| no_clip − dapo, held \| alike \| .* \| \*\*alike\*\* \|", page)
     base = float(re.findall(r"is right at ([\d.]+) of what it samples", page)[0])
     high = re.findall(r"fixed at 2.83 r \| `\w+` \| ([\d.]+) \|", page)
     assert len(high) == 2 and all(float(area) < base for area in high)

@@ -163,6 +163,18 @@ def test_its_page_has_every_prediction_of_both_parts(verdicts: ModuleType) -> No
     assert asked == set(found) and len(asked) == 19
 
 
+def test_its_third_part_has_a_row_for_every_prediction(verdicts: ModuleType) -> None:
+    page = (ROOT / "docs" / "card_study.md").read_text(encoding="utf-8")
+    plan = verdicts.card.registration(name="clips")
+    part = verdicts.Part(plan, verdicts.card.lines(verdicts.HERE / "clips.jsonl"), {})
+    words = {claim["name"]: claim["words"] for claim in plan["prediction"]}
+    assert len(part.tests) == sum(len(claim["methods"]) for claim in plan["prediction"]) == 9
+    for test in part.tests:
+        row = f"| {words[test.name]} | {test.pair} | "
+        assert any(line.startswith(row) and f"**{test.verdict(0.02)}**" in line for line in page.splitlines()), row
+    assert {test.verdict(0.02) for test in part.tests if test.name == "F"} == {"alike"}
+
+
 def test_other_documents_quote_the_study_on_a_gpu(verdicts: ModuleType) -> None:
     """docs/embedded.md and docs/log.md: what the high start rate and the lowest fixed rate cost."""
     card = verdicts.card
@@ -198,16 +210,20 @@ def test_its_verdicts_of_numbers_whose_answer_is_known(verdicts: ModuleType) -> 
     """With the KL held CISPO is equal to DAPO; the best fixed rate is the middle; a third of the KL teaches less."""
     height = {"held": 0.5, "held_high": 0.5, "held_small": 0.45, "fixed_low": 0.4, "fixed_mid": 0.5, "fixed_high": 0.47}
     model = {"parameters": 26e6, "accuracy": 0.36, "greedy": 0.4, "steps": 300}
-    first, longer = (verdicts.Part(*drawn(verdicts, name, height), model) for name in ("card", "longer"))
+    first, longer, clips = (
+        verdicts.Part(*drawn(verdicts, name, height), model) for name in ("card", "longer", "clips")
+    )
     assert first.seeds == [*range(8)] and longer.seeds == [*range(100, 108)]
     found = [[test.verdict(0.02) for test in part.tests] for part in (first, longer)]
     assert found[0] == ["alike"] * 6 + ["smaller"] + ["no worse"] * 2 + ["smaller"]
     assert found[1] == ["alike"] * 6 + ["no worse"] * 2 + ["smaller"]
+    assert [test.verdict(0.02) for test in clips.tests] == ["alike"] * 6 + ["no worse"] + ["alike"] * 2
     assert first.tests[-1].pair == "dapo, fixed_high − fixed_mid"
-    text = verdicts.page(longer, first, {"base": model, "pilot": {"rate": 2e-5}})
+    text = verdicts.page(longer, first, clips, {"base": model, "pilot": {"rate": 2e-5}})
     assert "alike: `cispo`, `tepo`, `hapo`, `gtpo`, `grpo`, `tr_grpo`.\n  The first part says the same." in text
     assert re.search(r"[+-]0\.00\d from the low start rate \(no worse\)", text)
     assert "Held at 0.0013 instead of 0.004 nats a token, DAPO learns less (-0.05" in text
+    assert "Beside DAPO's, alike: `dapo_wide`, `lower_only`, `upper_only`, `no_clip`, `cispo`." in text
     assert "5 and 5 runs of seeds that the time cut off" in text and "{" not in text
     drawing = verdicts.picture.drawing(longer.plan, longer.runs, 0.36)
     assert "6 methods, KL held<" in drawing and "dapo, KL held at 0.0013<" in drawing

@@ -4,9 +4,9 @@ import dataclasses
 from typing import Annotated
 
 import tokenpo
-from tokenpo.core.types import Batch
 from tokenpo.core.parts import DetachedClip, FixedBounds, Region, TokenRatio
 from tokenpo.core.ranges import Share
+from tokenpo.core.types import Batch
 from tokenpo.methods.options import High
 
 

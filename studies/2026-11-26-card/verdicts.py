@@ -1,6 +1,6 @@
-"""The predictions of card.toml and longer.toml against the numbers, and the page docs/card_study.md with its pictures.
+"""The predictions of card.toml, longer.toml and clips.toml against the numbers, and docs/card_study.md with its pictures.
 
-python studies/2026-11-26-card/verdicts.py            write the page from card.jsonl, longer.jsonl and base.json
+python studies/2026-11-26-card/verdicts.py            write the page from their .jsonl files and base.json
 python studies/2026-11-26-card/verdicts.py --check    exit 1 if it is not what the numbers say
 """
 
@@ -155,6 +155,20 @@ def verdict_rows(parts: Sequence[Part]) -> str:
     return table(("claim", "difference of area", "expected", *heads), body)
 
 
+def clip_rows(part: Part) -> str:
+    """A row for each pair of the third part."""
+    words = {prediction["name"]: prediction["words"] for prediction in part.plan["prediction"]}
+    head = ("claim", "difference of area", "expected", "mean (95 % interval)", "verdict")
+    body = [
+        (
+            words[test.name], test.pair, test.expected, f"{test.mean:+.3f} ({told(interval(test.differences))})",
+            f"**{test.verdict(part.plan['margin'])}**",
+        )
+        for test in part.tests
+    ]  # fmt: skip
+    return table(head, body)
+
+
 def p_rows(tests: Sequence[Test]) -> str:
     head = ("claim", "difference", "p, different", "p, alike or no worse", "differences by seed")
     body = [
@@ -225,11 +239,11 @@ def part_column(part: Part) -> dict[str, str]:
     }
 
 
-def methods_beside(part: Part) -> str:
-    """The verdicts of prediction A, shortly."""
+def methods_beside(part: Part, prediction: str = "A") -> str:
+    """The verdicts of a prediction, shortly."""
     verdicts: dict[str, list[str]] = {}
     for test in part.tests:
-        if test.name == "A":
+        if test.name == prediction:
             verdicts.setdefault(test.verdict(part.plan["margin"]), []).append(f"`{test.pair.split()[0]}`")
     return "; ".join(f"{WORDS[v]}: {', '.join(verdicts[v])}" for v in WORDS if v in verdicts)
 
@@ -244,14 +258,30 @@ def beside_the_best(part: Part) -> str:
     )
 
 
-def page(longer: Part, first: Part, known: Mapping[str, Any]) -> str:
+def page(longer: Part, first: Part, clips: Part, known: Mapping[str, Any]) -> str:
     """docs/card_study.md."""
     model, pairs = known["base"], [methods_beside(part) for part in (longer, first)]
     small = next(test for test in longer.tests if test.name == "E")
     held, less = (by_four(longer, "dapo", arm) for arm in ("held", "held_small"))
     late = [by_four(longer, *which)[-1] - by_four(longer, *which)[1] for which in LATE]
     gains = [part.mean("dapo", "held", "train-area") - part.base["accuracy"] for part in (longer, first)]
+    open_high, chosen, *candidates = (test for test in clips.tests if test.name != "F")
     return TEMPLATE.format(
+        clips=methods_beside(clips, "F"),
+        open_high=f"{-open_high.mean:.3f}",
+        open_high_kl=" instead of ".join(
+            f"{clips.mean(method, 'fixed_high', 'mean:kl'):.3f}" for method in ("no_clip", "dapo")
+        ),
+        chosen=f"{chosen.mean:+.3f}, {told(interval(chosen.differences))}; {chosen.verdict(clips.plan['margin'])}",
+        candidates=", ".join(
+            f"`{test.pair.split(',')[0]}` {test.mean:+.3f} ({test.verdict(clips.plan['margin'])})"
+            for test in candidates
+        ),
+        clip_rows=clip_rows(clips),
+        clip_means=means(clips),
+        clip_tests=p_rows(clips.tests),
+        clip_family=sum(1 + (test.p is not None) for test in clips.tests),
+        clip_seeds=len(clips.seeds),
         beside=pairs[0],
         both="The first part says the same." if pairs[0] == pairs[1] else f"The first part: {pairs[1]}.",
         small=f"{longer.plan['arm']['held_small']['kl_target']:g}",
@@ -308,11 +338,16 @@ TEMPLATE = """\
   {beside_longer}.
   In the first part, with a larger KL and fewer batches:
   {beside_first}.
+  On new seeds, beside the rate that the longer runs chose: {chosen}.
 - **Which rate?** The best fixed one is {best[0]} of those tried. In the first part it was {best[1]}.
+- **Which clip, once the KL is held?** Beside DAPO's, {clips}. At the fixed
+  rate r it costs {open_high} to take DAPO's clip away: the mean KL is then {open_high_kl}. The clip limits how far a batch
+  moves the policy, and a held KL does that, too.
+- **Something better than DAPO at its tuned rate?** Not these candidates with their KL held: {candidates}.
 
 !!! note "What this can say"
     One base model of {parameters} M parameters, one task of generated arithmetic and search, {seeds[0]} seeds ({seeds[1]}
-    in the first part), one H200, where runs did not repeat bit for bit. **Little is learned**: in {batches[0]} batches DAPO
+    in the first part, {clip_seeds} for the clips), one H200, where runs did not repeat bit for bit. **Little is learned**: in {batches[0]} batches DAPO
     with its KL held gains {gains[0]} over the base model, in {batches[1]} batches {gains[1]}. The margin of {margin}, chosen
     before, is {share[0]} % and {share[1]} % of that: read the intervals rather than the word "alike". Nearly all of it is
     learned in eight batches: from the second four to the last four DAPO's accuracy changes by {late[0]}. The base model is
@@ -345,6 +380,15 @@ favours it. A batch has {prompts} prompts x {group_size} responses of at most {m
 updates. No prompt comes twice in a run. Runs of a seed share their prompts, so differences are of pairs; seeds do not.
 After {steps} supervised steps the base model is right at {accuracy} of what it samples and {greedy} greedily.
 
+## The clip, and two candidates
+
+A third part ([clips.toml](../studies/2026-11-26-card/clips.toml), committed after the verdicts above and before its
+first run) has batches, KL and base model of the longer runs and {clip_seeds} other seeds. `dapo_wide` has DAPO's clip twice as
+wide; `lower_only` and `upper_only` one side of it; `no_clip` none. [`brake`](../studies/2026-11-26-card/brake.py) is
+CISPO, except that a token which is to become less likely, and is already by a fifth, gets no gradient.
+
+{clip_rows}
+
 <details markdown="1"><summary>What each arm did</summary>
 
 Longer runs:
@@ -355,6 +399,10 @@ First part:
 
 {means[1]}
 
+Third part:
+
+{clip_means}
+
 "Left out" are updates that a held run skipped because the KL was twice its target.
 
 ![Accuracy against KL in the first part: high fixed rates lose](card_study_first.svg)
@@ -364,7 +412,8 @@ First part:
 <details markdown="1"><summary>Every test</summary>
 
 Paired t-tests over complete seeds. p-values are after Holm's correction at {level} %, over the {family[0]} of the longer
-runs and the {family[1]} of the first part apart: the first verdicts were published before the longer runs were planned.
+runs, the {family[1]} of the first part and the {clip_family} of the third apart: the verdicts of a part were published
+before the next one was planned.
 {cut[0]} and {cut[1]} runs of seeds that the time cut off are not counted.
 
 Longer runs:
@@ -375,6 +424,10 @@ First part:
 
 {tests[1]}
 
+Third part:
+
+{clip_tests}
+
 </details>
 """
 
@@ -383,9 +436,9 @@ def main() -> int:
     known = json.loads((HERE / "base.json").read_text(encoding="utf-8"))
     parts = [
         Part(card.registration(name=name), card.lines(HERE / f"{name}.jsonl"), known["base"])
-        for name in card_page.PARTS
+        for name in (*card_page.PARTS, "clips")
     ]
-    pictures = zip(("card_study", "card_study_first"), parts, strict=True)
+    pictures = zip(("card_study", "card_study_first"), parts, strict=False)
     changed = [write(DOCS / f"{name}.svg", picture.drawing(x.plan, x.runs, x.base["accuracy"])) for name, x in pictures]
     return max(write(DOCS / "card_study.md", page(*parts, known)), *changed)
 
