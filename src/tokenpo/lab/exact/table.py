@@ -90,17 +90,18 @@ SHOWN = ("init/useful", "drift/toward", "noisy/area")
 
 
 def show(rows: Sequence[Row], worlds: Sequence[str], measures: Iterable[str], stream: TextIO) -> None:
-    """For each measure what it says of the methods beside DAPO, a table, and what it means."""
+    """For each measure a table and what it means; at the end what each says of the methods beside DAPO."""
     parts: list[Table | str] = []
+    verdicts: list[str] = []
     for key in measures:
         measure = CATALOGUE[key]
         body = [
             table.Row(visible(row.label, limit=60), [cell(row, w, measure) for w in worlds], apart=row.label == PERFECT)
             for row in rows
         ]
-        said = verdict(rows, worlds, measure)
-        parts += [*([said] if said else []), Table(heading(worlds), body, title=measure.title), measure.meaning, ""]
-    print_parts(parts, stream)
+        parts += [Table(heading(worlds), body, title=measure.title), measure.meaning, ""]
+        verdicts += filter(None, [verdict(rows, worlds, measure)])
+    print_parts(parts + verdicts, stream)
 
 
 def verdict(rows: Sequence[Row], worlds: Sequence[str], measure: Measure) -> str:
