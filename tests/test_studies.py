@@ -302,3 +302,44 @@ def test_a_verifier_that_can_be_deceived(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "rollouts" / "step-000001.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert claimed.by_batch(tmp_path) == {"solved": [0.5], "right": [0.4], "false": [0.3333]}
     sys.modules.pop("claimed")
+
+
+def test_the_page_of_the_long_runs_from_numbers_whose_answer_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DAPO turns at batch 100, TEPO at 150; the KL doubles before. HAPO keeps twice the entropy and solves 0.1 less."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "studies" / "2026-11-27-long-runs"), *sys.path])
+    long_page = importlib.import_module("long_page")
+    law, draw = long_page.law, np.random.default_rng(0)
+    plan, made = law.registration(long_page.HERE / "long.toml"), {}
+    for key in law.wanted(plan, {}):
+        at = 150 if key.method == "tepo" else 100
+        step = np.arange(200)
+        course = {
+            "accuracy": 0.2 + 0.003 * step,
+            "solved": 0.5 + 0.002 * step - 0.1 * (key.method == "hapo") + draw.normal(size=200) / 1000,
+            "entropy": (0.2 + 0.2 * (key.method == "hapo")) * np.exp(draw.normal() / 100) * np.ones(200),
+            "kl": np.where((step >= at - 10) & (step < at), 0.02, 0.01),
+            "length": 0.0 * step + 30,
+        }
+        course |= {"kl_rate": course["length"], "grad_norm": course["length"], "right": course["accuracy"] / 2}
+        if key.task == "claimed":
+            course["false"] = np.where(step >= at + 5 + key.seed % 2, 1.0, 0.0)
+        made[key] = {"values": {"mean:kl": 0.01}, "course": {name: x.tolist() for name, x in course.items()}}
+    found = {(test.name, test.pair): (test, test.verdict(margin)) for test, margin in long_page.judged(plan, made)}
+    assert len(found) == 5 + 3 + 3
+    assert [found["L1", f"{x} − dapo"][1] for x in ("grpo", "cispo", "hapo", "gtpo", "tepo")] == ["alike"] * 4 + [
+        "larger"
+    ]
+    assert found["L1", "tepo − dapo"][0].differences == (50.0,) * 6
+    assert [found["L3", f"{x} − dapo"][1] for x in ("cispo", "tepo", "hapo")] == ["alike", "alike", "larger"]
+    assert [found["L4", f"{x} − dapo"][1] for x in ("cispo", "tepo", "hapo")] == ["alike", "alike", "smaller"]
+    # By hand: of ten batches from 101 on six are false where the first false one is 105, from 102 on where it is 106.
+    turns = [long_page.turn(made[law.Key("claimed", "first", "dapo", "held", 2e-4, seed)]) for seed in (0, 1)]
+    assert turns == [101, 102]
+    said, count, left_out = long_page.warnings(plan, made)
+    assert said == {"kl": "rises", "kl_rate": "", "entropy": "", "length": "", "grad_norm": ""}
+    assert (count, left_out) == (42, 0)
+    text = long_page.page(plan, made)
+    assert "(L2): of 42 runs that turn late enough, `kl` rises; 0 runs do not count." in text
+    assert "(L4): alike: `cispo`, `tepo`; smaller: `hapo`." in text and "{" not in text
+    for name in ("long_page", "verdicts", "law", "bases", "search", "claimed"):
+        sys.modules.pop(name, None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from scipy import stats
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -144,3 +147,19 @@ def corrected(tests: list[Test]) -> list[Test]:
         for (i, name, _), p in zip(flat, paired.holm([p for *_, p in flat]).tolist(), strict=True):
             tests[i] = replace(tests[i], **{name: p})
     return tests
+
+
+def above(differences: Sequence[float], margin: float) -> float:
+    """p of "the mean is -margin or less", one-sided paired t-test."""
+    moved = [x + margin for x in differences]
+    spread = statistics.stdev(moved) / math.sqrt(len(moved))
+    if spread == 0:
+        return float(moved[0] <= 0)
+    return float(stats.t.sf(statistics.fmean(moved) / spread, len(moved) - 1))
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float]:
+    """95 %, of the mean, by t."""
+    mean, n = statistics.fmean(differences), len(differences)
+    half = float(stats.t.ppf(0.975, n - 1)) * statistics.stdev(differences) / math.sqrt(n)
+    return mean - half, mean + half

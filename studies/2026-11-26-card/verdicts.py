@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from scipy import stats
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parents[1] / "docs"
@@ -28,7 +25,7 @@ import picture  # noqa: E402
 from layout import table, write  # noqa: E402
 
 sys.path.insert(0, str(HERE.parent / "2026-11-24-kl-law"))  # its `verdicts`, not this one
-from verdicts import LEVEL, Test, corrected  # noqa: E402
+from verdicts import LEVEL, Test, above, corrected, interval  # noqa: E402
 
 Made = Mapping[card.Job, Mapping[str, Any]]
 WORDS = {"no worse": "no worse", "alike": "alike", "smaller": "less", "larger": "more", "undecided": "undecided"}
@@ -98,15 +95,6 @@ def best_fixed(plan: Mapping[str, Any], made: Made, method: str, seeds: Sequence
     return max(fixed(plan, method), key=lambda arm: statistics.fmean(areas(made, method, arm, seeds)))
 
 
-def above(differences: Sequence[float], margin: float) -> float:
-    """p of "the mean is -margin or less", one-sided paired t-test."""
-    moved = [x + margin for x in differences]
-    spread = statistics.stdev(moved) / math.sqrt(len(moved))
-    if spread == 0:
-        return float(moved[0] <= 0)
-    return float(stats.t.sf(statistics.fmean(moved) / spread, len(moved) - 1))
-
-
 def raw(plan: Mapping[str, Any], made: Made, seeds: Sequence[int]) -> Iterator[Test]:
     """Every test, without correction; none with fewer than three seeds."""
     margin = plan["margin"]
@@ -123,13 +111,6 @@ def raw(plan: Mapping[str, Any], made: Made, seeds: Sequence[int]) -> Iterator[T
             p = None if one_sided else min(1.0, 2 * min(above(d, 0.0), above(mirrored, 0.0)))
             alike = above(d, margin) if one_sided else max(above(d, margin), above(mirrored, margin))
             yield Test(prediction["name"], "mixture", "card", pair, prediction["expected"], d, p, alike)
-
-
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """95 %, of the mean, by t."""
-    mean, n = statistics.fmean(differences), len(differences)
-    half = float(stats.t.ppf(0.975, n - 1)) * statistics.stdev(differences) / math.sqrt(n)
-    return mean - half, mean + half
 
 
 def told(interval: tuple[float, float]) -> str:
