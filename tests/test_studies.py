@@ -96,8 +96,8 @@ def test_other_documents_quote_its_verdicts(bed: ModuleType) -> None:
     kinds = {(item.test.claim.method, item.test.claim.words, item.test.task): item.kind for item in made.judged()}
     for task in made.tasks:
         for method in ("cispo", "tepo", "hapo"):
-            assert kinds[method, "learns more than DAPO", task] == "the opposite holds"
-        assert kinds["eb_cispo", "the composition learns more than DAPO", task] == "the opposite holds"
+            assert kinds[method, "learns more than DAPO", task] == "refuted"
+        assert kinds["eb_cispo", "the composition learns more than DAPO", task] == "refuted"
         assert made.rate(task, "cispo") <= made.rate(task, "dapo") >= made.rate(task, "eb_cispo")
     assert "no method learns more than DAPO by the margin set before" in (ROOT / "README.md").read_text("utf-8")
 
@@ -160,7 +160,7 @@ def test_its_page_has_every_prediction_of_both_parts(verdicts: ModuleType) -> No
                 arm, other = claim["arm"], claim["other_arm"]
                 pair = f"{method} − {claim['other']}, {arm}" if arm == other else f"{method}, {arm} − {other}"
                 asked.add((name, pair))
-    assert asked == set(found) and len(asked) == 19
+    assert asked == {key for key in found if key[0] in verdicts.card_page.PARTS} and len(asked) == 19
 
 
 def test_its_third_part_has_a_row_for_every_prediction(verdicts: ModuleType) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "card_study.md"
 PARTS = ("longer", "card")  # in the order of the page's columns
+CLIPS = "clips"  # the third part, with a table of its own
 BATCHES, GAIN = "batches of a run", "DAPO, KL held: mean accuracy above the base model's"
 ROW = re.compile(r"\| [^|]+ \| (?P<pair>[^|]+) \| [^|]+ \| (?P<longer>[^|]* \| [^|]*) \| (?P<card>[^|]* \| [^|]*) \|")
+OF_CLIPS = re.compile(r"\| [^|]+ \| (?P<pair>[^|]+) \| [^|]+ \| (?P<clips>[^|]* \| \*\*[^|]*\*\*) \|")
 CELL = re.compile(r"([-+.\d]+) \((.+)\) \| \*\*(.+)\*\*")
 
 
@@ -27,8 +29,9 @@ def verdicts(text: str) -> dict[tuple[str, str], Verdict]:
     >>> verdicts(line)
     {('card', 'cispo − dapo, held'): Verdict(mean='-0.002', interval='-0.011 to +0.007', word='alike')}
     """
-    rows = filter(None, map(ROW.fullmatch, text.splitlines()))
-    cells = ((part, row["pair"], CELL.fullmatch(row[part])) for row in rows for part in PARTS)
+    lines = text.splitlines()
+    rows = [row for form in (ROW, OF_CLIPS) for row in map(form.fullmatch, lines) if row]
+    cells = ((part, row["pair"], CELL.fullmatch(cell)) for row in rows for part, cell in row.groupdict().items())
     return {(part, pair): Verdict(*cell.groups()) for part, pair, cell in cells if cell}
 
 

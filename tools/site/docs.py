@@ -319,7 +319,9 @@ def exact(name: str) -> str:
     }
     if large := [build() for world, build in LARGE.items() if world in rows[name].cells]:
         said["in large worlds"] = exact_page.fails(rows[name], base, large)
-    lead = "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one premise."
+    lead = (
+        "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one assumption."
+    )
     if "value" in METHODS[name]().needs:
         lead += " The value that the method reads is exact there, which no critic's is."
     lines = [lead, *(f"**{word}**: {text}" for word, text in said.items() if text)]

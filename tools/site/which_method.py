@@ -49,9 +49,16 @@ WORDS = {">": "more than", "<": "less than", "=": "as much as"}
 VERDICTS = {"=": "alike", "<": "smaller", ">": "larger", "≥": "no worse", "?": "undecided"}
 CARD = {
     "held": "KL held", "held_high": "KL held, high start rate", "held_small": "a third of that KL",
-    "fixed_high": "one high learning rate",
+    "fixed_high": "one high learning rate", "fixed_mid": "the best fixed rate",
 }  # fmt: skip
-OTHERS = {"best_fixed": "the best fixed rate", "held": "the KL held"}  # arms, in the place of a method
+OTHERS = {
+    "best_fixed": "the best fixed rate", "held": "the KL held", "fixed_mid": "the rate that other seeds chose",
+}  # fmt: skip
+NAMES = {
+    "no_clip": "`dapo` without a clip",
+    "dapo_wide": "`dapo` with a clip twice as wide",
+}  # arms, in the place of a method
+ON_THE_CARD = (*card_page.PARTS, card_page.CLIPS)
 BED = {"train-area": "mean accuracy in training", "mean:entropy": "mean entropy in training"}
 
 
@@ -64,7 +71,7 @@ class Evidence:
     """A number and what it is held against.
 
     Args:
-        file: exact.json, exact_FILE.json, "bed", or a part of the study on a GPU, "longer" or "card".
+        file: exact.json, exact_FILE.json, "bed", or a part of the study on a GPU: "longer", "card", "clips".
         world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint; a task of the bed;
             an arm of the study on a GPU.
         operator: < or >, by two standard errors in every world that is meant, or =: within them, or infinite. On the
@@ -90,8 +97,9 @@ class Evidence:
         """World and measure, linked."""
         if self.file == "bed":
             return f"benchmark, {self.world}: [{BED[self.measure]}](bed.md)"
-        if self.file in card_page.PARTS:
-            batches = card_page.told(_card(), card_page.BATCHES)[self.file]
+        if self.file in ON_THE_CARD:
+            # The third part's runs are as long as the second's.
+            batches = card_page.told(_card(), card_page.BATCHES).get(self.file, "20")
             return f"27 million weights, {batches} batches, {CARD[self.world]}: [{BED[self.measure]}](card_study.md)"
         where = {
             "all": "each of the twelve worlds",
@@ -106,7 +114,7 @@ class Evidence:
         """The number and what it is held against, once the numbers bear it out."""
         if self.file == "bed":
             return self._judged()
-        if self.file in card_page.PARTS:
+        if self.file in ON_THE_CARD:
             return self._on_the_card()
         worlds = list(WORLDS) if self.world in ("all", "median") else [self.world]
         own = [found(self.file, self.method, world, self.measure) for world in worlds]
@@ -136,14 +144,16 @@ class Evidence:
         """Of a verdict of docs/card_study.md."""
         pair = f"{self.method} − {self.other}, {self.world}"
         if self.other in OTHERS:
-            pair = f"{self.method}, {self.world} − {self.other.replace('_', ' ')}"
+            arm = "best fixed" if self.other == "best_fixed" else self.other
+            pair = f"{self.method}, {self.world} − {arm}"
         seen = card_page.verdicts(_card()).get((self.file, pair))
         if seen is None:
             raise Stale(f"{self}: the study on a GPU has no claim about these")
         if seen.word != VERDICTS[self.operator]:
             raise Stale(f"{self}: the study on a GPU says {seen.word}")
         other = f"beside {OTHERS[self.other]}" if self.other in OTHERS else f"less `{self.other}`'s"
-        return f"`{self.method}` {seen.mean} ({seen.interval})", f" {other}, with 95 % interval: {seen.word}"
+        name = NAMES.get(self.method, f"`{self.method}`")
+        return f"{name} {seen.mean} ({seen.interval})", f" {other}, with 95 % interval: {seen.word}"
 
     def _other(self, world: str) -> Number:
         try:
