@@ -1,8 +1,8 @@
 """Claims as paired tests, and the tables of a ledger: `claims.py` and `bed.py` judge their numbers by it.
 
 A claim is one test per task. The tests of one paper are one family, corrected by Holm; so a paper with many claims
-does not make those of another harder to show. "Opposite" and "smaller than m" have to be shown like the claim itself:
-what is not shown is inconclusive.
+does not make those of another harder to show. "Refuted" (the reverse of the claim is significant) and "smaller than m"
+are tested like the claim itself; a claim for which no test is significant is inconclusive.
 """
 
 from __future__ import annotations
@@ -90,16 +90,16 @@ class Judged:
 
     @property
     def kind(self) -> str:
-        """One of "shown", "the opposite holds", "smaller", "inconclusive", "not reached"."""
+        """One of "shown", "refuted", "smaller", "inconclusive", "not reached"."""
         if not self.test.differences.values:
             return "not reached"
         if self.adjusted <= REACHED:
-            return "shown" if (self.test.direction > 0) == self.test.claim.above else "the opposite holds"
+            return "shown" if (self.test.direction > 0) == self.test.claim.above else "refuted"
         return "smaller" if self.equal <= REACHED else "inconclusive"
 
     @property
     def decided(self) -> bool:
-        """A verdict: the claim, its opposite, or that the difference is small."""
+        """Whether the claim is shown, refuted, or its difference shown to be small."""
         return self.kind not in ("not reached", "inconclusive")
 
     @property
@@ -213,7 +213,7 @@ def summary(judged: Sequence[Judged]) -> str:
     """How many verdicts of each kind."""
     kinds = Counter(item.kind for item in judged)
     words = {
-        "shown": "{} shown", "the opposite holds": "in {} the opposite holds",
+        "shown": "{} shown", "refuted": "{} refuted",
         "smaller": "{} shown to be smaller than the margin", "inconclusive": "{} inconclusive",
         "not reached": "{} not yet judged",
     }  # fmt: skip

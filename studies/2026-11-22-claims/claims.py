@@ -200,7 +200,7 @@ def page(numbers: Mapping[str, Any]) -> str:
 
 
 TEMPLATE = """\
-No claim of a paper shows with {seeds} seeds. For TEPO six tests show the opposite: its training curve lies below GRPO's
+No claim of a paper shows with {seeds} seeds. Six tests refute a claim of TEPO: its training curve lies below GRPO's
 and DAPO's, and where every run arrives it takes more than half of their steps. No single part of HAPO, and not TEPO's KL
 mask, makes a difference that ten seeds show.
 

@@ -289,7 +289,7 @@ def page(bed: Bed) -> str:
 
 def _weak(judged: Sequence[ledger.Judged]) -> dict[str, int]:
     """How many verdicts are about differences below their margin, or would fall with one Holm over all tests."""
-    named = [x for x in judged if x.kind in ("shown", "the opposite holds") and x.test.claim.metric == "train-area"]
+    named = [x for x in judged if x.kind in ("shown", "refuted") and x.test.claim.metric == "train-area"]
     below = sum(abs(x.test.differences.mean or 0.0) < (x.test.claim.margin or 0.0) for x in named)
     adjusted = ledger.paired.holm([x.test.p for x in judged]).tolist()
     equal = ledger.paired.holm([x.test.p_equal for x in judged]).tolist()

@@ -39,8 +39,8 @@ class World:
 
     Args:
         name: on the command line.
-        premise: what a family of methods assumes, in words.
-        holds: whether the premise is true here; None where the world isolates an effect and no premise.
+        premise: the assumption of a family of methods, in words.
+        holds: whether the assumption is true here; None for a world that isolates an effect without testing one.
         about: the world in one or two sentences.
         states: in any order.
         prompts: share of the prompts that begin in a state, by its name.
