@@ -1,6 +1,7 @@
-"""Parts of an objective: signals, and the stages that fill its slots, one kind a file.
+"""Parts of an objective: signals, and the stages that fill its slots; each file holds one kind.
 
-A part is a frozen value; stages that hold equal signals share one tensor. A part of one paper lives in its file.
+A part is a frozen value; stages that hold equal signals share one tensor. A part that only one paper uses is in that
+method's file.
 """
 
 # isort: off

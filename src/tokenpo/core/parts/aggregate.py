@@ -1,4 +1,4 @@
-"""Aggregates: from token losses to one number. Denominators come from outside, so rows add up in any split."""
+"""Aggregates: coefficients that sum token losses to one number. Denominators are passed in, so any split adds up."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class TokenMean(Aggregate):
     """Every token counts alike: 1 / tokens of the step. DAPO."""
 
     def __call__(self, mask: Tensor, totals: Totals) -> float:
-        return 1.0 / max(totals.tokens, 1)  # 0 where everything was rejected
+        return 1.0 / max(totals.tokens, 1)  # there are 0 tokens if all were rejected
 
 
 class SequenceMean(Aggregate):
-    """Every response counts alike, and every token inside it: 1 / (|o_i| · sequences of the step). GRPO."""
+    """Every response counts alike, and so do the tokens of a response: 1 / (|o_i| · sequences of the step). GRPO."""
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor:
         length = mask.sum(1, keepdim=True).clamp(min=1)
@@ -39,14 +39,14 @@ class ConstantLength(Aggregate):
 
 
 class TokenSum(Aggregate):
-    """1: a sum over the tokens, so that the step grows with the batch, and the learning rate must shrink with it."""
+    """1: the sum over tokens. The gradient grows with the batch, so the learning rate must shrink with it."""
 
     def __call__(self, mask: Tensor, totals: Totals) -> float:
         return 1.0
 
 
 class PerGroupToken(Signal):
-    """Responses of a prompt, in the mean over the rollout batch, over the tokens of the row's group [N, T]."""
+    """(Mean number of responses per prompt in the rollout batch) / (tokens of the row's group), [N, T]."""
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         alive = rollouts.mask.any(1)
@@ -57,9 +57,9 @@ class PerGroupToken(Signal):
 
 
 class PromptMean(Aggregate):
-    """Every prompt counts alike, and every token of its responses: 1 / (tokens of the group · prompts of the step).
+    """Every prompt counts alike, and so do the tokens of its group: 1 / (tokens of the group · prompts of the step).
 
-    The prompts of a step are its sequences over the responses per prompt, so groups of one size are counted exactly.
+    The number of prompts is taken as sequences of the step / responses per prompt, exact if all groups have one size.
     """
 
     share: PerGroupToken = PerGroupToken()

@@ -1,7 +1,7 @@
-"""Credit from coalitions: what parts of a response earn on their own says what each of its segments is worth.
+"""Credit from coalitions: the rewards of subsets of a response's segments give each segment its Owen value.
 
-A part says which segments a response has and which of their sets are scored. An engine, or a loop of your own, scores
-them with the task's verifier and fills in `Rollouts.gain`, the Owen value of the token's segment.
+`Coalitions` defines the segments and the subsets to score. An engine, or a loop of your own, scores them with the
+task's verifier and fills in `Rollouts.gain`, the Owen value of the token's segment.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from ..types import Rollouts
 from .credit import GroupAdvantage
 from .part import CreditStage, Part
 
-MOST = 10  # segments of a response: up to 2^10 sets of them are scored
+MOST = 10  # segments of a response, of which up to 2^10 subsets are scored
 Scorer = Callable[[Sequence[tuple[int, list[int]]]], Sequence[float]]
 
 
 class Coalitions(Part):
-    """The segments of a response, K of them, and what each is worth: its Owen value, exact.
+    """Divides a response into K segments and computes the exact Owen value of each.
 
-        φ_k = mean of v(S ∪ k) − v(S) over the orders in which segments may arrive, S those before k
-        v(S) = the reward of the response made of the segments S alone, in their order; Σ_k φ_k = R − v(∅)
+        φ_k = mean of v(S ∪ k) − v(S) over the allowed orders of the segments, S the segments before k
+        v(S) = reward of a response that consists of the segments S alone, in their order;  Σ_k φ_k = R − v(∅)
 
-    An order keeps the segments of a union together. Unions of one segment, or one union of all, are Shapley's value.
+    An allowed order keeps the segments of a union together. With one segment per union, or a single union, φ is the
+    Shapley value.
 
     Args:
-        segments: K at most, 1 to 10; a response of fewer units has as many segments.
-        separator: id of the token that ends a unit, such as a line; None takes a token for one. Segments have nearly as
-            many units each.
-        union: neighbouring segments that make a union.
+        segments: largest K, 1 to 10; a response with fewer units has one segment per unit.
+        separator: id of the token that ends a unit, such as a newline; None makes every token a unit. The units of a
+            response are divided among its segments as evenly as possible.
+        union: number of neighbouring segments in a union.
     """
 
     segments: Annotated[int, whole(1, MOST)]
@@ -50,7 +51,7 @@ class Coalitions(Part):
         return set() if self.separator is None else {"token_ids"}
 
     def segment(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] int, the segment of each token from 0; a tool's tokens belong to the one before them."""
+        """[N, T] int, the segment of each token, counted from 0; a tool's tokens belong to the segment before them."""
         mask = rollouts.mask
         if self.separator is None:
             unit = (mask.cumsum(1) - 1).clamp(min=0)
@@ -65,27 +66,27 @@ class Coalitions(Part):
 
         Args:
             rollouts: with token_ids.
-            score: (row, token ids of a part of its response) of each -> rewards. Asked once, for each part of a group
-                once; the whole response is not asked for, as its reward is known.
+            score: function from a list of (row, token ids of a subset of its response) to their rewards. It is called
+                once, with each distinct subset of a group once, and without whole responses, whose reward is known.
         """
         ids, of_token, group = rollouts.need("token_ids"), self.segment(rollouts).cpu(), rollouts.group.tolist()
         parts = [self._parts(*row) for row in zip(ids.tolist(), of_token.tolist(), rollouts.mask.tolist(), strict=True)]
-        asked: dict[tuple[int, tuple[int, ...]], int] = {}
-        for row, mine in enumerate(parts):
-            for part in mine.values():
-                asked.setdefault((group[row], part), row)
-        rewards = dict(zip(asked, score([(row, list(part)) for (_, part), row in asked.items()]), strict=True))
+        row_of: dict[tuple[int, tuple[int, ...]], int] = {}
+        for row, subsets in enumerate(parts):
+            for part in subsets.values():
+                row_of.setdefault((group[row], part), row)
+        rewards = dict(zip(row_of, score([(row, list(part)) for (_, part), row in row_of.items()]), strict=True))
         worth = torch.zeros(len(rollouts), self.segments, dtype=torch.float64)
-        for row, mine in enumerate(parts):
+        for row, subsets in enumerate(parts):
             count = len(set(of_token[row, rollouts.mask[row].cpu()].tolist()))
-            for members, part in mine.items():
+            for members, part in subsets.items():
                 worth[row, :count] += owen_weights(count, self.union)[members] * rewards[group[row], part]
             if count:
                 worth[row, :count] += owen_weights(count, self.union)[-1] * float(rollouts.reward[row])
         return torch.where(rollouts.mask, worth.gather(1, of_token).to(rollouts.mask.device), 0.0)
 
     def _parts(self, ids: list[int], of_token: list[int], mask: list[bool]) -> dict[int, tuple[int, ...]]:
-        """The tokens of each set of segments that is scored, a bit a segment; without the whole."""
+        """The token ids of each subset to score, by its bit mask (bit k is segment k); without the whole response."""
         length = max((t + 1 for t, on in enumerate(mask) if on), default=0)
         sets = owen_weights(max(of_token[:length], default=-1) + 1, self.union)[:-1].any(1).nonzero()[:, 0].tolist()
         numbered = list(zip(ids[:length], of_token, strict=False))
@@ -93,13 +94,13 @@ class Coalitions(Part):
 
 
 class SegmentShare(CreditStage):
-    """A_it = A_i + share · (K φ_k − Σ_j φ_j) / (std_g + eps), k the segment of t, φ its `gain`, A_i GroupAdvantage's.
+    """A_it = A_i + share · (K φ_k − Σ_j φ_j) / (std_g + eps), k the segment of t, φ from `gain`, A_i from `group`.
 
-    The mean over the segments of a response is A_i, whatever φ. A group whose rewards are all equal gets 0.
+    For any φ the mean of A_it over the segments of a response is A_i. A group whose rewards are all equal gets 0.
 
     Args:
-        by: segments, and who scores them.
-        share: of the segments' differences, ≥ 0; 0 is the group's advantage.
+        by: the segments and the subsets that are scored.
+        share: factor on the differences between segments, ≥ 0; 0 leaves A_i alone.
         group: the advantage of a response.
     """
 
@@ -122,10 +123,10 @@ class SegmentShare(CreditStage):
 
 @functools.cache
 def owen_weights(count: int, union: int) -> Tensor:
-    """[2^count, count] float64: v(S) [2^count] times this is the Owen value of each of `count` players.
+    """[2^count, count] float64: v(S) [2^count] times this matrix gives the Owen values [count] of the players.
 
-    Bit k of S is player k. Unions are of `union` neighbours, the last of those that are left. Sets that no value needs
-    have weights of 0.
+    Bit k of the row number S is player k. Each union has `union` neighbours; the last may have fewer. A set S that no
+    value depends on has weights 0.
 
     >>> owen_weights(2, 1).tolist()
     [[-0.5, -0.5], [0.5, -0.5], [-0.5, 0.5], [0.5, 0.5]]
@@ -133,11 +134,11 @@ def owen_weights(count: int, union: int) -> Tensor:
     weights = torch.zeros(2**count, count, dtype=torch.float64)
     unions = [range(first, min(first + union, count)) for first in range(0, count, union)]
     for player in range(count):
-        others = [sum(1 << x for x in one) for one in unions if player not in one]
-        friends = [1 << x for one in unions if player in one for x in one if x != player]
-        for outside, inside in itertools.product(_subsets(others), _subsets(friends)):
+        others = [sum(1 << x for x in members) for members in unions if player not in members]
+        partners = [1 << x for members in unions if player in members for x in members if x != player]
+        for outside, inside in itertools.product(_subsets(others), _subsets(partners)):
             before = sum(outside) + sum(inside)
-            share = _chance(len(outside), len(others)) * _chance(len(inside), len(friends))
+            share = _chance(len(outside), len(others)) * _chance(len(inside), len(partners))
             weights[before | 1 << player, player] += share
             weights[before, player] -= share
     return weights
@@ -148,5 +149,5 @@ def _subsets(of: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def _chance(before: int, others: int) -> float:
-    """That in a random order just these `before` of the `others` come before a player."""
+    """Probability that, in a random order, exactly a given set of `before` of the `others` precedes a player."""
     return 1 / ((others + 1) * math.comb(others, before))

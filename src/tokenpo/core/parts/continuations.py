@@ -1,7 +1,7 @@
-"""Credit from continuations: drawn from the middle of a response, their rewards give its value up to there.
+"""Credit from continuations: endings sampled from the middle of a response, whose rewards estimate its value there.
 
-A part says where an engine draws them and how many. The engine samples and scores them and fills in `Rollouts.gain`,
-what each segment added to the reward, which the credit reads.
+`Continuations` says where an engine samples them and how many. The engine samples and scores them and fills in
+`Rollouts.gain`, the change in value over each segment; the credit reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Cuts(Part):
 
 
 class EveryTokens(Cuts):
-    """At the first token and `every` tokens further on."""
+    """At the first token, and then at every `every`-th token."""
 
     every: Count
 
@@ -36,7 +36,7 @@ class EveryTokens(Cuts):
 
 
 class BehindToken(Cuts):
-    """At the first token, and behind each token with this id: a newline's, where steps are lines."""
+    """At the first token, and after each token with this id, such as a newline's where each step is a line."""
 
     reads = {"token_ids"}
     token: int
@@ -47,7 +47,7 @@ class BehindToken(Cuts):
 
 
 class Improbable(Cuts):
-    """At the 1st, (1 + interval)-th, ... of the tokens whose old probability is below `below`."""
+    """Of the tokens whose old probability is below `below`: at the 1st, the (1 + interval)-th, and so on."""
 
     interval: Count
     below: Fraction
@@ -58,8 +58,10 @@ class Improbable(Cuts):
 
 
 class EqualEntropy(Cuts):
-    """`count` cuts into pieces of equal entropy: cut k stands at the first token before which k/(count + 1) of the sum
-    of the old entropies lies."""
+    """`count` cuts that divide the sum of the response's old entropies into equal pieces.
+
+    Cut k stands at the first token before which k/(count + 1) of that sum has been reached.
+    """
 
     reads = {"old_entropy"}
     count: Count
@@ -73,19 +75,20 @@ class EqualEntropy(Cuts):
 
 
 class Continuations(Part):
-    """Where continuations are drawn, how many, and how their rewards become gains.
+    """Where continuations are sampled, how many, and how their rewards become gains.
 
-    The value at a cut is their mean reward. `own` and `lean` are unbiased and cost nothing: the response is one more
-    continuation for the segment that ends at a cut, and the value before a segment may lean on anything known before.
+    The value at a cut is the mean reward of its continuations. `own` and `lean` need no further samples and keep the
+    gradient unbiased: the response itself is one more continuation for the segment that ends at a cut, and the value
+    before a segment may use anything known before that segment.
 
     Args:
-        cuts: where.
+        cuts: the tokens before which continuations are sampled.
         count: continuations from each cut.
-        mixed: draw only in groups whose rewards are not all equal.
-        start: the value of the prompt is the mean reward of the group's others; without it, only a cut at the first
-            token gives one.
-        own: the reward of the response counts as one more continuation where a segment ends.
-        lean: number of continuations that the value of the prompt counts for where a segment begins; needs `start`.
+        mixed: sample only in groups whose rewards are not all equal.
+        start: take the mean reward of the group's other responses as the value of the prompt. Without it the prompt has
+            a value only if there is a cut at the first token.
+        own: count the reward of the response as one more continuation where a segment ends.
+        lean: weight of the prompt's value where a segment begins, in continuations; needs `start`.
     """
 
     cuts: Cuts
@@ -96,14 +99,19 @@ class Continuations(Part):
     lean: NotNegative = 0.0
 
     def at(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] bool, the tokens before which continuations are to be drawn."""
+        """[N, T] bool, the tokens before which the engine samples continuations."""
         chosen = self.cuts(rollouts) & rollouts.mask
         if self.mixed:
             chosen = chosen & Groups.of(rollouts.group, rollouts.mask.any(1)).varied(rollouts.reward)[:, None]
         return chosen
 
     def gain(self, rollouts: Rollouts, cuts: Tensor, value: Tensor) -> Tensor:
-        """[N, T] what the token's segment added, from the mean reward [N, T] of the continuations at the cuts."""
+        """[N, T] gain of each token's segment.
+
+        Args:
+            cuts: [N, T] bool, as from `at`.
+            value: [N, T] mean reward of the continuations at the cuts.
+        """
         value, start, count = value.double(), None, self.count
         begins = ends = value
         if self.own:
@@ -115,10 +123,10 @@ class Continuations(Part):
 
 
 class SegmentGain(CreditStage):
-    """A_it = gain of the token's segment, plus the shaping's bonus of the response.
+    """A_it = gain of the token's segment + the shaping's bonus for the response.
 
     Args:
-        by: where the engine draws continuations.
+        by: where the engine samples continuations.
     """
 
     reads = {"gain"}
@@ -132,7 +140,7 @@ class WhitenedGain(SegmentGain):
     """`SegmentGain`, whitened over the tokens of the batch.
 
     Args:
-        below: whiten over tokens whose old probability is below this, and give the others 0; None takes all.
+        below: whiten over the tokens whose old probability is below this, and give the others 0; None takes all tokens.
     """
 
     across_groups = True
@@ -143,5 +151,5 @@ class WhitenedGain(SegmentGain):
 
 
 def improbable(rollouts: Rollouts, below: float | None) -> Tensor:
-    """[N, T] bool, the response tokens whose old probability is below `below`; all of them for None."""
+    """[N, T] bool, the response tokens whose old probability is below `below`; None takes all."""
     return rollouts.mask if below is None else rollouts.mask & (rollouts.old_logprob.exp() < below)

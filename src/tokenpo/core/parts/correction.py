@@ -1,7 +1,7 @@
-"""Rollout correction of the mismatch ρ = exp(lp_old − lp_roll) between trainer and sampling engine.
+"""Rollout correction: handles the mismatch ρ = exp(lp_old − lp_roll) between trainer and sampling engine.
 
-A `RolloutCorrection` weighs by ρ, a `Rejection` drops what fails a `Criterion`; both go with any method.
-`methods.corrections` has them by the names of other frameworks.
+A `RolloutCorrection` weights by ρ; a `Rejection` drops tokens or responses that fail a `Criterion`. Both combine with
+any method. `methods.corrections` offers them under the names that other frameworks use.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .weights import BatchWeight
 
 
 class RolloutCorrection(BatchWeight):
-    """ρ kept in bounds, without gradient.
+    """The weight ρ, kept in [floor, cap], without gradient.
 
     Args:
-        sequence: one weight for a response, ρ_i = Π_t ρ_it, rather than one for each token.
+        sequence: one weight per response, ρ_i = Π_t ρ_it, rather than one per token.
         mask: set a weight outside [floor, cap] to 0 instead of clamping it.
-        cap: largest weight, ≥ 1; inf is none.
+        cap: largest weight, ≥ 1; inf means none.
         floor: smallest weight, in [0, 1].
-        geometric: with `sequence`, the mean of a response's log-ratios in place of their sum.
-        current: ρ = exp(lp − lp_roll), with the current policy in the place of the old one.
+        geometric: with `sequence`, take the mean of a response's log-ratios in place of their sum.
+        current: ρ = exp(lp − lp_roll), with the current policy in place of the old one.
     """
 
     reads = {"rollout_logprob"}
@@ -53,7 +53,7 @@ class RolloutCorrection(BatchWeight):
         return self.of(_compared(batch, current=self.current), batch.mask)
 
     def of(self, log: Tensor, mask: Tensor) -> Tensor:
-        """[N, T] of the log-ratios [N, T]."""
+        """Weight [N, T] from the log-ratios [N, T]."""
         if self.sequence:
             log = Mean().of(log, mask) if self.geometric else log_product(log, mask)
         weight = log.exp()
@@ -62,9 +62,10 @@ class RolloutCorrection(BatchWeight):
 
 
 class RolloutMean(Signal):
-    """Mean of a correction over the rollout batch's tokens, or its responses if `sequence`, at every token [N, T].
+    """Mean of a correction over the tokens of the rollout batch; the same number at every token [N, T].
 
-    `NormalisedWeight(correction, RolloutMean(correction))` divides by it.
+    A correction with `sequence` is averaged over the responses. `NormalisedWeight(correction, RolloutMean(correction))`
+    divides by the mean.
     """
 
     reads = {"rollout_logprob"}
@@ -85,50 +86,50 @@ class RolloutMean(Signal):
 
 
 class Level(Part):
-    """Judges tokens or whole responses."""
+    """Whether a criterion judges single tokens or whole responses."""
 
     def of(self, x: Tensor, mask: Tensor) -> Tensor:
-        """The number [N, T] to compare with the bounds, from a number of each token [N, T]."""
+        """The statistic [N, T] to compare with the bounds, from one number per token [N, T]."""
         return x
 
     def verdict(self, inside: Tensor, mask: Tensor) -> Tensor:
-        """[N, T] bool, the tokens that stay, from those whose number is inside the bounds."""
+        """[N, T] bool, the tokens to keep, from `inside` [N, T]: where the statistic is inside the bounds."""
         return inside
 
 
 class EachToken(Level):
-    """Each token by its own number."""
+    """Judges each token by its own number."""
 
 
 class Total(Level):
-    """A response by the sum over its tokens; of log-ratios that is the likelihood ratio, a product."""
+    """Judges a response by the sum over its tokens; for log ρ this is the log-likelihood ratio of the response."""
 
     def of(self, x: Tensor, mask: Tensor) -> Tensor:
         return masked.keep(x, mask).sum(1, keepdim=True).expand_as(x)
 
 
 class Mean(Level):
-    """A response by the mean over its tokens; of log-ratios that is the geometric mean of the ratios."""
+    """Judges a response by the mean over its tokens; for log ρ this is the log of the ratios' geometric mean."""
 
     def of(self, x: Tensor, mask: Tensor) -> Tensor:
         return masked.mean(x, mask, dim=1).expand_as(x)
 
 
 class Every(Level):
-    """A response by each of its tokens: one outside vetoes the whole."""
+    """Keeps a response only if every one of its tokens is inside the bounds."""
 
     def verdict(self, inside: Tensor, mask: Tensor) -> Tensor:
         return (inside | ~mask).all(1, keepdim=True).expand_as(inside)
 
 
 class Criterion(Part):
-    """Keeps tokens or responses whose number lies in [low, high].
+    """Keeps tokens or responses whose statistic lies in [low, high].
 
     Args:
-        over: tokens, or a statistic of responses.
+        over: judge tokens, or a statistic of responses.
         low: lower bound, ≥ 0.
-        high: upper bound; inf is none.
-        of: the number of a token: a divergence of log ρ (`K2`, `K3`), in nats; None is ρ itself.
+        high: upper bound; inf means none.
+        of: the number of a token: a divergence of log ρ (`K2`, `K3`), in nats; None takes ρ itself.
     """
 
     over: Level = EachToken()
@@ -141,20 +142,20 @@ class Criterion(Part):
         self.require(high=limit(self.low).because("the lower bound"))
 
     def __call__(self, log: Tensor, mask: Tensor) -> Tensor:
-        """[N, T] bool, of the log-ratios [N, T]."""
-        # ρ is compared in logarithms: the exponential of a sum may overflow.
+        """[N, T] bool, the tokens to keep, from the log-ratios [N, T]."""
+        # ρ is compared by its logarithm, as the exponential of a sum may overflow.
         low, high = (_log(self.low), _log(self.high)) if self.of is None else (self.low, self.high)
         x = self.over.of(log if self.of is None else self.of(log), mask)
         return self.over.verdict((x >= low) & (x <= high), mask)
 
 
 class Rejection(BatchWeight):
-    """0 where a criterion is not met, 1 elsewhere.
+    """A weight of 1 on tokens that meet all criteria, 0 on the others.
 
     Args:
-        criteria: one or more, all of which must be met.
-        current: judge by exp(lp − lp_roll), with the current policy in the place of the old one.
-        leaves: rejected tokens leave the denominators too; otherwise they are zeros that count.
+        criteria: one or more.
+        current: judge by exp(lp − lp_roll), with the current policy in place of the old one.
+        leaves: leave rejected tokens out of the denominators too; otherwise they count as zeros.
     """
 
     reads = {"rollout_logprob"}
@@ -165,7 +166,7 @@ class Rejection(BatchWeight):
     def __post_init__(self) -> None:
         super().__post_init__()
         criteria = self.criteria
-        if not (isinstance(criteria, tuple) and criteria and all(isinstance(one, Criterion) for one in criteria)):
+        if not (isinstance(criteria, tuple) and criteria and all(isinstance(x, Criterion) for x in criteria)):
             raise TokenPOError(f"Rejection: criteria is {criteria!r}, expected a tuple of Criterion values")
         if self.leaves and self.current:
             raise TokenPOError(
@@ -192,19 +193,20 @@ class Rejection(BatchWeight):
         return kept
 
     def counted(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] bool, the tokens that stay in the denominators."""
+        """[N, T] bool, the response tokens that the denominators count."""
         if not self.leaves:
             return rollouts.mask
         return self._kept(log_ratio(rollouts.old_logprob, rollouts.need("rollout_logprob")), rollouts.mask)
 
 
 class Strayed(Selection):
-    """Responses with A < 0 and mean_t(lp_b − lp) > delta; `Drop(Strayed(delta))` is DeepSeek-V3.2's off-policy
-    sequence mask (2512.02556).
+    """Tokens with A < 0 in responses with mean_t(lp_b − lp) > delta.
+
+    `Drop(Strayed(delta))` is DeepSeek-V3.2's off-policy sequence mask (2512.02556).
 
     Args:
         delta: largest mean log-ratio, nats, > 0.
-        sampler: lp_b is the sampler's log-prob rather than the old policy's.
+        sampler: take lp_b from the sampling engine rather than from the old policy.
     """
 
     delta: AboveZero
@@ -225,7 +227,7 @@ class Strayed(Selection):
 
 
 def _compared(batch: Batch, *, current: bool) -> Tensor:
-    """log ρ [N, T]: of the current or the old policy to the sampler."""
+    """log ρ [N, T], the log-ratio of the current or the old policy to the sampling engine."""
     ours = batch.policy.logprob.detach() if current else batch.rollouts.old_logprob
     return log_ratio(ours, batch.need("rollout_logprob"))
 

@@ -1,4 +1,4 @@
-"""Critics: rewards at tokens, advantages from a learnt value, and what that value is fitted to."""
+"""Critics: rewards at tokens, advantages from a learnt value, and the critic's loss."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ class TokenRewards(Part):
     + 1[t is the last response token] · R_i.
 
     Args:
-        beta: of the log-ratio to the reference, ≥ 0; 0 asks for no reference.
-        token: factor on `token_reward`; 0 reads none.
-        end: R_i is the reward and the shaping's bonus; False leaves the bonus alone, where `token_reward` has it all.
-        teacher: of the log-ratio of teacher and reference, DPO's implicit reward, ≥ 0; 0 asks for no teacher.
-        bound: of what the teacher gives a token, in units of the reward, > 0; inf is none.
+        beta: coefficient of the log-ratio to the reference, ≥ 0; with 0 no reference is read.
+        token: factor on `token_reward`; with 0 it is not read.
+        end: R_i is the reward plus the shaping's bonus; False makes it the bonus alone, for a `token_reward` that
+            already contains the whole reward.
+        teacher: coefficient of the log-ratio of teacher to reference (DPO's implicit reward), ≥ 0; with 0 no teacher
+            is read.
+        bound: limit on the teacher's term of a token, in units of the reward, > 0; inf means none.
     """
 
     beta: NotNegative = 0.0
@@ -35,8 +37,12 @@ class TokenRewards(Part):
 
     @property
     def reads(self) -> set[str]:
-        asked = {"token_reward": self.token, "ref_logprob": self.beta or self.teacher, "teacher_logprob": self.teacher}
-        return {name for name, factor in asked.items() if factor}
+        factors = {
+            "token_reward": self.token,
+            "ref_logprob": self.beta or self.teacher,
+            "teacher_logprob": self.teacher,
+        }
+        return {name for name, factor in factors.items() if factor}
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         """[N, T] float64."""
@@ -57,8 +63,8 @@ class TokenRewards(Part):
 class LengthLambda(Part):
     """λ_i = 1 − 1 / max(alpha · |o_i|, 1): VAPO (2504.05118); a response of up to 1/alpha tokens has λ = 0.
 
-    The floor at 1 is NeMo-RL's. λ knows where the response ends, which later actions choose: the policy's gradient is
-    biased, even with the exact value.
+    The floor at 1 is NeMo-RL's. λ depends on the response's length, which later actions choose, so the policy's
+    gradient is biased even with the exact value.
     """
 
     alpha: Positive
@@ -69,12 +75,12 @@ class LengthLambda(Part):
 
 
 class Discounted(Part):
-    """The λ-return that advantages and the critic's target share.
+    """Generalised advantage estimation, which the policy's advantage and the critic's target share.
 
     Args:
-        rewards: what arrives at tokens.
+        rewards: the reward at each token.
         lam: in [0, 1]; 1 is the return to go less the value, 0 the temporal difference.
-        gamma: discount of a token, in [0, 1].
+        gamma: discount per token, in [0, 1].
     """
 
     reads = {"value"}
@@ -90,10 +96,10 @@ class Discounted(Part):
 
 
 class Gae(Discounted, CreditStage):
-    """A_it by generalised advantage estimation from the critic's `value`; groups are not compared.
+    """A_it by generalised advantage estimation from the critic's `value`, without comparing the group's responses.
 
     Args:
-        whitened: mean 0 and variance 1 over the tokens of the rollout batch.
+        whitened: shift and scale to mean 0 and variance 1 over the tokens of the rollout batch.
     """
 
     whitened: bool = True
@@ -108,13 +114,13 @@ class Gae(Discounted, CreditStage):
 
 
 class Critic(Discounted):
-    """What the value v is fitted to: ½ max((v − G)², (clip(v, V ± clip) − G)²), G_it = V_it + A_it(lam).
+    """The critic's loss: ½ max((v − G)², (clip(v, V ± clip) − G)²), with target G_it = V_it + A_it(lam).
 
-    V is the value before the update; G is taken before any whitening. It is no term of the policy's loss:
-    `Objective.value_loss` has it. With lam = 1 G is the return to go and does not lean on the critic itself.
+    v is the value, V the value before the update; A is not whitened. `Objective.value_loss` returns this loss; it is no
+    term of the policy's. With lam = 1 G is the return to go and does not depend on V.
 
     Args:
-        clip: how far a step may move the value, in units of the reward, ≥ 0; inf is no bound.
+        clip: largest change of the value in a step, in units of the reward, ≥ 0; inf means no bound.
     """
 
     clip: Limit = 0.2
@@ -125,13 +131,13 @@ class Critic(Discounted):
         return torch.where(rollouts.mask, advantage + value.double(), 0.0).to(value.dtype)
 
     def loss(self, value: Tensor, old: Tensor, target: Tensor) -> Tensor:
-        """[N, T] of the critic's value, that before the update, and the target."""
+        """[N, T] loss of the tokens, from the critic's value, its value before the update, and the target."""
         near = torch.maximum(torch.minimum(value, old + self.clip), old - self.clip)
         return 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2)
 
 
 class RightShare(Signal):
-    """Tokens of the batch over those of its right responses, at the latter's tokens; 0 at the others.
+    """(Tokens of the batch) / (tokens of its right responses) on the tokens of right responses; 0 elsewhere.
 
     Args:
         threshold: a response is right when its reward exceeds this.
@@ -145,11 +151,12 @@ class RightShare(Signal):
 
 
 class RightLikelihood(Penalty):
-    """−coef · lp of right responses; under a token mean, coef times the mean over their tokens in the rollout batch.
+    """−coef · lp of right responses; under a token mean, −coef times the mean of lp over their tokens.
 
     Args:
         coef: ≥ 0.
-        share: whose tokens, and the denominator, counted once in phase one: no split of the batch changes it.
+        share: selects the tokens and has their denominator over the rollout batch; counted in phase one, so that no
+            split of the batch changes it.
     """
 
     coef: NotNegative

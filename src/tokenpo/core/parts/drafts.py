@@ -1,4 +1,4 @@
-"""Sampling in two stages: drafts of a response first, then responses to a prompt that holds the best of them."""
+"""Sampling in two stages: first drafts of a response, then responses to a prompt that contains the best draft."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Prompt = str | Sequence[Mapping[str, Any]]
 
 
 class Drafts(Part):
-    """How many drafts are sampled for a problem, and how the best of them is put into its prompt.
+    """How many drafts are sampled for a problem, and how the best draft is put into its prompt.
 
-    The best has the largest reward, and of equal ones it was sampled first. Drafts are not trained on.
+    The best draft has the largest reward; of equal ones the first sampled is taken. Drafts are not trained on.
 
     Args:
-        count: drafts.
-        template: the second prompt, {prompt} and {draft} standing for the first one and the draft.
+        count: number of drafts.
+        template: text of the second prompt, in which {prompt} and {draft} are replaced by the first prompt and the
+            best draft.
     """
 
     count: Count = 8
@@ -33,9 +34,9 @@ class Drafts(Part):
             raise TokenPOError(f"Drafts: the template {self.template!r:.80} names no {{draft}}: say where it stands")
 
     def prompt(self, prompt: Prompt, draft: str) -> str | list[dict[str, Any]]:
-        """The second prompt, of text or of chat messages, the last of which the template then takes for the prompt."""
+        """The second prompt, as text or chat messages; of messages, the template is applied to the last one."""
         if not isinstance(prompt, str):
             *before, last = prompt
             return [*map(dict, before), {**last, "content": self.prompt(last["content"], draft)}]
-        given = {"{prompt}": prompt, "{draft}": draft}
-        return re.sub("|".join(map(re.escape, given)), lambda found: given[found[0]], self.template)
+        values = {"{prompt}": prompt, "{draft}": draft}
+        return re.sub("|".join(map(re.escape, values)), lambda match: values[match[0]], self.template)

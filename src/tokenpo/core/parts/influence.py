@@ -1,4 +1,4 @@
-"""The right and the wrong side of a group, for methods that read `Rollouts.influence`."""
+"""Right and wrong responses of each group, for methods that read `Rollouts.influence`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..types import Rollouts
 
 
 class Sides(NamedTuple):
-    """The two sides of every group, parted by its mean reward; a group of equal rewards has none.
+    """The responses of every group, divided at the group's mean reward; neither side where all rewards are equal.
 
     Args:
         right: [N] bool, the reward exceeds the group's mean.
-        wrong: [N] bool, it does not.
+        wrong: [N] bool, the reward does not exceed it.
         share: [N] share of right responses in the group.
-        least: [N] smallest mean influence of a token of a right response of the group; +inf where there is none.
+        least: [N] smallest mean influence over the tokens of a right response of the group; +inf without one.
     """
 
     right: Tensor
@@ -28,7 +28,7 @@ class Sides(NamedTuple):
 
 
 def sides(rollouts: Rollouts) -> Sides:
-    """Sides in float64, so that thresholds do not depend on rounding. Rows without a response token are on no side."""
+    """The sides, from float64 so that thresholds do not depend on rounding; rows without a token are on neither."""
     groups = Groups.of(rollouts.group, rollouts.mask.any(1))
     right = groups.above_mean(rollouts.reward)
     mean = masked.mean(rollouts.need("influence").double(), rollouts.mask, dim=1)[:, 0]

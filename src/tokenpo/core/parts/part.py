@@ -1,6 +1,7 @@
-"""Parts, the choices of an objective: frozen values that declare what they read and what their fields may hold.
+"""Base classes of parts, the choices that make up an objective: one class for each slot.
 
-A class for each slot says what a stage is called with, and what it returns.
+A part is a frozen dataclass. It declares the inputs that it reads and the ranges of its fields; the `__call__` of its
+base class documents arguments and result.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...base.user_code import told
 from ..ranges import Range, range_of, require
 from ..types import Batch, Rollouts, Totals, Trust
 
-# The declarations of a part: type, and its text in messages.
+# Attributes that a part declares: the type of each, and the type's text in messages.
 _FLAGS = (
     "idle_on_policy", "assumes_on_policy", "corrects_rollout", "entropy_gradient", "follows_advantage", "draws",
     "across_groups", "own_slope",
@@ -33,22 +34,23 @@ _DECLARATIONS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(
 
 @dataclass_transform(frozen_default=True)
 class Part:
-    """Makes one choice. A subclass is a frozen dataclass by itself. Parts may hold parts; `walk` finds them.
+    """One choice of an objective. Each subclass becomes a frozen dataclass. Parts may hold parts; `walk` finds them.
 
-    A field whose annotation names a range of `core.ranges` or a kind of part holds nothing else. An attribute below
-    that depends on a field is a property.
+    A field is checked if its annotation names a range of `core.ranges` or a class of parts. An attribute below that
+    depends on a field is a property.
 
     Attributes:
-        reads: set of the optional inputs that it reads, field names of `Rollouts` and `Policy`.
-        idle_on_policy: it does nothing while the current policy is the old one; engines warn of runs with one update
-            per rollout batch.
-        assumes_on_policy: it takes the current policy for the one that sampled; engines warn of runs with more updates
-            per rollout batch, which are biased.
-        corrects_rollout: it weighs a token against the policy that sampled it; engines add no second correction.
-        entropy_gradient: it sends a gradient through `Policy.entropy`, whose graph engines then keep.
+        reads: names of the optional inputs that the part reads, fields of `Rollouts` and `Policy`.
+        idle_on_policy: the part does nothing while the current policy is the old one; engines warn if a run makes one
+            update per rollout batch.
+        assumes_on_policy: the part assumes that the current policy sampled the rollouts; engines warn if a run makes
+            more than one update per rollout batch, as its gradient is then biased.
+        corrects_rollout: the part weights a token by its ratio to the policy that sampled it; engines add no second
+            correction.
+        entropy_gradient: the part sends a gradient through `Policy.entropy`; engines then keep its graph.
     """
 
-    # Any, so that a property may take their place; without an annotation, which would make fields of them.
+    # Typed Any, so that a subclass may use properties; unannotated, as an annotation would make them fields.
     reads = cast(Any, frozenset())
     idle_on_policy = cast(Any, False)
     assumes_on_policy = cast(Any, False)
@@ -57,7 +59,7 @@ class Part:
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
-        # Part has one for all: a class with the decorator above it is given its own, which must not be there already.
+        # Part's methods serve all subclasses. With a pair of its own, a class that is decorated again would fail.
         del cls.__setattr__, cls.__delattr__
 
     def __setattr__(self, name: str, *value: Any) -> None:
@@ -68,7 +70,7 @@ class Part:
     __delattr__ = __setattr__
 
     def __post_init__(self) -> None:
-        """A part whose fields must agree with each other extends this, and calls it first.
+        """Checks the fields' ranges. A subclass that checks fields against each other calls this first.
 
         Raises:
             OutOfRange: a field outside its annotation.
@@ -86,14 +88,14 @@ class Part:
 
 
 class Signal(Part):
-    """A feature of the rollouts, computed in phase one on whole groups without gradient."""
+    """A feature of the rollouts, computed once in phase one, on whole groups and without gradient."""
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         """[N, T], finite where the mask is true."""
         raise NotImplementedError
 
 
-# The surrogate of a whole optimiser step, evaluated when it is called.
+# A call evaluates the surrogate over the whole optimiser step.
 Look: TypeAlias = Callable[[], Trust]
 
 
@@ -103,26 +105,29 @@ class BatchSignal(Part):
     An objective that holds one has scope "batch".
 
     Attributes:
-        draws: it chooses tokens at random, with the generator it is given.
+        draws: the signal chooses tokens at random, with the generator passed to it.
     """
 
     draws = cast(Any, False)
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
-        """[N, T], finite where the mask is true, or bool. `trust()` evaluates the surrogate, except for a signal inside
-        the surrogate. Signals that this one holds are in the batch already."""
+        """[N, T], finite where the mask is true, or bool.
+
+        The batch already has the signals that this one holds. `trust()` evaluates the surrogate; a signal inside the
+        surrogate must not call it.
+        """
         raise NotImplementedError
 
 
 class Memory(Part):
-    """Numbers that go from one rollout batch to the next, such as a running mean; the `Learner` holds them."""
+    """Numbers carried from one rollout batch to the next, such as a running mean; the `Learner` stores them."""
 
     def start(self) -> Mapping[str, float]:
         """The numbers before the first rollout batch; may be empty."""
         raise NotImplementedError
 
     def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
-        """The numbers after a rollout batch, from everything that was drawn, in whole groups."""
+        """The numbers after a rollout batch, from all sampled rollouts in whole groups, also those not trained on."""
         raise NotImplementedError
 
 
@@ -130,7 +135,7 @@ class MemorySignal(Memory):
     """A memory that is also a signal of phase one."""
 
     def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
-        """[N, T], finite where the mask is true, from this batch and the numbers that earlier ones left."""
+        """[N, T], finite where the mask is true, from this batch and the numbers after the batch before it."""
         raise NotImplementedError
 
 
@@ -143,29 +148,30 @@ class Shaping(Part):
 
 
 class CreditStage(Part):
-    """Phase one: rewards of whole groups become advantages of tokens.
+    """Phase one: turns the rewards of whole groups into advantages of tokens.
+
+    A credit stage that is also a `Memory` gets its numbers as a third argument, declared as
+    `*numbers: Mapping[str, float]`.
 
     Attributes:
-        across_groups: the credit of a rollout also depends on other groups than its own.
-        columns: fewest columns of `Rollouts.rewards` that it accepts, if it reads them.
-
-    A credit stage that is also a `Memory` is called with a third argument, the numbers that earlier batches left, and
-    declares it as `*numbers: Mapping[str, float]`.
+        across_groups: the advantage of a rollout also depends on other groups than its own.
+        columns: smallest number of columns of `Rollouts.rewards` that the stage accepts, if it reads them.
     """
 
     across_groups = cast(Any, False)
     columns = cast(Any, 1)
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        """Advantage [N, T] from rollouts.reward [N] and the shaping's `bonus` [N]; padding may hold anything finite."""
+        """Advantage [N, T] from rollouts.reward [N] and the shaping's `bonus` [N]; any finite number on padding."""
         raise NotImplementedError
 
 
 class SurrogateStage(Part):
-    """Phase two: the maximised objective of a token inside its trust region.
+    """Phase two: the objective of each token that is maximised, with its trust region.
 
     Attributes:
-        own_slope: it is not the pessimistic clip, whose slope is ratio · advantage between its bounds and 0 beyond.
+        own_slope: the surrogate is not a pessimistic clip, whose slope is ratio · advantage inside its bounds and 0
+            outside; the laws about that slope are then not checked.
     """
 
     own_slope = cast(Any, False)
@@ -177,7 +183,7 @@ class SurrogateStage(Part):
 class Weight(Part):
     """A factor ≥ 0 on the surrogate of a token, evaluated without gradient.
 
-    It commutes with the pessimistic minimum, so it is also a factor on the advantage.
+    It may as well multiply the advantage, because a factor ≥ 0 commutes with the pessimistic minimum.
     """
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
@@ -189,7 +195,7 @@ class Penalty(Part):
     """A term of a token's loss, with its own coefficient.
 
     Attributes:
-        follows_advantage: it is 0 wherever the advantage is 0; engines may then skip such rows.
+        follows_advantage: the penalty is 0 wherever the advantage is 0; engines may skip rows without advantage.
     """
 
     follows_advantage = cast(Any, False)
@@ -200,30 +206,30 @@ class Penalty(Part):
 
 
 class Aggregate(Part):
-    """The coefficient of each token's loss in the scalar.
+    """The coefficient of each token's loss in the scalar loss.
+
+    An aggregate with a `share` gets that signal's [N, T] tensor as a third argument, declared as `*share: Tensor`.
 
     Attributes:
-        share: a signal of phase one: what more than a row's own length decides.
-
-    An aggregate with a `share` is called with a third argument, the signal's [N, T] tensor, and declares it as
-    `*share: Tensor`.
+        share: a signal of phase one, for a coefficient that depends on more than the row's own length; or None.
     """
 
     share = cast(Any, None)
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
-        """A number, [N, 1] or [N, T]; of a mean it sums to about 1 over the step.
+        """A number, [N, 1] or [N, T]. The coefficients of a mean sum to about 1 over the step.
 
-        Only a row's own length may be counted here.
+        From `mask` only each row's own length may be counted: the rows may be any part of the step.
         """
         raise NotImplementedError
 
 
 def walk(part: Any, *, inner_first: bool = False, outside: tuple[type, ...] = ()) -> Iterator[Part]:
-    """Every part inside a value, itself included, outermost first; with `inner_first` a part follows those it holds.
+    """Every part inside a value, including the value itself.
 
     Args:
-        outside: kinds of part to leave out, with all they hold.
+        inner_first: yield a part after the parts that it holds, rather than before them.
+        outside: classes of parts to leave out, together with the parts that they hold.
     """
     if isinstance(part, outside):
         return
@@ -243,16 +249,16 @@ def check_parts(whole: Any, owner: str) -> None:
     """Checks every part inside a value; messages start with `owner`.
 
     Raises:
-        TokenPOError: a field holds no value, a declaration has the wrong type, or a field is outside its annotation.
+        TokenPOError: a field is not hashable, a declaration has the wrong type, or a field is outside its range.
     """
     for part in walk(whole):
         _check_value(part, owner)
         _check_declarations(part, owner)
-        Part.__post_init__(part)  # a __post_init__ of the part's own may have left it out
+        Part.__post_init__(part)  # the part's own __post_init__ may not have called it
 
 
 def _check_value(part: Part, owner: str) -> None:
-    """Refuses what cannot be a key: parts are compared and pickled."""
+    """Refuses a part that is not hashable: parts are keys of signals and memories."""
     try:
         hash(part)
     except TypeError as error:
@@ -262,16 +268,16 @@ def _check_value(part: Part, owner: str) -> None:
 
 
 def _check_declarations(part: Part, owner: str) -> None:
-    """Refuses, for one, a method where a property was meant: it would always be true."""
+    """Refuses declarations of the wrong type, such as a method in place of a property, which would always be true."""
     kind = type(part).__name__
-    for name, (wanted, words) in _DECLARATIONS.items():
+    for name, (expected, words) in _DECLARATIONS.items():
         try:
             value = getattr(part, name, False)
         except TokenPOError:
             raise
         except Exception as error:
             raise TokenPOError(f"{owner}: {name} of {kind} raised {told(error)}") from error
-        if not isinstance(value, wanted):
+        if not isinstance(value, expected):
             remedy = f"let it be {words}, or a property that returns it"
             raise TokenPOError(f"{owner}: {name} of {kind} is a {type(value).__name__}: {remedy}")
 
@@ -286,8 +292,8 @@ def _ranges(kind: type) -> Mapping[str, Range]:
         for name, hint in inspect.get_annotations(base).items():
             if name not in fields:
                 continue
-            # Says nothing: a name that only type checkers know, or of a function's own scope.
+            # No range: the annotation uses a name that only type checkers or a function's own scope know.
             with contextlib.suppress(NameError, AttributeError):
-                one = SimpleNamespace(__annotations__={name: hint})
-                ranges[name] = range_of(typing.get_type_hints(one, names, include_extras=True)[name], Part)
+                holder = SimpleNamespace(__annotations__={name: hint})
+                ranges[name] = range_of(typing.get_type_hints(holder, names, include_extras=True)[name], Part)
     return {name: allowed for name, allowed in ranges.items() if allowed is not None}

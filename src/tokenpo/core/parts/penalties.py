@@ -1,4 +1,4 @@
-"""Penalties: divergences from other policies, added to the loss of a token."""
+"""Penalties: terms added to the loss of a token, such as a divergence from another policy or an entropy bonus."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .weights import BatchWeight
 
 
 class Estimator(Part):
-    """A divergence of one token, nats, from its log-ratio x.
+    """Estimates a divergence, nats, from the log-ratio x of one sampled token.
 
     Attributes:
-        stationary: its gradient at x = 0 is 0.
+        stationary: the gradient at x = 0 is 0.
     """
 
     stationary = cast(Any, True)
@@ -52,7 +52,7 @@ class K3(Estimator):
 
 
 class K3Within(Estimator):
-    """k3 of x bounded to ±reach, at most `most`; both in nats, and flat where either binds."""
+    """min(k3(clip(x, ±reach)), most), both bounds in nats; the gradient is 0 where either bound is reached."""
 
     reach: AboveZero
     most: AboveZero
@@ -62,7 +62,7 @@ class K3Within(Estimator):
 
 
 class AbsoluteLogRatio(Estimator):
-    """|x|, without gradient within ±1e-5, where x is rounding."""
+    """|x|; no gradient within ±1e-5, where x is only rounding."""
 
     def __call__(self, x: Tensor) -> Tensor:
         return kl.absolute(x)
@@ -71,7 +71,7 @@ class AbsoluteLogRatio(Estimator):
 class StraightThrough(Estimator):
     """The value of one estimator with the gradient of another.
 
-    On samples of the policy the expected gradient of k2 is the divergence's; that of k1 is 0, and k3's is biased.
+    On samples from the current policy the expected gradient of k2 is that of the divergence; k1's is 0, k3's is biased.
     """
 
     value: Estimator = K3()
@@ -82,17 +82,17 @@ class StraightThrough(Estimator):
         return self.gradient.stationary
 
     def __call__(self, x: Tensor) -> Tensor:
-        learnt = self.gradient(x)
-        return learnt + (self.value(x) - learnt).detach()
+        differentiated = self.gradient(x)
+        return differentiated + (self.value(x) - differentiated).detach()
 
 
 class Divergence(Penalty):
-    """beta · estimator(log q − lp), q the one policy that it reads.
+    """beta · estimator(log q − lp), where log q is the single input named in `reads`.
 
     Args:
         beta: coefficient, ≥ 0.
         estimator: k3 in most papers.
-        scale: multiply the divergence of a token by this weight.
+        scale: weight that multiplies a token's divergence.
     """
 
     beta: NotNegative
@@ -104,7 +104,7 @@ class Divergence(Penalty):
         return divergence if self.scale is None else self.scale.of_batch(batch) * divergence
 
     def log_ratio(self, batch: Batch) -> Tensor:
-        """x [N, T], of which the estimator makes the divergence."""
+        """x [N, T], the estimator's argument."""
         (other,) = self.reads
         return log_ratio(batch.need(other), batch.policy.logprob)
 
@@ -115,8 +115,8 @@ class ReferenceKl(Divergence):
     Args:
         beta: coefficient, ≥ 0.
         estimator: k3 in the papers.
-        scale: multiply the divergence of a token by this weight.
-        inside: multiply the ratio π_ref / π by this weight, > 0, before the estimator.
+        scale: weight that multiplies a token's divergence.
+        inside: weight > 0 that multiplies the ratio π_ref / π before the estimator.
     """
 
     reads = {"ref_logprob"}
@@ -130,8 +130,8 @@ class ReferenceKl(Divergence):
 class Reweighted(Penalty):
     """ratio · penalty, with gradient through both; DeepSeek-V3.2 (2512.02556), "Unbiased KL Estimate".
 
-    With the token's ratio, the mean of k1 or k3 over tokens of the old policy has value and gradient of the current
-    policy's divergence from the reference.
+    With `TokenRatio`, the mean of k1 or k3 over tokens that the old policy sampled estimates the divergence of the
+    current policy from the reference without bias, in value and gradient.
     """
 
     penalty: Penalty
@@ -149,7 +149,7 @@ class EntropyBonus(Penalty):
     """−coef · H of the current policy, with gradient.
 
     Args:
-        coef: coefficient, or the memory that sets it; below 0 entropy costs.
+        coef: coefficient, or the memory that sets it; a negative one penalises entropy.
     """
 
     reads = {"entropy"}
@@ -162,7 +162,7 @@ class EntropyBonus(Penalty):
 
 
 class Anchor(Penalty):
-    """coef · strength · |lp − lp_old|: holds tokens at the old policy; no gradient where the two nearly agree.
+    """coef · strength · |lp − lp_old|: holds tokens near the old policy; no gradient where the two agree to 1e-5 nats.
 
     Args:
         coef: coefficient, ≥ 0.

@@ -11,7 +11,7 @@ from .weights import BatchWeight
 
 
 class Ratio(Part):
-    """A ratio with gradient through the log-probability."""
+    """An importance ratio, with gradient through the log-probability."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """[N, T]."""
@@ -31,7 +31,7 @@ class TokenRatio(Ratio):
 
 
 class RolloutRatio(Ratio):
-    """exp(lp − lp_roll), anchored to the policy that sampled as its engine reported it."""
+    """exp(lp − lp_roll): the ratio to the policy that sampled, by the log-probabilities of the sampling engine."""
 
     reads = {"rollout_logprob"}
     corrects_rollout = True
@@ -48,7 +48,7 @@ class GeometricSequence(Ratio):
 
 
 class GeometricToken(Ratio):
-    """sg[s_i] · exp(lp − sg[lp]): value of the sequence ratio, gradient of the token. GSPO-token (2507.18071)."""
+    """sg[s_i] · exp(lp − sg[lp]): the sequence ratio's value with a gradient per token. GSPO-token (2507.18071)."""
 
     def __call__(self, batch: Batch) -> Tensor:
         lp = batch.policy.logprob
@@ -70,7 +70,10 @@ class ProductSequence(Ratio):
 
 
 class WeightedRatio(Ratio):
-    """sg[w] · ratio: a weight inside minimum and clip, where a large one clips the token that it should strengthen."""
+    """sg[w] · ratio: a weight inside the minimum and the clip.
+
+    There a large weight can clip the very token that it is meant to strengthen.
+    """
 
     ratio: Ratio
     weight: BatchWeight

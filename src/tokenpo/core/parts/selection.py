@@ -1,6 +1,6 @@
-"""Selections of tokens, to keep, penalise or treat differently, and statistics of the entropy to choose them by.
+"""Selections of tokens to keep, penalise or treat differently, and the entropy statistics that select them.
 
-The entropy is that of the old policy (phase one) or of the current one (whole step).
+Entropies are those of the old policy (phase one) or of the current policy (over a whole optimiser step).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .part import BatchSignal, Look, Part, Signal
 
 
 class Selection(Part):
-    """Chooses tokens, each row by itself; it reads other rows through signals."""
+    """Chooses tokens of each row independently; anything about other rows must come from a signal."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """[N, T] bool."""
@@ -25,13 +25,13 @@ class Selection(Part):
 
 
 def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tensor:
-    """[N, T] bool: the tokens of a selection, or those at which a signal is not 0."""
+    """[N, T] bool: the tokens that a selection chooses, or those where a signal is not 0."""
     chosen = selection(batch) if isinstance(selection, Selection) else batch.signal(selection)
     return chosen if chosen.dtype == torch.bool else chosen != 0
 
 
 def entropy_of(*, current: bool) -> str:
-    """The input that holds the entropies of the current policy, or of the old one."""
+    """Name of the input with the entropies of the current policy or of the old one."""
     return "entropy" if current else "old_entropy"
 
 
@@ -39,8 +39,8 @@ class HighInResponse(Selection):
     """Tokens whose entropy exceeds a quantile of their own response's.
 
     Args:
-        quantile: nearest rank, over the response's tokens, in [0, 1].
-        current: of the current policy's entropies, not the old one's.
+        quantile: in [0, 1], by nearest rank over the response's tokens.
+        current: use the current policy's entropies in place of the old policy's.
     """
 
     quantile: Share
@@ -67,7 +67,7 @@ class OldEntropyScore(Signal):
 
 
 class CurrentEntropyScore(BatchSignal):
-    """The same of the current entropies over one optimiser step, as the authors' code computes it per micro-batch."""
+    """`OldEntropyScore` of the current entropies over one optimiser step; the authors' code takes each micro-batch."""
 
     reads = {"entropy"}
     quantile: Share = 0.8
@@ -78,10 +78,10 @@ class CurrentEntropyScore(BatchSignal):
 
 
 class OldEntropyQuantile(Signal):
-    """Nearest-rank quantile of H_old over all n tokens of the rollout batch, shown at every token [N, T], nats.
+    """Nearest-rank quantile of H_old over all n tokens of the rollout batch; the same number at every token [N, T].
 
     Args:
-        counted: the ⌈(1 − quantile) n⌉-th largest instead, which so many tokens reach.
+        counted: take the ⌈(1 − quantile) n⌉-th largest entropy instead, so that this many tokens reach it.
     """
 
     reads = {"old_entropy"}
@@ -94,7 +94,7 @@ class OldEntropyQuantile(Signal):
 
 
 class CurrentEntropyQuantile(BatchSignal):
-    """The same of the current entropies over one optimiser step."""
+    """`OldEntropyQuantile` of the current entropies over one optimiser step."""
 
     reads = {"entropy"}
     quantile: Share
@@ -106,7 +106,7 @@ class CurrentEntropyQuantile(BatchSignal):
 
 
 class HighInBatch(Selection):
-    """Tokens whose entropy reaches a quantile of the whole batch's; equal ones are in."""
+    """Tokens whose entropy is at least a quantile over the whole batch."""
 
     threshold: OldEntropyQuantile | CurrentEntropyQuantile
 
@@ -118,7 +118,7 @@ class HighInBatch(Selection):
 def _threshold(values: Tensor, quantile: float, counted: bool) -> Tensor:
     if not counted:
         return ranked.quantile(values, quantile)
-    # 1e-4: rounding of the product is no token.
+    # 1e-4: the rounding of the product must not add a token.
     return ranked.smallest(values, len(values) - max(1, math.ceil((1 - quantile) * len(values) - 1e-4)))
 
 

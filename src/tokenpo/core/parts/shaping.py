@@ -1,4 +1,4 @@
-"""Reward shaping: what is added to the reward before the group is compared."""
+"""Reward shaping: bonuses that are added to the reward before credit compares the group."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class SoftOverlong(Shaping):
 
 
 class GroupOverlong(Shaping):
-    """GTPO's group-relative overlong penalty (2508.04349): easy prompts pay for long correct answers.
+    """GTPO's group-relative overlong penalty (2508.04349): long correct responses to easy prompts are penalised.
 
-    On a prompt with accuracy ≥ `easy`, a correct response longer than L⁺ = max((min + max)/2, mean) of the correct
-    lengths gets −scale · (|o| − L⁺)/L⁺, at most −scale from 2 L⁺ on. Hard prompts and wrong responses get nothing.
+    On a prompt with accuracy ≥ `easy`, a correct response longer than L⁺ gets −scale · (|o| − L⁺)/L⁺, and −scale from
+    2 L⁺ on. L⁺ = max((min + max)/2, mean) of the lengths of the group's correct responses. All other responses get 0.
 
     Args:
-        easy: accuracy from which a prompt counts as easy (the paper's g, for which it gives no value here).
+        easy: accuracy from which a prompt counts as easy: the paper's g, whose value the paper does not give.
         scale: largest penalty, ≥ 0.
         threshold: a response is correct when its reward exceeds this.
     """
@@ -48,12 +48,12 @@ class GroupOverlong(Shaping):
     threshold: Finite = 0.0
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        everyone = Groups.of(rollouts.group, rollouts.mask.any(1))
-        correct = everyone.valid & (rollouts.reward > self.threshold)
-        winners = Groups(everyone.index, everyone.count, correct)
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        correct = groups.valid & (rollouts.reward > self.threshold)
+        among_correct = Groups(groups.index, groups.count, correct)
         length = rollouts.mask.sum(1).to(rollouts.reward.dtype)
-        accuracy = winners.size() / everyone.size().clamp(min=1)
-        low, high = winners.extremes(length)
-        target = torch.maximum((low + high) / 2, winners.sum(length) / winners.size().clamp(min=1))
+        accuracy = among_correct.size() / groups.size().clamp(min=1)
+        low, high = among_correct.extremes(length)
+        target = torch.maximum((low + high) / 2, among_correct.sum(length) / among_correct.size().clamp(min=1))
         excess = ((length - target) / target).clamp(0.0, 1.0)
         return torch.where(correct & (accuracy >= self.easy), -self.scale * excess, 0.0)

@@ -17,15 +17,20 @@ from .selection import Selection
 
 
 class Bounds(Part):
-    """The interval in which a ratio may move."""
+    """The interval of ratios that the trust region allows."""
 
     def __call__(self, batch: Batch) -> tuple[Tensor | float, Tensor | float]:
-        """(lower, upper), each a number or [N, T], around 1."""
+        """(lower, upper), each a number or [N, T]; 1 lies between them."""
         raise NotImplementedError
 
 
 class FixedBounds(Bounds):
-    """(1 − low, 1 + high): low in [0, 1], 1 is no bound; high ≥ 0, inf is none."""
+    """The interval (1 − low, 1 + high).
+
+    Args:
+        low: in [0, 1]; 1 means no lower bound.
+        high: ≥ 0; inf means no upper bound.
+    """
 
     low: Share
     high: Limit
@@ -44,12 +49,12 @@ class SelectedBounds(Bounds):
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         chosen, like = self.selection(batch), batch.policy.logprob
         pairs = zip(self.inside(batch), self.outside(batch), strict=True)
-        lower, upper = (torch.where(chosen, like.new_tensor(one), like.new_tensor(other)) for one, other in pairs)
+        lower, upper = (torch.where(chosen, like.new_tensor(x), like.new_tensor(y)) for x, y in pairs)
         return lower, upper
 
 
 class Clip(SurrogateStage):
-    """min(r A, clip(r, bounds) A), and at least `dual` · A where A < 0 (dual clip, off with None)."""
+    """min(r A, clip(r, bounds) A). Where A < 0 it is at least `dual` · A (dual clip); None leaves that bound out."""
 
     bounds: Bounds
     ratio: Ratio = TokenRatio()
@@ -63,7 +68,7 @@ class Clip(SurrogateStage):
 
 
 class Unclipped(SurrogateStage):
-    """r A, no trust region."""
+    """r A, without a trust region."""
 
     ratio: Ratio = TokenRatio()
 
@@ -81,12 +86,12 @@ class Region(Part):
 
 
 class DetachedClip(SurrogateStage):
-    """sg[clip(r, bounds)] · A · lp: the clip bounds the weight of a token's gradient and never cuts it off.
+    """sg[clip(r, bounds)] · A · lp: the clip bounds the weight of a token's gradient and never sets it to 0.
 
     Args:
-        bounds: what the weight is clamped to, whatever the sign of the advantage.
+        bounds: interval that the weight is clamped to, for either sign of the advantage.
         ratio: the importance weight.
-        region: tokens outside it get no gradient; None is no such region.
+        region: tokens outside it get no gradient; None means every token gets one.
     """
 
     own_slope = True
@@ -107,7 +112,7 @@ class DetachedClip(SurrogateStage):
 
 
 class LogLikelihood(SurrogateStage):
-    """A · lp: the plain policy gradient. The ratio is only reported: nothing corrects for a policy that has moved."""
+    """A · lp: the plain policy gradient. The ratio is only reported; nothing corrects for off-policy tokens."""
 
     own_slope = True
     assumes_on_policy = True
@@ -118,7 +123,7 @@ class LogLikelihood(SurrogateStage):
 
 
 def nowhere(batch: Batch) -> Tensor:
-    """[N, T] bool, false: no token is cut off."""
+    """[N, T] bool, false everywhere: no token is clipped."""
     return batch.mask.new_zeros(()).expand_as(batch.mask)
 
 

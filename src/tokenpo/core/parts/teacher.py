@@ -1,8 +1,8 @@
-"""A teacher's word on sampled tokens, as credit and as a penalty; and on whole distributions.
+"""Distillation from a teacher: at the sampled tokens, as credit or as a penalty; or over whole distributions.
 
-x_it = log q(y_it) − log p(y_it), with q the teacher and p the student: on the student's own samples its mean is
-−KL(p ‖ q). Credit has no gradient of its own and compares q with the old policy, once a rollout batch; a penalty
-compares it with the current policy, in every update.
+x_it = log q(y_it) − log p(y_it), with q the teacher and p the student. Over the student's own samples the mean of x is
+−KL(p ‖ q). Credit compares q with the old policy once per rollout batch and carries no gradient; a penalty compares q
+with the current policy in every update and is differentiated.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .penalties import K1, K2, Divergence, Estimator, StraightThrough
 class TeacherCredit(CreditStage):
     """A_it = inner_it + coef · clip(Σ_{k≥t} gamma^(k−t) x_ik, ±bound), over response tokens k.
 
-    On policy, in expectation, x with gamma = 0 descends KL(p ‖ q) at the states that were sampled, as if the policy did
-    not choose them; with gamma = 1 under a token sum the divergence of whole responses, in which every further token
-    costs. A bound descends neither, but is 0 in expectation where p = q. A group whose rewards are all equal keeps this
-    credit.
+    On policy the expected step with gamma = 0 descends KL(p ‖ q) at the sampled states, as if the policy did not choose
+    those states. With gamma = 1 under a token sum it descends the divergence of whole responses, to which every further
+    token adds. With a finite bound it descends neither, but is still 0 in expectation where p = q. A group whose
+    rewards are all equal keeps this credit.
 
     Args:
-        inner: credit of the rewards, to which the teacher's is added after any normalisation; None is no reward, and a
-            bonus of shaping is then not read.
+        inner: credit from the rewards, already normalised, to which the teacher's credit is added. None uses no reward
+            and ignores the shaping's bonus.
         coef: per nat, ≥ 0.
-        gamma: discount of a token, in [0, 1]; 0 is the token's own x.
-        bound: nats, > 0; inf is none but that of x itself, ±20: of a token that the teacher finds impossible.
+        gamma: discount per token, in [0, 1]; 0 takes the token's own x.
+        bound: nats, > 0; with inf only x itself is bounded, to ±20, for tokens that the teacher finds impossible.
     """
 
     reads = {"teacher_logprob"}
@@ -63,7 +63,7 @@ class TeacherCredit(CreditStage):
 
 
 class NoCredit(CreditStage):
-    """0 everywhere: penalties are all that is learnt from."""
+    """0 everywhere: only penalties train the policy."""
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         return torch.zeros_like(rollouts.old_logprob)
@@ -72,15 +72,15 @@ class NoCredit(CreditStage):
 class TeacherKl(Divergence):
     """beta · estimator(x): the divergence KL(p ‖ q) from the teacher.
 
-    The default has the value of k1 and the gradient of k2, whose expectation on policy is that of KL(p ‖ q) at the
-    sampled states. k3's gradient is that of KL(q ‖ p), with the variance of q / p. The gradient of k1 alone is 0 in
-    expectation and does not even read the teacher: refused.
+    The default has the value of k1 and the gradient of k2; on policy the latter's expectation is the gradient of
+    KL(p ‖ q) at the sampled states. k3's is the gradient of KL(q ‖ p), with the variance of q / p. K1 alone is refused:
+    its gradient is 0 in expectation and does not depend on the teacher.
 
     Args:
         beta: coefficient, ≥ 0.
-        estimator: of a token's divergence.
-        scale: multiply the divergence of a token by this weight. On rows of an older policy the gradient is biased
-            without the ratio as weight.
+        estimator: estimates a token's divergence.
+        scale: weight that multiplies a token's divergence. On rows that an older policy sampled, the gradient is biased
+            unless this weight is the ratio.
     """
 
     reads = {"teacher_logprob"}
@@ -88,8 +88,8 @@ class TeacherKl(Divergence):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        learnt = self.estimator.gradient if isinstance(self.estimator, StraightThrough) else self.estimator
-        if isinstance(learnt, K1):
+        differentiated = self.estimator.gradient if isinstance(self.estimator, StraightThrough) else self.estimator
+        if isinstance(differentiated, K1):
             raise TokenPOError(
                 f"TeacherKl: on policy the gradient of {self.estimator!r} is 0 in expectation, and free of the "
                 "teacher: take StraightThrough(K1(), K2())"
@@ -101,16 +101,17 @@ class TeacherKl(Divergence):
 
 
 class TeacherDivergence(Penalty):
-    """coef · D of the whole next-token distributions p of the policy and q of the teacher, differentiated.
+    """coef · D(p, q): a divergence between whole next-token distributions, p of the policy and q of the teacher.
 
-    beta = 0 is KL(q ‖ p), which covers what the teacher does; beta = 1 is KL(p ‖ q), which stays where it is likely;
-    between lies GKD's Jensen-Shannon divergence, whose gradient vanishes toward both ends (as beta KL(q ‖ p) and
-    (1 − beta) KL(p ‖ q)), so that the scale jumps at exactly 0 and 1: choose coef or the learning rate with beta. The
-    gradient is that of D at the sampled states, as if the policy did not choose them, with no noise from the token.
+    beta = 0 is KL(q ‖ p), which makes the policy cover all that the teacher does. beta = 1 is KL(p ‖ q), which keeps it
+    where the teacher is likely. Between them is GKD's Jensen-Shannon divergence. Its gradient vanishes toward both ends
+    (as beta KL(q ‖ p) and (1 − beta) KL(p ‖ q)), so the scale jumps at exactly 0 and 1: tune coef or the learning rate
+    for each beta. The gradient is that of D at the sampled states, as if the policy did not choose them; the sampled
+    token adds no noise.
 
     Args:
         coef: ≥ 0.
-        beta: in [0, 1]; engines compute the divergence that it names (`Objective.teacher_beta`).
+        beta: in [0, 1]; engines compute the divergence for this beta (`Objective.teacher_beta`).
     """
 
     reads = {"teacher_divergence"}

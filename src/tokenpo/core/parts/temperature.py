@@ -1,4 +1,4 @@
-"""The rule for the next token's temperature: part of the objective, applied by samplers."""
+"""The rule by which samplers adapt the temperature of each token; a part of the objective."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Heat = Annotated[float, numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1
 class AdaptiveTemperature(Memory):
     """T_t = T (1 + tau ĥ_t): hotter where the policy is uncertain, cooler where it is sure. HAPO (2509.16591).
 
-    T_t only samples: entropies and log-probabilities are taken at T. The entropy scale of one rollout batch serves the
-    next; without one T_t = T.
+    Only sampling uses T_t; entropies and log-probabilities are taken at T. The entropy scale comes from the rollout
+    batch before; in the first batch T_t = T.
 
     Args:
         tau: largest relative change, 0 <= tau < 1.
         quantile: pivot of the entropy scale, in [0, 1].
-        released_sign: the released code's sign of ĥ, with which the temperature never falls.
+        released_sign: use the sign of ĥ in the authors' released code, with which the temperature never falls below T.
     """
 
     reads = {"old_entropy"}
@@ -41,7 +41,7 @@ class AdaptiveTemperature(Memory):
         return {name: float(x) for name, x in scale._asdict().items()}
 
     def __call__(self, entropy: Tensor, base: float, numbers: Mapping[str, float]) -> Tensor:
-        """Temperature [M] of tokens whose logits have this entropy [M] at the base temperature."""
+        """Temperature [M] of tokens, from the entropy [M] of their distributions at the base temperature."""
         if not numbers:
             return entropy.new_full(entropy.shape, base)
         h = entropy_score.score(entropy, EntropyScale(**numbers), negative_is_positive=self.released_sign)

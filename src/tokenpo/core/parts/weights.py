@@ -13,8 +13,11 @@ from .selection import Selection, selected
 
 
 class Sigmoid(Part):
-    """clip(alpha · sigmoid(tau (p − mu)), lower, upper) of a probability; with mu `outside`, clip(alpha ·
-    (sigmoid(tau p) − mu), lower, upper)."""
+    """clip(alpha · sigmoid(tau (p − mu)), lower, upper) of a probability p.
+
+    Args:
+        outside: subtract mu outside the sigmoid: clip(alpha · (sigmoid(tau p) − mu), lower, upper).
+    """
 
     alpha: NotNegative
     tau: Finite
@@ -36,7 +39,7 @@ class Sigmoid(Part):
 
 
 class Affine(Part):
-    """a · p + 1 − a of a probability."""
+    """a · p + 1 − a of a probability p."""
 
     a: Share
 
@@ -45,7 +48,7 @@ class Affine(Part):
 
 
 class BatchWeight(Weight):
-    """A weight that does not depend on the surrogate; ratios, penalties and means can read it too."""
+    """A weight that does not depend on the surrogate, so that ratios, penalties and signals can use it too."""
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         return self.of_batch(batch)
@@ -60,7 +63,7 @@ class ProbabilityWeight(BatchWeight):
 
     Args:
         curve: the weight as a function of p.
-        old: take p from the old policy (fixed in phase one) rather than from the current one.
+        old: take p from the old policy, the same in every update, rather than from the current one.
     """
 
     curve: Sigmoid | Affine
@@ -72,7 +75,7 @@ class ProbabilityWeight(BatchWeight):
 
 
 class CurrentMean(BatchSignal):
-    """Mean weight over the response tokens of one optimiser step, shown at every token [N, T]."""
+    """Mean weight over the response tokens of one optimiser step; the same number at every token [N, T]."""
 
     weight: BatchWeight
 
@@ -81,10 +84,10 @@ class CurrentMean(BatchSignal):
 
 
 class NormalisedWeight(BatchWeight):
-    """A weight divided by its mean over the tokens; with zeros and ones the loss is a mean over the kept tokens.
+    """A weight divided by its mean over tokens. With weights 0 and 1, the loss becomes a mean over the kept tokens.
 
     Args:
-        mean: a signal with the mean at every token: of the optimiser step, or of the rollout batch.
+        mean: a signal that holds the mean at every token, over the optimiser step or over the rollout batch.
     """
 
     weight: BatchWeight
@@ -99,7 +102,7 @@ class NormalisedWeight(BatchWeight):
 
 
 class RowNormalised(BatchWeight):
-    """A weight divided by its mean over the response; with zeros and ones a mean over the tokens that are kept."""
+    """A weight divided by its mean over the response. With weights 0 and 1, that is a mean over the kept tokens."""
 
     weight: BatchWeight
 
@@ -109,7 +112,7 @@ class RowNormalised(BatchWeight):
 
 
 class SignalWeight(BatchWeight):
-    """A signal ≥ 0, taken as it is."""
+    """A signal ≥ 0 as the weight."""
 
     signal: Signal | BatchSignal | MemorySignal
 
