@@ -1,7 +1,7 @@
-"""The methods: a paper with parts of its own has a file, the others share `compositions`; the table of contents.
+"""All methods, by name. A method with parts of its own has its own file; the others share `compositions`.
 
 `tokenpo.methods.hapo(beta=0.5)` and `tokenpo.method("hapo", beta=0.5)` are the same. Plain imports let an editor
-complete names and options; their order is that of every list of methods.
+complete names and options; every list of methods has the order of the imports.
 """
 
 from collections.abc import Callable
@@ -86,11 +86,11 @@ from .sdpo import sdpo as sdpo
 # isort: on
 
 METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals().items() if hasattr(x, "paper")}
-"""Every builder above by its name."""
+"""Name -> builder."""
 
 
 def builder(name: str) -> Callable[..., Objective]:
-    """The builder of a method of the table; or a function of the user's own, "file.py:function", whose file is run.
+    """The builder of a method: a name of `METHODS`, or a user's "file.py:function", whose file is executed.
 
     Raises:
         UnknownName: no such method, module or function; the message names the nearest.
@@ -111,7 +111,7 @@ def method(name: str, **options: Any) -> Objective:
 
     Raises:
         UnknownName: no such method or keyword; the message names the nearest.
-        TokenPOError: a value of the wrong kind, or a function of your own that makes no objective.
+        TokenPOError: a value of the wrong kind, or a function of your own that returns no objective.
     """
     build = builder(name)
     check_options(name, options, build)

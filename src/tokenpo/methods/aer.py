@@ -1,7 +1,7 @@
-"""AER: adaptive entropy regularisation, more of it on hard prompts, towards a fraction of the first batch's entropy.
+"""AER: an entropy bonus, larger on hard prompts, that steers entropy towards a fraction of the first batch's.
 
-Second-hand: hard prompts get more of the bonus, the target lies below the initial entropy, and a global coefficient
-follows the distance to it. The forms of d and of the update are ours.
+Second-hand: hard prompts get a larger bonus, the target lies below the initial entropy, and one global coefficient
+follows the distance to the target. The forms of d and of the update are ours.
 
     d_g = max(0, 1 − acc_g / rho)         (acc_g: the group's mean reward, in [0, 1])
     J   = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) + Λ · d_g · H_it ],   gradient through H_it

@@ -1,4 +1,4 @@
-"""Methods that need no part of their own: each is its formula and a choice of ready parts."""
+"""Methods built from shared parts only."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -49,7 +49,7 @@ def grpo(
 
     Defaults: low = high = 0.2 and ddof 1 as in the frameworks' code; beta = 0, because verifiable rewards are usually
     trained without a reference (the paper's beta is 0.04).
-    Departures: a group of one learns nothing; verl and trainers built on it take its reward over 1 + 1e-6 for its
+    Departures: a group of one learns nothing; verl and trainers built on it use its reward over 1 + 1e-6 as the
     advantage. verl adds eps 1e-6 to the deviation, TRL 1e-4.
     Reductions: DAPO with equal clips, equal lengths and no dual clip is GRPO; TR-GRPO with lower = upper = 1 is GRPO.
     """
@@ -91,7 +91,7 @@ def dapo(
     overlong_length: Annotated[Count | None, "L_max of the soft overlong penalty, tokens"] = None,
     overlong_cache: Annotated[Count | None, "L_cache of the same; give both or neither"] = None,
 ) -> Objective:
-    """Token mean over the batch, a clip that leaves more room above, and a soft penalty on overlong responses.
+    """GRPO with a token mean over the batch, a wider clip above and an optional penalty on overlong responses.
 
         A_i = (R_i − mean_g R) / (std_g R + 1e-6)   (eq. 8 and 13)
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
@@ -111,14 +111,14 @@ def dapo(
 
 @GSPO
 def gspo(*, low: Low = 3e-4, high: High = 4e-4) -> Objective:
-    """One likelihood ratio for the response, normalised by its length, clipped as a whole.
+    """Clips one likelihood ratio per response, normalised by the response's length.
 
         s_i = exp(mean_t log r_it)
         J = 1/N Σ_i min(s_i A_i, clip(s_i, 1−low, 1+high) A_i)   (eq. 5 and 7)
 
     Defaults: low 3e-4, high 4e-4 (code): a length-normalised ratio hardly leaves 1.
-    Departures: the authors' code is not released; frameworks' was read. log r_it is bounded to ±20 nats, verl's log
-    s_i to 10 from above. A token beyond has no gradient.
+    Departures: the authors' code is not released; that of frameworks was read. log r_it is bounded to ±20 nats; verl
+    bounds log s_i to 10 from above. A token beyond ±20 nats has no gradient.
     """
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricSequence()), SequenceMean())
 
@@ -142,14 +142,14 @@ def gspo_token(*, low: Low = 3e-4, high: High = 4e-4) -> Objective:
     "2602.05261", "code", "the clip range; a framework's code was read, not the authors'", code=TRL,
 )  # fmt: skip
 def luspo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """One ratio for the response, as in GSPO, and a sum over its tokens in place of their mean.
+    """GSPO's ratio per response, with a sum over the tokens in place of their mean.
 
         s_i = exp(mean_t log r_it)
         J = 1/N Σ_i |o_i| · min(s_i A_i, clip(s_i, 1−low, 1+high) A_i)
 
     The length cancels the one inside s_i: an unclipped token has the weight s_i A_i / N, in a response of any length.
-    Defaults: clip 0.2/0.2 (a framework's, whose default it is for every loss). A length-normalised ratio hardly leaves
-    1: low=3e-4, high=4e-4, GSPO's, is the alternative.
+    Defaults: clip 0.2/0.2, a framework's default for every loss. A length-normalised ratio hardly leaves 1: GSPO's
+    low=3e-4, high=4e-4 is the alternative.
     Departures: a response without tokens is not counted in N; the framework counts it. Its divergence is off.
     Reductions: with responses of equal length L it is L times GSPO, value and gradient. A response of one token has
     GRPO's clipped ratio. At lp = lp_old it moves along the sum of A lp over all tokens, as DAPO does.
@@ -188,19 +188,19 @@ def cispo(
     "own", "the idea of the baseline is the paper's, whose abstract was read; estimate, surrogate and choice are ours",
 )  # fmt: skip
 def eb_cispo(*, high: Ceiling = 2.0, low: Floor = 1.0) -> Objective:
-    """The baseline leans on the other prompts where groups say little; the importance weight is clipped, detached.
+    """Shrinks the group's baseline toward the mean of other prompts; the importance weight is clipped and detached.
 
         V_i = ((n−1) · mean of the group's others + κ · mean of the other groups) / (n − 1 + κ)
         κ   = Σ_i (R_i − mean_g)²/(N − K) / between;   between = variance of the K group means − within · mean_g 1/n_g
         A_i = (R_i − V_i) / (std of the batch + 1e-6)
         J = 1/Σ|o_i| Σ_i Σ_t sg[clip(r_it, 1−low, 1+high)] · A_i · lp_it
 
-    Where prompts differ by no more than chance, between ≤ 0, V is the mean of the other groups; where they differ, it
-    is nearly RLOO's. A group of wrong responses alone is still pushed down: other prompts say that it could have been
-    right.
-    Defaults: high 2.0, so that a token weighs at most 3; low 1.0, open. Both were chosen, with the parts, among 16
-    candidates by a rule written down before: "A composition of ours" in the documentation. EBPO (2602.05165) shrinks to
-    a mean that it remembers over batches; here nothing is remembered.
+    Where prompts differ by no more than chance (between ≤ 0), V is the mean of the other groups; where they differ
+    much, V is nearly RLOO's. A group with only wrong responses still has negative advantages where other prompts earn
+    more.
+    Defaults: high 2.0, so that a token weighs at most 3; low 1.0, which leaves the lower side open. Both were chosen,
+    with the parts, among 16 candidates by a rule written down before: "A composition of ours" in the documentation.
+    EBPO (2602.05165) shrinks toward a mean that it remembers over batches; this method remembers nothing.
     Reductions: with one group in the batch the credit is RLOO's over the deviation; at lp = lp_old the gradient is the
     plain policy gradient's.
     """
@@ -221,7 +221,7 @@ def archer(
     dual: Dual = None,
     entropy: OfPolicy = "old",
 ) -> Objective:
-    """A wide clip and no KL where entropy is high, a narrow clip and a KL where it is low.
+    """Tokens with high entropy get a wide clip and no KL; tokens with low entropy get a narrow clip and a KL.
 
         high_it = 1[H_it > the quantile of its response's entropies]
         eps_it = high_clip where high, low_clip elsewhere;   k_it = 0 where high, kl elsewhere
@@ -269,20 +269,20 @@ def tr_grpo(
         Literal["inside", "scale", "none"], "the weight is on the ratio inside the divergence, or scales it"
     ] = "inside",
 ) -> Objective:
-    """GRPO whose tokens weigh more the more probable they are.
+    """GRPO that weighs a token more the more probable it is.
 
     Token-Regulated GRPO in v1, Sharpness-Controlled GRPO in v2, Sharpness-Guided GRPO (GRPO-SG) in v3 and v4. The form
-    of the weight is our reading: with its constants w is exactly 1 at p = mu and reaches 1.4 at p = 0.344. A
-    transcription that was found is constant in p and cannot be right; a third reading takes mu out of the sigmoid:
+    of the weight is our reading: with its constants w is exactly 1 at p = mu and reaches 1.4 at p = 0.344. One
+    transcription that we found is constant in p and cannot be right; a third reading takes mu out of the sigmoid:
     shape="outside".
 
         w_it = clip(alpha · sigmoid(tau (p_it − mu)), lower, upper),   p = exp(lp), detached
         outside:  w_it = clip(alpha (sigmoid(tau p_it) − mu), lower, upper)
         J = 1/N Σ_i 1/|o_i| Σ_t [ min(w_it r_it A_i, clip(w_it r_it, 1−low, 1+high) A_i) − beta · k3(w_it π_ref/π) ]
 
-    The place of the weight is that of public reviews of the submission: inside minimum and clip (its eq. 9), and in the
-    divergence, which is not 0 for identical policies. At ratio 1 a correct token with w > 1 + high, from p = 0.295 on
-    by default, has no gradient; a wrong one is pushed down by w.
+    Public reviews of the submission place the weight inside minimum and clip (its eq. 9) and inside the divergence,
+    which is therefore not 0 for identical policies. At ratio 1 a correct token with w > 1 + high, from p = 0.295 on by
+    default, has no gradient; a wrong one is pushed down by w.
     Defaults: alpha 2, tau 9, mu 0.25, lower 1.0, upper 1.4 (second-hand); clip 0.2/0.2 and beta 0 as in GRPO.
     Options: weight_placement="advantage", kl_weighting="none" is the reading in which w_it A_i takes the place of A_i:
     confident correct tokens learn most. weight_prob is open in what could be read. A negative tau weighs improbable
@@ -317,18 +317,20 @@ def opsm(
     high: High = 0.2,
     beta: Annotated[NotNegative, "unbiased divergence from the reference"] = 0.0,
 ) -> Objective:
-    """Wrong responses that the policy has left are masked.
+    """Masks wrong responses that the policy has moved away from.
 
         keep_i = 0 where A_i < 0 and mean_t(lp_b,it − lp_it) > delta, 1 elsewhere;   lp_b: before the update
         J = 1/N Σ_i 1/|o_i| Σ_t [ keep_i · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
                                   − beta r_it k3(lp_ref,it − lp_it) ]
 
-    A wrong response that the policy would hardly give any more adds noise only; a right one still teaches. The ratio on
-    the divergence, with gradient through both, makes its expected gradient that of the current policy's divergence.
-    Defaults: delta 0.5, the example in TRL's help, which has it off; slime's is 1e-4. beta 0, as in TRL. GRPO's clip.
-    Options: anchor="rollout" takes lp_b from the sampler, as TRL does where it has it; anchor="old" is slime's default.
-    Departures: what is masked counts in the denominators, and its divergence stays, as in TRL and slime; ms-swift masks
-    the divergence too. Log-ratios are bounded to ±20.
+    A wrong response that the policy would hardly give any more only adds noise; a right one is still worth learning.
+    The divergence is multiplied by the ratio, with gradient through both, which makes its expected gradient that of the
+    current policy's divergence.
+    Defaults: delta 0.5 is the example in TRL's help, where it is off by default; slime's is 1e-4. beta 0, as in TRL.
+    GRPO's clip.
+    Options: anchor="rollout" takes lp_b from the sampler, as TRL does if it has it; anchor="old" is slime's default.
+    Departures: masked responses count in the denominators and keep their divergence, as in TRL and slime; ms-swift
+    masks the divergence too. Log-ratios are bounded to ±20.
     Reductions: delta = inf, beta = 0 is GRPO. With anchor="old" it does nothing at lp = lp_old.
     """
     drop, penalties = Drop(Strayed(delta, anchor == "rollout")), (Reweighted(ReferenceKl(beta)),) if beta else ()
@@ -350,10 +352,10 @@ def vineppo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """A step is worth what it adds to the mean reward of continuations drawn before and behind it.
+    """A step's advantage is the mean reward of continuations sampled after it minus that of those sampled before it.
 
         V(s)  = mean R of `continuations` continuations from s, at the first token of every step
-        A_it  = V(behind the step of t) − V(before it);   behind the last step R_i takes the place of V      (`gain`)
+        A_it  = V(after the step of t) − V(before it);   after the last step R_i takes the place of V      (`gain`)
         Â_it  = (A_it − mean A) / √(var A + 1e-8),   over all tokens of the batch
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it Â_it, clip(r_it, 1−low, 1+high) Â_it)
 
@@ -362,7 +364,7 @@ def vineppo(
     Departures: log r_it is bounded to ±20; theirs is not, and a minibatch whose mean ratio exceeds 10 is skipped. The
     scripts add a divergence of 0.0001 from the reference, which `train.reference_kl` adds here. Responses that were cut
     off keep the reward that the task gives them.
-    Note: the continuations are sampled tokens: `continued_tokens` of a run counts them.
+    Note: the continuations cost sampled tokens: `continued_tokens` of a run counts them.
     """
     cuts = EveryTokens(every) if separator is None else BehindToken(separator)
     return Objective(WhitenedGain(Continuations(cuts, continuations)), Clip(FixedBounds(low, high)), TokenMean())
@@ -380,21 +382,21 @@ def igrpo(
     high: High = 0.2,
     beta: Beta = 0.0,
 ) -> Objective:
-    """GRPO on responses to prompts that show the best of some drafts.
+    """GRPO on responses to prompts that contain the best of several drafts.
 
         d_1, ..., d_drafts ~ π_old(· | x),   d* = the draft of the largest reward
         o_1, ..., o_G ~ π_old(· | x, d*),    the group that is compared and trained on
         A_i, J as in GRPO, every probability given x and d*
 
-    The abstract and summaries say: drafts, the best by the same reward, appended to the prompt, GRPO on the refinements
-    alone, one answer without drafts when it is tested. Ours: 8 drafts; the words of the template; of equal drafts the
-    first; beta = 0 and clip 0.2/0.2 as in our GRPO; drafts are drawn as responses are, of the same length and
+    From the abstract and summaries: drafts are sampled, the best by the same reward is appended to the prompt, GRPO
+    trains on the refinements alone, and a test asks once, without drafts. Ours: 8 drafts; the words of the template;
+    the first of equal drafts; beta = 0 and clip 0.2/0.2 as in our GRPO; drafts have the responses' length limit and
     temperature.
     Departures: unknown, as the paper's body was not read.
-    Note: drafts are sampled tokens: `continued_tokens` of a run counts them. At equal budgets, as in the paper, drafts
+    Note: drafts cost sampled tokens: `continued_tokens` of a run counts them. At equal budgets, as in the paper, drafts
     and responses together are as many as the responses of GRPO.
     Note: `[rollout.drafts]` in a recipe does the same for any method. A second prompt without room for a response stops
     the run and names the problem. A loop of your own makes the prompt by `objective.drafts.prompt(prompt, draft)`.
-    Reductions: with prompts that show nothing it is GRPO, which is all that the loss sees.
+    Reductions: without a draft in the prompt it is GRPO; the loss itself is GRPO's.
     """
     return dataclasses.replace(grpo(low=low, high=high, beta=beta), drafts=Drafts(drafts, template))

@@ -1,9 +1,9 @@
-"""Corrections for the policy that sampled, by the names that users of other frameworks know.
+"""Corrections for the sampling policy, under the names of other frameworks.
 
     tokenpo.corrected(tokenpo.method("grpo"), "icepop")
 
-decoupled_* and bypass_* are verl's, with its bounds: its k1 is compared on 1/ρ, so [low, high] there is
-[1/high, 1/low] of ρ here. Other numbers are written with `core.parts.correction`.
+decoupled_* and bypass_* are verl's, with its bounds: verl's k1 bounds 1/ρ, so [low, high] there is [1/high, 1/low] of
+ρ here. For other bounds build the parts of `core.parts.correction`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..core.types import Batch
 
 @dataclass(frozen=True)
 class Preset:
-    """What a correction makes of an objective.
+    """Changes that a correction makes to an objective.
 
     Args:
-        weights: beside the objective's own.
-        bypass: the policy that sampled takes the place of the old one.
-        plain: the surrogate becomes A · lp, and the weights are all that corrects.
+        weights: added to the objective's own.
+        bypass: the sampling policy replaces the old one.
+        plain: the surrogate becomes A · lp, so that only the weights correct.
     """
 
     weights: tuple[Weight, ...] = ()
@@ -46,7 +46,7 @@ _K3 = Rejection((Criterion(Mean(), high=0.01, of=K3()),))
 
 
 def _now(*weights: RolloutCorrection | Rejection) -> tuple[Weight, ...]:
-    """By the current policy: without an old one it is the one that differs from the sampler."""
+    """The weights at the current policy: under bypass the old policy is the sampler itself."""
     return tuple(dataclasses.replace(weight, current=True) for weight in weights)
 
 
@@ -85,17 +85,17 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def corrected(objective: Objective, name: str, *, leaves: bool = False, label: str = "the correction") -> Objective:
-    """The objective with a correction for the policy that sampled.
+    """The objective with a correction for the sampling policy.
 
     Args:
-        name: of the preset; hyphens count as underscores.
+        name: the preset; hyphens count as underscores.
         leaves: rejected tokens leave the denominators.
         label: what messages call the correction.
 
     Raises:
         UnknownName: no such preset.
-        TokenPOError: the objective weighs against the policy that sampled already, or `leaves` with a preset that
-            rejects nothing before the first update.
+        TokenPOError: the objective already corrects for the sampling policy, or `leaves` with a preset that rejects
+            nothing before the first update.
     """
     preset = choose("correction", name.replace("-", "_"), PRESETS)
     if leaves:
@@ -109,13 +109,13 @@ def corrected(objective: Objective, name: str, *, leaves: bool = False, label: s
 
 
 def applied(objective: Objective, preset: Preset, label: str) -> Objective:
-    """The objective with a preset, whose weights come beside its own.
+    """The objective with the changes of a preset.
 
     Args:
         label: what messages call the correction.
 
     Raises:
-        TokenPOError: the objective weighs against the policy that sampled already.
+        TokenPOError: the objective already corrects for the sampling policy.
     """
     own = objective.corrects_rollout
     if own and any(part.corrects_rollout for part in preset.weights):
@@ -132,7 +132,7 @@ def applied(objective: Objective, preset: Preset, label: str) -> Objective:
 
 
 def rejected(objective: Objective, batch: Batch) -> Tensor | None:
-    """[N, T] bool, the response tokens that its corrections drop; None where none can drop any."""
+    """[N, T] bool, response tokens dropped by the objective's corrections; None if no correction can drop tokens."""
     batch, dropped = objective.restricted(batch), []
     for part in walk(objective.weights):
         if isinstance(part, Rejection):

@@ -1,4 +1,4 @@
-"""Clip-Cov and KL-Cov (section 4): hold back the few tokens that make entropy collapse.
+"""Clip-Cov and KL-Cov (section 4): weaken the update of the few tokens that make entropy collapse.
 
     cov_t = (A_t − mean A)(lp_t − mean lp)      over all tokens of the optimiser step, current lp
     Clip-Cov: among tokens that are not clipped and have cov_low < cov < cov_high, a uniformly random
@@ -9,7 +9,7 @@
 Defaults: Clip-Cov fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script); KL-Cov coef 1, fraction 2e-3 (their 7B
 run; 2e-4 for 32B).
 Departures: both select over the whole optimiser step; the authors' code selects per device and micro-batch.
-KL-Cov needs several updates per rollout: it is idle while |lp − lp_old| < 1e-5 nats, which two engines may differ by.
+KL-Cov needs several updates per rollout: it is idle while |lp − lp_old| < 1e-5 nats; two engines may differ by that.
 """
 
 import math
@@ -46,7 +46,7 @@ def covariance(advantage: Tensor, logprob: Tensor, count: Tensor | int) -> Tenso
 
 
 class RandomCovariant(BatchSignal):
-    """True at a uniformly random few of the unclipped tokens inside the band cov_low < cov < cov_high."""
+    """True at a few tokens, drawn uniformly from the unclipped ones with cov_low < cov < cov_high."""
 
     draws = True
     fraction: Fraction
@@ -88,7 +88,7 @@ def clip_cov(
     cov_low: Annotated[BelowInfinity, "lower end of the band of covariances; -inf is none"] = 1.0,
     cov_high: Annotated[Number, "upper end, > cov_low; inf is none"] = 5.0,
 ) -> Objective:
-    """A random few of the tokens with high covariance get no gradient."""
+    """Takes the gradient from a few random tokens with high covariance."""
     drop = Drop(RandomCovariant(fraction, cov_low, cov_high))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
 
@@ -99,5 +99,5 @@ def kl_cov(
     fraction: Annotated[Fraction, "share of all tokens that are held; one token at least"] = 2e-3,
     coef: Annotated[NotNegative, "coefficient of |lp − lp_old| on them"] = 1.0,
 ) -> Objective:
-    """The tokens with the highest covariance are held at the old policy."""
+    """Penalises the tokens with the highest covariance for leaving the old policy."""
     return Objective(GroupAdvantage(), Unclipped(), TokenMean(), penalties=(Anchor(coef, TopCovariant(fraction)),))

@@ -30,7 +30,7 @@ from .paper import Paper
 
 
 class TokenShare(Part):
-    """How much of a token's objective is the token ratio's."""
+    """The share of the token ratio in a token's objective."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """[N, T] in [0, 1], without gradient."""
@@ -56,7 +56,7 @@ class EntropyShare(TokenShare):
 
 
 class Mixture(SurrogateStage):
-    """The ratio r of the token and the ratio s of its response in one objective; `share` is r's."""
+    """The token ratio r and the response's ratio s in one objective; `share` is the share of r."""
 
     own_slope = True
     token: FixedBounds
@@ -65,7 +65,7 @@ class Mixture(SurrogateStage):
 
 
 class MixOfMins(Mixture):
-    """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): the branches know nothing of each other."""
+    """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): each branch has its own minimum."""
 
     def __call__(self, batch: Batch) -> Trust:
         a = self.share(batch)
@@ -114,7 +114,7 @@ def dhpo(
     sequence_low: Annotated[Share, "clip of the sequence ratio below"] = 3e-4,
     sequence_high: Annotated[Limit, "clip of the sequence ratio above"] = 4e-4,
 ) -> Objective:
-    """The ratios of the token and of the response are clipped apart and mixed."""
+    """Clips the token's ratio and the response's ratio separately and mixes them."""
     mixture = {"mix_of_mins": MixOfMins, "min_of_mixes": MinOfMixes}[form]
     share = {"average": EvenShare(), "entropy": EntropyShare()}[mixing]
     bounds = FixedBounds(low, high), FixedBounds(sequence_low, sequence_high)

@@ -5,8 +5,8 @@
     keep_it = d ≤ threshold, or A_i > 0 and p ≤ p_a, or A_i < 0 and p ≥ p_a
     J = 1/Σ|o_i| Σ_i Σ_t keep_it · sg[min(p/p_a, cap)] · A_i · lp_it
 
-A ratio says little of a rare token: from 0.001 to 0.002 it is 2. The divergence of the events "this token" and "any
-other" bounds that of the whole distribution from below.
+A ratio says little about a rare token: from probability 0.001 to 0.002 it is 2. The divergence of the events "this
+token" and "any other" bounds that of the whole distribution from below.
 Defaults: threshold 0.15 (tv) and 0.05 (kl), anchor the rollout policy, cap 20 (a framework's code; the paper warns of a
 small one). anchor="old" needs no log-probabilities of the sampler.
 Departures: the anchor is the policy that sampled, as the authors'; verl's is the old one. The authors' cap is 10 where
@@ -35,7 +35,7 @@ Anchor = Annotated[Literal["rollout", "old"], "the policy whose probabilities ar
 
 
 class BinaryDivergence(Region):
-    """Tokens whose probability is near the anchor's, by total variation or binary `kl` (nats), or comes back to it."""
+    """Tokens whose probability is near the anchor's, by total variation or binary `kl` (nats), or moves back to it."""
 
     threshold: Limit
     anchor: TokenRatio | RolloutRatio
@@ -44,11 +44,11 @@ class BinaryDivergence(Region):
     def __call__(self, batch: Batch) -> Tensor:
         logprob = batch.policy.logprob.detach()
         x = self.anchor(batch).detach().log()
-        here, there = logprob.exp(), (logprob - x).exp()
+        now, anchored = logprob.exp(), (logprob - x).exp()
         # 1 − p by expm1: near p = 1 the difference of two rounded numbers is noise.
         other = torch.log((TINY - (logprob - x).clamp(max=0).expm1()) / (TINY - logprob.clamp(max=0).expm1()))
-        divergence = (1 - there) * other - there * x if self.kl else (here - there).abs()
-        returning = torch.where(batch.credit.advantage > 0, here <= there, here >= there)
+        divergence = (1 - anchored) * other - anchored * x if self.kl else (now - anchored).abs()
+        returning = torch.where(batch.credit.advantage > 0, now <= anchored, now >= anchored)
         return (divergence <= self.threshold) | returning
 
 
@@ -65,7 +65,7 @@ def dppo_tv(
     cap: Annotated[Cap, "largest importance weight"] = 20.0,
     anchor: Anchor = "rollout",
 ) -> Objective:
-    """Tokens whose probability moved too far from the sampler's are dropped."""
+    """Drops tokens whose probability moved too far from the sampler's."""
     return _dppo(threshold, cap, anchor, kl=False)
 
 
@@ -76,5 +76,5 @@ def dppo_kl(
     cap: Annotated[Cap, "largest importance weight"] = 20.0,
     anchor: Anchor = "rollout",
 ) -> Objective:
-    """The same, measured by the binary KL divergence."""
+    """Drops tokens whose probability moved too far from the sampler's, by the binary KL divergence."""
     return _dppo(threshold, cap, anchor, kl=True)

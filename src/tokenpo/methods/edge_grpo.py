@@ -1,4 +1,4 @@
-"""EDGE-GRPO: sure responses count more, for and against.
+"""EDGE-GRPO: responses with low entropy count more, right ones and wrong ones.
 
     H̄_i = mean_t H_it
     A_i = (R_i − mean_g R) / (std_g R + eps) · mean_j H̄_j / H̄_i,   j over the responses of the batch
@@ -9,9 +9,9 @@ Defaults: low = high = 0.2 and eps 1e-6, as in GRPO.
 Departures: their script takes the token mean of a device's batch of one response, which is the mean of response means.
 The authors' code adds 1e-4 to the deviation: eps=1e-4. H̄ is the old policy's, over response tokens, without gradient;
 theirs is the current policy's, with its gradient and over padding too. H̄ below 1e-8 counts as 1e-8, and nothing else
-bounds the factor: a response that is all but certain has an advantage of up to mean_j H̄_j · 1e8 times GRPO's. At the
-policy that sampled, ∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order; after
-further updates on one rollout batch it need not, and then only the limit on the gradient norm holds it.
+bounds the factor: an almost certain response has an advantage of up to mean_j H̄_j · 1e8 times GRPO's. At the policy
+that sampled, ∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order; after further
+updates on one rollout batch it need not, and then only the limit on the gradient norm bounds it.
 Reductions: with equal mean entropies it is GRPO.
 """
 
@@ -55,5 +55,5 @@ def edge_grpo(
     high: High = 0.2,
     eps: Annotated[NotNegative, "added to the deviation of a group's rewards"] = 1e-6,
 ) -> Objective:
-    """Advantages are divided by the response's mean entropy."""
+    """Divides the advantage by the response's mean entropy."""
     return Objective(EntropyDriven(GroupAdvantage(eps=eps)), Clip(FixedBounds(low, high)), SequenceMean())

@@ -6,12 +6,11 @@
 
 From the abstract: tokens of high predictive entropy get full PPO updates, those of low entropy attenuated ones. All
 else is our reading; the supervised stage of the paper is not implemented.
-Defaults: ours, all of them: the quantile 0.8 of the 80/20 rule, half the weight below it, DAPO's clip.
+Defaults: all ours: the quantile 0.8 of the 80/20 rule, half the weight below it, DAPO's clip.
 Options: curve="chord" is the shape p (1 − p) that CHORD gives to expert tokens, scaled so that attenuation is its
 largest value, at p = 1/2.
 Reductions: attenuation = 0 is 80/20 forking tokens with fraction = 1 − quantile, up to a token at the threshold, which
-is a nearest-rank quantile here and a count there. With the constant curve
-attenuation = 1 is DAPO with dual=None.
+is a nearest-rank quantile here and a count there. With the constant curve attenuation = 1 is DAPO with dual=None.
 """
 
 from typing import Annotated, Literal

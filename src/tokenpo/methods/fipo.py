@@ -1,13 +1,13 @@
-"""FIPO: a token counts more where the policy has come to like what follows it.
+"""FIPO: a token counts more where the update has made the tokens after it likelier.
 
     d_it = log r_it, 0 where r_it > dual;   F_it = Σ_{k ≥ t} γ^(k−t) d_ik,   γ = 2^(−1/decay)
     f_it = clip(exp F_it, least, most);   where A_i < 0 and r_it > safety: clip(f_it, 0.8, 1)
     J = 1/Σ|o_i| Σ_i Σ_t sg[f_it] · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   dual clip where A_i < 0
 
-A token counts more where the update has made what follows it likelier, and, if `least` allows it, less where it has
-become less likely. k − t counts positions, tool tokens included, where d is 0; the first `decay` have half the weight.
-Defaults: decay 32, weights in [1, 1.2], safety 4, no dual clip, clip 0.2/0.2 (ms-swift's settings, which set none of
-them for the method). Its example has dual 10, high 0.28, weights in [0.8, 1.2], safety 3.
+With `least` below 1 a token counts less where the tokens after it have become less likely. k − t counts positions, tool
+tokens included, where d is 0; the first `decay` positions have half of the total weight.
+Defaults: decay 32, weights in [1, 1.2], safety 4, no dual clip, clip 0.2/0.2: ms-swift's general settings, as it sets
+none of them for the method. Its example has dual 10, high 0.28, weights in [0.8, 1.2], safety 3.
 Departures: the authors' code, read in a fork, has decay 128 and dual 3, and drops responses with more than one token
 beyond the dual clip, also from the denominator. Log-ratios are bounded to ±20.
 Reductions: least = most = 1 is DAPO with these bounds. At lp = lp_old all weights are 1.
@@ -26,7 +26,7 @@ from ..core.types import Batch
 from .options import High, Low
 from .paper import Paper
 
-# Of the weight of a wrong token whose ratio is beyond the safety.
+# Bounds of the weight of a wrong token whose ratio is beyond the safety.
 _SAFE = 0.8, 1.0
 
 Decay = Annotated[AboveZero, "tokens after which a later token counts half"]
@@ -82,6 +82,6 @@ def fipo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Tokens are weighed by how the policy has moved on what follows them."""
+    """Weights each token by how much the update has changed the probability of the tokens after it."""
     weight = FutureWeight(decay, least, most, safety, dual)
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), dual=dual), TokenMean(), weights=(weight,))

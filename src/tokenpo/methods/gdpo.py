@@ -13,10 +13,11 @@ Three frameworks have three forms, and each gives other numbers:
 
 Defaults: TRL's form, which is one of the authors'; equal weights; clip 0.2 on both sides and the token mean, ours;
 beta = 0, as everywhere here for verifiable rewards.
-Departures: a group of one learns nothing from its rewards; verl takes them as they are. Equal rewards give exactly 0,
-in TRL and verl rounding. A shaping bonus is one more reward, of weight 1. Every form skips a missing (NaN) reward.
-Reductions: none to GRPO: a group of equal rewards has an advantage where the batch's mean is not 0, so that no rows may
-be skipped.
+Departures: a group of one learns nothing from its rewards; verl takes them as they are. Equal rewards give exactly 0;
+in TRL and verl they give rounding errors. A shaping bonus is one more reward, of weight 1. Every form skips a missing
+(NaN) reward.
+Reductions: none to GRPO: a group of equal rewards has an advantage where the batch's mean is not 0, so no rows may be
+skipped.
 """
 
 import dataclasses
@@ -44,8 +45,8 @@ Weights = Annotated[
 class Decoupled(CreditStage):
     """Every reward normalised in its group; their weighted sum normalised over the batch.
 
-    `tokens` takes the batch's tokens, not its responses; `leave_one_out` compares with the others of the group. Without
-    `weights` each reward counts 1.
+    `tokens` normalises over the batch's tokens instead of its responses; `leave_one_out` compares a response with the
+    others of its group. Without `weights` each reward counts 1.
     """
 
     across_groups = True
@@ -95,7 +96,7 @@ class Decoupled(CreditStage):
 
 
 def _standard(x: Tensor, valid: Tensor, eps: float) -> Tensor:
-    """(x − mean) / (std + eps) of x [N] over the valid rows, ddof 1; 0 at others, and where all are equal."""
+    """(x − mean) / (std + eps) of x [N] over the valid rows, ddof 1; 0 at other rows, and where all are equal."""
     values = x[valid]
     centred = values - values.min()  # equal values have a mean and a deviation of exactly 0
     centred = centred - centred.mean()
@@ -118,13 +119,13 @@ FORMS = {
 )  # fmt: skip
 def gdpo(
     *,
-    form: Annotated[Literal["trl", "verl", "nemo_rl"], "the framework whose formula it is"] = "trl",
-    weights: Annotated[Weights, "one for each reward function, in their order; none is 1 for all"] = (),
+    form: Annotated[Literal["trl", "verl", "nemo_rl"], "the framework whose formula is used"] = "trl",
+    weights: Annotated[Weights, "one for each reward function, in their order; () weighs each by 1"] = (),
     low: Low = 0.2,
     high: High = 0.2,
     beta: Beta = 0.0,
 ) -> Objective:
-    """Several rewards, none of which drowns another: each is normalised before they are added."""
+    """Normalises each of several rewards before adding them, so that none drowns another."""
     credit = dataclasses.replace(FORMS[form], weights=tuple(weights))
     penalties = (ReferenceKl(beta),) if beta else ()
     return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

@@ -1,4 +1,4 @@
-"""GiGPO (eq. 3 and 5 to 8): credit for whole trajectories and for steps from the same state.
+"""GiGPO (eq. 3 and 5 to 8): credit for whole trajectories, and for steps that began in the same state.
 
     G_ik  = s_ik + gamma G_i,k+1,   s_ik the reward that arrives in turn k
     A^E_i = R_i − mean_g R,         in which a trajectory counts once for each of its turns
@@ -6,12 +6,12 @@
     A_it  = A^E_i + omega A^S_ik,   k the turn of token t
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-Defaults: omega 1, no deviations and eps 1e-6 as in the code that was read, whose training script divides by the
-deviations (std) and has gamma 0.95; gamma 1 and the clip 0.2 are ours. A trajectory counts once for each turn (by_turn)
-in the copies of the authors' trainer, and once in a later trainer of theirs, DrMAS.
-Departures: the authors train on steps as rows; here a trajectory is a row and a step is a turn of it, with equal
-advantages. A group of one trajectory learns nothing from A^E; their code keeps its raw reward. States are the same
-where their `anchor` is.
+Defaults: omega 1, no division by deviations and eps 1e-6, as in the code that was read; its training script divides
+(std=True) and has gamma 0.95. gamma 1 and the clip 0.2 are ours. In the copies of the authors' trainer a trajectory
+counts once for each of its turns (by_turn); in DrMAS, a later trainer of theirs, it counts once.
+Departures: the authors train on steps as rows; here a trajectory is a row and a step is one of its turns; the
+advantages are equal. A group of one trajectory learns nothing from A^E; their code keeps its raw reward. Two states are
+the same if their `anchor` is.
 Reductions: omega = 0 with one turn for each response is Dr. GRPO's advantage.
 """
 
@@ -34,7 +34,7 @@ ByTurn = Annotated[bool, "in the group's mean a trajectory counts once for each 
 
 
 class GroupInGroup(CreditStage):
-    """The trajectory's advantage in its group, and `omega` times the step's among those from the same state."""
+    """The trajectory's advantage in its group plus `omega` times the turn's among turns from the same state."""
 
     step: RewardToGo
     omega: Omega = 1.0
@@ -68,6 +68,6 @@ def gigpo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """A turn is compared with the turns that began in the same state, the trajectory with its group."""
+    """Compares each turn with the turns that began in the same state, and each trajectory with its group."""
     credit = GroupInGroup(RewardToGo(gamma, anchored=True, std=std, eps=eps), omega, by_turn)
     return Objective(credit, Clip(FixedBounds(low, high)), TokenMean())

@@ -2,13 +2,13 @@
 
     D_it = beta KL(q ‖ m) + (1 − beta) KL(p ‖ m),   m = beta q + (1 − beta) p      (eq. 1)
     D_it = KL(q ‖ p) at beta = 0,   KL(p ‖ q) at beta = 1
-    J = 1/Σ|o_i| Σ_i Σ_t [ −coef · D_it + r_it (R_i − mean_g R) where rewards are asked for ]
+    J = 1/Σ|o_i| Σ_i Σ_t [ −coef · D_it + r_it (R_i − mean_g R), the last with rewards=True ]
 
 p is the current policy and q the teacher at token t, over the vocabulary. The gradient is that of D at the sampled
 states, as if the policy did not choose them; it has no noise from the sampled token and needs no ratio for it.
 Defaults: beta 0.5 and coef 1 as in the code; no rewards.
-Departures: the code mixes in responses of a data set (its `lmbda`), here all are the student's. It computes the loss at
-temperature 1 whatever the temperature of sampling, here both are one. How the paper weighs rewards was not read.
+Departures: the code mixes in responses of a data set (its `lmbda`); here all are the student's. It computes the loss at
+temperature 1 whatever the temperature of sampling; here both are the same. How the paper weighs rewards was not read.
 Notes: the divergence vanishes toward both ends of beta, as beta KL(q ‖ p) and (1 − beta) KL(p ‖ q), and jumps at
 exactly 0 and 1: choose the learning rate with beta. The teacher has the student's vocabulary and temperature, and as
 many logits as the policy's own pass. On responses of an older policy the states are that one's.
@@ -34,6 +34,6 @@ def gkd(
     coef: Annotated[Positive, "of the divergence, per nat"] = 1.0,
     rewards: Annotated[bool, "add the reward less its group's mean as an advantage"] = False,
 ) -> Objective:
-    """Every next-token distribution moves toward the teacher's."""
+    """Moves every next-token distribution toward the teacher's."""
     credit = GroupAdvantage(std=False) if rewards else NoCredit()
     return Objective(credit, Unclipped(), TokenMean(), penalties=(TeacherDivergence(coef, beta),))

@@ -1,4 +1,4 @@
-"""GMPO: the geometric mean of a response's token ratios, each clipped on the side that its advantage pushes.
+"""GMPO: the geometric mean of a response's token ratios, each clipped on the side to which its advantage pushes it.
 
     x̃_it = min(lr_it, high) where A_it ≥ 0, max(lr_it, −low) where A_it < 0,   lr = lp − lp_old
     s_i = exp(mean_t x̃_it)

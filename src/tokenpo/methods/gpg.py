@@ -1,4 +1,4 @@
-"""GPG: the group policy gradient, corrected for groups that teach nothing.
+"""GPG: the group policy gradient, rescaled for the groups without a gradient.
 
     A_i = (R_i − mean_g R) · B / (B − M)
     J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it

@@ -1,4 +1,4 @@
-"""HA-DW: history-aware difficulty weighting, the advantage corrected for how hard the prompt now is for the policy.
+"""HA-DW: history-aware difficulty weighting; the advantage is corrected for how hard the prompt is for the policy now.
 
     C    = mean of the last `history` batch means of the reward: what the policy can do on average
     D_i  = −sign(A_i) · sign(p̂_g − C),   M = |p̂_g − C|      (p̂_g: the group's mean reward)
@@ -10,8 +10,9 @@ Defaults: scale 1.3 (the best in the paper's table), history 10 (the authors' sc
 Options: anchor="current" counts the batch itself in C, as the authors' code does, with scale 1.5.
 Departures: a group of one learns nothing; the authors' code gives it mean 0 and deviation 1. The paper's other anchor,
 a filter with a forgetting rate, is left out: its constants are not given. Before the first batch C is the batch's own
-mean. An engine counts all groups that it sampled; under dynamic sampling the batch's own mean, in the first batch and
-with anchor="current", is that of the kept groups. The exponent is bounded to ±20: rewards are meant to lie in [0, 1].
+mean. The means of earlier batches count all groups that the engine sampled; under dynamic sampling the batch's own
+mean, used in the first batch and with anchor="current", counts the kept groups only. The exponent is bounded to ±20:
+rewards are meant to lie in [0, 1].
 Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
 """
 
@@ -52,9 +53,9 @@ class Ease(MemorySignal):
         return {str(age): mean for age, mean in enumerate(newest[: self.history], 1)}
 
     def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
-        known = numbers if numbers and not self.current else self.after(numbers, rollouts)
+        means = numbers if numbers and not self.current else self.after(numbers, rollouts)
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
-        ease = groups.mean_std(rollouts.reward)[0] - sum(known.values()) / len(known)
+        ease = groups.mean_std(rollouts.reward)[0] - sum(means.values()) / len(means)
         return ease[:, None].expand(rollouts.mask.shape)
 
 
@@ -83,6 +84,6 @@ def ha_dw(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Advantages grow on hard prompts answered right and on easy ones answered wrong."""
+    """Raises advantages of right answers to hard prompts and of wrong answers to easy ones; lowers the others."""
     weight = DifficultyWeight(scale, Ease(history, anchor == "current"))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(weight,))

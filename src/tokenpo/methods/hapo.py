@@ -1,4 +1,4 @@
-"""HAPO: heterogeneous adaptive policy optimisation, four parts steered by token entropy.
+"""HAPO: heterogeneous adaptive policy optimisation, in four parts that follow the entropy of each token.
 
     ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (ops/entropy_score)
     (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
@@ -14,8 +14,8 @@ over the optimiser step (the authors' code: per micro-batch, so that the loss de
 divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least uncertain token gets
 +1. The released code also looks for |A| ≥ 5 at padding, where the reward is 0, so that a group whose rewards lie far
 from 0 falls back to GRPO; fallback="released" does so. Log-probabilities and entropies are those at T, not at T_t, as
-in the authors' code; rollout.correction weighs for the difference if asked for. DAPO's dynamic sampling and overlong
-penalty are settings of the engine.
+in the authors' code; the setting rollout.correction can correct for the difference. DAPO's dynamic sampling and
+overlong penalty are settings of the engine.
 Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
 Reductions: all four off is DAPO with GRPO's clip.
 """
@@ -41,8 +41,8 @@ Strength = Annotated[float, SHARE.because("or advantages would change sign")]
 class TokenGroupAdvantage(CreditStage):
     """(R_i − mean) / (std + eps), mean and population deviation over the group's tokens: long responses count more.
 
-    A group in which any |A| reaches `fallback` gets GRPO's advantage instead; with `padding` a reward of 0 is among
-    those that decide it.
+    A group in which any |A| reaches `fallback` gets GRPO's advantage instead; with `padding` that test includes a
+    reward of 0, which padding has.
     """
 
     fallback: Limit = 5.0
@@ -110,7 +110,7 @@ def hapo(
     sign: Annotated[Literal["paper", "released"], "entropy score of the paper, or of the released code"] = "paper",
     entropy: OfPolicy = "old",
     fallback: Annotated[
-        Literal["tokens", "released"], "what is looked at for |A| ≥ 5: tokens, or padding of reward 0 too"
+        Literal["tokens", "released"], "where |A| ≥ 5 is tested: at tokens, or at padding of reward 0 too"
     ] = "tokens",
 ) -> Objective:
     """Temperature, advantage, redistribution and clip bounds follow the entropy of the token."""

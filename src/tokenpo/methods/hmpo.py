@@ -1,4 +1,4 @@
-"""HMPO: right answers no longer than the median of their group.
+"""HMPO: the reward of a right answer falls with its length, to 0 beyond the median of its group's right answers.
 
     c_i = 1[R_i > threshold],   b = median of |o_j| over the responses of the group with c_j = 1
     f(n) = clip(scale · cos(π n / 2b) + shift, 0, cap) where n ≤ b, 0 beyond
@@ -11,7 +11,7 @@ Defaults: scale 1, shift 0.8, cap 1, clip 0.2/0.28, dual clip 10, k3 coefficient
 to n = 0.87 b, and 0.8 at b.
 Options: additive=True keeps 1 for every right answer (the authors' ablation).
 Departures: the authors' code multiplies by the score itself: by_score=True puts R_i in place of c_i at right answers.
-It takes a score of −1 for 0 and keeps the sign of other negative ones; here a wrong answer is worth 0. Its script also
+It treats a score of −1 as 0 and keeps the sign of other negative ones; here a wrong answer is worth 0. Its script also
 subtracts a divergence of 0.001 from the reward. Lengths are response tokens. The variant with a fixed length in place
 of the median is not implemented.
 Reductions: shift ≥ 1 with cap 1 rewards right answers up to the median with 1. A single right answer of a group is

@@ -6,8 +6,8 @@
 
 A fixed clip cuts many tokens of stale rollouts. Here nothing is clipped until the moment of the whole step exceeds the
 budget, and then only the tail, never inside [1 − low, 1 + high].
-m2po_rollout is another framework's reading: the response tokens with the largest (lp_roll − lp_old)² are dropped until
-the mean of the rest is below the threshold, or one is left; the rest has PPO's clip.
+m2po_rollout is another framework's reading: it drops the response tokens with the largest (lp_roll − lp_old)² until the
+mean of the rest is below the threshold, or one token is left; the rest has PPO's clip.
 Defaults: budget 0.04, low 0.3, high 0.5 (the authors' code); m2po_rollout: 0.04 (AReaL's example), clip 0.2/0.2.
 Departures: the moment is that of the optimiser step, the authors' that of a device's micro-batch. An unbounded ratio
 may reach e^20, in their code 1e5. AReaL's dropped tokens leave the micro-batch's denominator, here they count; its
@@ -39,11 +39,11 @@ PAPER = Paper(
 # As in the authors' code: the token that the bound is taken from is itself beyond it.
 _BEYOND = 1e-12
 
-Budget = Annotated[Limit, "of the mean squared log-ratio of the tokens that are pushed on"]
+Budget = Annotated[Limit, "largest mean squared log-ratio of the tokens that their advantage pushes further from 1"]
 
 
 class Reach(BatchSignal):
-    """τ [N, T] in nats, the largest log-ratio of a token that its advantage pushes on; 20 within the budget."""
+    """τ [N, T] in nats, the largest log-ratio of a token that its advantage pushes further; 20 within the budget."""
 
     budget: Budget
 
@@ -91,8 +91,8 @@ class Nearest(Signal):
 def m2po(
     *,
     budget: Budget = 0.04,
-    low: Annotated[Share, "the bound below is never nearer to 1"] = 0.3,
-    high: Annotated[NotNegative, "nor the one above"] = 0.5,
+    low: Annotated[Share, "the bound below is at most 1 − low"] = 0.3,
+    high: Annotated[NotNegative, "the bound above is at least 1 + high"] = 0.5,
 ) -> Objective:
     """A clip that begins where the second moment of the step's log-ratios exceeds a budget."""
     return Objective(GroupAdvantage(), Clip(Budgeted(Reach(budget), low, high)), TokenMean())
@@ -101,9 +101,9 @@ def m2po(
 @PAPER
 def m2po_rollout(
     *,
-    threshold: Annotated[Limit, "of the mean squared log-ratio of the tokens that stay"] = 0.04,
+    threshold: Annotated[Limit, "bound of the mean squared log-ratio of the tokens that stay"] = 0.04,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """The tokens on which sampler and old policy are farthest apart are dropped."""
+    """Drops the tokens on which the sampler and the old policy differ most."""
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(Keep(Nearest(threshold)),))

@@ -54,7 +54,7 @@ class OverMean(CreditStage):
 
 
 class Truncated(CreditStage):
-    """1 for right answers; for wrong ones what the terms 2 to `order` of the series of log p take away."""
+    """1 for right answers; for wrong ones minus the sum of the terms 2 to `order` of the series of log p."""
 
     order: Count
 

@@ -6,14 +6,14 @@
            norm(R^turn + R^out)_i                  where no result came
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta · k3(π_ref/π) ]
 
-With norm="joint" the scale is one: d = std_g(R^out + coef R^turn) + 1e-4, and
+With norm="joint" there is one scale: d = std_g(R^out + coef R^turn) + 1e-4, and
     A_it = (R^out + coef R^turn − mean_g)_i / d   in the first turn
            (R^out − mean_g)_i / d                 after it
 
-R^out sums what the last `outcome_rewards` reward functions gave, R^turn what those before them did.
+R^out is the sum of the last `outcome_rewards` reward functions, R^turn the sum of those before them.
 Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome (four in
 their example); beta = 0, as everywhere here for verifiable rewards (0.01 in their example).
-Note: the authors' form has three scales, and which of them a response gets depends on whether it called a tool, an
+Note: the authors' form has three scales, and the scale of a response depends on whether it called a tool, which is an
 action: the expected update is not the gradient of any reward. A call that earns little at once and loses more in the
 end is learnt (docs/exact.md, "Turns"); norm="joint" follows the gradient of R^out + coef R^turn, up to its scale.
 Departures: the authors take the mean over the tokens of a micro-batch, and weigh each reward function. They find the
@@ -91,7 +91,7 @@ def mt_grpo(
     high: High = 0.2,
     beta: Beta = 0.0,
 ) -> Objective:
-    """What a tool call earned counts for the tokens that made it, the outcome for all."""
+    """Gives the reward of a tool call to the turn that made the call, and the outcome's reward to all tokens."""
     credit = FirstTurn(coef, outcome_rewards, GroupAdvantage(eps=1e-4), norm == "joint")
     penalties = (ReferenceKl(beta),) if beta else ()
     return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

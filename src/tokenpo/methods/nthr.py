@@ -1,6 +1,6 @@
 """NTHR: in wrong responses, the tokens that also make right ones likely are pushed down less.
 
-The displayed formulas were lost in the text that was read; an implementation note that agrees with it has them.
+The text that was read lacks the displayed formulas; they are from an implementation note that agrees with it.
 
     s_jk = Σ_{i right} Σ_l ⟨g_jk, g_il⟩ ⟨h_jk, h_il⟩,   g = one-hot − π_old, h the final hidden state   (`influence`)
     tau  = beta · min_{i right} 1/|o_i| Σ_k s_ik
@@ -31,7 +31,7 @@ from ..core.types import Rollouts
 from .options import Beta, High, Low
 from .paper import Paper
 
-Beyond = Annotated[Number, "threshold of the influence, over the least mean influence of a right response; may be ±inf"]
+Beyond = Annotated[Number, "influence threshold, as a multiple of a right response's least mean; may be ±inf"]
 Factor = Annotated[NotNegative | None, "factor on selected tokens; None takes 2 |1/2 − share of right responses|"]
 
 
@@ -56,7 +56,7 @@ class SparedTokens(Signal):
     "our reading",
 )  # fmt: skip
 def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High = 0.2, kl: Beta = 1e-4) -> Objective:
-    """Tokens of wrong responses that make right ones likely are pushed down less."""
+    """Pushes down less the tokens of wrong responses that make right responses likely."""
     penalties = (ReferenceKl(kl),) if kl else ()
     weights = (SignalWeight(SparedTokens(beta, eta)),)
     return Objective(

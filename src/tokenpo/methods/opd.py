@@ -6,13 +6,13 @@
 
 Expected gradient, on policy: with gamma = 0 that of KL(π ‖ q) at the sampled states, as if the policy did not choose
 them; with gamma = 1 that of the divergence of whole responses, up to the token mean's denominator. With gamma = 1 every
-further token costs, which presses for short responses. A bound descends neither divergence, but is 0 where π = q.
+further token costs reward, which favours short responses. With a bound it is neither gradient, but is 0 where π = q.
 Defaults: coef 1, gamma 0, no clip of the ratio (code); no bound.
-Departures: the code sums over tokens, where J is a token mean. x compares the teacher with the old policy, the code
-with the policy that sampled: that is the correction "bypass". The bound is ours, and x is within ±20.
-Notes: where groups have equal rewards, the teacher's credit stays: leave dynamic sampling off. With rewards, A adds a
-reward to nats, so coef has a unit. The teacher needs the student's tokenizer and temperature: rescaling another
-temperature's log-probabilities afterwards is no remedy. `tokenpo.with_teacher` adds the same credit to any method.
+Departures: the code sums over tokens; J is a token mean. x compares the teacher with the old policy; the code compares
+it with the policy that sampled, which the correction "bypass" does here. The bound is ours, and x is within ±20.
+Notes: groups of equal rewards still have the teacher's credit: leave dynamic sampling off. With rewards, A adds a
+reward to nats, so coef has a unit. The teacher needs the student's tokenizer and temperature: log-probabilities at
+another temperature cannot be rescaled afterwards. `tokenpo.with_teacher` adds the same credit to any method.
 Reductions: without rewards and with gamma = 0 each token stands alone. Where the teacher is the old policy, the rewards
 alone are left: the unclipped policy gradient with Dr. GRPO's advantage.
 """
@@ -33,11 +33,11 @@ from .paper import Paper
 )  # fmt: skip
 def opd(
     *,
-    coef: Annotated[Positive, "advantage of a nat that the teacher likes a token better"] = 1.0,
+    coef: Annotated[Positive, "advantage per nat of the teacher's log-ratio"] = 1.0,
     gamma: Annotated[Share, "discount of later tokens; 0 credits a token with itself alone"] = 0.0,
     bound: Annotated[AboveZero, "nats that bound the teacher's credit; inf is no bound"] = math.inf,
     rewards: Annotated[bool, "add the reward less its group's mean"] = False,
 ) -> Objective:
-    """A teacher grades every token of the student's own responses."""
+    """Rewards every token of the student's own responses with a teacher's log-ratio."""
     inner = GroupAdvantage(std=False) if rewards else None
     return Objective(TeacherCredit(inner, coef, gamma, bound), Unclipped(), TokenMean())

@@ -4,9 +4,9 @@
     J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
 
 The baseline of least variance weighs by the gradient's squared norm, which is taken to grow with the response's length.
-Defaults: none to set: exact on-policy training has no clip.
-Departures: a group of one learns nothing; the code that was read takes its reward for its advantage. The token mean is
-a framework's. There is no importance ratio for further updates on a rollout batch.
+Defaults: no options: exact on-policy training has no clip.
+Departures: a group of one learns nothing; the code that was read uses its reward as the advantage. The token mean is a
+framework's. There is no importance ratio for further updates on a rollout batch.
 Reductions: with equal lengths the advantage is Dr. GRPO's.
 """
 
@@ -33,5 +33,5 @@ class LengthWeighted(CreditStage):
 
 @Paper("On-Policy RL with Optimal Reward Baseline", "2505.23585", "code", code=VERL)
 def opo() -> Objective:
-    """The plain policy gradient, its baseline weighted by the length of the responses."""
+    """The plain policy gradient with the group's mean reward, weighted by length, as the baseline."""
     return Objective(LengthWeighted(), LogLikelihood(), TokenMean())

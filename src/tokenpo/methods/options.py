@@ -1,7 +1,7 @@
-"""Options that several methods have: each a type that carries its range and its words.
+"""Options that several methods share: types that carry their range and their meaning.
 
-An option is annotated as `Annotated[TYPE, "its meaning"]`, TYPE a range of `core.ranges`, `bool` or a `Literal` of its
-choices. `signature` reads all of it. A second string takes the place of the first: `Annotated[Low, "base clip below"]`.
+An option is annotated as `Annotated[TYPE, "its meaning"]`; TYPE is a range of `core.ranges`, `bool` or a `Literal` of
+the choices. `signature` reads the annotation. A second string replaces the first: `Annotated[Low, "base clip below"]`.
 """
 
 from typing import Annotated, Literal
@@ -24,7 +24,7 @@ BoundedKl = Annotated[
     bool, "log-ratios to the reference within ±5 and k3 at most 10, flat beyond, as in the authors' code"
 ]
 
-# The rewards and the entropies that a choice looks at.
+# Rewards and entropies that select responses or tokens.
 Threshold = Annotated[Finite, "a response is right when its reward exceeds this"]
 GroupPenalty = Annotated[bool, "add the group-relative overlong penalty"]
 OfPolicy = Annotated[Literal["old", "current"], 'of the "old" or of the "current" policy']

@@ -1,4 +1,4 @@
-"""OSPO: GRPO whose advantage is divided among segments by what the response would earn without them.
+"""OSPO: GRPO whose advantage is divided among segments by the reward that the response would earn without them.
 
     v(S)  = R of the response made of the segments S alone, in their order
     φ_ik  = the Owen value of segment k: the mean of v(S ∪ k) − v(S) over orders that keep unions together     (`gain`)
@@ -6,20 +6,20 @@
     A_it  = A_i + share · (K_i φ_ik − Σ_j φ_ij) / (std_g R + 1e-6),   k the segment of t, K_i segments
     J = 1/N Σ_i 1/|o_i| Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-It is shaping by the potential Φ_k = Σ_{j≤k} (φ_j − mean φ), which is 0 before and behind the response: the mean of A_it
+It is shaping by the potential Φ_k = Σ_{j≤k} (φ_j − mean φ), which is 0 before and after the response: the mean of A_it
 over the segments is A_i.
 Reconstructed from the abstracts of v1 and v2 and from summaries. Theirs: Shapley-Owen values of coalitions of segments,
 shaping by a potential, the response's advantage redistributed, the task's own feedback, no learnt value. Ours:
-four segments of nearly as many tokens, two to a union (`separator` cuts at lines; the paper cuts at phrases and
-sentences); what is left out is cut from the text; all coalitions that the exact value needs are scored, so that there
-are at most ten segments; a segment gets its own shaping and not the sum of what is still to come; share 1, in units of
-the group's deviation; 0 where the rewards of a group are equal; GRPO's clip and denominator.
+four segments of nearly equal numbers of tokens, two to a union (`separator` cuts at lines; the paper cuts at phrases
+and sentences); segments that a coalition leaves out are cut from the text; all coalitions that the exact value needs
+are scored, so there are at most ten segments; a segment gets its own shaping and not the sum over later segments;
+share 1, in units of the group's deviation; 0 where the rewards of a group are equal; GRPO's clip and denominator.
 Departures: unknown, as the paper's form was not read.
-Note: φ_k depends on what comes behind segment k, so Φ is no function of the prefix: the paper claims that the optimal
-policy stays, and for this form it does not follow.
-Note: it suits tasks that pay the text itself. Where the verifier reads an answer at the end alone, the segment with the
-answer is worth all and the reasoning before it nothing, which then gets less than from GRPO: on the quickstart it does
-not learn (docs/log.md, "OSPO, iGRPO and RTO").
+Note: φ_k depends on the segments after k, so Φ is no function of the prefix: the paper claims that the optimal policy
+stays the same, and for this form that does not follow.
+Note: it suits tasks that reward the text itself. Where the verifier reads only an answer at the end, the segment with
+the answer gets all the value and the reasoning before it none, so the reasoning gets less than from GRPO: on the
+quickstart it does not learn (docs/log.md, "OSPO, iGRPO and RTO").
 Note: the embedded engine has 11 parts of a response scored by default, and samples nothing for them.
 Reductions: share = 0, one segment, or segments of equal value are GRPO.
 """
@@ -47,6 +47,6 @@ def ospo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """A segment is worth what parts of the response earn with it and without it."""
+    """Credits each segment with the reward that parts of the response earn with it and do not earn without it."""
     credit = SegmentShare(Coalitions(segments, separator, union), share)
     return Objective(credit, Clip(FixedBounds(low, high)), SequenceMean())

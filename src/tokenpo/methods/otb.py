@@ -9,9 +9,10 @@
 G_it is the reward still to come: R_i where it all arrives at the end, the sum of `token_reward` from t on otherwise.
 Defaults: zero_tail as in the code that was read: where a single rollout is left, B = 0. The clip, 0.2 on both sides,
 and the token mean are the framework's.
-Departures: token t is the t-th response token, tool tokens left out, as in the framework's form for several turns. What
-all rollouts of a group earn is taken out of G before B and put back, so that equal rewards have an advantage of exactly
-0, and a token whose W is all 0 has that for its baseline. A group of one keeps its reward as its advantage, as there.
+Departures: token t is the t-th response token, tool tokens left out, as in the framework's form for several turns. The
+least G_it of the group is subtracted before B is computed and added to B again, so equal rewards have an advantage of
+exactly 0, and where all W are 0 that least G is the baseline. A group of one keeps its reward as its advantage, as
+there.
 Reductions: rewards at the end, one token for each response and W all equal: Dr. GRPO's advantage.
 """
 
@@ -94,7 +95,7 @@ def otb(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """The baseline of a token weighs the rollouts by how far each has moved the gradient up to it."""
+    """Each token's baseline is the group's mean return, weighted by the squared gradient norms up to that token."""
     credit = OptimalBaseline(zero_tail, token_reward, rollout_cap)
     weights = () if rollout_cap is None else (RolloutCorrection(cap=rollout_cap),)
     return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)

@@ -1,4 +1,4 @@
-"""A builder of the user's own, by its path."""
+"""Load a user's own method by its path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .signature import documented
 def own(name: str) -> Callable[..., Objective]:
     """The function at "file.py:function" or "package.module:function"; its calls return an objective or raise.
 
-    Its module is executed, a file once in a process while it holds the same bytes: equal parts stay equal.
+    The module is executed. A file with unchanged bytes is executed once per process, so equal parts stay equal.
 
     Raises:
         UnknownName: no such module or function.

@@ -14,7 +14,7 @@ from .signature import check_options, documented
 
 P = ParamSpec("P")
 
-# Code of frameworks that many methods were read in.
+# Framework files in which many methods were read.
 VERL = "verl 0.9.1:verl/trainer/ppo/core_algos.py"
 TRL = "trl 1.16.0:trl/trainer/grpo_trainer.py"
 
@@ -50,9 +50,9 @@ class Paper:
         return f"arXiv:{self.arxiv}{' ' + self.version if self.version else ''}{later}"
 
     def __call__(self, build: Callable[P, Objective]) -> Callable[P, Objective]:
-        """The builder as a method: it checks its options, names its objective after itself and carries this paper.
+        """The builder as a method: it checks its options, gives its objective its own name and carries this paper.
 
-        A refusal by a part, such as of two numbers that do not go together, names the method.
+        Where a part raises OutOfRange, for example for two inconsistent numbers, the error names the method.
         """
         name = build.__name__
 

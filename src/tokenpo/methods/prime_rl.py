@@ -4,8 +4,8 @@
     keep_it = d_it ≤ high where A_i > 0, d_it ≥ −low elsewhere
     J = 1/Σ|o_i| Σ_i Σ_t [ keep_it · q_it A_i − kl (log q_it)² ],   A_i = R_i − mean_g R
 
-There is no old policy: rollouts may be several updates old, and the ratio is to whoever sampled. The penalty is on
-dropped tokens too.
+There is no old policy: rollouts may be several updates old, and the ratio is to the policy that sampled. The penalty
+applies to dropped tokens too.
 Defaults: low and high 0.2, kl 1e-3 (its settings; its documentation shows a capped ratio, its code has none).
 Departures: log q is bounded to ±20, flat beyond. Its trainer leaves groups without an advantage out of the batch; here
 they stay, with their penalty.
@@ -26,7 +26,7 @@ from ..core.types import Batch, Trust
 from .paper import Paper
 
 Fall = Annotated[NotNegative, "largest fall of a probability that is pushed down"]
-Rise = Annotated[NotNegative, "largest rise of one that is pushed up"]
+Rise = Annotated[NotNegative, "largest rise of a probability that is pushed up"]
 
 
 class NearSampler(Selection):
@@ -59,7 +59,7 @@ class SquaredLogRatio(Penalty):
 def prime_rl(
     *, low: Fall = 0.2, high: Rise = 0.2, kl: Annotated[NotNegative, "of the squared log-ratio to the sampler"] = 1e-3
 ) -> Objective:
-    """The ratio to the sampler, masked by how far the probability has moved."""
+    """Uses the ratio to the sampler and drops tokens whose probability has moved too far."""
     weights, penalties = (Keep(NearSampler(low, high)),), (SquaredLogRatio(kl),) if kl else ()
     return Objective(
         GroupAdvantage(std=False), Unclipped(RolloutRatio()), TokenMean(), weights=weights, penalties=penalties

@@ -1,4 +1,4 @@
-"""RAE: in a game with itself, a role's rewards are compared with what that role usually earns.
+"""RAE: in self-play, a reward is compared with the moving average of the role's rewards.
 
     A_i = R_i − b_k,   k the role of i, before this batch      (`role`)
     b_k ← d^n b_k + (1 − d^n) · mean of R over the n responses of role k in the batch,   b_k = 0 at first
@@ -6,9 +6,9 @@
 
 In a zero-sum game the mean of a group is near 0 whatever the policy does, and one role may have the easier side.
 Defaults: decay d 0.95 (a framework's code); the clip, 0.2 on both sides, and the token mean are ours.
-Departures: the framework goes response by response, so that the order decides: each is compared with the baseline
-before its own reward moves it. Here a batch is compared with the baseline before it, which then moves as far as by n
-responses that all earned their mean.
+Departures: the framework goes response by response, so the order matters: each response is compared with the baseline
+before its own reward moves it. Here a batch is compared with the baseline before the batch, which then moves as it
+would after n responses that all earned their mean.
 Reductions: with decay 1 the baseline stays 0, and the reward is the advantage.
 """
 
@@ -26,11 +26,11 @@ from ..core.types import Rollouts
 from .options import High, Low
 from .paper import Paper
 
-Decay = Annotated[Share, "what a response leaves of its role's baseline"]
+Decay = Annotated[Share, "share of its role's baseline that a response leaves"]
 
 
 class OverRole(CreditStage, Memory):
-    """R_i less the moving average of its role's rewards, which it remembers by the role's number."""
+    """R_i minus the moving average of its role's rewards, remembered by the role's number."""
 
     reads = {"role"}
     decay: Decay
@@ -47,9 +47,9 @@ class OverRole(CreditStage, Memory):
         return moved
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor, *numbers: Mapping[str, float]) -> Tensor:
-        role, known = rollouts.need("role"), numbers[0] if numbers else {}
+        role, averages = rollouts.need("role"), numbers[0] if numbers else {}
         baseline = torch.zeros_like(rollouts.reward, dtype=torch.float64)
-        for name, value in known.items():
+        for name, value in averages.items():
             baseline = torch.where(role == int(name), value, baseline)
         advantage = (rollouts.reward + bonus).double() - baseline
         return advantage[:, None].expand(rollouts.mask.shape)
@@ -61,5 +61,5 @@ class OverRole(CreditStage, Memory):
     code="PrimeIntellect-ai/prime-rl@1ada107:src/prime_rl/orchestrator/algo/rae.py",
 )  # fmt: skip
 def rae(*, decay: Decay = 0.95, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """The advantage is the reward minus what the response's role usually earns."""
+    """The advantage is the reward minus the moving average of its role's rewards."""
     return Objective(OverRole(decay), Clip(FixedBounds(low, high)), TokenMean())

@@ -1,4 +1,4 @@
-"""RAFT, RAFT++ and Reinforce-Rej: the plain reward, of right answers or on prompts neither solved nor hopeless.
+"""RAFT, RAFT++ and Reinforce-Rej: the plain reward, of right answers or in groups whose rewards differ.
 
     RAFT           A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
     RAFT++         A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)

@@ -1,4 +1,4 @@
-"""REAL: rewards as labels: responses of a group are classified by how much likelier they have become.
+"""REAL: rewards as labels; the responses of a group are classified by how much likelier they have become.
 
     s_i = mean_t log r_it;   right: R_i > mean_g R, wrong: the others of a group that has both
     L_g = log(1 + Σ_right e^(−s_i/tau)) + log(1 + Σ_wrong e^(s_i/tau)),   0 for a group with one class
@@ -9,8 +9,8 @@ There is no advantage and no clip: the push on a response is a softmax weight in
 once the response is far on its side. The loss joins all responses of a group, so phase two first looks at the whole
 step and takes the slope of each response; J has the gradient of −L at that point, but not its value.
 Defaults: tau 0.5 (ms-swift's documentation, which quotes the paper).
-Departures: ms-swift divides by the groups of a micro-batch, here by those of the step. A group that an update holds in
-part is classified by the rows that are there. Log-ratios are bounded to ±20.
+Departures: ms-swift divides by the groups of a micro-batch; here L is divided by those of the step. If an update holds
+only part of a group, its rows in the update are classified. Log-ratios are bounded to ±20.
 Reductions: at lp = lp_old, n right and m wrong: a right response is pushed by 1/(tau (n + 1)), a wrong one by
 1/(tau (m + 1)) down, spread over its tokens.
 """
@@ -39,7 +39,7 @@ class Label(CreditStage):
 
 
 class Slope(BatchSignal):
-    """|∂L_g/∂s_i| · N/G of each response, shown at its tokens [N, T]: `SequenceMean` makes it the mean over groups."""
+    """|∂L_g/∂s_i| · N/G of each response, at its tokens [N, T]; `SequenceMean` makes it the mean over groups."""
 
     tau: Positive
 
@@ -51,14 +51,14 @@ class Slope(BatchSignal):
         each = (-label * score / self.tau).exp()
         right, wrong = (groups.sum(torch.where(label == sign, each, 0.0)) for sign in (1, -1))
         slope = each / (1 + torch.where(label > 0, right, wrong)) / self.tau
-        # An update that holds one class of a group has nothing to tell apart.
+        # An update that holds one class of a group cannot classify it.
         slope = torch.where((right > 0) & (wrong > 0), slope, 0.0)
         share = alive.sum().to(slope.dtype) / len(batch.rollouts.group[alive].unique())
         return (share * slope)[:, None].expand(batch.mask.shape)
 
 
 class ByLabel(LogLikelihood):
-    """±lp: its weight looks at how far the response has moved."""
+    """±lp, off-policy too: its weight depends on the response's log-ratio."""
 
     assumes_on_policy = False
 
@@ -69,5 +69,5 @@ class ByLabel(LogLikelihood):
     code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
 )  # fmt: skip
 def real(*, tau: Annotated[Positive, "temperature of the classification, nats per token"] = 0.5) -> Objective:
-    """Right and wrong responses of a group are told apart by their mean log-ratio."""
+    """Classifies the right and wrong responses of a group by their mean log-ratio."""
     return Objective(Label(), ByLabel(), SequenceMean(), weights=(SignalWeight(Slope(tau)),))

@@ -69,7 +69,7 @@ def reinforce_pp(
     high: High = 0.2,
     beta: Annotated[NotNegative, "divergence from the reference inside the reward; 0 needs none"] = 0.0,
 ) -> Objective:
-    """No group: returns are normalised over all tokens of the batch."""
+    """Normalises returns over all tokens of the batch, without groups."""
     return Objective(WhitenedReturn(beta), Clip(FixedBounds(low, high)), TokenMean())
 
 
@@ -80,6 +80,6 @@ def reinforce_pp_baseline(
     high: High = 0.2,
     beta: Annotated[NotNegative, "k2 divergence from the reference in the loss; 0 needs none"] = 0.0,
 ) -> Objective:
-    """The group's mean is the baseline, the batch's deviation the scale."""
+    """Takes the group's mean as the baseline and the batch's deviation as the scale."""
     penalties = (ReferenceKl(beta, K2()),) if beta else ()
     return Objective(WhitenedBaseline(), Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

@@ -3,12 +3,12 @@
     A_i = R_i − b_i,   b_i = R(greedy response to the prompt of i)      (`baseline`)
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-The baseline is known without the response, so the gradient is unbiased, and a group of one learns.
+The baseline does not depend on the response, so the gradient is unbiased, and a group of one learns.
 Defaults: low = high = 0.2 and the token mean are the usual loss of a framework that offers ReMax as an estimator.
 Departures: the paper's loss is the unclipped policy gradient of whole sequences, of one response to a prompt. Rewards
-of single tokens are not told apart: the reward to go is the whole one everywhere.
+of single tokens are not read: every token gets the whole reward of its response.
 Reductions: where b is the mean of the group's rewards it is Dr. GRPO's advantage.
-Note: the greedy response is sampled tokens: `continued_tokens` of a run counts them.
+Note: the greedy response costs sampled tokens: `continued_tokens` of a run counts them.
 """
 
 from torch import Tensor
@@ -21,7 +21,7 @@ from .paper import VERL, Paper
 
 
 class OverBaseline(CreditStage):
-    """R_i − b_i, of a `baseline` that is known without the response."""
+    """R_i − b_i, with `Rollouts.baseline` as b."""
 
     reads = {"baseline"}
 

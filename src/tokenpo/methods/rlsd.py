@@ -1,10 +1,10 @@
-"""RLSD: how much a teacher that knows the answer prefers a token decides how much of the advantage it gets.
+"""RLSD: a teacher that knows the answer weighs each token's advantage by how much it prefers the token.
 
     w_it = clip(exp(sign(A_i) x_it), 1 − eps, 1 + eps),   x_it = log q(y_it) − lp_old,it      (`teacher_logprob`)
     J = 1/N Σ_i 1/|o_i| Σ_t (1 − lam + lam w_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-A_i is GRPO's, and keeps its sign. q is the policy itself with the answer in its context; an engine's teacher takes its
-place.
+A_i is GRPO's, and keeps its sign. q is meant to be the policy itself with the answer in its context; the engine's
+teacher is used as q.
 Expected gradient: neither that of the reward nor that of a divergence, as the weight depends on the action.
 Defaults: lam 0.5, eps 0.2 and the loss of GRPO (code).
 Departures: lam is constant (in the code it may grow and fade), and wrong responses are not weighed alone. The code adds
@@ -47,6 +47,6 @@ class TeacherWeight(BatchWeight):
     code=SWIFT,
 )  # fmt: skip
 def rlsd(*, low: Low = 0.2, high: High = 0.2, lam: Mixed = 0.5, eps: Reach = 0.2) -> Objective:
-    """GRPO whose advantage is shared out over the tokens by an informed teacher."""
+    """GRPO whose advantage is weighted token by token by an informed teacher."""
     weights = (TeacherWeight(lam, eps),)
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=weights)

@@ -1,12 +1,12 @@
-"""Rollout IS: the policy gradient weighed against the sampler, and nothing where the two are apart.
+"""Rollout IS: the policy gradient, weighted by the ratio to the sampler and without tokens whose ratio is extreme.
 
     q_it = exp(lp_it − lp_roll,it)
     J = 1/Σ|o_i| Σ_i Σ_t sg[q_it · 1(1 − low < q_it < 1 + high)] · A_i · lp_it
 
-One ratio corrects at once for the engine that sampled and for the updates since. A token outside the bounds has no
+One ratio corrects both for the engine that sampled and for the updates since. A token outside the bounds has no
 gradient, whatever the sign of its advantage; CISPO keeps a bounded one there.
 Defaults: 0.2 and 0.2, the clip of SkyRL's PPO.
-Departures: the advantage is GRPO's, which SkyRL sets apart from the loss. The log-ratio is bounded to ±20.
+Departures: the advantage is GRPO's; SkyRL sets the advantage apart from the loss. The log-ratio is bounded to ±20.
 Reductions: unbounded, it has the gradient of q A: DPPO without its region and cap.
 """
 
@@ -38,6 +38,6 @@ class Between(Region):
     code="NovaSky-AI/SkyRL@a956457:skyrl/backends/skyrl_train/utils/ppo_utils.py",
 )  # fmt: skip
 def rollout_is(*, low: Annotated[Share, "bound below"] = 0.2, high: Annotated[Limit, "bound above"] = 0.2) -> Objective:
-    """Tokens that the sampler found likelier or less likely by more than this are dropped."""
+    """Drops the tokens whose ratio to the sampler's probability lies outside the bounds."""
     surrogate = DetachedClip(FixedBounds(1.0, math.inf), RolloutRatio(), Between(low, high))
     return Objective(GroupAdvantage(), surrogate, TokenMean())

@@ -8,10 +8,10 @@
 π_dpo is the teacher, `Rollouts.teacher_logprob`: in a recipe `teacher.path` names the model that DPO trained, and π_ref
 is the model that training starts from.
 Defaults: dpo and bound 0.05 (the authors' script), beta 0.01, lam 0.95, clip 0.2/0.2, value_clip 0.2 and the mean of
-response means, as in OpenRLHF, on which the authors' code stands (its loss was read in copies).
+response means, as in OpenRLHF, from which the authors' code is derived (its loss was read in copies).
 Departures: the authors bound the reward of a response to ±10. The critic's loss is a mean over tokens here. log π_dpo −
 log π_ref is bounded to ±20.
-Note: π_dpo pays a token whether the response is right or not; a large dpo trains toward it.
+Note: π_dpo rewards a token whether the response is right or not; a large dpo trains toward π_dpo.
 Reductions: dpo = 0 with responses of one length is PPO.
 """
 
@@ -42,7 +42,7 @@ def rto(
     value_clip: ValueClip = 0.2,
     whiten: Whitened = True,
 ) -> Objective:
-    """A token earns what a model trained by DPO likes better than the reference, the last one the reward too."""
+    """PPO whose tokens each earn the log-ratio of a DPO-trained model to the reference, and the last the reward too."""
     rewards = TokenRewards(beta, teacher=dpo, bound=bound)
     critic = Critic(rewards, lam, clip=value_clip)
     return Objective(Gae(rewards, lam, whitened=whiten), Clip(FixedBounds(low, high)), SequenceMean(), critic=critic)

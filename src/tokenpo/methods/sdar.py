@@ -1,4 +1,4 @@
-"""SDAR: GRPO, and a pull toward tokens that an informed teacher prefers, gated by how much it does.
+"""SDAR: GRPO plus a pull toward the tokens that an informed teacher prefers, gated by the strength of its preference.
 
     x_it = log q(y_it) − lp_it,   q the policy with more in its context      (`teacher_logprob`)
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − coef · sg[σ(gate x_it)] x_it ]
@@ -46,6 +46,6 @@ def sdar(
     coef: Annotated[NotNegative, "of the pull toward the teacher; 0 asks for none"] = 0.1,
     gate: Gate = 5.0,
 ) -> Objective:
-    """A gated pull toward the tokens that an informed teacher prefers, beside the rewards."""
+    """Adds a gated pull toward the tokens that an informed teacher prefers to GRPO's advantage."""
     penalties = (TeacherKl(coef, Gated(gate)),) if coef else ()
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

@@ -1,4 +1,4 @@
-"""SENT: among tokens with low entropy, hold those with extreme covariance at the old policy.
+"""SENT: among tokens with low entropy, those with extreme covariance pay for leaving the old policy.
 
     S = the max(1, int(low_entropy · n)) tokens of the step with the lowest entropy
     cov_t = (A_t − mean_S A)(lp_t − mean_S lp) for t in S,   k = max(1, int(fraction · |S|))
@@ -8,8 +8,8 @@
 This is the token part; the paper's curriculum, prompts ordered by semantic entropy, belongs to the data.
 Defaults: low_entropy 0.8, strong 2, weak 0.5, fraction 2e-4, coef 1 (the authors' code); beta 0, theirs 0.001.
 Departures: the selection is over the whole optimiser step; the authors' code selects per micro-batch. Their abstract
-speaks of a KL on the tokens of S; their code, as here, penalises the 2 k extreme ones. Equal entropies at the border of
-S are all in. A token at both ends, in a tiny batch, counts as smallest, as in their code.
+speaks of a KL on the tokens of S; their code, as here, penalises the 2 k extreme ones. S includes every token whose
+entropy equals the border. A token at both ends, in a tiny batch, counts as smallest, as in their code.
 Options: entropy="old" takes the old policy's entropies.
 The penalty needs several updates per rollout: it is idle at lp = lp_old, up to the rounding between engines.
 Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
@@ -72,7 +72,7 @@ def sent(
     beta: Beta = 0.0,
     entropy: OfPolicy = "current",
 ) -> Objective:
-    """Among sure tokens, those with extreme covariance are held at the old policy."""
+    """Penalises low-entropy tokens with extreme covariance for leaving the old policy."""
     held = Anchor(coef, CovarianceTails(fraction, low_entropy, strong, weak, entropy == "current"))
     penalties = (held, ReferenceKl(beta)) if beta else (held,)
     return Objective(GroupAdvantage(), Unclipped(), TokenMean(), penalties=penalties)

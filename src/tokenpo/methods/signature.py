@@ -32,7 +32,7 @@ class Option:
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> Option:
-        """Reads the annotation; one that could not be evaluated is text, and names kinds alone."""
+        """Reads the annotation; if it could not be evaluated it is text, and gives the kinds only."""
         hint = parameter.annotation
         if isinstance(hint, str):
             return cls(parameter.default, tuple(hint.split(" | ")))
@@ -54,8 +54,8 @@ class Option:
         """Refuses a value of another kind, another choice or outside the range."""
         kinds = [_KINDS[kind] for kind in self.kinds if kind in _KINDS]
         if len(kinds) == len(self.kinds) and not any(kind.holds(value) for kind in kinds):
-            wanted = " or ".join(kind.text for kind in kinds)
-            raise TokenPOError(f"method {method}: option {name} = {value!r:.80} must be {wanted}")
+            expected = " or ".join(kind.text for kind in kinds)
+            raise TokenPOError(f"method {method}: option {name} = {value!r:.80} must be {expected}")
         if self.choices and isinstance(value, str):
             choose(f"{method}: {name}", value, dict.fromkeys(self.choices))
         if self.allowed:
@@ -86,13 +86,13 @@ def check_options(name: str, given: Mapping[str, object], build: Callable[..., o
 
 
 def documented(build: Callable[..., object]) -> str | None:
-    """The docstring of a builder, with the options whose annotations carry words."""
+    """The docstring of a builder, plus an Args section for the options whose annotations carry words."""
     lines = [f"    {name}: {option.line}." for name, option in options_of(build).items() if option.words]
     return "\n".join([inspect.cleandoc(build.__doc__ or ""), "", "Args:", *lines, ""]) if lines else build.__doc__
 
 
 def _parameters(build: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
-    """The parameters, their annotations evaluated where Python finds every name in them."""
+    """The parameters; annotations are evaluated if Python finds every name in them, else they stay text."""
     try:
         return inspect.signature(build, eval_str=True).parameters
     except Exception:  # evaluating an annotation of the user's may raise anything
@@ -111,7 +111,7 @@ def _name(kind: object) -> str:
     return "None" if name == "NoneType" else name
 
 
-# What a kind is called in messages, and its values; other kinds are left to the builder.
+# Kind -> its name in messages and the test of its values. The builder checks other kinds itself.
 _KINDS = {
     "float": NUMBER,
     "int": Range("a whole number", lambda value: is_number(value) and isinstance(value, numbers.Integral)),

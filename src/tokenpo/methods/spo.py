@@ -1,8 +1,8 @@
-"""SPO-chain: segments cut at improbable tokens, each worth what it adds to the mean reward of continuations.
+"""SPO-chain: segments cut at improbable tokens, each credited with its rise in the mean reward of continuations.
 
     cuts: before the 1st, (1 + interval)-th, (1 + 2 interval)-th ... of the tokens with p_old < below
     V(s)  = mean R of `continuations` continuations from s, at every cut
-    A_it  = V(behind the segment of t) − V(before it);   behind the last R_i, before the first cut 0     (`gain`)
+    A_it  = V(after the segment of t) − V(before it);   after the last R_i, before the first cut 0     (`gain`)
     Â_it  = (A_it − mean A) / √(var A + 1e-8) over the tokens with p_old < below, 0 on the others
     J = mean over the tokens with p_old < below of min(r_it Â_it, clip(r_it, 1−low, 1+high) Â_it)
 
@@ -10,7 +10,7 @@ Defaults: interval 5, below 0.9, 9 continuations, clip 0.2/0.2 (code).
 Departures: the mean of J is over the rollout batch, theirs over a minibatch. log r_it is bounded to ±20, theirs to ±10,
 and a minibatch whose mean ratio exceeds 10 is skipped there. The scripts add a divergence of 0.0001 from the reference,
 which `train.reference_kl` adds here. The paper's tree, in which continuations are trained on too, is not implemented.
-Note: the continuations are sampled tokens: `continued_tokens` of a run counts them.
+Note: the continuations cost sampled tokens: `continued_tokens` of a run counts them.
 """
 
 from typing import Annotated
@@ -28,7 +28,7 @@ from .paper import Paper
 
 
 class OverImprobable(Signal):
-    """1[p_old < below] over its mean on the tokens of the rollout batch: a mean over all becomes one over these."""
+    """1[p_old < below] over its mean on the rollout batch's tokens: it turns a mean over all into one over these."""
 
     below: Fraction
 
@@ -50,7 +50,7 @@ def spo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Segments between improbable tokens are worth what they add, and only improbable tokens learn."""
+    """Credits segments between improbable tokens with their rise in mean reward; only improbable tokens learn."""
     credit = WhitenedGain(Continuations(Improbable(interval, below), continuations), below)
     weights = (SignalWeight(OverImprobable(below)),)
     return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)

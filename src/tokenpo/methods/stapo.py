@@ -4,7 +4,7 @@
     spurious_it = low_it · 1[H_it < the quantile of H over the tokens with low = 1]
     J = 1/Σ kept Σ_i Σ_t kept_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   kept = 1 − spurious
 
-An unlikely token where the policy was sure pulls a large gradient, though it earned none of the reward.
+An unlikely token where the policy was sure has a large gradient, though it earned none of the reward.
 Defaults: prob 0.002, quantile 0.75 (paper); clip 0.2/0.28 as in DAPO. The denominator counts the tokens that are kept.
 Departures: p and H are the current policy's, and the nearest-rank quantile is taken over the optimiser step;
 policy="old" takes the old policy's.
@@ -62,6 +62,6 @@ def stapo(
     high: High = 0.28,
     policy: Annotated[Literal["current", "old"], "the policy of the probabilities and entropies"] = "current",
 ) -> Objective:
-    """Unlikely tokens of right responses are dropped where the policy was sure of another one."""
+    """Drops unlikely tokens of right responses where the policy was sure of another token."""
     weight = NormalisedWeight.of(Drop(Spurious(prob, quantile, policy == "current")))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(weight,))

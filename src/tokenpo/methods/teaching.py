@@ -18,7 +18,7 @@ Form = Literal["credit", "penalty", "divergence"]
 def with_teacher(
     objective: Objective, coef: float, *, form: Form = "credit", gamma: float = 0.0, beta: float | None = None
 ) -> Objective:
-    """The objective with coef times a distillation from a teacher.
+    """The objective plus `coef` times distillation from a teacher.
 
     Args:
         coef: ≥ 0. Advantages have no unit and a teacher's log-ratios are nats, so it has to be chosen for the method.
@@ -27,10 +27,10 @@ def with_teacher(
             divergence from the teacher at the sampled tokens to the loss, apart from all of them (`TeacherKl`);
             "divergence" that of the whole distributions (`TeacherDivergence`).
         gamma: discount of later tokens, of the credit; 0 credits a token with itself alone.
-        beta: of the divergence: 0 is KL(q ‖ p), 1 is KL(p ‖ q), between is Jensen-Shannon's; None is 0.5.
+        beta: of the divergence: 0 is KL(q ‖ p), 1 is KL(p ‖ q), values between are Jensen-Shannon's; None is 0.5.
 
     Raises:
-        TokenPOError: the credit of a method that remembers earlier batches, or an option of another form.
+        TokenPOError: form="credit" for a method whose credit remembers earlier batches, or an option of another form.
         UnknownName: no such form.
     """
     if (form != "credit" and gamma) or (form != "divergence" and beta is not None):

@@ -10,12 +10,12 @@ Defaults: low = high = 0.2 (a geometric mean hardly ever leaves 0.8..1.2; `GSPO_
 decreasing = "delta", KL towards the old policy, estimator k3.
 The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
 after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where two engines score the old
-and the current policy, rounding decides there which entropy is lower: k3, whose gradient is as small as the rounding,
-does not feel it, but k1, whose gradient is 1, does. "analytic" takes the exact sign of the entropy change of one
-logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old policy has no gradient
-at lp = lp_old either. "reference" (ours) compares with the reference policy by the surprise of the sampled token,
-−lp < −lp_ref, as no engine hands over the reference's entropies: with kl_target="reference" it acts on the first update
-too, once the policy has left the reference.
+and the current policy, rounding decides there which entropy is lower: this hardly changes k3, whose gradient is as
+small as the rounding, but it changes k1, whose gradient is 1. "analytic" takes the exact sign of the entropy change of
+one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old policy has no
+gradient at lp = lp_old either. "reference" (ours) compares with the reference policy by the surprise of the sampled
+token, −lp < −lp_ref, because no engine provides the reference's entropies: with kl_target="reference" it acts on the
+first update too, once the policy has left the reference.
 Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
 """
 
@@ -114,7 +114,7 @@ def tepo(
     decreasing: Annotated[
         Literal["delta", "analytic", "reference"], "H < H_old, the sign of one logit-space step, or lp > lp_ref"
     ] = "delta",
-    kl_target: Annotated[Literal["old", "reference"], "the policy that the KL holds to"] = "old",
+    kl_target: Annotated[Literal["old", "reference"], "the policy from which the KL is measured"] = "old",
     estimator: Annotated[Literal["k3", "abs", "k1", "k2"], "of lp − lp_old or of lp_ref − lp"] = "k3",
 ) -> Objective:
     """TEPO v2: v1 with a KL on tokens of right answers whose entropy is falling."""

@@ -1,6 +1,6 @@
 """THR: weighs the tokens that decide how likely right responses become, towards exploitation or exploration.
 
-The parts are told by reviews; the form of the factor, its size and its threshold are ours. The score s is NTHR's.
+The parts are known from reviews; the form of the factor, its size and its threshold are ours. The score s is NTHR's.
 
     THR_jk = s_jk on right responses, −s_jk on wrong ones   (s: `influence`, see nthr)
     tau    = min_{i right} 1/|o_i| Σ_k s_ik
@@ -60,6 +60,6 @@ def thr(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Advantages lean on the tokens that make right responses more likely, or away from them."""
+    """Raises (p > 0) or lowers (p < 0) the advantages of tokens that make right responses more likely."""
     weights = (SignalWeight(HiddenReward(p, mask)),) if p or mask else ()
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=weights)

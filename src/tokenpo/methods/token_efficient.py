@@ -12,10 +12,10 @@ prefixes of a group's responses (T-SPMO). How the subset is drawn and the formul
     count="pairs":     J = 1/|U| Σ_{(u, v) in U} mean of J_it over the responses that go through (u, v)
     count="rollouts":  J = 1/Σ|o_i| Σ_i Σ_t J_it
 
-U is the set of the pairs at which a group's responses part, counted over the rollout batch. A response that ends at u
-goes on with no token there. Free-running responses soon share no prefix: only the tokens at which they parted learn.
+U is the set of pairs at which responses of a group branch, over the rollout batch. A response that ends at u has no
+next token there. Sampled responses soon share no prefix: only the tokens at which they branch learn.
 Defaults: fraction 0.5, always 0, count "pairs", clip 0.2/0.2: ours.
-Departures: in S-GRPO a response of which nothing is kept adds 0 and counts in N.
+Departures: in S-GRPO a response without kept tokens adds 0 and counts in N.
 Reductions: S-GRPO with fraction = 1 is GRPO.
 """
 
@@ -43,14 +43,14 @@ Always = Annotated[int, whole(0)]
 
 
 class RandomTokens(BatchSignal):
-    """1.0 at a random part of the tokens: each with probability `fraction`, the first `always` of a response surely."""
+    """1.0 at randomly kept tokens: each with probability `fraction`, the first `always` of a response always."""
 
     draws = True
     fraction: Fraction
     always: Always
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
-        # One number per token, none for padding: the width of the batch decides nothing.
+        # One number per token, none for padding: the width of the batch makes no difference.
         uniform = torch.rand(int(batch.mask.sum()), generator=generator).to(batch.mask.device)
         drawn = torch.zeros_like(batch.mask).masked_scatter(batch.mask, uniform < self.fraction)
         first = batch.mask.cumsum(1) <= self.always
@@ -58,7 +58,7 @@ class RandomTokens(BatchSignal):
 
 
 class PrefixTree(CreditStage):
-    """The mean reward behind a token less that behind its alternatives at the same prefix; `pairs` counts each once."""
+    """The mean reward after a token minus that after its alternatives at the prefix; `pairs` counts each pair once."""
 
     across_groups = True
     reads = {"token_ids"}
@@ -72,7 +72,7 @@ class PrefixTree(CreditStage):
         node = rollouts.group
         for t in range(rollouts.mask.shape[1]):
             alive = rollouts.mask[:, t]
-            # Free-running responses soon share no prefix: then none can part any more.
+            # Responses that share no prefix cannot branch any more.
             if (Groups.of(node, rollouts.mask[:, t:].any(1)).size() <= 1).all():
                 break
             pair = torch.unique(torch.stack([node, tokens[:, t]]), dim=1, return_inverse=True)[1]
@@ -81,11 +81,11 @@ class PrefixTree(CreditStage):
             branch = alive & (rest > 0)
             shared = on.size().clamp(min=1)
             gain = on.sum(reward) / shared - (here.sum(reward) - on.sum(reward)) / rest.clamp(min=1)
-            # Equal rewards part with no gain, however their means round.
+            # Equal rewards give no gain, whatever rounding does to their means.
             gain = torch.where(branch & here.varied(reward), gain, 0.0)
             advantage[:, t] = gain / shared if self.pairs else gain
             branches = branches + (branch.double() / shared).sum()
-            # A row that has ended takes no part below; its id only must not meet another's.
+            # A row that has ended is ignored from here on; its id must only differ from the other rows'.
             node = pair
         if not self.pairs:
             return advantage
@@ -114,5 +114,5 @@ def t_spmo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """A token learns by what its alternatives at the same prefix were worth."""
+    """Compares the mean reward after a token with that after its alternatives at the same prefix."""
     return Objective(PrefixTree(count == "pairs"), Clip(FixedBounds(low, high)), TokenMean())

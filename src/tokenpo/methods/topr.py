@@ -5,7 +5,7 @@
     a_i = 1 where A_i ≥ 0, min(sg W_i, 1) where A_i < 0
     J = 1/N Σ_i Σ_t a_i A_i lp_it
 
-Pushing down what the policy no longer says makes REINFORCE unstable off-policy: the weight of wrong answers tapers off.
+Pushing down answers that the policy no longer gives makes REINFORCE unstable off-policy: their weight tapers off.
 Defaults: the ratio of whole responses and rewards of ±1 without a baseline (the paper's rule, second-hand). The
 threshold 0.5 is ours. There is no clip and no divergence.
 Options: level="token" is a framework's form, which it applies to advantages; read in its code.
@@ -28,7 +28,7 @@ from .paper import Paper
 
 
 class SignedOutcome(CreditStage):
-    """±1 by whether the reward exceeds the threshold, whatever the group; shaping is added."""
+    """1 where the reward exceeds the threshold, −1 elsewhere, whatever the group; shaping is added."""
 
     threshold: Finite
 
@@ -57,7 +57,7 @@ def topr(
     ] = "outcome",
     threshold: Annotated[Finite, 'with signal="outcome" a response is right when its reward exceeds this'] = 0.5,
 ) -> Objective:
-    """Log-likelihood up for right answers, down for wrong ones as far as the policy still gives them."""
+    """Raises the log-likelihood of right answers, lowers that of wrong ones as far as the policy still gives them."""
     ratio = {"sequence": ProductSequence(), "token": TokenRatio()}[level]
     credit = {"outcome": SignedOutcome(threshold), "advantage": GroupAdvantage(std=False)}[signal]
     return Objective(credit, DetachedClip(Tapered(), ratio), ConstantLength(1.0))

@@ -1,4 +1,4 @@
-"""TW-GRPO: positions at which a group's responses part ways weigh more.
+"""TW-GRPO: tokens weigh more at positions where the responses of a group differ.
 
     L_itv = log-probability of token v at position t of response i, −log V where it has ended;   L̄_tv = mean_i L_itv
     d_t = mean_i Σ_v (exp(D) − D − 1),   D = L̄_tv − L_itv clamped to ±11                               (`divergence`)
@@ -10,8 +10,8 @@ The mean over i and the extremes of d are of one group. The sum over the vocabul
 is no divergence between distributions, and the tail dominates it.
 Defaults: alpha 1.7, clip 0.2/0.28 (the authors' code and script).
 Departures: d is the old policy's, at the temperature of sampling, and w has no gradient; the authors' code takes the
-current policy's with its gradient. The extremes run over the positions at which a response of the group goes on; the
-code's run over the padding too, so that its weights depend on the width of the batch. The code's KL term has
+current policy's with its gradient. The extremes run over the positions at which a response of the group has a token;
+the code's run over the padding too, so that its weights depend on the width of the batch. The code's KL term has
 coefficient 0 in the script. Soft rewards for several choices and inverted questions belong to the data.
 Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Equal d everywhere is alpha = 1.
 """
@@ -55,6 +55,6 @@ class PositionWeight(Signal):
 def tw_grpo(
     *, alpha: Annotated[NotNegative, "largest weight; the smallest is 1"] = 1.7, low: Low = 0.2, high: High = 0.28
 ) -> Objective:
-    """Tokens weigh more at positions where the group's next-token distributions lie apart."""
+    """Weighs tokens more at positions where the next-token distributions of the group differ."""
     credit, weights = GroupAdvantage(eps=1e-4), (SignalWeight(PositionWeight(alpha)),) if alpha != 1 else ()
     return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)

@@ -8,8 +8,8 @@
 Defaults: k 2 and lambda 3 where A ≥ 0, k 3 and lambda 2 where A < 0 (the authors' code and a framework's; the docstring
 of the authors' code has other numbers).
 As in both codes, a lambda below 1e-4 counts as 1e-4, and a φ that overflows as 0.
-Departures: the anchor is the old policy; the TRL engine fills `SoftWeight.inside`, the framework's correction for the
-sampler inside W. The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is
+Departures: the anchor is the old policy; the TRL engine puts the framework's correction for the sampler into W, by
+`SoftWeight.inside`. The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is
 far from 1.
 Reductions: at lp = lp_old the gradient is that of REINFORCE with group advantages, DAPO's. Up to the factor
 e^(1e-4 (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is the importance weight of whole responses.
@@ -62,7 +62,7 @@ class SoftWeight(SurrogateStage):
             log = log + self.inside.of_batch(batch).log().clamp(LEAST, ratio.BOUND)
         log_weight = ratio.log_product(log, batch.mask, floor=LEAST)
         phi = torch.where(advantage < 0, self.negative(log_weight), self.positive(log_weight))
-        # A weight that vanished in rounding is the only thing that cuts a token off.
+        # Only a weight that rounding made 0 takes a token's gradient away.
         gone = (phi == 0) & (advantage != 0)
         return Trust(phi * advantage * batch.policy.logprob, log_weight.exp(), 0.0, math.inf, gone)
 
@@ -75,9 +75,9 @@ class SoftWeight(SurrogateStage):
 def vespo(
     *,
     k_pos: Annotated[NotNegative, "power of the response's ratio, where the advantage is positive"] = 2.0,
-    lambda_pos: Annotated[NotNegative, "decay with the ratio, likewise"] = 3.0,
+    lambda_pos: Annotated[NotNegative, "decay with the ratio, where the advantage is positive"] = 3.0,
     k_neg: Annotated[NotNegative, "power of the ratio, where the advantage is negative"] = 3.0,
-    lambda_neg: Annotated[NotNegative, "decay with the ratio, likewise"] = 2.0,
+    lambda_neg: Annotated[NotNegative, "decay with the ratio, where the advantage is negative"] = 2.0,
 ) -> Objective:
-    """The policy gradient, weighted by a smooth function of how far the whole response has moved."""
+    """Weights the policy gradient by a smooth function of the whole response's likelihood ratio."""
     return Objective(GroupAdvantage(), SoftWeight(Gamma(k_pos, lambda_pos), Gamma(k_neg, lambda_neg)), TokenMean())
