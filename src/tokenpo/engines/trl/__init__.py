@@ -1,6 +1,6 @@
 """TRL as an engine: `TokenPOTrainer` is TRL's `GRPOTrainer` with an objective of ours in place of its loss.
 
-TRL is imported when the trainer or its settings are asked for; the rest of this package does without.
+TRL is imported on first access to the trainer or its settings; the other modules work without it.
 """
 
 from __future__ import annotations

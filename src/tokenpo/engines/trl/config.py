@@ -21,11 +21,11 @@ def setting(default: Any, words: str) -> Any:
 
 @dataclass
 class TokenPOConfig(Theirs):
-    """TRL's settings and the method; docs/trl.md says what becomes of TRL's own.
+    """TRL's settings and the method; docs/trl.md lists how TRL's own settings are treated.
 
     Raises:
-        Unsupported: a setting that the table refuses was changed, two contradict each other, or TRL
-            would log another draw than is trained on.
+        Unsupported: a refused setting was changed, two settings contradict each other, or TRL would log another draw
+            than the one that is trained on.
         TokenPOError: a value out of range.
     """
 
@@ -82,13 +82,13 @@ class TokenPOConfig(Theirs):
             )
 
     def kl_hold(self) -> KLHold | None:
-        """What holds the KL of a rollout batch; None where nothing does."""
+        """The controller of a rollout batch's KL; None without `kl_target` and `kl_stop`."""
         return KLHold.of(self.kl_target, self.kl_stop)
 
 
 @dataclass
 class GRPOConfig(TokenPOConfig):
-    """TRL's `GRPOConfig`, with which TRL's own loss is trained until `method` names another; raises as `TokenPOConfig`.
+    """TRL's `GRPOConfig`: trains TRL's own loss unless `method` names another; raises like `TokenPOConfig`.
 
     Without a method also Unsupported: a setting of TRL's loss that no method computes.
     """

@@ -1,4 +1,4 @@
-"""TRL's private functions, on which this adapter rests: their version, and what stands in their place for a while."""
+"""Checks of TRL's version and private functions, on which this adapter depends, and a temporary patch of them."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ RANGE = "trl>=1.16,<1.17"
 
 
 def check_import() -> None:
-    """Raises Unsupported where TRL is missing, broken, or another version than this adapter was written for."""
+    """Raises Unsupported if TRL is missing, broken, or not the version that this adapter was written for."""
     try:
         from trl import GRPOTrainer, __version__  # pyright: ignore  # noqa: F401
     except ImportError as error:
@@ -25,14 +25,14 @@ def check_import() -> None:
 def launched_alone(processes: int) -> bool:
     """Whether accelerate's launcher was asked for several processes and started one, as it does without a GPU.
 
-    It then sets a port to meet at, where no other process comes.
+    It then sets MASTER_PORT, but not WORLD_SIZE.
     """
     launched = "ACCELERATE_USE_CPU" in os.environ and "MASTER_PORT" in os.environ
     return launched and processes == 1 and "WORLD_SIZE" not in os.environ
 
 
 def moved(what: str) -> Unsupported:
-    """The error for a part of TRL that is not as expected: its version, the difference, the remedy."""
+    """The error for TRL's internals when they are not as expected; `what` is the difference."""
     import trl  # pyright: ignore
 
     return Unsupported(

@@ -1,7 +1,7 @@
 """How TRL cuts a rollout batch into micro-batches and optimiser steps. Imports no TRL.
 
-A rollout batch is split into `steps_per_generation` chunks, and a micro-batch is one chunk: all of them in turn,
-`num_iterations` times over. An optimiser step takes `gradient_accumulation_steps` micro-batches.
+A rollout batch is split into `steps_per_generation` chunks. The micro-batches are these chunks in order, repeated
+`num_iterations` times. An optimiser step takes `gradient_accumulation_steps` micro-batches.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from ...core.objective import Objective
 
 @dataclass(frozen=True)
 class Cycle:
-    """One rollout batch on every rank.
+    """The micro-batches of one rollout batch, the same on every rank.
 
     Args:
-        accumulate: micro-batches of an optimiser step.
-        chunks: of the rollout batch.
+        accumulate: micro-batches per optimiser step.
+        chunks: chunks per rollout batch.
         iterations: how often each chunk is taken.
         passes: optimiser passes of the objective.
-        rows: of a micro-batch.
+        rows: rows per micro-batch.
 
     Raises:
         Unsupported: an optimiser step would see two rollout batches, or two passes.
@@ -34,7 +34,7 @@ class Cycle:
 
     @staticmethod
     def of(args: Any, objective: Objective) -> "Cycle":
-        """The cycle that settings of TRL's make for an objective."""
+        """The cycle of an objective under TRL's settings `args`."""
         passes = len(objective.split())
         if args.num_iterations % passes:
             raise Unsupported(
@@ -76,15 +76,15 @@ class Cycle:
         return divmod(micro_step % self.micro_steps, self.accumulate)
 
     def chunks_of(self, update: int) -> list[int]:
-        """The chunk of every micro-batch of an optimiser step, a chunk twice where iterations share the step."""
+        """The chunk of each micro-batch of an optimiser step; a chunk appears twice in a step of two iterations."""
         return [(update * self.accumulate + i) % self.chunks for i in range(self.accumulate)]
 
     def pass_of(self, update: int) -> int:
-        """The optimiser pass of an optimiser step."""
+        """The objective's pass that an optimiser step belongs to."""
         return update * self.passes // self.updates
 
     def require_whole_groups(self, size: int) -> None:
-        """Raises Unsupported where an optimiser step would take a part of a group, of `size` rows, from a process."""
+        """Raises Unsupported if an optimiser step would split a group of `size` rows."""
         if self.accumulate % self.chunks == 0:
             return  # every step takes the whole rollout batch
         demand = (

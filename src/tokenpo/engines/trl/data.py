@@ -1,4 +1,4 @@
-"""Data, reward functions and lengths that TRL would fail on in its own words, or train on without a word."""
+"""Checks of data, reward functions and lengths on which TRL fails obscurely, or trains without a warning."""
 
 import functools
 import inspect
@@ -9,15 +9,15 @@ from torch import nn
 
 from ...base.errors import TokenPOError, nearest
 
-# What TRL hands to a reward function beside the columns, and the columns that it does not hand on.
+# Arguments that TRL gives a reward function in addition to the columns, and the columns that it leaves out.
 _GIVEN = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
 _KEPT = {"prompt", "completion"}
 
 
 def require_data(dataset: Any, functions: Any) -> None:
-    """TokenPOError where a column is missing, or a reward function cannot be called with the columns there are."""
+    """Raises TokenPOError if a column is missing, or a reward function cannot be called with these columns."""
     columns = getattr(dataset, "column_names", None)
-    if not isinstance(columns, list):  # a stream whose columns nobody knows yet
+    if not isinstance(columns, list):  # a stream: columns are not known yet
         return
     if "prompt" not in columns:
         raise TokenPOError(
@@ -85,7 +85,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def require_end(tokenizer: Any) -> None:
-    """TokenPOError where no response could end."""
+    """Raises TokenPOError if the tokenizer has no end-of-sequence token."""
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise TokenPOError(
             "the tokenizer has no end-of-sequence token, so no response ends: set processing_class.eos_token to the "
@@ -94,7 +94,7 @@ def require_end(tokenizer: Any) -> None:
 
 
 def require_room(trainer: Any, longest: int) -> None:
-    """TokenPOError where a prompt of so many tokens and the longest response exceed the model's positions."""
+    """Raises TokenPOError if a prompt of `longest` tokens plus the longest response exceeds the model's positions."""
     positions = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
     new = trainer.max_completion_length or 0
     if positions is not None and longest + new > positions:

@@ -1,8 +1,9 @@
-"""Log-probability and entropy of the completions in a micro-batch of TRL's, in one of three ways, and its loss.
+"""Log-probability, entropy and loss of the completions in a micro-batch of TRL.
 
-In the model's head, where it is plain and whole in every process; by TRL's own pass, which never holds all logits; from
-all logits, for the entropy drift and for temperatures per token. A trainer scores old and new policy in one way: at the
-same weights they have to be the same numbers, as a distance such as |log ratio| has a kink there.
+There are three ways to compute them: inside the model's head, if it is plain and whole in every process; by TRL's own
+pass, which never holds all logits; from all logits, for the entropy drift and for temperatures per token. A trainer
+scores old and new policy in the same way: at equal weights the numbers must be equal, because a distance such as
+|log ratio| has a kink there.
 """
 
 import inspect
@@ -31,18 +32,24 @@ from .contract import replaced
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
-# The key of TRL's inputs that holds the places of rows in the rollout batch.
+# Key of TRL's inputs for the row numbers in the rollout batch.
 ROW = "tokenpo_row"
 
-# Devices on which the head is used where nothing is set. A choice by time or free memory would let two runs with one
-# seed give different numbers, so that it is fixed here, from measurements.
+# Devices on which the loss is computed inside the head by default, fixed from measurements: a choice at run time by
+# speed or free memory could give two runs of one seed different numbers.
 IN_HEAD_BY_DEFAULT = frozenset({"cpu"})
 _TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
 @dataclass(frozen=True)
 class Forward:
-    """Forward passes of one trainer, with `Policy.entropy_drift` and the graph of the entropy where asked for."""
+    """Forward passes of one trainer.
+
+    Args:
+        in_head: score inside the model's head.
+        drift: compute `Policy.entropy_drift` too.
+        entropy_grad: keep the graph of the entropy.
+    """
 
     trainer: Any
     in_head: bool
@@ -51,7 +58,7 @@ class Forward:
 
     @staticmethod
     def of(trainer: Any, objective: Objective) -> "Forward":
-        """To be called before the model is wrapped."""
+        """Must be called before the model is wrapped."""
         setting = trainer.args.fused_objective
         wanted = trainer.accelerator.device.type in IN_HEAD_BY_DEFAULT if setting is None else setting
         in_head = wanted and has_whole_plain_head(trainer)
@@ -65,9 +72,9 @@ class Forward:
         """Log-probability and entropy [M, T] of the completions, with graph unless gradients are off.
 
         Args:
-            inputs: prompt_ids, prompt_mask, completion_ids, completion_mask, and what a multimodal model takes.
-            rows: rows of one pass; None takes all at once.
-            heat: [M, T] > 0, a temperature for each token; None takes the trainer's.
+            inputs: prompt_ids, prompt_mask, completion_ids, completion_mask, and a multimodal model's own inputs.
+            rows: rows per pass; None scores all at once.
+            heat: [M, T] > 0, a temperature for each token; None uses the trainer's.
         """
         if heat is None and not self.drift and not self.in_head:
             return self.by_trl(model, inputs, rows)
@@ -89,7 +96,7 @@ class Forward:
         return Policy(logprob, entropy, drift)  # pyright: ignore[reportArgumentType]
 
     def by_trl(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
-        """The same by TRL's own pass, of any model that TRL has prepared for it."""
+        """Like `policy`, by TRL's own pass, for any model that TRL has prepared."""
         score = self.trainer._get_per_token_logps_and_entropies
         logprob, entropy = score(
             model=model,
@@ -97,7 +104,7 @@ class Forward:
             logits_to_keep=inputs["completion_ids"].size(1),
             batch_size=rows,
             compute_entropy=True,
-            **{name: inputs[name] for name in inspect.signature(score).parameters if name in inputs},  # of pictures
+            **{name: inputs[name] for name in inspect.signature(score).parameters if name in inputs},  # image inputs
         )[:2]
         return Policy(logprob, entropy if self.entropy_grad else entropy.detach())
 
@@ -113,7 +120,7 @@ class Forward:
         return [None if x is None else unpacked(x, mask) for x in stats[:3]]
 
     def _by_logits(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
-        """The same, behind the end of a completion too."""
+        """Like `_by_head`, with values after the end of a completion too."""
         length = part["completion_ids"].shape[1]
         kept = "logits_to_keep" in inspect.signature(base_of(self.trainer).forward).parameters
         with self.trainer.accelerator.autocast():
@@ -129,11 +136,11 @@ class Forward:
 
 
 def has_whole_plain_head(trainer: Any) -> bool:
-    """Whether logits are nothing but the product of hidden states and a head that lies whole in every process.
+    """Whether logits are exactly hidden states times a head, and every process holds the whole head.
 
     False with a soft cap, a scale, an adapter or a cast on the head; with FSDP, DeepSpeed and tensor parallelism, which
-    split it; for models that see more than text; for compiled models; and for float16, whose loss scale would come
-    after the gradients. To be called before the model is wrapped.
+    split it; for multimodal and compiled models; and for float16, whose loss scale would be applied after the
+    gradients are made. Must be called before the model is wrapped.
     """
     accelerator, model = trainer.accelerator, base_of(trainer)
     kind = accelerator.distributed_type.value
@@ -149,10 +156,10 @@ def has_whole_plain_head(trainer: Any) -> bool:
 def head_work(
     trainer: Any, model: Any, inputs: Mapping[str, Any], work: Callable[[Tensor, nn.Linear], Result]
 ) -> Result:
-    """`work(hidden [M, T, H], head)` as the output of a forward pass, the hidden states those that predict completions.
+    """Runs a forward pass that returns `work(hidden, head)`; hidden [M, T, H] are the states that predict completions.
 
-    The end of the pass is replaced, so that whatever wraps the model (DDP, PEFT, autocast) sees the head used where it
-    always is.
+    Only the end of the pass is replaced, so wrappers of the model (DDP, PEFT, autocast) see the head used where it
+    usually is.
     """
     base, length = base_of(trainer), inputs["completion_ids"].shape[1]
 
@@ -170,13 +177,13 @@ def predicting(base: Any, length: int, *args: Any, **named: Any) -> Tensor:
 
 
 def base_of(trainer: Any) -> Any:
-    """The transformers model inside of the trainer's wrappers."""
+    """The transformers model inside the trainer's wrappers."""
     model = trainer.accelerator.unwrap_model(trainer.model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def texts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Prompts and completions joined as a model takes them, [M, L] each."""
+    """Prompts and completions joined as a model's inputs, [M, L] each."""
     return {
         "input_ids": torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
         "attention_mask": torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
@@ -184,19 +191,19 @@ def texts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def padded(policy: Policy, width: int) -> Policy:
-    """The policy of a micro-batch, as wide as the rollout batch."""
+    """The policy of a micro-batch, padded to `width` tokens."""
     known = {name: x for name, x in vars(policy).items() if x is not None}
     return Policy(**{name: pad(x, (0, width - x.shape[1])) for name, x in known.items()})
 
 
 @dataclass(frozen=True, eq=False)
 class MicroLoss:
-    """A micro-batch of one rank; [M, T] tensors are as wide as the rollout batch.
+    """The loss of one rank's micro-batch; [M, T] tensors are as wide as the rollout batch.
 
     Args:
-        value: the loss with graph; a zero with graph where no row has a response token, as every rank takes part in
-            the backward pass.
-        batch, loss: None there.
+        value: the loss with graph; a zero with graph if no row has a response token, because every rank must run the
+            backward pass.
+        batch, loss: None in that case.
         entropy: [M, T] of the current policy, detached, nats.
     """
 
@@ -207,7 +214,7 @@ class MicroLoss:
 
 
 def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:
-    """From log-probabilities with graph; `update` is None where no row has a response token."""
+    """The loss from log-probabilities with graph; `update` is None if no row has a response token."""
     mask = None if update is None else update.of(inputs[ROW])[0].mask
     policy = forward.policy(model, inputs)
     if update is None or mask is None or not mask.any():
@@ -218,7 +225,7 @@ def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: U
 
 
 def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:
-    """The same in one piece of work with the head, which must be whole and plain."""
+    """Like `by_policy`, computed inside the head, which must be whole and plain."""
     shape, device, teacher = inputs["completion_ids"].shape, inputs["completion_ids"].device, None
     if update is None:
         mask = torch.zeros(shape, dtype=torch.bool, device=device)
@@ -233,7 +240,7 @@ def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Upd
             graph = [x for x in (scored, head.weight, head.bias) if x is not None]
             return known(scored.new_zeros((), dtype=torch.float32), graph, [torch.zeros_like(x) for x in graph]), None
         batch, fused = update.evaluate_head(scored, head.weight, inputs[ROW], bias=head.bias, teacher=teacher)
-        # Apart from the rest, as DDP looks for the loss in the output of the pass.
+        # The loss is an output of its own, because DDP looks for it there.
         return fused.loss.value, (batch, fused)
 
     value, made = head_work(forward.trainer, model, inputs, work)
@@ -244,7 +251,7 @@ def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Upd
 
 
 def require_finite(update: Update, rows: Tensor, scored: MicroLoss) -> None:
-    """Before a backward pass that would make every weight NaN: raises NotFinite, naming the part of the objective."""
+    """Raises NotFinite for a loss that is NaN or infinite, naming the part that made it; call before backward."""
     value = float(scored.value.detach())
     if not math.isfinite(value):
         cause = update.culprit(present(scored.batch, "the batch of a loss").policy, rows)
@@ -253,9 +260,10 @@ def require_finite(update: Update, rows: Tensor, scored: MicroLoss) -> None:
 
 @torch.no_grad()
 def measured(accelerator: Any, scored: MicroLoss, update: Update | None) -> dict[str, float]:
-    """TRL's metrics `entropy`, `clip_ratio/*` and `kl` over the micro-batches of all ranks, each of which calls it."""
+    """TRL's metrics `entropy`, `clip_ratio/*` and `kl` over the micro-batches of all ranks; all ranks must call it."""
     batch, entropy = scored.batch, scored.entropy
-    # tokens, sums over them of entropy, clipped below, clipped above and divergence; least and most of a response
+    # Tokens; over tokens the sums of entropy, clipped below, clipped above and divergence; over responses the smallest
+    # share clipped below and the largest share clipped above.
     local = entropy.new_tensor([0.0, 0.0, 0.0, 0.0, 0.0, math.inf, -math.inf], dtype=torch.float32)
     divergence = None
     if batch is not None and scored.loss is not None:
@@ -284,7 +292,7 @@ def measured(accelerator: Any, scored: MicroLoss, update: Update | None) -> dict
 
 
 def _divergence(batch: Batch, update: Update | None) -> Tensor | None:
-    """k3 from the reference [M, T], as TRL shows it: times the ratio where the penalty that it learns from has one."""
+    """[M, T] k3 to the reference as TRL logs it: times the ratio if the objective's penalty has one."""
     if batch.rollouts.ref_logprob is None:
         return None
     divergence = kl.k3(torch.where(batch.mask, batch.rollouts.ref_logprob - batch.policy.logprob.detach(), 0.0))

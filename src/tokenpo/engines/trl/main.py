@@ -1,4 +1,4 @@
-"""One recipe trained by TRL: the program that `tokenpo train --engine trl` and `tokenpo launch` start in each process.
+"""Trains one recipe with TRL; `tokenpo train --engine trl` and `tokenpo launch` start it in each process.
 
 accelerate launch -m tokenpo.engines.trl.main RECIPE [--method NAME] [--set KEY=VALUE] [--out DIR] [--resume]
 """
@@ -29,12 +29,12 @@ from ...tasks import make_task, refuse_tool
 from . import TokenPOConfig, TokenPOTrainer
 from .recipe import TaskRewards, peft_config, require, schedule, settings
 
-# Prompts that are measured for the length of the longest.
+# Number of prompts that are tokenized to find the longest.
 _MEASURED = 256
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when all is well, 2 on a mistake of the user."""
+    """Exit status: 0 on success, 2 on a user's error."""
     parser = argparse.ArgumentParser(prog="tokenpo.engines.trl.main", description="Train a recipe with TRL.")
     parser.add_argument("recipe", metavar="RECIPE", help="path of a TOML or YAML file or config.json, or a name")
     parser.add_argument("--method", metavar="NAME")
@@ -113,7 +113,7 @@ def _save(trainer: Any, plan: Plan, directory: Path) -> None:
     def merge() -> dict[str, float]:
         from peft import PeftModel
 
-        # From the files: weights that are sharded over processes cannot be merged where they are.
+        # From the files, because weights sharded over processes cannot be merged in place.
         lm = load(plan.model, dtype=plan.config.model.dtype)
         merged = PeftModel.from_pretrained(lm.model, str(directory / "adapter")).merge_and_unload()
         save(dataclasses.replace(lm, model=merged), directory / "model")
@@ -123,7 +123,7 @@ def _save(trainer: Any, plan: Plan, directory: Path) -> None:
 
 
 def _in_first_process(trainer: Any, work: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """Does the work in the first process while the others wait; its result, empty in the others."""
+    """Runs `work` in the first process while the others wait; its result there, {} in the others."""
     metrics = {}
     if trainer.accelerator.is_main_process:
         with _whole_models():
@@ -134,7 +134,7 @@ def _in_first_process(trainer: Any, work: Callable[[], dict[str, float]]) -> dic
 
 @contextlib.contextmanager
 def _whole_models() -> Iterator[None]:
-    """Models loaded inside are whole, also under DeepSpeed's ZeRO-3, where all processes would have to load them."""
+    """Switches DeepSpeed's ZeRO-3 off for loading, so that one process alone can load a whole model."""
     from transformers.integrations import deepspeed
 
     reference = deepspeed._hf_deepspeed_config_weak_ref
@@ -157,7 +157,7 @@ def _evaluated(config: Config, task: Any, path: str) -> dict[str, float]:
 
 if __name__ == "__main__":
     status = main()
-    # A process that ends while the threads of gloo live can be aborted by them, after all work is done.
+    # Threads of gloo that live at exit can abort the process after all work is done.
     if status == 0 and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     sys.exit(status)

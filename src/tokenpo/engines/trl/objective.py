@@ -1,4 +1,4 @@
-"""The objective of a trainer, with what settings of TRL's add to it, where TRL can honour it. Imports no TRL."""
+"""Builds a trainer's objective from the method and TRL's settings; refuses what TRL cannot honour. Imports no TRL."""
 
 import copy
 import dataclasses
@@ -28,7 +28,7 @@ from ...recipe.objective import TAUGHT, build_method
 from .settings import CORRECTIONS, contradicted, cut, named
 
 ENGINE = "the TRL engine"
-# By hand: what `rollout_batch` and `forward` make of TRL's output stands in no table.
+# The inputs that `rollout_batch` and `forward` compute from TRL's output; kept in step with them by hand.
 ALWAYS = frozenset(
     {"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift", "rewards", "turn"}
 )
@@ -59,8 +59,8 @@ def chosen(
 
     Args:
         requested: the trainer's `method=`.
-        own_rollouts: a rollout_func, or a conversation with tools or an environment, samples.
-        reported: a rollout_func samples, which has to return log-probabilities.
+        own_rollouts: responses come from a rollout_func, or from a conversation with tools or an environment.
+        reported: responses come from a rollout_func, which has to return log-probabilities.
         taught: the trainer has a teacher.
 
     Raises:
@@ -83,25 +83,29 @@ def chosen(
         )
     if objective.temperature is not None:
         _require_temperature(args, objective, own_rollouts=own_rollouts)
-    # vLLM reports log-probabilities of what is kept, and every ratio to them would be too small.
-    if args.use_vllm and "rollout_logprob" in objective.needs and (found := cut(args)):
+    # vLLM normalises its log-probabilities over the kept tokens only, so every ratio to them would be too small.
+    if args.use_vllm and "rollout_logprob" in objective.needs and (excludes := cut(args)):
         raise Unsupported(
-            f"TokenPOConfig.{found[0]}: {objective.name} reads rollout_logprob, which vLLM reports of the tokens that "
-            f"this keeps, and TRL's trainer of the whole vocabulary: {found[1]}, or set "
+            f"TokenPOConfig.{excludes[0]}: {objective.name} reads rollout_logprob, which vLLM reports of the tokens "
+            f"that this keeps, and TRL's trainer of the whole vocabulary: {excludes[1]}, or set "
             "vllm_importance_sampling_correction=False with a method that corrects nothing itself"
         )
     return objective
 
 
 def require_inputs(objective: Objective, *, reported: bool, taught: bool = False) -> None:
-    """Raises Unsupported where TRL lacks an input; `reported` if the engine that samples reports log-probabilities,
-    `taught` if there is a teacher."""
+    """Raises Unsupported if TRL lacks an input of the objective.
+
+    Args:
+        reported: the sampler reports log-probabilities.
+        taught: there is a teacher.
+    """
     provides = ALWAYS | (SAMPLED if reported else frozenset()) | (TAUGHT if taught else frozenset())
     negotiate(objective, provides, ENGINE, REMEDIES)
 
 
 def require_reference(objective: Objective, model: Any, peft_config: Any) -> None:
-    """Raises Unsupported where the objective reads a reference and the model came from no directory to load it from.
+    """Raises Unsupported if the objective reads a reference and the model has no path to load one from.
 
     Under LoRA the reference is the model without its adapter.
     """
@@ -115,9 +119,9 @@ def require_reference(objective: Objective, model: Any, peft_config: Any) -> Non
 
 
 def with_reference(args: Any, objective: Objective) -> Any:
-    """The settings, with a `beta` at which TRL loads a reference model exactly where the objective reads one.
+    """The settings with `beta` nonzero exactly if the objective reads a reference, since TRL then loads one.
 
-    Its only other reader is TRL's own loss, which is never called.
+    Only TRL's own loss also reads `beta`, and it is never called.
     """
     if ("ref_logprob" in objective.needs) == (args.beta != 0.0):
         return args
@@ -144,7 +148,7 @@ def _resolved(args: Any, requested: str | Objective | None) -> Objective:
 
 
 def _penalised(args: Any, objective: Objective) -> Objective:
-    """With TRL's penalty on leaving the reference, by default times the ratio of its loss."""
+    """The objective with TRL's KL penalty to the reference, by default times the importance ratio of TRL's loss."""
     if args.beta == 0.0:
         return objective
     if own := [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]:
@@ -154,7 +158,7 @@ def _penalised(args: Any, objective: Objective) -> Objective:
         )
     penalty: Penalty = ReferenceKl(args.beta)
     if args.use_bias_correction_kl:
-        # TRL's level of importance sampling: the response's for a method that has it, else the token's.
+        # As TRL's importance_sampling_level: the response's ratio for a method that has one, else the token's.
         ratio = getattr(objective.surrogate, "ratio", None)
         of_response = isinstance(ratio, GeometricSequence | GeometricToken)
         penalty = Reweighted(penalty, GeometricSequence() if of_response else TokenRatio())
@@ -162,15 +166,14 @@ def _penalised(args: Any, objective: Objective) -> Objective:
 
 
 def _corrected(args: Any, objective: Objective) -> Objective:
-    """With TRL's correction for vLLM's log-probabilities, where the objective does not itself correct for the policy
-    that sampled."""
+    """The objective with TRL's importance correction for vLLM, unless it corrects for the sampler itself."""
     if own := objective.corrects_rollout:
         for name in (f"vllm_importance_sampling_{end}" for end in ("mode", "clip_max", "clip_min")):
-            value, usual = getattr(args, name), type(args).__dataclass_fields__[name].default
-            if value != usual:
+            value, default = getattr(args, name), type(args).__dataclass_fields__[name].default
+            if value != default:
                 raise Unsupported(
                     f"TokenPOConfig.{name} = {value!r} would change nothing, as {own[0]} of {objective.name} weighs "
-                    f"against the policy that sampled: leave it at {usual!r}"
+                    f"against the policy that sampled: leave it at {default!r}"
                 )
         return objective
     mode = args.vllm_importance_sampling_mode
@@ -188,7 +191,7 @@ def _corrected(args: Any, objective: Objective) -> Objective:
 
 
 def _require_weights(args: Any, objective: Objective) -> None:
-    """Raises Unsupported where TRL weighs rewards otherwise than an objective that takes them one by one."""
+    """Raises Unsupported if reward_weights are not the weights of an objective that reads every reward by itself."""
     own, theirs = getattr(objective.credit, "weights", ()), tuple(args.reward_weights or ())
     if "rewards" in objective.needs and theirs and theirs != (tuple(own) or (1.0,) * len(theirs)):
         raise Unsupported(
@@ -198,9 +201,9 @@ def _require_weights(args: Any, objective: Objective) -> None:
 
 
 def _require_temperature(args: Any, objective: Objective, *, own_rollouts: bool) -> None:
-    """Raises Unsupported where the engine that samples cannot adapt the temperature from token to token."""
+    """Raises Unsupported if the sampler cannot adapt the temperature from token to token."""
     setting, without = contradicted(args) or ("", "")
-    for refused, asked, remedy in (
+    for refused, action, remedy in (
         (own_rollouts, "ask of a rollout_func, environment or tool", "leave it out"),
         (
             args.use_transformers_continuous_batching,
@@ -212,6 +215,6 @@ def _require_temperature(args: Any, objective: Objective, *, own_rollouts: bool)
     ):
         if refused:
             raise Unsupported(
-                f"{objective.name} adapts the temperature from token to token, which {ENGINE} cannot {asked}: {remedy}"
+                f"{objective.name} adapts the temperature from token to token, which {ENGINE} cannot {action}: {remedy}"
                 ", or switch the method's adaptive temperature off (for hapo: method_options={'tau': 0})"
             )

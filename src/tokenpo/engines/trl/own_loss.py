@@ -1,7 +1,7 @@
 """TRL's own loss: its GRPO trainer without a model, called as its training loop calls it.
 
-Its arithmetic on settings and counts takes torch's default type, so that it runs with float64 as the default: what then
-differs from the reference differs by meaning, not by rounding.
+TRL computes with settings and counts in torch's default dtype, which is float64 here: remaining differences from the
+reference implementation are differences of meaning, not of rounding.
 """
 
 # pyright: reportMissingImports=false
@@ -24,7 +24,7 @@ from .settings import TRANSLATED
 
 
 class Ranks(Accelerator):
-    """One process that says it is one of several."""
+    """An accelerator of one process that reports `ranks` processes."""
 
     ranks = 1
 
@@ -34,7 +34,7 @@ class Ranks(Accelerator):
 
 
 class Trainer(GRPOTrainer):
-    """The constructor takes settings only. What TRL's methods read and is not here is the setting of that name."""
+    """TRL's trainer made from settings only; an attribute that it lacks is the setting of that name."""
 
     def __init__(self, **settings: Any) -> None:
         self.args = GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **settings)
@@ -58,7 +58,7 @@ class Trainer(GRPOTrainer):
 
 @contextmanager
 def float64() -> Iterator[None]:
-    """The default type while TRL runs."""
+    """Context manager: torch's default dtype is float64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -111,7 +111,7 @@ COMPARED = (
     *(
         Compared(row.method, row.options, row.theirs, _BY_TYPE.get(row.theirs.get("loss_type", ""), {}))
         for row in TRANSLATED
-        # These go by earlier steps, and by tokens of other ranks.
+        # These depend on earlier steps and on tokens of other ranks.
         if not row.theirs.keys() & {"use_adaptive_entropy", "top_entropy_quantile"}
     ),
     once("dapo", {}, {}, "Both clips are 0.2, without a dual clip; DAPO's recipe has 0.2/0.28 and 10."),

@@ -1,4 +1,4 @@
-"""A recipe of ours as settings of TRL: every setting is translated, or refused with what to write instead."""
+"""Translates a recipe to TRL's settings; a setting that cannot be translated is refused with a remedy."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ RECIPE_REMEDIES = REMEDIES | {
 
 
 def schedule(plan: Plan, processes: int, longest_prompt: int) -> Cycle:
-    """The largest micro-batches that the recipe allows, and that divide its minibatches evenly.
+    """The cycle with the largest micro-batches that the recipe allows and that divide its minibatches evenly.
 
     Args:
         longest_prompt: tokens.
@@ -99,7 +99,7 @@ def settings(config: Config, cycle: Cycle, directory: Path) -> dict[str, Any]:
 
 
 def require(plan: Plan) -> None:
-    """Raises Unsupported where TRL cannot honour a recipe: the setting or the method's input, and what to write."""
+    """Raises Unsupported if TRL cannot honour a setting or provide a method's input; the message has the remedy."""
     config, device = plan.config, plan.config.model.device
     for refused, sentence in (
         (
@@ -162,7 +162,7 @@ class TaskRewards:
     def _scores(
         self, completions: list[Any], completion_ids: list[Any], place: list[int], **columns: Any
     ) -> Sequence[Score]:
-        """Of the responses that TRL hands to both functions, one after the other."""
+        """Scores of responses; kept, because TRL gives both functions the same responses one after the other."""
         if self._last[0] is not completion_ids:
             texts = [x if isinstance(x, str) else x[-1]["content"] for x in completions]
             scores = self._task.score([self._problems[i] for i in place], texts, completion_ids)

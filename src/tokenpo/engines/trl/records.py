@@ -1,5 +1,5 @@
-"""Beside a trainer's steps: the run directory OUTPUT_DIR/tokenpo, which `tokenpo report` reads, and the learner's state
-in TRL's checkpoints."""
+"""A callback that writes the run directory OUTPUT_DIR/tokenpo, which `tokenpo report` reads, and stores the learner's
+state in TRL's checkpoints."""
 
 import math
 import time
@@ -29,13 +29,13 @@ PACKAGES = ("trl", "accelerate", "datasets")
 
 
 class TokenPOCallback(TrainerCallback, ExportableState):
-    """Closes every rollout batch with a line of metrics; its state goes into `trainer_state.json` of a checkpoint.
+    """Writes a line of metrics per rollout batch; its state is stored in `trainer_state.json` of a checkpoint.
 
-    A checkpoint is taken between two rollout batches or not at all: the rest of one would be lost.
+    Checkpoints are allowed only between two rollout batches: the rest of an unfinished one would be lost.
 
     Attributes:
-        described: settings for config.json beside those of TRL.
-        before: metrics of the line for step 0; empty writes no such line.
+        described: settings for config.json in addition to TRL's.
+        before: metrics of the line for step 0; if empty, no such line is written.
         at_end: called once on every rank, after the last update; its metrics join the last line.
     """
 
@@ -44,26 +44,26 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         self.described: Mapping[str, Any] = {}
         self.before: Mapping[str, float] = {}
         self.at_end: Callable[[], Mapping[str, float]] = dict
-        self._records: Records | None = None  # of the first process, while it trains
+        self._records: Records | None = None  # in the first process, during training
         self._batches = 0
         self._rate = math.nan
-        self._lent: list[tuple[dict[str, Any], Any]] = []  # groups of the optimiser, and TRL's learning rate of each
+        self._scaled: list[tuple[dict[str, Any], Any]] = []  # optimiser group, TRL's rate
         self._started = time.perf_counter()
         self._drawing = 0.0
 
     def wants_trace(self) -> bool:
-        """Whether the rollout batch that begins is to be traced: the first, and every `trace_every`-th."""
+        """Whether to trace the rollout batch that begins: the first, and every `trace_every`-th."""
         every = self._trainer.args.trace_every
         return every > 0 and (self._batches == 0 or (self._batches + 1) % every == 0)
 
     def begin(self, seconds: float) -> None:
-        """A rollout batch was drawn and scored in that time."""
+        """Called when a rollout batch is drawn and scored, which took `seconds`."""
         self._started, self._drawing = time.perf_counter(), seconds
         if self._records is not None:
             self._records.flush()
 
     def state(self) -> dict[str, Any]:
-        """Called where a checkpoint is written."""
+        """The state to store in a checkpoint."""
         if self._records is not None:
             self._records.sync()
         mine = {"batches": self._batches, "cursor": self._trainer.refill.cursor}
@@ -100,18 +100,18 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         trainer, optimizer = self._trainer, kwargs.get("optimizer")
         groups = [] if optimizer is None else optimizer.param_groups
         held = trainer.learner.kl is not None
-        self._lent = [(group, group["lr"]) for group in groups] if held else []
-        for group, lr in self._lent:
+        self._scaled = [(group, group["lr"]) for group in groups] if held else []
+        for group, lr in self._scaled:
             group["lr"] = lr * trainer.learner.rate
         if groups:
             self._rate = groups[0]["lr"]
         trainer.current.settle()
         if not trainer.current.check(self._rate) and optimizer is not None:
-            optimizer.zero_grad()  # an optimiser leaves weights without a gradient alone
+            optimizer.zero_grad()  # an optimiser skips weights without a gradient
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # TRL's schedule goes on from its own rate, and its checkpoint holds that one.
-        for group, lr in self._lent:
+        # TRL's schedule and TRL's checkpoint need TRL's own rate.
+        for group, lr in self._scaled:
             group["lr"] = lr
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -131,7 +131,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             self._records = None
 
     def _close(self, state: Any) -> None:
-        """The end of a rollout batch, on every rank; the first writes its records."""
+        """Ends a rollout batch, on every rank; the first writes the records."""
         seconds = round(time.perf_counter() - self._started, 4)
         trainer, current = self._trainer, self._trainer.current
         batch, step, every = current.batch, current.step, trainer.args.rollouts_every
@@ -145,7 +145,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             whole = recorded(trainer, batch, step, self._batches)
             if self._records is not None:
                 write_lines(step_file(self._directory, self._batches), whole)
-        # Before TRL saves its last checkpoint, which holds the sizes of the records.
+        # Has to run before TRL saves its last checkpoint, which stores the sizes of the record files.
         last = self._finish() if state.global_step >= state.max_steps else {}
         if self._records is None:
             return
@@ -181,14 +181,14 @@ class Records(ForeignRun):
             self.open_line = {}
 
     def sync(self) -> None:
-        """Brings all to the disk, where a checkpoint is written."""
+        """Writes all records to disk, before a checkpoint is saved."""
         self.flush()
         self.metrics.sync()
         self.trace.sync()
 
 
 def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[str, float]:
-    """Over every response that was drawn; the names are those of the embedded engine."""
+    """Metrics over all drawn responses, named as by the embedded engine."""
     rows, names = batch.drawn, trainer.reward_func_names
     each, length = rows["rewards"], rows["length"].float()
     reward = rows["reward"][~each.isnan().all(1)]
@@ -214,9 +214,9 @@ def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[
 
 
 def recorded(trainer: Any, batch: RolloutBatch, step: Step, number: int) -> list[Response]:
-    """The whole batch that was trained on, as the objective was given it, with the policy after it.
+    """The responses of a trained batch with the objective's inputs and the policy after training.
 
-    All ranks call it, as each scores its own rows.
+    All ranks must call it, because each scores its own rows.
     """
     micro = trainer.args.per_device_train_batch_size
     policy = policy_now(trainer, trainer.model, [batch.output], [step.rollouts.rows(batch.mine)], micro)
@@ -240,7 +240,7 @@ def traces(trainer: Any, step: int, batch: RolloutBatch, terms_by_row: Mapping[i
 
 
 def verdicts(trainer: Any, batch: RolloutBatch) -> list[bool | None]:
-    """[N] whether a response is right: where a reward function called `accuracy` gave 1; None where none did."""
+    """[N] whether the reward function `accuracy` gave a response 1; None where it gave nothing, or is absent."""
     each = batch.rows["rewards"]
     if "accuracy" not in trainer.reward_func_names:
         return [None] * len(each)
@@ -253,17 +253,17 @@ def _pieces(trainer: Any, rollouts: Rollouts, row: int) -> list[str]:
 
 
 def _require_boundaries(args: Any, state: Any, updates: int) -> None:
-    """Refuses a run whose checkpoints or end would fall into a rollout batch, or that goes on from such a one.
+    """Refuses a run that would save a checkpoint, end or resume inside a rollout batch.
 
     Raises:
-        TokenPOError: naming the nearest settings that do not.
+        TokenPOError: with the nearest valid setting.
     """
     if state.global_step % updates:
         raise TokenPOError(
             f"the checkpoint of step {state.global_step} lies within a rollout batch of {updates} updates, the rest of "
             f"which is lost: resume from one at a multiple of {updates}"
         )
-    # At the end TRL takes a checkpoint too, and the rest of a rollout batch would be in no record.
+    # TRL saves a checkpoint at the end too, and an unfinished rollout batch would be in no record.
     saves = str(getattr(args.save_strategy, "value", args.save_strategy))
     for counts, name, steps, what in (
         (saves in ("steps", "best"), "save_steps", state.save_steps, "take TRL's checkpoints"),

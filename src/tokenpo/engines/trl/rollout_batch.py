@@ -1,5 +1,7 @@
-"""A rollout batch over all ranks: the responses that TRL drew, with their rewards, as rollouts of whole groups; and
-dynamic sampling, which drops groups whose rewards are all equal and draws others, up to a cap."""
+"""TRL's draws as rollouts of whole groups over all ranks, and dynamic sampling.
+
+Dynamic sampling drops groups whose rewards are all equal and draws others, up to a cap.
+"""
 
 import dataclasses
 import hashlib
@@ -27,15 +29,15 @@ FIELDS = tuple(field.name for field in dataclasses.fields(Rollouts) if field.nam
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """Rows of all ranks: one draw of TRL's, or what dynamic sampling chose of several.
+    """Rows of all ranks: one draw of TRL, or the groups that dynamic sampling chose from several draws.
 
     Args:
-        output: TRL's output, this rank's rows.
+        output: TRL's output for this rank's rows.
         prompts: of this rank's rows.
         rows: by name: fields of `Rollouts`, rewards [N, F], length [N] tokens, truncated [N] bool, sampled_at [N, T].
-        drawn: the same of every draw, those of discarded groups too.
-        size: rows of a group.
-        kept: groups that are trained on; no token of the rows behind them counts.
+        drawn: like `rows`, for every draw, with discarded groups.
+        size: rows per group.
+        kept: number of groups to train on; they come first, and later rows have an empty mask.
         rank: of this process.
     """
 
@@ -59,12 +61,12 @@ class RolloutBatch:
 
     @cached_property
     def rollouts(self) -> Rollouts | None:
-        """Of the rows that are trained on, and the empty ones behind; None where no token of any counts."""
+        """All `rows`, with those whose mask is empty; None if no token counts."""
         return _rollouts(self.rows, self.size)
 
     @cached_property
     def everything(self) -> Rollouts | None:
-        """Of every draw."""
+        """All rows of every draw; None if no token counts."""
         return self.rollouts if self.drawn is self.rows else _rollouts(self.drawn, self.size)
 
     @property
@@ -74,11 +76,11 @@ class RolloutBatch:
 
 
 def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscored: Tensor) -> dict[str, Tensor]:
-    """This rank's rows of a `RolloutBatch`, but for rewards and `sampled_at`.
+    """This rank's rows of a `RolloutBatch`, without rewards and `sampled_at`.
 
     Args:
-        output: of TRL's drawing.
-        unscored: [M] bool, responses that every reward function passed over: no token of theirs counts.
+        output: TRL's output for a draw.
+        unscored: [M] bool, responses that no reward function scored; none of their tokens counts.
     """
     args, ids = trainer.args, output["completion_ids"]
     written = output["completion_mask"].bool()
@@ -107,7 +109,7 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
         known["ref_logprob"] = output["ref_per_token_logps"].float()
     if "sampling_per_token_logps" in output:
         reported = output["sampling_per_token_logps"].float()
-        # A token that the engine which sampled could not score counts as no difference from the trainer.
+        # NaN: the sampler could not score this token; it gets the trainer's log-probability, a ratio of 1.
         known["rollout_logprob"] = torch.where(reported.isnan(), known["old_logprob"], reported)
     return known
 
@@ -120,7 +122,7 @@ def over_ranks(
     Args:
         local: rows of this rank, the same names on every rank.
         rewards: [N, F] of all ranks; NaN where a function does not apply.
-        size: consecutive rows, in the order of ranks, that answer one prompt: a group may be split over ranks.
+        size: rows per group: consecutive rows, in rank order, that answer one prompt; ranks may share a group.
 
     Raises:
         TokenPOError: rows of one group answer different prompts.
@@ -169,7 +171,7 @@ def _gathered(accelerator: Any, local: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def plain(prompt: Any) -> Any:
-    """The prompt as a JSON value that depends on its content alone: size, mode and digest stand for a picture."""
+    """The prompt as a JSON value that depends on content only; a picture becomes its size, mode and digest."""
     if prompt is None or isinstance(prompt, str | int | float):
         return prompt
     if isinstance(prompt, Mapping):
@@ -184,7 +186,10 @@ def plain(prompt: Any) -> Any:
 
 
 class Refill:
-    """Fills rollout batches with further prompts, drawn from the data set in an order of its own.
+    """Fills rollout batches with further prompts, from its own shuffled pass over the data set.
+
+    Args:
+        most: draws per rollout batch in addition to TRL's.
 
     Attributes:
         cursor: prompts taken so far.
@@ -197,7 +202,7 @@ class Refill:
     def filled(self, trainer: Any, first: RolloutBatch) -> RolloutBatch:
         """The rollout batch filled with groups whose rewards differ, as far as the cap allows.
 
-        Places that stay empty hold groups without a token that counts, since TRL wants as many rows as ever.
+        TRL needs the same number of rows, so the remaining places hold groups with an empty mask.
         """
         draws, size, wanted = [first], first.size, first.kept
         while len(draws) <= self._most:
@@ -224,7 +229,7 @@ class Refill:
 
 
 def carried(output: Mapping[str, Any]) -> dict[str, Tensor]:
-    """TRL's output as rows that can be put together with those of another draw.
+    """TRL's output as rows that `stacked` can join with those of another draw.
 
     Raises:
         Unsupported: a model with images, whose rows have no common layout.
@@ -249,7 +254,7 @@ def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _merged(accelerator: Any, draws: Sequence[RolloutBatch], wanted: int, size: int) -> RolloutBatch:
-    """The first `wanted` groups that differ, and in the places that are left others of the first draw, emptied."""
+    """The first `wanted` groups whose rewards differ; other groups, with an empty mask, fill the remaining places."""
     drawn = stacked([draw.rows for draw in draws])
     kept = mixed(drawn, size)[:wanted]
     others = [group for group in range(wanted) if group not in kept][: wanted - len(kept)]

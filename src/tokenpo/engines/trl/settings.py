@@ -1,7 +1,7 @@
-"""Fields of TRL's `GRPOConfig` that are refused, and methods for those of its loss. Imports no TRL.
+"""The fields of TRL's `GRPOConfig` that are refused, and the method for each form of TRL's loss. Imports no TRL.
 
-What becomes of the others stands in docs/trl.md. Tests compare all names with the installed `GRPOConfig`, and the
-numbers of what is honoured with TRL's loss.
+docs/trl.md describes all other fields. Tests compare the names with the installed `GRPOConfig`, and the numbers of
+honoured settings with TRL's loss.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,8 +17,8 @@ _LOSS = "is a setting of TRL's own loss, which the method replaces"
 class Refused:
     """A field of `GRPOConfig` that is refused at any value but TRL's default.
 
-    Args:
-        why: it cannot be honoured.
+        Args:
+    why: the reason, as the predicate of a sentence.
     """
 
     name: str
@@ -108,7 +108,7 @@ TRANSLATED = (
 
 _BOUNDS = {"epsilon": "low", "epsilon_high": "high"}
 _KIND = ("loss_type", "importance_sampling_level", "scale_rewards")
-# Values of _KIND -> the method with that loss, TRL's field -> option, options beside. What differs is left out.
+# Values of _KIND -> (method with that loss, TRL's field -> its option, further options). Only exact matches.
 _LOSSES: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, Any]]] = {
     ("dapo", "token", "group"): ("dapo", _BOUNDS | {"delta": "dual"}, {}),
     ("grpo", "token", "group"): ("grpo", _BOUNDS, {}),
@@ -124,9 +124,9 @@ _LOSSES: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, Any]]] = {
 
 
 def named(args: Any) -> tuple[str, dict[str, Any], set[str]]:
-    """The method of these settings, its options, and the fields of TRL's loss that are among them.
+    """(method, its options, fields of TRL's loss that became options).
 
-    Without a `method` it is the one that computes TRL's own loss; others stay at TRL's defaults.
+    Without a `method` it is the one that computes TRL's own loss; all other fields must be at TRL's defaults.
     """
     given = dict(args.method_options or {})
     if args.method is not None:
@@ -139,27 +139,27 @@ def named(args: Any) -> tuple[str, dict[str, Any], set[str]]:
     return method, options | beside | given, {*fields, *(_KIND if kind in _LOSSES else ())}
 
 
-# vllm_importance_sampling_mode -> whether it weighs by response, and whether weights out of bounds become 0.
+# vllm_importance_sampling_mode -> (one weight per response, weights out of bounds become 0).
 CORRECTIONS = {
     "token_truncate": (False, False),
     "token_mask": (False, True),
     "sequence_truncate": (True, False),
     "sequence_mask": (True, True),
 }
-# Keys of generation_kwargs that TRL takes in place of a setting -> that setting.
+# Key of generation_kwargs -> the setting that it overrides in TRL.
 OVERRIDING = {
     **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")},
     "max_new_tokens": "max_completion_length",
     "max_tokens": "max_completion_length",
 }
-# Keys that could make every response of a group the same -> the value that does not.
+# Key of generation_kwargs that can make all responses of a group equal -> the allowed value.
 SAMPLING = {"do_sample": True, "num_beams": 1}
 # Keys that change no probability in vLLM.
 _HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
 
 
 def remedy(refused: Refused, value: Any) -> str:
-    """What to write in place of a refused field at this value, in a phrase."""
+    """A phrase with the replacement for a refused field at this value."""
     if (refused.name, value) == ("scale_rewards", "none"):
         return "set method='dr_grpo', which divides by no deviation"
     if refused.name != "loss_type":
@@ -173,7 +173,7 @@ def remedy(refused: Refused, value: Any) -> str:
 
 
 def require_untouched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> None:
-    """Raises Unsupported where a refused field is set that the method's options have not `taken`."""
+    """Raises Unsupported if a refused field is set, unless it is in `taken`: the method's options include it."""
     for one in REFUSED:
         value, usual = getattr(args, one.name), defaults[one.name]
         if value != usual and one.name not in taken:
@@ -183,10 +183,10 @@ def require_untouched(args: Any, defaults: Mapping[str, Any], taken: Collection[
 
 
 def require(args: Any, defaults: Mapping[str, Any]) -> None:
-    """Raises Unsupported where a refused field is set, or generation_kwargs contradict a setting.
+    """Raises Unsupported if a refused field is set, or generation_kwargs contradict a setting.
 
     Args:
-        defaults: of the fields of `GRPOConfig`.
+        defaults: the default of each field of `GRPOConfig`.
     """
     require_untouched(args, defaults, named(args)[2])
     keywords: Any = args.generation_kwargs or {}
@@ -210,7 +210,7 @@ def require(args: Any, defaults: Mapping[str, Any]) -> None:
 
 
 def require_steps_to_hold(trainer: Any) -> None:
-    """Raises Unsupported where a KL is to be held, and TRL's optimiser steps cannot be scaled or left out."""
+    """Raises Unsupported if the KL is controlled and TRL's optimiser steps cannot be scaled or left out."""
     args = trainer.args
     if args.kl_hold() is None:
         return
@@ -241,7 +241,7 @@ def require_steps_to_hold(trainer: Any) -> None:
 
 
 def cut(args: Any) -> tuple[str, str] | None:
-    """The setting that excludes tokens of the vocabulary, and what to do about it."""
+    """(setting that excludes tokens of the vocabulary, remedy); None without one."""
     for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
         if (value := getattr(args, name)) not in usual:
             return f"{name} = {value}", f"leave it at {usual[0]}"
@@ -249,9 +249,9 @@ def cut(args: Any) -> tuple[str, str] | None:
 
 
 def contradicted(args: Any) -> tuple[str, str] | None:
-    """The setting under which vLLM samples from other logits than the trainer sees, and what to do about it."""
-    if found := cut(args):
-        return found
+    """(setting under which vLLM samples from other logits than the trainer's, remedy); None without one."""
+    if excludes := cut(args):
+        return excludes
     if args.vllm_structured_outputs_regex is not None:
         return "vllm_structured_outputs_regex", "leave it out"
     changed = next((name for name in args.generation_kwargs or {} if name not in _HARMLESS), None)

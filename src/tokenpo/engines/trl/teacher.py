@@ -1,6 +1,5 @@
-"""The teacher of a trainer: a frozen model that reads what the policy reads, scored as TRL scores its reference."""
+"""A trainer's teacher: a frozen model with the policy's inputs, scored as TRL scores its reference model."""
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +21,14 @@ from .forward import base_of, predicting, texts
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model as `accelerator` prepared it; no gradient flows to it."""
+    """A model that accelerate has prepared; no gradient flows to it."""
 
     trainer: Any
     model: Any
 
     @staticmethod
     def of(trainer: Any, given: Any) -> "Teacher | None":
-        """The trainer's teacher; to be called once TRL has made the policy.
+        """The trainer's teacher; call it after TRL has made the policy.
 
         Args:
             given: a directory, a hub id, or a model of transformers; None for no teacher.
@@ -42,8 +41,8 @@ class Teacher:
             return None
         args, policy, objective = trainer.args, base_of(trainer), trainer.policy_objective
         if isinstance(given, str):
-            usual = {"trust_remote_code": args.trust_remote_code, "dtype": policy.dtype, "device_map": None}
-            given = create_model_from_path(given, **(usual | (args.model_init_kwargs or {})))
+            defaults = {"trust_remote_code": args.trust_remote_code, "dtype": policy.dtype, "device_map": None}
+            given = create_model_from_path(given, **(defaults | (args.model_init_kwargs or {})))
         name, (theirs, ours) = given.config._name_or_path, (x.get_output_embeddings().weight for x in (given, policy))
         if name:  # a model made in memory has no tokenizer
             require_same_tokens("teacher_model", name, AutoTokenizer.from_pretrained(name), trainer._tokenizer)
@@ -55,18 +54,22 @@ class Teacher:
         if objective.teacher_beta is not None:
             _require_heads(trainer, objective, given)
         add_fused_lm_head(given.eval(), trainer.temperature, args.cast_lm_head_to_fp32, ("log_probs", "entropy"))
-        usual = functools.partial(trainer.accelerator.prepare_model, evaluation_mode=True)
-        apart = prepare_deepspeed if trainer.is_deepspeed_enabled else prepare_fsdp if trainer.is_fsdp_enabled else None
-        return Teacher(trainer, usual(given) if apart is None else apart(given, trainer.accelerator))
+        if trainer.is_deepspeed_enabled:
+            prepared = prepare_deepspeed(given, trainer.accelerator)
+        elif trainer.is_fsdp_enabled:
+            prepared = prepare_fsdp(given, trainer.accelerator)
+        else:
+            prepared = trainer.accelerator.prepare_model(given, evaluation_mode=True)
+        return Teacher(trainer, prepared)
 
     @torch.no_grad()
     def logprob(self, inputs: Mapping[str, Any], rows: int) -> Tensor:
-        """[M, T] of the completions, `rows` in a pass."""
+        """[M, T] log-probabilities of the completions, `rows` rows per pass."""
         return self.trainer.forward_passes.by_trl(self.model, inputs, rows).logprob.float()
 
     @torch.no_grad()
     def head(self, inputs: Mapping[str, Any], mask: Tensor) -> TeacherHead:
-        """What makes its logits of the tokens in `mask` [M, T]."""
+        """The hidden states and the head that give its logits at the tokens in `mask` [M, T]."""
         base = self.trainer.accelerator.unwrap_model(self.model)
         with self.trainer.accelerator.autocast():
             hidden = predicting(base, mask.shape[1], **texts(inputs))
@@ -75,7 +78,7 @@ class Teacher:
 
 
 def require_read(objective: Objective, given: Any) -> None:
-    """Raises TokenPOError for a teacher that the objective does not read."""
+    """Raises TokenPOError if a teacher is given and the objective reads none."""
     if given is not None and not objective.needs & TAUGHT:
         raise TokenPOError(
             f"teacher_model: {objective.name} reads no teacher: leave it out, or give method="

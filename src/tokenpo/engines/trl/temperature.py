@@ -1,7 +1,8 @@
-"""The temperature of a draw of TRL's: one for every token, or the method's rule, applied by the engine that samples.
+"""The temperature of TRL's draws: one constant, or the method's rule per token, which the sampler applies.
 
-transformers: a logits processor in front of the constant temperature applies the rule. vLLM: our logits processor does,
-which TRL's engine is given and a server must have been started with; every request carries the objective's memory.
+transformers: a logits processor before the constant temperature applies the rule. vLLM: our logits processor applies
+it. TRL's own vLLM engine is created with it, a server must be started with it; every request carries the objective's
+memory.
 """
 
 import functools
@@ -28,13 +29,13 @@ from .settings import contradicted
 
 logger = logging.getLogger(__name__)
 
-# Log-probabilities at two temperatures that lie nearer, in mean nats a token, tell nothing.
+# Mean nats per token. Below it, log-probabilities at two temperatures cannot be told apart.
 _DISCERNIBLE = 1e-3
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """Of a draw at TRL's own, constant temperature.
+    """A draw at TRL's own, constant temperature.
 
     Args:
         rule: temperature of a token from the entropy of its logits at the base temperature; None keeps the base.
@@ -45,35 +46,35 @@ class Temperature:
     rule: TemperatureRule | None = None
 
     def sampling(self) -> AbstractContextManager[None]:
-        """While it lasts, TRL samples at this temperature."""
+        """Context manager in which TRL samples at this temperature."""
         return nullcontext()
 
     def of(self, entropy: Tensor) -> Tensor:
-        """[M, T] that sampled each token, from the entropy [M, T] (nats) of its logits at the base temperature."""
+        """[M, T] temperature of each token, from the entropy [M, T] (nats) of its logits at the base temperature."""
         return torch.full_like(entropy, self.base) if self.rule is None else self.rule(entropy, self.base)
 
     def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
-        """Compares what vLLM reports of a run's first draw with what the trainer computes.
+        """Compares vLLM's log-probabilities of a run's first draw with the trainer's.
 
         Later draws are not compared: the two drift apart slowly, and that should not end a run.
 
         Args:
-            output: of TRL's drawing.
-            rows: `rollout_batch.local_rows` of it.
+            output: TRL's output for the draw.
+            rows: its `rollout_batch.local_rows`.
 
         Raises:
-            Unsupported: they differ by more than their precision, and no correction weighs for it; else a warning.
+            Unsupported: they differ by more than their precision, and no correction is on; with one it is a warning.
         """
         trainer, args = self.trainer, self.trainer.args
         if not args.use_vllm or trainer.current is not None or "rollout_logprob" not in rows:
             return
-        # Truncated or changed probabilities are others, and meant to be.
+        # These settings change the probabilities on purpose.
         if args.repetition_penalty != 1.0 or contradicted(args) is not None:
             return
-        tokens, apart = _totals(trainer, rows["mask"], (rows["rollout_logprob"] - rows["old_logprob"]).abs())
-        usual = FULL_TOLERANCE if _in_float32(trainer, args) else HALF_TOLERANCE
-        tolerance = usual if args.ratio_tolerance is None else args.ratio_tolerance
-        mean = apart / max(tokens, 1.0)
+        tokens, distance = _totals(trainer, rows["mask"], (rows["rollout_logprob"] - rows["old_logprob"]).abs())
+        default = FULL_TOLERANCE if _in_float32(trainer, args) else HALF_TOLERANCE
+        tolerance = default if args.ratio_tolerance is None else args.ratio_tolerance
+        mean = distance / max(tokens, 1.0)
         if mean <= tolerance:
             return
         objective = trainer.policy_objective
@@ -119,14 +120,14 @@ class Generated(Temperature):
         return replaced(model, "generate", generate)
 
     def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
-        """Raises Unsupported where generation did not call the processor."""
+        """Raises Unsupported if generation did not call the processor."""
         if not self.processor.called:
             raise moved("transformers' generation was not asked with our logits processor")
 
 
 @dataclass(frozen=True)
 class Served(Temperature):
-    """The rule applied by vLLM; every request carries the `numbers` of the rule and its memory."""
+    """The rule applied by vLLM; every request carries `numbers`, the rule's constants and memory."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)
 
@@ -138,17 +139,17 @@ class Served(Temperature):
 
     @torch.no_grad()
     def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
-        """What vLLM reports must be nearer to the adapted temperature than to the base one, over all ranks.
+        """Checks over all ranks that vLLM's log-probabilities are nearer to the adapted temperature than to the base.
 
         Raises:
-            Unsupported: it is not: vLLM did not apply the numbers.
+            Unsupported: they are not, so vLLM did not apply the rule.
         """
         trainer, heat = self.trainer, self.of(rows["old_entropy"])
         size = trainer.args.per_device_train_batch_size
         adapted = trainer.forward_passes.policy(trainer.model, output, size, heat).logprob.float()
         base, reported = rows["old_logprob"], rows["rollout_logprob"]
-        apart = ((adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs())
-        tokens, shift, to_adapted, to_base = _totals(trainer, rows["mask"], *apart)
+        distances = ((adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs())
+        tokens, shift, to_adapted, to_base = _totals(trainer, rows["mask"], *distances)
         if shift > _DISCERNIBLE * tokens and to_adapted >= to_base:
             raise Unsupported(
                 f"{trainer.policy_objective.name}: the log-probabilities that vLLM reports are "
@@ -159,13 +160,13 @@ class Served(Temperature):
 
 
 def _totals(trainer: Any, mask: Tensor, *values: Tensor) -> list[float]:
-    """The number of tokens [M, T] that count, and the sum of each value over them, on all ranks."""
+    """The number of tokens in `mask` [M, T] and the sum of each value over them, for all ranks together."""
     local = torch.stack([mask.sum().float(), *(x.float().where(mask, 0.0).sum() for x in values)])
     return trainer.accelerator.gather(local[None]).sum(0).tolist()
 
 
 def of_draw(trainer: Any) -> Temperature:
-    """The method's rule where it has one and the trainer trains; evaluations are drawn at the base temperature."""
+    """The method's rule if it has one and the trainer trains; evaluations are drawn at the base temperature."""
     base, objective, state = float(trainer.temperature), trainer.policy_objective, trainer.learner.memory
     adaptive = objective.temperature
     # vLLM draws the first rollout batch at one temperature: there are no numbers to send it yet.
@@ -179,8 +180,8 @@ def of_draw(trainer: Any) -> Temperature:
 
 @contextmanager
 def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterator[None]:
-    """While it lasts, a vLLM that TRL makes in this process also gets our logits processor, where the temperature is
-    adaptive, and float32, where the trainer computes in it and vLLM would take a half-precision type."""
+    """Context manager: a vLLM engine that TRL makes inside gets our logits processor, if the temperature is adaptive,
+    and float32, if the trainer computes in it (vLLM's default is half precision)."""
     from trl.generation import vllm_generation as home  # pyright: ignore
 
     original = getattr(home, "LLM", None)
@@ -205,8 +206,7 @@ def _in_float32(trainer: Any, args: TokenPOConfig) -> bool:
 
 
 def require_server(trainer: Any, objective: Objective) -> None:
-    """Raises Unsupported, in every process, where the server was started without our logits processor: it would ignore
-    the numbers of a request."""
+    """Raises Unsupported, in every process, if the server runs without our logits processor and ignores the rule."""
     if objective.temperature is None or not trainer.use_vllm or trainer.vllm_mode != "server":
         return
     runs: list[Any] = [None]

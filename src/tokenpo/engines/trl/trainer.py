@@ -1,7 +1,7 @@
 """`TokenPOTrainer`: TRL's GRPO trainer with an objective of ours.
 
-Four methods are overridden: `_tokenize_prompts` (the last moment before sampling), `_calculate_rewards` (TRL keeps the
-raw rewards to itself), `_generate_and_score_completions` (credit, the last moment with whole groups in order) and
+Four methods are overridden: `_tokenize_prompts` (the last call before sampling), `_calculate_rewards` (TRL does not
+return the raw rewards), `_generate_and_score_completions` (credit: the last call with whole groups in order) and
 `_compute_loss`.
 """
 
@@ -49,19 +49,19 @@ REMEDY = (
 class TokenPOTrainer(trl.GRPOTrainer):
     """TRL's `GRPOTrainer` with an objective of ours.
 
-    Args:
-        model, reward_funcs, args, ...: as TRL's; `args` is a `TokenPOConfig`.
-        method: the name of a method, or an `Objective`; None takes `args.method`.
-        teacher_model: of a method that reads one: a directory, a hub id, or a model, with the policy's tokenizer.
+        Args:
+            model, reward_funcs, args, ...: as TRL's; `args` is a `TokenPOConfig`.
+            method: the name of a method, or an `Objective`; None takes `args.method`.
+            teacher_model: for a method that reads one: a directory, a hub id, or a model, with the policy's tokenizer.
 
-    Attributes:
-        policy_objective: the objective that trains.
-        learner: its memory, updates and statistics.
-        current: the rollout batch that is trained on; None before the first.
+        Attributes:
+            policy_objective: the objective that trains.
+            learner: its memory, updates and statistics.
+            current: the rollout batch that is trained on; None before the first.
 
-    Raises:
-        Unsupported: TRL cannot honour what the method or the settings ask for.
-        TokenPOError: a method or setting that does not fit.
+        Raises:
+    Unsupported: TRL cannot honour the method or the settings.
+            TokenPOError: a method or setting that does not fit.
     """
 
     _tag_names: ClassVar[list[str]] = ["trl", "tokenpo"]
@@ -157,7 +157,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
             batch = self.refill.filled(self, batch)
         step = self._credited(batch, train=train)
         if step is not None:
-            # In TRL's table of completions, in place of the advantages of TRL's loss.
+            # TRL's table of completions shows these in place of its own advantages.
             mask, shown = step.rollouts.mask, self._logs["advantages"]
             mean = step.credit.advantage.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
             for _ in range(min(len(mean), len(shown))):
@@ -174,7 +174,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
     def drawn(self, inputs: Any, size: int) -> RolloutBatch:
         """TRL's own draw and rewards for these inputs of this rank, over all ranks; `size` rows are a group."""
         temperature, self._rewarded = of_draw(self), None
-        # Truncated responses keep their tokens until they have been compared with their group: see `_credited`.
+        # Truncated responses must stay until they are compared with their group; `_credited` masks them afterwards.
         with temperature.sampling(), contract.replaced(self, "mask_truncated_completions", False):
             output = super()._generate_and_score_completions(inputs=inputs)
         count, rank = len(output["completion_ids"]), self.accelerator.process_index
@@ -192,7 +192,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         """The learner's step; evaluations leave its memory alone."""
         learner, rollouts, step = self.learner, batch.rollouts, None
         if train:
-            # TRL also counts an update without a response to learn from, which the learner never sees.
+            # TRL counts updates without a response too, and the learner never sees those.
             learner.updates = self.state.global_step
         if rollouts is not None and train:
             # The version that a rollout_func samples with is unknown.
@@ -204,7 +204,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
             learner.remember(batch.everything)
         if step is None or not self.args.mask_truncated_completions:
             return step
-        # As in TRL, a truncated response counts in its group, and no token of it is learnt from.
+        # As in TRL: a truncated response counts in its group's baseline, but none of its tokens is trained on.
         mask = step.rollouts.mask & ~batch.rows["truncated"][:, None]
         if not mask.any():
             return None
@@ -259,7 +259,7 @@ def _settings(kind: type[TokenPOConfig], args: Any, model: Any, method: str | Ob
             f"TokenPOTrainer(args=...) is {given}, expected a TokenPOConfig: it takes the same settings, and so does "
             "tokenpo.trl.GRPOConfig"
         )
-    if args.method is None and method is not None:  # then nothing of TRL's loss is asked for
+    if args.method is None and method is not None:  # the method replaces TRL's loss
         require_untouched(args, DEFAULTS)
         args = copy.copy(args)
         args.method = "grpo"

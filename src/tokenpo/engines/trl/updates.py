@@ -1,7 +1,7 @@
 """The learner's updates on one rollout batch of TRL's, micro-batch by micro-batch.
 
-TRL shuffles single rows before it splits them over ranks; with minibatches of groups whole groups stay together. Every
-rank knows the whole rollout batch, so that of the rows TRL hands it only their places are read.
+TRL shuffles rows one by one before it splits them over ranks; `minibatch_by="groups"` keeps whole groups together.
+Every rank holds the whole rollout batch, so only the row numbers of TRL's micro-batches are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ from .rollout_batch import RolloutBatch
 
 
 class InFlightBatch:
-    """A rollout batch between its generation and the next.
+    """The rollout batch in training: from its generation until the next.
 
     Args:
-        step: the learner's; None where no response has a token that counts.
-        tracer: of the rows that this rank is to trace.
+        step: the learner's step; None if no response has a token that counts.
+        tracer: records the rows that this rank traces.
 
     Attributes:
-        update: the last that was begun.
+        update: the last update that was begun.
     """
 
     def __init__(self, trainer: Any, batch: RolloutBatch, step: Step | None, tracer: Tracer) -> None:
@@ -40,10 +40,10 @@ class InFlightBatch:
         self._traced: tuple[Tensor, Batch, Loss] | None = None
 
     def update_of(self, model: Any, inputs: Mapping[str, Any]) -> Update | None:
-        """The update that a micro-batch belongs to; None where there is nothing to learn from. All ranks call it.
+        """The update of a micro-batch; None if there is nothing to learn from. All ranks must call it.
 
         Raises:
-            Unsupported: TRL is at another place of its buffer than this adapter expects.
+            Unsupported: TRL's micro-batch is not the one that this adapter expects.
         """
         cycle, trainer = self._cycle, self._trainer
         number, micro = cycle.place(trainer._step)
@@ -67,18 +67,18 @@ class InFlightBatch:
         return update
 
     def _policy(self, update: Update, model: Any, chunks: Sequence[int]) -> Policy:
-        """The current policy on all rows of an update that takes these chunks."""
-        once, rows = list(dict.fromkeys(chunks)), present(self._rows, "the places of the rows")
-        parts = [self._trainer._buffered_inputs[chunk] for chunk in once]
-        return policy_of(self._trainer, update, model, parts, rows[:, once].flatten())
+        """The current policy on all rows of an update made of `chunks`."""
+        distinct, rows = list(dict.fromkeys(chunks)), present(self._rows, "the places of the rows")
+        parts = [self._trainer._buffered_inputs[chunk] for chunk in distinct]
+        return policy_of(self._trainer, update, model, parts, rows[:, distinct].flatten())
 
     def watch(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """Before the backward pass of a micro-batch whose tokens may be traced."""
+        """Called before a micro-batch's backward pass; prepares its traced rows."""
         self.tracer.watch(rows, batch)
         self._traced = rows, batch, loss
 
     def settle(self) -> None:
-        """After the backward pass of a micro-batch, whose loss was multiplied by the number of ranks."""
+        """Called after that backward pass; records the traced rows. The loss was multiplied by the number of ranks."""
         if self._traced is None:
             return
         (rows, batch, loss), self._traced = self._traced, None
@@ -87,8 +87,7 @@ class InFlightBatch:
         self.tracer.add(rows, batch, loss)
 
     def check(self, lr: float) -> bool:
-        """Before the optimiser moves the weights: the learner's check, of the statistics of all ranks, which all have
-        its answer."""
+        """Called before an optimiser step: whether to take it. Statistics are of all ranks, so all ranks agree."""
         if self.update is None:
             return True
         accelerator, statistics = self._trainer.accelerator, self.update.statistics
@@ -100,28 +99,28 @@ class InFlightBatch:
         return self._trainer.learner.check(self.update, lr=lr)
 
     def end(self) -> None:
-        """After the last optimiser step, on all ranks: the KL that it leaves, where the learner holds one."""
+        """Called on all ranks after the last optimiser step; measures the batch's KL if the learner controls one."""
         trainer, cycle, update = self._trainer, self._cycle, self.update
         if update is not None and trainer.learner.measures_end:
             policy = self._policy(update, trainer.model, cycle.chunks_of(cycle.updates - 1))
             trainer.learner.end(update, policy)
 
     def _places(self, buffer: Sequence[dict[str, Any]]) -> Tensor:
-        """[ranks, chunks, M] the places of all rows; gathered once, as TRL does not shuffle again."""
+        """[ranks, chunks, M] row numbers in the rollout batch; gathered once, because TRL does not reshuffle."""
         trainer = self._trainer
         if trainer.args.minibatch_by == "groups":
             draws = keyed_generator(trainer.args.seed, "minibatches", trainer.state.global_step)
             for part, dealt in zip(buffer, by_groups(buffer, trainer.num_generations, draws), strict=True):
-                part.update(dealt)  # in place, as TRL hands out these very parts
+                part.update(dealt)  # in place, because TRL trains on these same dicts
         return trainer.accelerator.gather(torch.stack([part[ROW] for part in buffer])[None])
 
 
 def policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> Policy:
-    """The current policy on all rows of the update, in their order; all ranks call it for their rows.
+    """The current policy on all rows of the update, in the update's order; all ranks must call it.
 
     Args:
-        parts: micro-batches of this rank that together hold its rows, each once.
-        rows: of the parts of all ranks, in their order.
+        parts: this rank's micro-batches, which hold each of its rows once.
+        rows: row numbers of all ranks' parts, in rank order.
     """
     order = rows.argsort()
     order = order[torch.searchsorted(rows[order], update.rows)]
@@ -132,30 +131,30 @@ def policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[
 def policy_now(
     trainer: Any, model: Any, parts: Sequence[Mapping[str, Any]], rollouts: Sequence[Rollouts], rows: int | None = None
 ) -> Policy:
-    """The current policy on the parts of all ranks, in the order of ranks; all ranks call it.
+    """The current policy on the parts of all ranks, in rank order; all ranks must call it.
 
     Args:
-        parts: micro-batches of this rank, as TRL has them.
-        rollouts: of each part.
-        rows: rows of one pass; None takes a part at once.
+        parts: this rank's micro-batches, as TRL's inputs.
+        rollouts: the rollouts of each part.
+        rows: rows per forward pass; None scores a whole part at once.
     """
     score = trainer.forward_passes.policy
-    widths = [facts.mask.shape[1] for facts in rollouts]
+    widths = [x.mask.shape[1] for x in rollouts]
     policies = [padded(score(model, part, rows), width) for part, width in zip(parts, widths, strict=True)]
-    known = [name for name, x in vars(policies[0]).items() if x is not None]
-    local = {name: torch.cat([policy.need(name).float() for policy in policies]) for name in known}
+    names = [name for name, x in vars(policies[0]).items() if x is not None]
+    local = {name: torch.cat([policy.need(name).float() for policy in policies]) for name in names}
     return Policy(**{name: trainer.accelerator.gather(x.contiguous()) for name, x in local.items()})
 
 
 def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.Generator) -> list[dict[str, Any]]:
-    """The same rows of this rank in as many micro-batches, groups shuffled and whole, one behind the other.
+    """This rank's rows redistributed over the same number of micro-batches: whole groups in random order.
 
     Args:
-        chunks: all micro-batches of a rollout batch; every list, and tensor with an axis, has an entry for each row.
-        size: rows of a group, which lie on this rank together.
+        chunks: all micro-batches of a rollout batch; every list, and every tensor with an axis, has one entry per row.
+        size: rows per group; all rows of a group are on this rank.
 
     Raises:
-        Unsupported: images, whose rows are not those of the batch.
+        Unsupported: inputs hold images, whose tensors do not have one entry per row.
     """
     if odd := [name for name in chunks[0] if name.startswith(("pixel", "image"))]:
         raise Unsupported(f"minibatch_by='groups' is for text only, and TRL drew {odd[0]}: set minibatch_by='rows'")
