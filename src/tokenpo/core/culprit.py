@@ -1,4 +1,4 @@
-"""Find the part that a loss or gradient which is not finite comes from."""
+"""Finds the part that makes a loss or gradient non-finite."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .objective import Objective
 from .protocol import Answers
 from .types import Batch, Policy, Totals, Trust
 
-# The verdict that names no part.
+# The verdict if no single part is to blame.
 SOUND = "each part's answer is finite, and their product or sum is not"
 
 
 @dataclass(eq=False)
 class Broken(Exception):
-    """A number that is not finite; raised to end the search.
+    """A non-finite number; raised to end the search.
 
     Args:
-        what: slot and part, or a tensor of it.
-        row: in the batch.
-        token: of the response.
-        padding: it stands behind the response, where phase two multiplies it by 0, which gives NaN.
+        what: slot and part, or one of the part's tensors.
+        row: its row in the batch.
+        token: its place in the response.
+        padding: it is in the padding, where phase two multiplies it by 0, which gives NaN.
     """
 
     what: str
@@ -39,16 +39,16 @@ class Broken(Exception):
 
 
 def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
-    """The first number that is not finite in the parts' results, in the order of evaluation.
+    """The first non-finite number in the parts' results, in the order of evaluation.
 
-    Response tokens come first, then the gradients that parts pass on to them, then padding.
+    Searches the results on response tokens, then their gradients to the policy's fields, then the results on padding.
 
     Args:
-        batch: rows whose loss or gradient is not finite, after `observe`.
-        totals: of the optimiser step.
+        batch: rows with a non-finite loss or gradient, after `observe`.
+        totals: denominators of the optimiser step.
 
     Returns:
-        None if every number is finite: then their product or sum is not.
+        None if every part's number is finite, so that only their product or sum is not.
     """
     fields = {name: x.detach() for name, x in vars(batch.policy).items() if x is not None}
     for gradients, padding in ((False, False), (True, False), (False, True)):
@@ -57,7 +57,7 @@ def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
         where = ~batch.mask if padding else batch.mask
         probe = _Probe(objective.name, where, tuple(leaves.values()) if gradients else (), padding)
         try:
-            # Nobody reads phase one's padding, or only a part of phase two that is probed itself.
+            # Only parts of phase two, which are probed themselves, can read phase one's padding.
             if not padding:
                 probe.phase_one(objective, restricted)
             with torch.enable_grad():
@@ -69,7 +69,7 @@ def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
 
 @dataclass(frozen=True)
 class _Probe(Answers):
-    """Stops at a result, or with `leaves` at its gradient to them, that is not finite where `where` [N, T] is true."""
+    """Raises `Broken` at a non-finite result where `where` [N, T] is true; with `leaves`, at a gradient to them."""
 
     where: Tensor
     leaves: tuple[Tensor, ...]

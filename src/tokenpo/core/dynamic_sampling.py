@@ -1,4 +1,4 @@
-"""Dynamic sampling: replace groups whose rewards are all equal, up to a cap."""
+"""Dynamic sampling: replaces groups whose rewards are all equal, up to a cap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .ops.group import Groups
 
 
 def mixed_groups(reward: Tensor, group: Tensor, mask: Tensor) -> Tensor:
-    """[N] bool: the rollout has a response, and in its group two rewards differ.
+    """[N] bool, true for rollouts with a response in groups whose rewards are not all equal.
 
     Args:
         reward: [N].
@@ -19,14 +19,14 @@ def mixed_groups(reward: Tensor, group: Tensor, mask: Tensor) -> Tensor:
 
 
 def refill(wanted: int, kept: int, drawn: int) -> int:
-    """Number of groups to draw next: what the share kept so far suggests, at most a whole batch.
+    """Number of groups to sample next, estimated from the share kept so far; at most a whole batch.
 
     >>> refill(8, 0, 8), refill(8, 2, 8), refill(8, 7, 8), refill(8, 8, 8)
     (8, 8, 2, 0)
 
     Args:
-        wanted: groups of a batch.
-        kept: groups so far with unequal rewards.
-        drawn: groups so far.
+        wanted: groups in a batch.
+        kept: groups with unequal rewards so far.
+        drawn: groups sampled so far.
     """
     return wanted if kept == 0 else min(wanted, -(-(wanted - kept) * drawn // kept))

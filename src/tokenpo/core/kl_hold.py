@@ -1,4 +1,4 @@
-"""Hold how far one rollout batch moves the policy: a learning rate that follows the KL, and a stop inside the batch."""
+"""Holds the KL of a rollout batch at a target, by adapting the learning rate and by stopping inside a batch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..base.errors import TokenPOError
 
 @dataclass(frozen=True)
 class KLHold:
-    """A target for the KL of a rollout batch, and a limit above which the rest of its updates is left out.
+    """A target for the KL of a rollout batch, and a limit above which the rest of its updates are left out.
 
-    The KL is the k3 estimate of KL(old || new), nats, mean over tokens; the old policy is the one that sampled. It is
-    measured before each update, on the update's rows, and on the rows of the last one after it.
+    The KL is the k3 estimate of KL(old || new), nats, averaged over tokens; the old policy is the one that sampled. It
+    is measured on the rows of each update before that update, and after the last update on its rows.
 
     Args:
-        target: nats per token, of the largest of these KLs; None leaves the learning rate alone.
-        stop: nats per token before an update; None is twice the target, infinity never stops.
-        first: what the host's learning rate is multiplied by in the first batch.
-        fall, rise: least and largest factor from one batch to the next.
-        few: share of a batch's rows that have a gradient, below which the rate rises by less.
+        target: desired maximum of these KLs over a batch, nats per token; None leaves the learning rate alone.
+        stop: limit on the KL before an update, nats per token; None is twice the target, infinity never stops.
+        first: multiplier of the host's learning rate in the first batch.
+        fall, rise: smallest and largest change of the multiplier from one batch to the next, as factors.
+        few: if a smaller share of a batch's rows has a gradient, the multiplier may rise less.
 
     Raises:
         TokenPOError: a number outside its range, or neither target nor stop.
@@ -50,29 +50,31 @@ class KLHold:
 
     @staticmethod
     def of(target: float | None, stop: float | None) -> KLHold | None:
-        """What two settings ask for; None where both are None."""
+        """The hold with this target and stop; None if both are None."""
         return None if target is None and stop is None else KLHold(target, stop)
 
     @property
     def start(self) -> float:
-        """Multiplier of the first batch; 1 where there is no target."""
+        """Multiplier of the first batch; 1 without a target."""
         return 1.0 if self.target is None else self.first
 
     @property
     def limit(self) -> float:
-        """KL before an update above which it and the rest of its batch are left out."""
+        """If the KL before an update exceeds this, that update and the rest of its batch are left out."""
         if self.stop is not None:
             return self.stop
         return math.inf if self.target is None else 2 * self.target
 
     def next(self, rate: float, kl: float, live: float = 1.0) -> float:
-        """The multiplier of the next batch, after one whose largest KL was this at this multiplier.
+        """The multiplier of the next batch.
 
-        KL grows with the square of a small step, hence the root. A batch that moved nothing (0, or NaN without a token)
-        had nothing to learn from, and says nothing of the rate. One in which few rows had a gradient says little: it
-        moved less than the rate would move a full one, and as rewards saturate the rate would double without end.
+        KL grows with the square of a small step, hence the root. A batch with KL 0, or NaN without a token, leaves the
+        multiplier alone: it trained on nothing. If few rows had a gradient, the multiplier rises by less: such a batch
+        moves less than a full one would, and once rewards saturate the multiplier would double without end.
 
         Args:
+            rate: multiplier of this batch.
+            kl: its largest KL, nats per token.
             live: share of the batch's rows that can have a gradient.
         """
         if self.target is None or not kl > 0:

@@ -1,4 +1,4 @@
-"""Does an engine have the inputs that an objective needs, and do its updates suit it?"""
+"""Checks whether an engine has the inputs that an objective needs, and whether its schedule of updates suits it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def negotiate(
     *,
     drafts: bool = False,
 ) -> None:
-    """Refuses a method that reads an input which the engine lacks; nothing is ever replaced by something else.
+    """Refuses a method that reads an input which the engine lacks; no input is replaced by another.
 
     Args:
         provides: the optional inputs that the engine has.
-        engine: its name in messages.
-        remedies: input -> how to make the engine provide it.
-        drafts: it samples the drafts that an objective puts into its prompts.
+        engine: its name, for messages.
+        remedies: for an input, how to make the engine provide it.
+        drafts: the engine samples drafts that an objective puts into its prompts.
 
     Raises:
         Unsupported: naming method, input, engine and remedy.
@@ -49,11 +49,11 @@ def _no_drafts(objective: Objective, count: int, engine: str) -> Unsupported:
 
 
 def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> list[str]:
-    """Warnings about parts that are idle, or biased, with that many updates on a rollout batch.
+    """Warnings about parts that are idle or biased with this number of updates per rollout batch.
 
     Args:
-        more: how to make more updates, in a phrase.
-        one: how to make only one.
+        more: phrase that says how to make more updates.
+        one: phrase that says how to make only one.
     """
     if updates == 1 and (idle := objective.idle_on_policy):
         verdict = (

@@ -1,7 +1,7 @@
-"""Calls of an objective's parts: each result is checked against the part's protocol, and errors name the part.
+"""Calls an objective's parts and checks each result against the part's protocol; errors name the part.
 
-Types and shapes are compared, numbers are not read. torch counts the writes to a tensor: a part must not write into its
-arguments, which later updates read again.
+Types and shapes are checked, numbers are not read. A part must not write into its arguments, which later updates read
+again; torch's version counter of each tensor shows whether it did.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Answers:
     """Calls the parts of an objective.
 
     Args:
-        name: of the objective.
+        name: the objective's name, for messages.
 
     Raises:
-        TokenPOError: by each method, naming objective, slot and part: the part raised, returned something else than its
-            protocol, or changed an argument in place.
+        TokenPOError: by each method, naming objective, slot and part: the part raised, returned something that breaks
+            its protocol, or changed an argument in place.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Answers:
         raise self._wrong(x, "aggregate", part, f"a number or a tensor of shape [N, 1] or [N, T] = {[n, t]}")
 
     def numbers(self, part: Memory, call: str, *given: Any) -> Mapping[str, float]:
-        """Finite numbers by name from a memory's "start" or "after": a checkpoint can hold them."""
+        """The finite numbers by name, fit for a checkpoint, that a memory's "start" or "after" returns."""
         x = self.result("memory", part, getattr(part, call), *given)
         if isinstance(x, Mapping) and all(
             isinstance(name, str) and isinstance(value, (float, int)) and math.isfinite(value)
@@ -109,28 +109,28 @@ class Answers:
 
 
 def _tensors(given: tuple[Any, ...]) -> Iterator[tuple[Any, Tensor]]:
-    """The tensors among a part's arguments, by name; a signal stands for its own name."""
+    """(name, tensor) for each tensor in a part's arguments; a signal's tensor has the signal itself as its name."""
     for x in given:
         if isinstance(x, Batch):
             advantage = {"the advantage": x.credit.advantage}
-            groups: tuple[Mapping[Any, Any], ...] = vars(x.rollouts), vars(x.policy), advantage, x.credit.signals
+            named: tuple[Mapping[Any, Any], ...] = vars(x.rollouts), vars(x.policy), advantage, x.credit.signals
         else:
-            groups = (vars(x) if isinstance(x, Rollouts | Trust) else {"an argument": x},)
-        for group in groups:
-            yield from ((name, value) for name, value in group.items() if isinstance(value, Tensor))
+            named = (vars(x) if isinstance(x, Rollouts | Trust) else {"an argument": x},)
+        for values in named:
+            yield from ((name, value) for name, value in values.items() if isinstance(value, Tensor))
 
 
 def _undeclared(error: MissingInput, part: Part) -> str:
-    """Which part, this one or one that it holds, reads an input that it does not declare."""
-    frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
-    *_, reader = (part, *(one for one in frames if isinstance(one, Part)))
+    """The message's text about the part, this one or one inside it, that reads an undeclared input."""
+    owners = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
+    *_, reader = (part, *(owner for owner in owners if isinstance(owner, Part)))
     names = ", ".join(f'"{name}"' for name in sorted({*reader.reads, error.name}))
     return f"{reader!r} reads {error.name}, which it does not declare: put reads = {{{names}}} into its class"
 
 
 def _not_there(error: BaseException, given: tuple[Any, ...]) -> str:
-    """The absent inputs that the code which raised names: it may have stumbled over their None."""
-    values = [one for x in given for one in ((x.rollouts, x.policy) if isinstance(x, Batch) else (x,))]
+    """The message's hint about absent inputs that the raising code mentions, as their None may be the cause."""
+    values = [value for x in given for value in ((x.rollouts, x.policy) if isinstance(x, Batch) else (x,))]
     absent = {k for x in values if isinstance(x, (Rollouts, Policy)) for k, field in vars(x).items() if field is None}
     named = {name for frame, _ in traceback.walk_tb(error.__traceback__) for name in frame.f_code.co_names}
     names = ", ".join(sorted(absent & named))

@@ -1,4 +1,4 @@
-"""The check that, before the first update on a batch, the policy is the one that sampled."""
+"""Checks that before the first update on a batch the current policy is the one that sampled."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Literal
 
 from ..base.errors import Unsupported
 
-# Nats: the most that a token may differ in full precision, and the mean in half, where single tokens may be far off.
+# Nats: limit of the largest difference in full precision; in half, where single tokens may be far off, of the mean.
 FULL_TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05
 
 
 @dataclass(frozen=True)
 class RatioCheck:
-    """Two forward passes over the same weights must agree.
+    """Requires that two forward passes over the same weights agree.
 
     Args:
-        host: name of the loop in messages.
+        host: name of the training loop, for messages.
         remedy: end of the message about a disagreement.
-        tolerance: of |log-prob − old log-prob|, nats.
-        over: compare the largest of a token, or the mean.
+        tolerance: largest |log-prob − old log-prob|, nats.
+        over: compare the largest over the tokens, or the mean.
 
     Raises:
-        Unsupported: by the call, if they do not agree.
+        Unsupported: by the call, if the passes disagree.
     """
 
     host: str = "this loop"

@@ -1,4 +1,4 @@
-"""Seeds keyed by purpose: resuming restores no generator."""
+"""Seeds keyed by purpose and index, so that a resumed run has no generator state to restore."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def keyed_seed(seed: int, purpose: str, index: int = 0) -> int:
 
 
 def keyed_generator(seed: int, purpose: str, index: int = 0) -> torch.Generator:
-    """A generator with that seed."""
+    """A generator with the `keyed_seed` of these arguments."""
     return torch.Generator().manual_seed(keyed_seed(seed, purpose, index))

@@ -1,4 +1,4 @@
-"""Statistics of a step from the tensors of its losses, read from the device once."""
+"""Statistics of an optimiser step, summed on the device from the tensors of its losses and read from it once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from .ops import kl
 from .types import Batch, Loss, Totals
 
-# Lags of at least this many updates, and fewer than the next.
+# Lower ends of the bins of lags, in updates.
 LAGS = (0, 1, 2, 4, 8)
 _BY_LAG = tuple(f"lag_{least}_{what}" for what in ("tokens", "ratio", "clipped") for least in LAGS)
 _SUMS = ("count", "ratio", "low", "high", "kl", "effective", "loss", "distance", "fresh", *_BY_LAG)
@@ -19,7 +19,7 @@ _EXTREMES = ("ratio_min", "ratio_max", "distance")
 
 
 class Statistics:
-    """Sums over evaluated tokens; fractions are of all tokens of the minibatches, rows that were skipped included."""
+    """Sums over evaluated tokens; fractions are of all tokens of the minibatches, including those of skipped rows."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
@@ -29,29 +29,33 @@ class Statistics:
         self.skipped: list[str] = []
 
     def add_minibatch(self, totals: Totals) -> None:
-        """Adds the tokens that fractions are taken of."""
+        """Adds the minibatch's tokens to the denominator of fractions."""
         self._tokens += totals.tokens
 
     @torch.no_grad()
     def add(self, batch: Batch, loss: Loss, number: int = 0) -> None:
-        """Adds the rows of one loss; `number` is the update's, from which the versions that sampled lag."""
+        """Adds the rows of one loss.
+
+        Args:
+            number: of the update; a token's lag is this number minus the `version` that sampled it.
+        """
         mask, terms = batch.mask, loss.terms
         moved = torch.where(mask, batch.policy.logprob.detach() - batch.rollouts.old_logprob, 0.0)
         ratio, clipped = terms["ratio"], terms["clipped"].bool() & mask
         below = clipped & (ratio < 1)
         fresh, version = mask, batch.rollouts.version
         if version is not None:
-            # A token of an older policy need not have ratio 1 before the first update.
+            # The ratio check leaves out tokens of an older policy, whose ratio need not be 1 before the first update.
             fresh = mask & (version == number)
             self._add_lags(number - version, mask, ratio, clipped)
-        pull = (terms["advantage"] * terms["weight"] != 0) & ~clipped | (terms["penalty"] != 0)
+        effective = (terms["advantage"] * terms["weight"] != 0) & ~clipped | (terms["penalty"] != 0)
         self._add(
             count=mask.sum(),
             ratio=ratio.where(mask, 0.0).sum(),
             low=below.sum(),
             high=(clipped & ~below).sum(),
             kl=kl.k3(moved).sum(),
-            effective=(pull & (terms["coefficient"] != 0) & mask).sum(),
+            effective=(effective & (terms["coefficient"] != 0) & mask).sum(),
             loss=loss.value.detach(),
             distance=moved.abs().where(fresh, 0.0).sum(),
             fresh=fresh.sum(),
@@ -61,7 +65,7 @@ class Statistics:
         self._reach("distance", moved.abs().where(fresh, 0.0).max())
 
     def add_value(self, loss: Loss) -> None:
-        """Adds the rows of one loss of the critic; of this rank alone."""
+        """Adds the rows of one loss of the critic; `across` does not sum it over ranks."""
         self._add(value_loss=loss.value.detach())
 
     def include(self, other: Statistics) -> None:
@@ -72,7 +76,7 @@ class Statistics:
             self._reach(name, value)
 
     def skip(self, why: str) -> None:
-        """Counts an update that was not made."""
+        """Counts an update that is left out."""
         self.skipped.append(why)
 
     def add_update(self, grad_norm: Tensor, lr: float) -> None:
@@ -86,37 +90,37 @@ class Statistics:
 
     @property
     def kl(self) -> float:
-        """k3 estimate of KL(old || new) so far, nats, mean over the tokens that were evaluated; NaN without any."""
+        """k3 estimate of KL(old || new) so far, nats, mean over the evaluated tokens; NaN if there are none."""
         return _over(float(self._sums.get("kl", 0.0)), float(self._sums.get("count", 0.0)))
 
     def across(
         self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
     ) -> Statistics:
-        """The statistics of all ranks together; every rank calls it.
+        """The statistics over all ranks; every rank must call it.
 
         Args:
-            add: sum of a vector over the ranks.
-            largest: maximum of a vector over the ranks.
-            device: of the vectors.
+            add: sums a vector over the ranks.
+            largest: takes the maximum of a vector over the ranks.
+            device: where the vectors are.
         """
         whole = Statistics()
         whole._tokens, whole._updates = self._tokens, self._updates
         zero, least = torch.zeros(()), torch.full((), -torch.inf)
         sums = add(torch.stack([self._sums.get(name, zero).float().to(device) for name in _SUMS]))
         extremes = largest(torch.stack([self._extremes.get(name, least).float().to(device) for name in _EXTREMES]))
-        if sums[_SUMS.index("count")] > 0:  # else no rank has evaluated a token
+        if sums[_SUMS.index("count")] > 0:  # otherwise no rank has evaluated a token
             whole._sums = dict(zip(_SUMS, sums, strict=True))
             whole._extremes = dict(zip(_EXTREMES, extremes, strict=True))
         return whole
 
     def disagreement(self) -> tuple[float, float] | None:
-        """(largest, mean) |lp − lp_old|, nats, of tokens that this version sampled; None without any."""
+        """(largest, mean) |lp − lp_old|, nats, over tokens that this version sampled; None without such tokens."""
         if not self._sums or not self._sums["fresh"]:
             return None
         return float(self._extremes["distance"]), float(self._sums["distance"] / self._sums["fresh"])
 
     def summary(self) -> dict[str, float]:
-        """The step's metrics of its updates; NaN where no token was evaluated."""
+        """The step's metrics by name; NaN without an evaluated token."""
         sums = dict(zip(self._sums, _numbers([*self._sums.values()]), strict=True))
         scored, every = sums.get("count", 0.0), self._tokens
         low, high = _over(sums.get("low", 0.0), every), _over(sums.get("high", 0.0), every)
@@ -139,7 +143,7 @@ class Statistics:
         }
 
     def _add_lags(self, lag: Tensor, mask: Tensor, ratio: Tensor, clipped: Tensor) -> None:
-        """Adds response tokens [N, T] by lag, the updates between the policy that sampled and this one."""
+        """Adds response tokens [N, T] by lag, the number of updates since the policy that sampled them."""
         place = torch.bucketize(lag, torch.tensor(LAGS[1:], device=lag.device), right=True).flatten()
         sums = (torch.zeros(len(LAGS), device=lag.device).double().index_add_(0, place, x.double().flatten()) for x in (
             mask, ratio.where(mask, 0.0), clipped,
@@ -148,7 +152,7 @@ class Statistics:
 
     @staticmethod
     def _by_lag(sums: Mapping[str, float]) -> dict[str, float]:
-        """Share of the evaluated tokens, mean ratio and clipped fraction of each lag that occurs."""
+        """For each bin of lags that occurs: its share of the evaluated tokens, mean ratio and clipped fraction."""
         tokens = {least: count for least in LAGS if (count := sums.get(f"lag_{least}_tokens", 0.0))}
         metrics: dict[str, float] = {}
         for least, count in tokens.items():
@@ -167,7 +171,7 @@ class Statistics:
 
 
 def _numbers(values: list[Tensor]) -> list[float]:
-    """Scalars, read from the device at once."""
+    """The scalars as numbers, read from the device at once."""
     return torch.stack(values).tolist() if values else []
 
 

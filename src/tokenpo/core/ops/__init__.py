@@ -1,1 +1,1 @@
-"""Pure functions of tensors, one concept a file."""
+"""Pure functions of tensors; each file holds one concept."""

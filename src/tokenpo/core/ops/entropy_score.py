@@ -20,7 +20,7 @@ class EntropyScale(NamedTuple):
         pivot: quantile of log H over the batch (log-nats).
         spread: root mean square of log H about the pivot.
         top: largest z-score, 0 if no token lies above the pivot.
-        bottom: smallest z-score, 0 if none lies below.
+        bottom: smallest z-score, 0 if no token lies below it.
     """
 
     pivot: Tensor | float
@@ -30,7 +30,11 @@ class EntropyScale(NamedTuple):
 
 
 def measure(entropy: Tensor, mask: Tensor, quantile: float) -> EntropyScale:
-    """The scale of the entropies [N, T] (nats) where mask is true, as tensors []."""
+    """The scale of the entropies [N, T] (nats) where mask is true, as tensors [].
+
+    Raises:
+        TokenPOError: the mask is false everywhere.
+    """
     values = entropy[mask].clamp(min=EPS).log()
     if values.numel() == 0:
         raise TokenPOError("the entropy scale needs at least one response token, the mask is empty")
@@ -52,6 +56,6 @@ def score(entropy: Tensor, scale: EntropyScale, *, negative_is_positive: bool = 
 
 
 def _over(x: Tensor, extent: Tensor | float) -> Tensor:
-    """x / extent, and 0 where the extent is 0."""
+    """x / extent, or 0 where the extent is 0."""
     extent = torch.as_tensor(extent, dtype=x.dtype, device=x.device)
     return torch.where(extent == 0, 0.0, x / extent)

@@ -1,6 +1,6 @@
-"""Statistics over groups, the rows that share an id: any non-negative integers, in any order.
+"""Statistics over groups: rows with the same id. Ids are non-negative integers, in any order.
 
-Means of groups that are small and alike can lean on the other groups (empirical Bayes).
+Also an empirical-Bayes estimate of a group's mean, which uses the other groups where groups are small and alike.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Rows in K groups: `index` [N] in 0..K-1; `valid` [N] bool, the rows that count.
+    """N rows in K groups; every statistic is returned per row, as that of the row's group.
 
-    Every method returns, for each row, the statistic of its group.
+    Args:
+        index: [N] the row's group, in 0..K-1.
+        count: K.
+        valid: [N] bool, the rows that statistics count.
     """
 
     index: Tensor
@@ -35,7 +38,7 @@ class Groups:
 
     def sum(self, x: Tensor) -> Tensor:
         """Sum of x [N, ...] over the valid rows of each row's group, in the shape of x."""
-        # The other rows go into one more group, which is never read.
+        # Invalid rows are added to an extra group, which is never read.
         index = torch.where(self.valid, self.index, self.count)
         return x.new_zeros(self.count + 1, *x.shape[1:]).index_add_(0, index, x)[self.index]
 
@@ -52,29 +55,30 @@ class Groups:
         return low[self.index], high[self.index]
 
     def varied(self, x: Tensor) -> Tensor:
-        """[N] bool, true where the row counts and its group holds two different values of x [N]."""
+        """[N] bool, true where the row is valid and x [N] takes different values in its group."""
         low, high = self.extremes(x)
         return self.valid & (high > low)
 
     def above_mean(self, x: Tensor) -> Tensor:
-        """[N] bool, true where the row counts and its x [N] exceeds the mean of its group."""
+        """[N] bool, true where the row is valid and its x [N] exceeds the mean of its group."""
         return self.varied(x) & (x > self.mean_std(x)[0])
 
     def median(self, x: Tensor) -> Tensor:
-        """[N] median of x [N] in float64, of an even number of values the mean of the middle two; +inf in a group
-        without valid rows."""
+        """[N] float64 median of x [N]; the mean of the middle two of an even number, +inf without valid rows."""
         x = torch.where(self.valid, x.double(), torch.inf)
         order = x.argsort()
-        order = order[self.index[order].argsort(stable=True)]  # by group, inside a group by value
+        order = order[self.index[order].argsort(stable=True)]  # by group, then by value
         rows = torch.bincount(self.index, minlength=self.count)
         first, size, ranked = (rows.cumsum(0) - rows)[self.index], self.size(), x[order]
-        # Without valid rows the second is +inf, whatever the first.
+        # Without valid rows the second term is +inf, whatever the first is.
         return (ranked[first + (size - 1) // 2] + ranked[first + size // 2]) / 2
 
     def mean_std(self, x: Tensor, weight: Tensor | None = None, correction: int = 1) -> tuple[Tensor, Tensor]:
-        """([N] mean, [N] standard deviation) of x [N]; `weight` [N] counts a row that many times.
+        """([N] mean, [N] standard deviation) of x [N], both float64; 0 deviation in a group with too few rows.
 
-        Both are float64. The deviation of a group with too few rows is 0.
+        Args:
+            weight: [N], how often each row counts; None counts each once.
+            correction: ddof.
         """
         x = x.double()
         weight = torch.ones_like(x) if weight is None else weight.double()
@@ -85,7 +89,7 @@ class Groups:
 
 
 def numbered(names: Sequence[Hashable]) -> list[int]:
-    """0, 1, ... for the names, in the order in which they first appear.
+    """Numbers the distinct names 0, 1, ... in the order of their first appearance.
 
     >>> numbered(["b", "a", "b"])
     [0, 1, 0]
@@ -95,14 +99,16 @@ def numbered(names: Sequence[Hashable]) -> list[int]:
 
 
 def prior_weight(groups: Groups, x: Tensor) -> float:
-    """κ, the number of a group's values that the mean of the other groups is worth, by the method of moments:
+    """κ, the weight of the other groups' mean, in values of the own group; estimated by the method of moments:
 
         within  = Σ_i (x_i − mean_g)² / (N − K)
         between = Σ_g (mean_g − mean of the means)² / (K − 1) − within · mean_g 1/n_g
-        κ       = within / between;   ∞ where groups differ by no more than chance, or there is only one
+        κ       = within / between;   ∞ if groups differ no more than by chance, or there is only one
+
+    N and K count the valid rows and their groups.
 
     Args:
-        x: [N]; of the rows that count, N in K groups.
+        x: one value per row.
     """
     valid, size = groups.valid, groups.size().clamp(min=1).double()
     mean = groups.mean_std(x)[0]
@@ -118,12 +124,12 @@ def prior_weight(groups: Groups, x: Tensor) -> float:
 def others_mean(groups: Groups, x: Tensor, prior: float) -> Tensor:
     """[N] float64 ((n − 1) · mean of the group's others + prior · mean of the other groups' rows) / (n − 1 + prior).
 
-    Without other groups it is the mean of the group's others; in a group of one, that of the other groups; x itself
-    if there is nothing else, and on rows that do not count.
+    Without other groups this is the mean of the group's others; in a group of one, the mean of the other groups. It is
+    x itself without any other valid row, and on invalid rows.
 
     Args:
         x: [N].
-        prior: ≥ 0; ∞ leaves the mean of the other groups alone.
+        prior: ≥ 0; ∞ takes only the mean of the other groups.
     """
     whole, size, x = groups.one(), groups.size().double(), x.double()
     own, outside = groups.sum(x), whole.size() - size

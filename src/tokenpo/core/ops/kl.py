@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .known_gradient import known
 
-# Nats, about ten times what two float32 passes of a tiny model over the same weights leave between them.
+# Nats: about ten times the difference between two float32 passes of a tiny model over the same weights.
 ROUNDING = 1e-5
 
 
@@ -17,13 +17,13 @@ def k2(x: Tensor) -> Tensor:
 
 
 def k3(x: Tensor) -> Tensor:
-    """eˣ − 1 − x, with value and slope from expm1(x), which keeps small values exact."""
+    """eˣ − 1 − x; value and slope come from expm1(x), which is exact for small x."""
     slope = x.detach().expm1()
     value = slope - x.detach()
     return known(value, [x], [slope]) if x.requires_grad else value
 
 
 def absolute(x: Tensor) -> Tensor:
-    """|x|, flat within ±1e-5, where x is the rounding of two engines that score the same policy."""
+    """|x|, without gradient within ±1e-5, where x is the rounding between two engines that score the same policy."""
     size = x.abs()
     return torch.where(size > ROUNDING, size, size.detach())

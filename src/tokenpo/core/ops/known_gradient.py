@@ -1,4 +1,4 @@
-"""Values whose gradient is given with them, not derived by a backward pass."""
+"""Values whose gradients are already known, so that autograd need not derive them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch.autograd.function import once_differentiable
 
 
 def known(value: Tensor, inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None]) -> Tensor:
-    """`value` with a graph to `inputs`; the backward pass multiplies `gradients` by the incoming one.
+    """`value` with a graph to `inputs`; the backward pass multiplies `gradients` by the incoming gradient.
 
     Args:
-        value: without graph: a scalar, or an elementwise function of its inputs.
+        value: a scalar, or an elementwise function of the inputs; without graph.
         inputs: None, and inputs without `requires_grad`, are skipped.
-        gradients: of the value at each input, in its shape; None is zero.
+        gradients: gradient of the value to each input, in the input's shape; None is zero.
     """
     return _Known.apply(value, gradients, *inputs)  # pyright: ignore[reportReturnType]
 
@@ -31,7 +31,7 @@ class _Known(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         incoming = grads[0]
-        # `loss.backward()` passes 1: then no copy is needed. On a GPU, reading the number would wait for the device.
+        # `loss.backward()` passes 1, which needs no product. On a GPU, reading the number would wait for the device.
         as_is = incoming.dim() == 0 and incoming.device.type == "cpu" and float(incoming) == 1
         out = (x if x is None or as_is else x * incoming.to(x.dtype) for x in ctx.saved_tensors)
         return (None, None, *out)

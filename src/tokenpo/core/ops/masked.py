@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def keep(x: Tensor, mask: Tensor) -> Tensor:
-    """x where mask is true, 0 elsewhere, even for NaN; value and gradient. x broadcasts to the mask's shape."""
+    """x where mask is true, else 0 even if x is NaN, in value and gradient; x broadcasts to the mask's shape."""
     return torch.where(mask, x, 0.0)
 
 
@@ -29,7 +29,7 @@ def whiten(x: Tensor, mask: Tensor) -> Tensor:
     out = x.new_zeros(x.shape, dtype=torch.float64)
     if not values.numel():
         return out
-    # From the smallest value, so that equal values have a mean and a variance of exactly 0.
+    # Subtract the smallest value first, so that equal values have a mean and a variance of exactly 0.
     centred = values - values.min()
     centred = centred - centred.mean()
     variance = centred.square().sum() / max(1, values.numel() - 1)

@@ -1,20 +1,20 @@
-"""Rows of unequal length: one after the other without padding [S, ...], as hosts pack them, and with it [N, T, ...]."""
+"""Conversion between packed rows [S, ...], concatenated without padding as hosts do it, and padded ones [N, T, ...]."""
 
 import torch
 from torch import Tensor
 
 
 def inside(lengths: Tensor, width: int | None = None) -> Tensor:
-    """[N, T] bool: the places of rows with these lengths [N]; T is `width`, or the longest."""
+    """[N, T] bool, true on the first `lengths` [N] places of each row; T is `width`, or the longest row."""
     columns = torch.arange(int(lengths.max()) if width is None else width, device=lengths.device)
     return columns < lengths[:, None]
 
 
 def unpacked(values: Tensor, places: Tensor) -> Tensor:
-    """[N, T, ...] with `values` [S, ...] at the `places` [N, T] (bool), row by row, with their graph; zeros elsewhere.
+    """[N, T, ...] with `values` [S, ...] at the true `places` [N, T], row by row, and zeros elsewhere; keeps the graph.
 
     Raises:
-        RuntimeError: there are more or fewer values than places.
+        RuntimeError: the number of values is not the number of places.
     """
     out = values.new_zeros(*places.shape, *values.shape[1:])
     out[places] = values
@@ -22,5 +22,5 @@ def unpacked(values: Tensor, places: Tensor) -> Tensor:
 
 
 def packed(x: Tensor, places: Tensor) -> Tensor:
-    """[S, ...]: what `x` [N, T, ...] has at the `places` [N, T] (bool), row by row, with its graph."""
+    """[S, ...], the entries of x [N, T, ...] at the true `places` [N, T], row by row; keeps the graph."""
     return x[places]

@@ -1,6 +1,6 @@
-"""Nearest-rank quantiles of any number of values; `torch.quantile` interpolates and takes at most 2^24.
+"""Nearest-rank quantiles of any number of values; `torch.quantile` interpolates and accepts at most 2^24.
 
--0 counts as +0; NaN is above +inf, as for `torch.sort`. Nothing carries a gradient.
+-0 counts as +0; NaN ranks above +inf, as in `torch.sort`. Results carry no gradient.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...base.errors import TokenPOError
 
 
 def nearest_rank(q: float, count: int) -> int:
-    """Place of the quantile among `count` ascending values, from 0: round(q (count − 1)), halves to even.
+    """Rank of the quantile among `count` ascending values, counted from 0: round(q (count − 1)), halves to even.
 
     >>> [nearest_rank(q, 5) for q in (0.0, 0.8, 0.9)]
     [0, 3, 4]
@@ -39,17 +39,17 @@ def quantile(x: Tensor, q: float) -> Tensor:
 
 
 def smallest(x: Tensor, rank: int) -> Tensor:
-    """The value of x [M] at a place, from 0, in ascending order, as a tensor [].
+    """The value of x [M] with this rank in ascending order, counted from 0, as a tensor [].
 
     Raises:
-        TokenPOError: there is no such place.
+        TokenPOError: no value has this rank.
 
     >>> smallest(torch.tensor([4.0, 1.0, 3.0]), 1)
     tensor(3.)
     """
     if not 0 <= rank < len(x):
         raise TokenPOError(f"rank {rank} lies outside 0 to {len(x) - 1}, the places of {len(x)} values")
-    # Not `kthvalue`, which takes the square of the number of values where they descend.
+    # Not `kthvalue`, whose time is quadratic for descending values.
     return x.detach().topk(rank + 1, largest=False, sorted=False).values.max() + 0.0
 
 

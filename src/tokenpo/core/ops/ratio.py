@@ -1,4 +1,4 @@
-"""Importance ratios [N, T] between the current and the old policy, of tokens and of sequences, and their clip.
+"""Importance ratios [N, T] of the current to the old policy, per token and per response, and the pessimistic clip.
 
 Log-ratios are bounded to ±20, so that ratios stay finite (e^20 ≈ 5·10^8).
 """
@@ -16,17 +16,17 @@ BOUND = 20.0
 
 
 def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
-    """lp − lp_old in nats, bounded to ±20 and flat beyond, [N, T]."""
+    """lp − lp_old [N, T], nats, clamped to ±20; no gradient beyond."""
     return (logprob - old_logprob).clamp(-BOUND, BOUND)
 
 
 def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
-    """s_i = exp(mean_t log r_it), shown at every token of the row [N, T]. GSPO (2507.18071, eq. 7)."""
+    """s_i = exp(mean_t log r_it), the same at every token of the row [N, T]. GSPO (2507.18071, eq. 7)."""
     return masked.mean(log_ratios, mask, dim=1).exp().expand_as(log_ratios)
 
 
 def log_product(log_ratios: Tensor, mask: Tensor, floor: float = -BOUND) -> Tensor:
-    """log Π_t r_it in nats, bounded to [floor, 20], shown at every token of the row [N, T]."""
+    """log Π_t r_it in nats, clamped to [floor, 20], the same at every token of the row [N, T]."""
     total = masked.keep(log_ratios, mask).sum(1, keepdim=True)
     return total.clamp(floor, BOUND).expand_as(log_ratios)
 
@@ -34,10 +34,10 @@ def log_product(log_ratios: Tensor, mask: Tensor, floor: float = -BOUND) -> Tens
 def pessimistic(
     ratio: Tensor, advantage: Tensor, lower: Tensor | float, upper: Tensor | float, dual: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(value, clipped): min(r A, clip(r, lower, upper) A) [N, T], and [N, T] bool where that is not r A.
+    """(value, clipped): min(r A, clip(r, lower, upper) A) [N, T], and [N, T] bool where that differs from r A.
 
-    A dual clip makes the value at least dual · A where A < 0. Only the ratio gets a gradient, and none where clipped; a
-    ratio on a bound, or next to it by rounding, is not clipped.
+    A dual clip makes the value at least dual · A where A < 0. The ratio gets a gradient except where clipped; the
+    advantage gets none. A ratio that equals a bound up to rounding is not clipped.
 
     >>> r = torch.tensor([0.5, 1.5, 0.5, 1.5, 20.0])
     >>> value, clipped = pessimistic(r, torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0]), 0.8, 1.2, dual=10.0)
@@ -52,7 +52,7 @@ def pessimistic(
     with torch.no_grad():
         value = torch.minimum(free, ratio.clamp(min=lower).clamp(max=upper) * advantage)
         if dual is not None and math.isfinite(dual):
-            # Where A ≥ 0 the value is ≥ 0 and stays.
+            # Where A ≥ 0 the value is ≥ 0, so that the maximum with 0 leaves it.
             value = torch.maximum(value, dual * advantage.clamp(max=0).to(value.dtype))
         clipped = value != free
     return torch.where(clipped, value, free), clipped

@@ -1,4 +1,4 @@
-"""Turns of a response, runs of tokens sampled without a tool in between; gains of segments, and GAE, along it."""
+"""Turns of a response (runs of tokens sampled without a tool in between), gains of its segments, and GAE."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Turns:
 
     @staticmethod
     def of(turn: Tensor, mask: Tensor) -> Turns:
-        """From numbers [N, T] that ascend along each row, 0 where the mask is false."""
+        """Turns from numbers [N, T] that ascend along each row and are 0 where the mask is false."""
         running = turn.cummax(1).values
         before = torch.cat([torch.full_like(running[:, :1], -1), running[:, :-1]], 1)
         first = mask & (mask.cumsum(1) == 1)
@@ -38,7 +38,7 @@ class Turns:
 
     @property
     def held(self) -> Tensor:
-        """[N, K] bool, the turns that there are."""
+        """[N, K] bool, true for the turns that a rollout has."""
         return torch.arange(self.number, device=self.count.device) < self.count[:, None]
 
     def sum(self, x: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class Turns:
         return values.new_zeros(len(x), self.number).scatter_add_(1, self.index, values)
 
     def largest(self, x: Tensor) -> Tensor:
-        """[N, K] largest value of x [N, T] int ≥ 0 in each turn; 0 where there is no turn."""
+        """[N, K] largest value of x [N, T] int ≥ 0 in each turn; 0 where a rollout has fewer turns."""
         x = torch.where(self.mask, x, 0)
         return x.new_zeros(len(x), self.number).scatter_reduce_(1, self.index, x, "amax")
 
@@ -56,7 +56,7 @@ class Turns:
         return x.gather(1, self.index)
 
     def to_go(self, x: Tensor, gamma: float) -> Tensor:
-        """[N, K] x_k + gamma x_(k+1) + gamma² x_(k+2) + ..., of rewards x [N, K] that are 0 where there is no turn."""
+        """[N, K] x_k + gamma x_(k+1) + gamma² x_(k+2) + ..., from rewards x [N, K], 0 beyond a rollout's turns."""
         out = x.clone()
         for k in reversed(range(self.number - 1)):
             out[:, k] += gamma * out[:, k + 1]
@@ -64,7 +64,7 @@ class Turns:
 
 
 def numbered(mask: Tensor) -> Tensor:
-    """[N, T] int, a turn for each run of true entries of the mask [N, T], which leaves out a tool's tokens.
+    """[N, T] int, the number of the run of true entries of the mask [N, T]; a tool's tokens are false and end a run.
 
     >>> numbered(torch.tensor([[True, True, False, True, False]])).tolist()
     [[0, 0, 0, 1, 0]]
@@ -75,7 +75,7 @@ def numbered(mask: Tensor) -> Tensor:
 
 
 def gains(cuts: Tensor, begins: Tensor, ends: Tensor, reward: Tensor, start: Tensor | None) -> Tensor:
-    """[N, T] float64 value behind a token's segment − value before it; a segment begins at each cut.
+    """[N, T] float64 value after a token's segment − value before it; a segment begins at each cut.
 
     >>> at = torch.tensor
     >>> cuts, value = at([[False, True, False]]), at([[0.0, 0.5, 0.0]])
@@ -84,9 +84,10 @@ def gains(cuts: Tensor, begins: Tensor, ends: Tensor, reward: Tensor, start: Ten
 
     Args:
         cuts: [N, T] bool, on response tokens.
-        begins, ends: [N, T] at a cut the value for the segment that begins, and for the one that ends there.
-        reward: [N] value behind the last segment.
-        start: [N] value before the first token; None is unknown, with a gain of 0 up to the first cut.
+        begins: [N, T] value at each cut, as the value before the segment that begins there.
+        ends: [N, T] value at each cut, as the value after the segment that ends there.
+        reward: [N] value after the last segment.
+        start: [N] value before the first token; None makes the gain 0 up to the first cut.
     """
     n, length = cuts.shape
     begins, ends = begins.double(), ends.double()
@@ -102,9 +103,9 @@ def gains(cuts: Tensor, begins: Tensor, ends: Tensor, reward: Tensor, start: Ten
 
 
 def gae(reward: Tensor, value: Tensor, mask: Tensor, lam: float | Tensor, gamma: float) -> Tensor:
-    """A_t = δ_t + γ λ A_t', δ_t = r_t + γ V_t' − V_t, t' the next token of the mask; behind the last, V and A are 0.
+    """A_t = δ_t + γ λ A_t', δ_t = r_t + γ V_t' − V_t, t' the next token of the mask; after the last, V and A are 0.
 
-    A token outside the mask hands V and A on to the one before it: it costs no discount and has no δ of its own.
+    Tokens outside the mask are skipped: they add no discount and have no δ.
 
     Args:
         reward, value: [N, T].
