@@ -1,4 +1,4 @@
-"""Hosts that hand a loss nothing of the rollout batch but advantages [N, T] and log-probabilities [N, T]."""
+"""Checks and helpers for hosts that give a loss only advantages [N, T] and log-probabilities [N, T]."""
 
 import dataclasses
 from collections.abc import Hashable, Sequence
@@ -22,7 +22,7 @@ _SCALE = 2.0**-10
 
 
 def remedy(objective: Objective) -> str:
-    """What to do instead: the engines that have every input of the objective."""
+    """A remedy in words: the engines that have every input of the objective."""
     try:
         require_here(objective)
     except Unsupported:
@@ -33,10 +33,10 @@ def remedy(objective: Objective) -> str:
 
 
 def require_handed(objective: Objective, provides: frozenset[str], host: str, instead: str = "") -> None:
-    """Raises Unsupported where a loss needs more than advantages, log-probabilities and what the host `provides`.
+    """Raises Unsupported if the loss needs more than advantages, log-probabilities and the inputs in `provides`.
 
     Args:
-        instead: what to do then; empty takes `remedy`.
+        instead: the remedy in the message; if empty, that of `remedy`.
     """
     instead = instead or remedy(objective)
     negotiate(objective, provides, host, dict.fromkeys(objective.needs, instead))
@@ -47,12 +47,12 @@ def require_handed(objective: Objective, provides: frozenset[str], host: str, in
         "looks at a whole update before its losses": objective.scope == "batch",
         f"takes {', '.join(map(str, signals))} of whole batches into its loss": bool(signals),
     }
-    for what in (what for what, stands in obstacles.items() if stands):
-        raise Unsupported(f"{objective.name} {what}, and {host} hands a loss no more than advantages: {instead}")
+    for obstacle in (words for words, applies in obstacles.items() if applies):
+        raise Unsupported(f"{objective.name} {obstacle}, and {host} hands a loss no more than advantages: {instead}")
 
 
 def require_proportional(objective: Objective, host: str) -> None:
-    """Raises Unsupported where, on an example, a penalty is added to advantages or a bound depends on their size."""
+    """Raises Unsupported if the loss is not proportional to the advantages; tested on an example."""
     rollouts, policy = _trial(objective)
     advantage, totals = objective.prepare(rollouts).advantage, Totals.of(rollouts)
 
@@ -67,7 +67,7 @@ def require_proportional(objective: Objective, host: str) -> None:
 
 
 def require_reward_credit(objective: Objective, host: str, instead: str = "") -> None:
-    """Raises Unsupported where the credit depends on old log-probabilities, on an example; `instead` as above."""
+    """Raises Unsupported if the credit depends on old log-probabilities; tested on an example."""
     rollouts, _ = _trial(objective)
     moved = dataclasses.replace(rollouts, old_logprob=rollouts.old_logprob * 2)
     if not torch.equal(objective.prepare(rollouts).advantage, objective.prepare(moved).advantage):
@@ -78,14 +78,14 @@ def require_reward_credit(objective: Objective, host: str, instead: str = "") ->
 
 
 def reward_credit(objective: Objective, token_reward: Tensor, mask: Tensor, group: Sequence[Hashable]) -> Tensor:
-    """[N, T]: advantages from rewards by token [N, T] and a name of its group for each of N rows."""
-    nothing = torch.zeros_like(token_reward)
+    """[N, T] advantages from rewards per token [N, T] and the group's name of each row."""
+    zeros = torch.zeros_like(token_reward)
     rollouts = Rollouts(
         mask=mask.bool(),
         reward=token_reward.sum(-1),
         group=torch.tensor(numbered(group), device=mask.device),
-        old_logprob=nothing,
-        rollout_logprob=nothing,
+        old_logprob=zeros,
+        rollout_logprob=zeros,
         token_reward=token_reward,
         turn=turns.numbered(mask.bool()),
     )
@@ -100,7 +100,7 @@ def bare(mask: Tensor, old_logprob: Tensor, **others: Tensor | None) -> Rollouts
 
 
 def summed(objective: Objective, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss summed over tokens, for a host that divides it, and 1.0 at each response token that the clip holds."""
+    """(loss summed over tokens, for a host that divides it; [tokens] 1.0 where the clip removed the gradient)."""
     whole = dataclasses.replace(objective, aggregate=TokenMean())
     loss = whole.loss(Batch(rollouts, credit, Policy(logprob)), Totals(1.0, 1.0, 1.0))
     return loss.value, loss.terms["clipped"][rollouts.mask].float()

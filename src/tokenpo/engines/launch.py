@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def accepted(config: Config, host: Host) -> Objective:
-    """The recipe's objective; Unsupported where the engine, which need not be installed, can't honour the recipe."""
+    """The recipe's objective; Unsupported if the engine can't honour the recipe. The engine need not be installed."""
     if host is EMBEDDED:
         return accepted_here(config)
     plan = Plan(config)
@@ -77,7 +77,7 @@ def train(plan: Plan, host: Host, resume: Path | None, processes: int) -> Path:
 
 
 def command(plan: Plan, host: Host, arguments: Sequence[str], processes: int) -> list[str]:
-    """The command that trains the recipe that `arguments` name, for a script; verl's data files are written."""
+    """The command that trains the recipe named by `arguments`, for a script; writes verl's data files."""
     _warn(plan.config, host)
     if host is VERL:
         from .verl import command as verl
@@ -89,7 +89,7 @@ def command(plan: Plan, host: Host, arguments: Sequence[str], processes: int) ->
 
 
 def require_processes(host: Host, processes: int) -> None:
-    """Raises TokenPOError for fewer than one process, Unsupported for several of an engine that is started in one."""
+    """Raises TokenPOError for fewer than one process, Unsupported for several with an engine of one process."""
     if processes < 1:
         raise TokenPOError(f"--processes is {processes}, expected at least 1")
     if host.one_process and processes > 1:
@@ -111,13 +111,13 @@ def _run(host: Host, directory: Path, words: Sequence[str]) -> Path:
 
 @contextlib.contextmanager
 def _beginning(directory: Path, host: Host) -> Iterator[None]:
-    """Around a fresh run: its directory goes where it ends before its first step, so the same command works again."""
+    """Context manager: deletes a fresh run's directory if it fails before its first step, to allow the same command."""
     try:
         yield
     except TokenPOError:
         log = directory / host.records / "metrics.jsonl"
-        made = any(line.value["step"] > 0 for line in (whole_lines(log, with_step, []) if log.is_file() else ()))
-        if not (made or any(directory.rglob("checkpoint*/*"))):
+        trained = any(line.value["step"] > 0 for line in (whole_lines(log, with_step, []) if log.is_file() else ()))
+        if not (trained or any(directory.rglob("checkpoint*/*"))):
             shutil.rmtree(directory)
         raise
 
@@ -125,7 +125,8 @@ def _beginning(directory: Path, host: Host) -> Iterator[None]:
 def _trl_command(plan: Plan, processes: int) -> list[str]:
     """accelerate's launcher; torch's for several processes on a CPU, where accelerate would need MPI.
 
-    Raises Unsupported where each process of TRL would refuse.
+    Raises:
+        Unsupported: TRL cannot honour the recipe; every process would refuse it.
     """
     from .trl.recipe import require, schedule
 
@@ -136,14 +137,14 @@ def _trl_command(plan: Plan, processes: int) -> list[str]:
         start = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     else:
         start = ["accelerate.commands.launch", "--num_processes", str(processes), "--num_machines", "1"]
-        # Quiet: the launcher's traceback would bury the program's own message.
+        # Quiet, because the launcher's traceback would hide the program's own message.
         start += ["--mixed_precision", "no", "--dynamo_backend", "no", "--quiet"]
         start += ["--cpu"] if cpu else ["--multi_gpu"] if processes > 1 else []
     return [sys.executable, "-m", *start, "-m", "tokenpo.engines.trl.main"]
 
 
 def _trl_run(plan: Plan, resume: Path | None, start: list[str]) -> Path:
-    """A run in its locked directory, with the config.json that every process reads."""
+    """Trains in a locked run directory, with the config.json that every process reads."""
     directory = resume or new_directory(plan.config)
     if resume:
         if directory.is_dir() and never_began(directory):
@@ -171,8 +172,8 @@ def _verl_run(plan: Plan) -> Path:
             directory.mkdir(parents=True, exist_ok=True)
             settings, known = plan.config.model_dump(mode="json"), json_object(directory / STARTED)
             if known and (changed := text.differences(known, settings)):
-                said = f"{directory / STARTED} says otherwise ({'; '.join(changed)}) and is written anew"
-                print(f"warning: {said}: the run goes on with the settings of this command", file=sys.stderr)
+                difference = f"{directory / STARTED} says otherwise ({'; '.join(changed)}) and is written anew"
+                print(f"warning: {difference}: the run goes on with the settings of this command", file=sys.stderr)
             write_whole(directory / STARTED, json.dumps(settings, indent=2) + "\n")
             write_inputs(directory, plan)
         verl.prepare(plan.config)
@@ -180,6 +181,6 @@ def _verl_run(plan: Plan) -> Path:
 
 
 def require_installed(host: Host) -> None:
-    """Raises Unsupported with the remedy where the engine's package is missing."""
+    """Raises Unsupported with a remedy if the engine's package is missing."""
     if host.package and importlib.util.find_spec(host.package) is None:
         raise Unsupported(f"--engine {host.name} needs {host.package}: pip install 'tokenpo[{host.package}]'")

@@ -7,7 +7,7 @@ hands phase two, loss.py, to the workers.
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
 
-# An input of an objective -> verl's field for it, and what makes verl fill it.
+# Input of an objective -> (verl's field for it, the setting that makes verl fill it).
 TOKEN_FIELDS = {
     "old_logprob": ("old_log_probs", "algorithm.rollout_correction.bypass_mode=False"),
     "old_entropy": ("entropy", "algorithm.rollout_correction.bypass_mode=False"),
@@ -17,12 +17,12 @@ TOKEN_FIELDS = {
     "teacher_logprob": ("tokenpo_teacher", "distillation.enabled=True"),
     "token_ids": ("responses", "verl's own agent loop"),
 }
-# Beside these: numbers that no field of verl's holds, because our adapter derives them.
+# These, and inputs that our adapter derives.
 PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy", "token_reward", "turn"})
 
 
 def require_inputs(objective: Objective) -> None:
-    """Raises Unsupported where the objective reads what verl does not have."""
+    """Raises Unsupported if the objective reads an input that verl does not have."""
     elsewhere = f"train it with the embedded engine (tokenpo train --method {objective.name}), or choose another method"
     remedies = dict.fromkeys(objective.needs - {"role"}, elsewhere)  # the embedded engine has no role either
     if objective.critic is None:

@@ -1,7 +1,7 @@
-"""The command of verl's main program for one of our recipes, and the data files it reads.
+"""The command of verl's main program for one of our recipes, and the data files that it reads.
 
-The section [verl] of a recipe holds settings of verl's own, for which our sections have no place: nodes, tensor
-parallelism, memory, a data set in verl's columns.
+The section [verl] of a recipe holds verl's own settings that no other section has: nodes, tensor parallelism, memory, a
+data set in verl's columns.
 
     [verl.actor_rollout_ref.rollout]
     tensor_model_parallel_size = 4            # actor_rollout_ref.rollout.tensor_model_parallel_size=4
@@ -30,9 +30,9 @@ MODEL, OURS = "actor_rollout_ref.model", "+algorithm.tokenpo"
 REWARD = "pkg://tokenpo.engines.verl.data"
 TEACHER = "distillation.teacher_models.teacher_model"
 LONGEST_PROMPT = 1024
-# Plain prompts reach the model as they are, as in the embedded engine.
+# Plain prompts reach the model unchanged, as in the embedded engine.
 _PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-# Hydra's own spelling of a key; a leading + adds one that verl's configuration does not have, ++ adds or changes.
+# A key in Hydra's grammar; a leading + adds a key that verl's configuration lacks, ++ adds or changes one.
 _KEY = re.compile(r"\+{0,2}[A-Za-z_][\w.-]*")
 _BARE = re.compile(r"(?!(true|false|null|nan|inf)$)[A-Za-z_/][\w./-]*", re.IGNORECASE)
 
@@ -41,13 +41,13 @@ def command(plan: Plan) -> list[str]:
     """`python -m verl.trainer.main_ppo` with the overrides of a recipe; `prepare` writes the files it names.
 
     Raises:
-        Unsupported: a setting or an input of the method that verl can't honour.
-        TokenPOError: a key of [verl] that Hydra could not read, or that another section sets too.
+        Unsupported: verl can't honour a setting or provide an input of the method.
+        TokenPOError: Hydra cannot read a key of [verl], or another section sets it too.
     """
     config = plan.config
     needs = plan.objective.needs
     _refuse(config, taught="teacher_logprob" in needs)
-    require_inputs(plan.objective)  # here, not on a cluster
+    require_inputs(plan.objective)  # fail here, before a cluster starts
     ours = {**_algorithm(config), **_data_and_model(config), **_sampling_and_updates(config), **_trainer(config)}
     more = {"critic.model.path": config.model.path} if "value" in needs else {}
     if config.teacher is not None and "teacher_logprob" in needs:
@@ -62,12 +62,12 @@ def command(plan: Plan) -> list[str]:
 
 
 def resumes(config: Config) -> bool:
-    """Whether verl goes on with the run in the run directory: [verl.trainer] resume_mode = "auto"."""
+    """Whether verl resumes the run in the run directory: [verl.trainer] resume_mode = "auto"."""
     return config.verl.get("trainer", {}).get("resume_mode") == "auto"
 
 
 def prepare(config: Config) -> None:
-    """Writes the files that `command` names, problems to train on and held-out ones; none if [verl.data] has files."""
+    """Writes the files that `command` names, training and held-out problems; none if [verl.data] names files."""
     refuse_links(config.directory())
     if brings_data(config.verl):
         return
@@ -85,7 +85,7 @@ def _file(config: Config, split: str) -> Path:
 
 
 def brings_data(section: Mapping[str, Any]) -> bool:
-    """Whether [verl.data] names files in verl's columns, both of them, which verl scores without our task."""
+    """Whether [verl.data] names both data files, in verl's columns, which verl scores without our task."""
     named = section.get("data", {})
     missing = [key for key in ("train_files", "val_files") if key not in named]
     if len(missing) == 1:
@@ -96,7 +96,7 @@ def brings_data(section: Mapping[str, Any]) -> bool:
 def with_passthrough(
     defaults: Mapping[str, Any], ours: Mapping[str, Any], section: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """verl's keys and values: `defaults`, which [verl] may replace, `ours`, which it may not, and its own."""
+    """verl's keys and values: `defaults` (which [verl] may replace), `ours` (which it may not) and [verl]'s own."""
     theirs = dict(_flat(section, ""))
     for key in theirs:
         for written in ours:
@@ -124,18 +124,18 @@ def literal(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{literal(key)}:{literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, str) and not _BARE.fullmatch(value):
-        # Between Hydra's quotes backslashes escape only where they lead up to a quote.
+        # Inside Hydra's quotes a backslash escapes only directly before a quote.
         return '"' + re.sub(r'(\\*)("|\Z)', lambda m: m[1] * 2 + ('\\"' if m[2] else ""), value) + '"'
     return str(value)
 
 
 def _no_reference(text: str) -> str:
-    """Escapes ${, which OmegaConf takes for a reference: [verl] may hold those, the name of a directory does not."""
+    """Escapes ${, which OmegaConf would read as a reference; only values of [verl] may hold references."""
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    def null(value: Any) -> Any:  # TOML has none: "none" stands for it, as everywhere in a recipe
+    def null(value: Any) -> Any:  # TOML has no null: a recipe writes "none"
         return [null(item) for item in value] if isinstance(value, list) else None if value == "none" else value
 
     for name, value in table.items():
@@ -196,7 +196,7 @@ def _defaults(config: Config) -> dict[str, Any]:
 def _algorithm(config: Config) -> dict[str, Any]:
     method = config.method.name
     file, _, function = method.rpartition(":")
-    if file.endswith(".py"):  # absolute, as workers have working directories of their own
+    if file.endswith(".py"):  # absolute, because workers have other working directories
         method = f"{expanded(file).absolute()}:{function}"
     out: dict[str, Any] = {
         "trainer.v1.trainer_mode": "tokenpo",
@@ -207,7 +207,7 @@ def _algorithm(config: Config) -> dict[str, Any]:
     for name, (section, key) in PLACES.items():
         value = getattr(getattr(config, section), key, None)  # a recipe may have no teacher
         if isinstance(value, Section):
-            some = bool(value.model_fields_set)  # an empty section asks for its defaults
+            some = bool(value.model_fields_set)  # an empty section means its defaults
             dumped = value.model_dump(exclude_unset=some, exclude_none=not some).items()
             out |= {f"{OURS}.{name}.{key}": "none" if x is None else x for key, x in dumped}
         elif value is not None:
@@ -265,14 +265,14 @@ def _sampling_and_updates(config: Config) -> dict[str, Any]:
         f"{ACTOR}.optim.lr": train.lr,
         f"{ACTOR}.optim.weight_decay": train.weight_decay,
         f"{ACTOR}.optim.betas": list(train.betas),
-        # verl always clips; no norm is as large as this.
+        # verl always clips; no norm is this large.
         f"{ACTOR}.optim.clip_grad": 1e9 if train.grad_clip is None else train.grad_clip,
         f"+{ACTOR}.optim.override_optimizer_config.eps": train.eps,
         f"{ACTOR}.fsdp_config.model_dtype": "bf16" if half else "fp32",
     }
     if train.warmup:
         out[f"{ACTOR}.optim.lr_warmup_steps"] = train.warmup
-    if not (train.autocast or half):  # of the reference too, whose log-probs are compared with the actor's
+    if not (train.autocast or half):  # the reference too: its log-probs are compared with the actor's
         out |= {
             f"+{place}.fsdp_config.mixed_precision.{kind}_dtype": "fp32"
             for place in (ACTOR, "actor_rollout_ref.ref")
@@ -286,7 +286,7 @@ def _trainer(config: Config) -> dict[str, Any]:
     return {
         "trainer.project_name": output.project or "tokenpo",
         "trainer.experiment_name": config.name,
-        # Our files hold one pass; with others the number of steps ends the run.
+        # Our files hold exactly one pass; with other files total_training_steps ends the run.
         "trainer.total_epochs": steps if brings_data(config.verl) else 1,
         "trainer.total_training_steps": steps,
         "trainer.default_local_dir": str(config.directory().absolute() / "checkpoints"),

@@ -1,4 +1,4 @@
-"""The objective that `algorithm.tokenpo` asks for; verl's own settings are changed for it, or refused."""
+"""Builds the objective of `algorithm.tokenpo`, and changes or refuses verl's own settings for it."""
 
 # pyright: reportMissingImports=false
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _REF_ROWS = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
 
 @dataclass(frozen=True)
 class Settings:
-    """algorithm.tokenpo of a run."""
+    """A run's settings under algorithm.tokenpo."""
 
     objective: Objective  # with its shaping, corrections and penalties
     recipe: Config = Config()  # our keys
@@ -39,7 +39,7 @@ class Settings:
 
 
 def configure(config: DictConfig) -> Settings:
-    """The objective of a run; changes verl's config for it in place.
+    """The settings of a run; changes verl's config for its objective in place.
 
     Raises:
         UnknownName: a key, method or option that does not exist.
@@ -54,7 +54,7 @@ def configure(config: DictConfig) -> Settings:
 
 
 def _recipe(config: DictConfig) -> Config:
-    """algorithm.tokenpo as a recipe, whose errors name its keys."""
+    """algorithm.tokenpo as a recipe; its errors name the keys of algorithm.tokenpo."""
     section = config.algorithm.get("tokenpo")
     raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else section
     if not isinstance(raw, Mapping) or not isinstance(raw.get("method"), str):
@@ -82,7 +82,7 @@ def _recipe(config: DictConfig) -> Config:
 
 
 def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
-    """The objective with verl's rollout correction as weights, which is switched off in verl; and a note of it."""
+    """The objective with verl's rollout correction as weights, and a note; the correction is switched off in verl."""
     section: Any = OmegaConf.select(config, correction.PLACE)
     given: dict[str, Any] = {} if section is None else dict(section)
     if all(given.get(key, usual) == usual for key, usual in correction.KEYS.items()):
@@ -135,7 +135,7 @@ def _set(config: DictConfig, objective: Objective) -> list[str]:
 
 
 def _warnings(config: DictConfig, objective: Objective) -> list[str]:
-    """Notes on what is allowed but unlikely to be meant."""
+    """Notes on settings that are allowed but probably not intended."""
     actor = config.actor_rollout_ref.actor
     updates = actor.ppo_epochs * max(1, config.data.train_batch_size // actor.ppo_mini_batch_size)
     size = "actor_rollout_ref.actor.ppo_mini_batch_size"

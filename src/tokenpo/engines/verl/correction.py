@@ -9,7 +9,7 @@ from ...core import parts
 from ...methods.corrections import Preset
 
 PLACE = "algorithm.rollout_correction"
-# Key -> verl's default, which asks for nothing.
+# Key -> verl's default, which corrects nothing.
 KEYS: dict[str, Any] = {
     "rollout_is": None,
     "rollout_is_threshold": 2.0,
@@ -20,7 +20,7 @@ KEYS: dict[str, Any] = {
     "loss_type": "ppo_clip",
 }
 _LEVELS = {"token": parts.EachToken(), "seq_sum": parts.Total(), "seq_mean": parts.Mean(), "seq_max": parts.Every()}
-# Name of a rejection -> the level that is judged, and its divergence; None is the ratio.
+# Name of a rejection -> (level, divergence); None means the ratio.
 _REJECTIONS: dict[str, tuple[parts.Level, parts.Estimator | None]] = {
     f"{judged}_{kind}": (level, of)
     for judged, level in _LEVELS.items()
@@ -30,7 +30,7 @@ _REJECTIONS: dict[str, tuple[parts.Level, parts.Estimator | None]] = {
 
 
 def preset_of(section: Mapping[str, Any]) -> Preset:
-    """The preset that verl's keys ask for; raises UnknownName or TokenPOError, of a threshold."""
+    """The preset for verl's keys; raises UnknownName for a name, TokenPOError for a threshold."""
     given = {key: section.get(key, usual) for key, usual in KEYS.items()}
     bypass = bool(given["bypass_mode"])
     plain = choose(f"{PLACE}.loss_type", given["loss_type"], {"ppo_clip": False, "reinforce": True})
@@ -40,7 +40,7 @@ def preset_of(section: Mapping[str, Any]) -> Preset:
             "loss_type=ppo_clip and +algorithm.tokenpo.method=gpg"
         )
     weights: tuple[parts.Weight, ...] = ()
-    # A clipped ratio to the sampler corrects already: there verl uses weights in its metrics alone.
+    # A clipped ratio to the sampler already corrects; verl then uses the weights in its metrics only.
     if given["rollout_is"] is not None and (plain or not bypass):
         weights += (_weight(given, current=bypass),)
     if given["rollout_rs"] is not None:
@@ -63,14 +63,14 @@ def _weight(given: Mapping[str, Any], *, current: bool) -> parts.Weight:
 
 
 def _rejection(names: str, thresholds: Any, *, current: bool) -> parts.Rejection:
-    wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    given = [one.strip() for one in str(thresholds).split(",")]
-    if thresholds is None or len(given) not in (1, len(wanted)):
+    kinds = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    bounds = [one.strip() for one in str(thresholds).split(",")]
+    if thresholds is None or len(bounds) not in (1, len(kinds)):
         raise TokenPOError(
-            f"{PLACE}.rollout_rs_threshold = {thresholds!r}: give one threshold, or one for each of {', '.join(wanted)}"
+            f"{PLACE}.rollout_rs_threshold = {thresholds!r}: give one threshold, or one for each of {', '.join(kinds)}"
         )
-    given = given * len(wanted) if len(given) == 1 else given
-    return parts.Rejection(tuple(_criterion(*pair) for pair in zip(wanted, given, strict=True)), current=current)
+    bounds = bounds * len(kinds) if len(bounds) == 1 else bounds
+    return parts.Rejection(tuple(_criterion(*pair) for pair in zip(kinds, bounds, strict=True)), current=current)
 
 
 def _criterion(name: str, threshold: str) -> parts.Criterion:
@@ -85,7 +85,7 @@ def _criterion(name: str, threshold: str) -> parts.Criterion:
 
 
 def _bounds(key: str, threshold: Any) -> tuple[float | None, float]:
-    """(lower, upper) of "upper" or "lower_upper", above 0."""
+    """(lower, upper) from "upper" or "lower_upper", all above 0; lower is None for "upper"."""
     try:
         *low, high = (float(bound) for bound in str(threshold).split("_", 1))
     except ValueError:

@@ -1,7 +1,7 @@
-"""Our tasks for verl: problems as a parquet file in its columns, and the reward function that scores them.
+"""Our tasks for verl: a parquet file of problems in verl's columns, and the reward function that scores them.
 
-A row carries the task, its options, its seed and the problem's position: the reward function makes the same problem
-again and calls the task's own verifier.
+A row holds the task, its options, its seed and the problem's position. From these the reward function makes the same
+problem again and calls the task's verifier.
 """
 
 # pyright: reportMissingImports=false
@@ -21,8 +21,10 @@ from ...tasks import Problem, Split, Task, make_task, refuse_tool
 def write_parquet(path: Path, task: str, options: Mapping[str, Any], seed: int, split: Split, count: int) -> Path:
     """`count` problems of a task in verl's columns: data_source, prompt, reward_model, extra_info.
 
-    reward_model.ground_truth is null for a problem without a reference answer. A test split with fewer problems is a
-    TokenPOError.
+    reward_model.ground_truth is null for a problem without a reference answer.
+
+    Raises:
+        TokenPOError: a test split with fewer problems.
     """
     import pyarrow
     import pyarrow.parquet
@@ -43,7 +45,7 @@ def write_parquet(path: Path, task: str, options: Mapping[str, Any], seed: int, 
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = pyarrow.string()
-    # Not inferred: a column of nulls alone would have no type, and verl joins files of equal types only.
+    # Types are given: a column of nulls would have none, and verl joins only files of equal types.
     columns = {
         "data_source": text,
         "prompt": pyarrow.list_(pyarrow.struct({"role": text, "content": text})),
@@ -62,14 +64,14 @@ def _messages(problem: Problem) -> list[dict[str, str]]:
     return [{"role": str(m["role"]), "content": str(m["content"])} for m in problem.prompt]
 
 
-# A verifier may own processes: a reward worker has one for each task, and its threads take turns.
+# A verifier may own processes: a reward worker has one verifier per task, which its threads use in turn.
 _TURN = threading.Lock()
 
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str | None, extra_info: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
-    """verl's reward function for rows of `write_parquet`: "score" is the reward, "acc" counts for accuracy.
+    """verl's reward function for rows of `write_parquet`: "score" is the reward, "acc" is 1.0 for a right answer.
 
     Set reward.custom_reward_function.path=pkg://tokenpo.engines.verl.data.
 

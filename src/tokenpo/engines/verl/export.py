@@ -29,12 +29,12 @@ def from_batch(
     Required fields: responses, response_mask, old_log_probs, uid, and one of token_level_scores, rm_scores and
     token_level_rewards (summed over the response). Optional: entropys or entropy, ref_log_prob, rollout_log_probs,
     prompts, and min_global_steps with max_global_steps: the response's `version`, if they are equal for each response.
-    Rows without a response token, with which verl fills up a batch, are left out.
+    Rows without a response token, which verl adds as padding, are left out.
 
     Args:
         batch: padded tensors, or the nested ones of the V1 trainer.
         tokenizer: of the model; without it a token is shown as its id.
-        entropies: [N, T] nats, of the policy that sampled; the V0 trainer takes them out of its batch.
+        entropies: [N, T] nats, of the policy that sampled; the V0 trainer removes them from its batch.
         correct: [N].
         temperature: at which every token was sampled.
 
@@ -98,7 +98,7 @@ def _needed(batch: Any, name: str) -> Any:
 
 
 def _version(batch: Any, mask: Tensor) -> Tensor | None:
-    """[N, T] the step whose weights sampled; None if it is unknown, or several weights sampled one response."""
+    """[N, T] the step of the weights that sampled; None if it is unknown, or differs within a response."""
     first, last = (_field(batch, f"{end}_global_steps") for end in ("min", "max"))
     if first is None or last is None or any(a is None or a != b for a, b in zip(first, last, strict=True)):
         return None

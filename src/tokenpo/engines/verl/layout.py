@@ -1,7 +1,7 @@
-"""verl's batch as our rollouts, and their credit as fields of verl's batch.
+"""Converts verl's batch to our rollouts, and their credit to fields of verl's batch.
 
-verl holds nested tensors [N, *] of responses under its own field names. Rows without a response token are in no
-statistic: verl adds such rows to fill up a batch.
+verl holds nested tensors [N, *] of responses under its own field names. Rows without a response token are left out of
+every statistic: verl adds them as padding.
 """
 
 # pyright: reportMissingImports=false
@@ -24,23 +24,23 @@ from ...core.parts import BatchSignal, MemorySignal, Part, Signal, walk
 from ...core.types import Credit, Policy, Rollouts
 from . import TOKEN_FIELDS
 
-# Fields of one number a row that phase one adds to verl's batch.
+# Fields with one number per row that phase one adds to verl's batch.
 REWARD, GROUP, SEQUENCES = "tokenpo_reward", "tokenpo_group", "tokenpo_sequences"
 _VIEWS = {"logprob": "log_probs", "entropy": "entropy"}
 
 
 def padded(field: Any) -> Tensor:
-    """[N, T] of a nested tensor [N, *], with its graph; zeros behind each row, T is the longest."""
+    """A nested tensor [N, *] as [N, T] with its graph; zeros after each row, T is the longest row."""
     return unpacked(field.values(), inside(field.offsets().diff()))
 
 
 def column(field: Any) -> list[Any]:
-    """One value a row; verl's queue gives an array, a list, or a stack of tensordict's."""
+    """One value per row, from verl's array, list or tensordict stack."""
     return field.tolist() if hasattr(field, "tolist") else list(field)
 
 
 def token_facts(data: TensorDict, needs: Iterable[str], temperature: float) -> dict[str, Tensor]:
-    """The mask [N, T], `old_logprob` and the token fields [N, T] that `needs` names; MissingInput for an empty one."""
+    """The mask, `old_logprob` and the token fields in `needs`, [N, T] each; MissingInput if verl lacks one."""
     mask = padded(data["response_mask"]).bool()
     facts = {"mask": mask}
     for name in sorted({"old_logprob", *needs}):
@@ -62,10 +62,10 @@ def signal_fields(objective: Objective) -> dict[Part, str]:
 
 
 def taught(data: TensorDict) -> TensorDict:
-    """`teacher_logprob` as a field of the batch, from what verl's teacher says of prompts and responses [N, *, 1]."""
+    """`teacher_logprob` as a field of the batch, from verl's teacher on prompts and responses [N, *, 1]."""
     whole = data["teacher_logprobs"]
     lengths = data["response_mask"].offsets().diff().tolist()
-    # Entry t is of token t + 1; the last is none.
+    # Entry t belongs to token t + 1; the last entry belongs to no token.
     rows = [x[-length - 1 : -1, 0] for x, length in zip(whole.unbind(), lengths, strict=True)]
     name, _ = TOKEN_FIELDS["teacher_logprob"]
     return TensorDict({name: torch.nested.as_nested_tensor(rows, layout=torch.jagged)}, [len(rows)])
@@ -79,13 +79,13 @@ def fields(objective: Objective) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of verl's batch that hold our rollouts."""
+    """Maps rows of verl's batch to our rollouts."""
 
     live: Tensor  # [N] bool, rows with a response token: the rollouts [L, T], in this order
     response_mask: Any  # nested like the responses [N, *]
 
     def numbers(self, rows: Sequence[int]) -> Tensor:
-        """The rollouts in these rows."""
+        """The numbers of the rollouts in these rows; rows without a response token are skipped."""
         index = torch.as_tensor(rows)
         return (self.live.cumsum(0) - 1)[index[self.live[index]]]
 
@@ -95,7 +95,7 @@ class Rows:
         return Rows(self.live[torch.as_tensor(rows)], nested)
 
     def nested(self, values: Tensor) -> Tensor:
-        """`values` [L, T] nested like the responses, zeros in dead rows; T and the longest of these rows may differ."""
+        """`values` [L, T] nested like the responses, zeros in rows that are not live; T may exceed the longest row."""
         longest = int(self.response_mask.offsets().diff().max())
         every = values.new_zeros(len(self.live), longest)
         every[self.live, : values.shape[1]] = values[:, :longest]
@@ -115,14 +115,14 @@ class Rows:
 
 
 def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> tuple[Rollouts, Rows]:
-    """The facts of verl's whole rollout batch, and the rows that hold them.
+    """The rollouts of verl's whole batch, and the rows that hold them.
 
     Args:
         data: `fields(objective)` of every row, nested; uid as strings.
 
     Raises:
         MissingInput: verl did not fill a field.
-        Unsupported: the objective reads rewards by token, and a token of a tool has one.
+        Unsupported: the objective reads rewards by token, and a tool's token has one.
     """
     facts = token_facts(data, objective.needs, temperature)
     if "turn" in objective.needs:
@@ -147,11 +147,11 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
 def credit_fields(
     objective: Objective, rollouts: Rollouts, credit: Credit, rows: Rows, minibatches: Iterable[Sequence[int]]
 ) -> TensorDict:
-    """The fields that phase one adds to verl's batch; its metrics read `advantages` and `returns`, and its critic is
-    fitted to the latter.
+    """The fields that phase one adds to verl's batch. verl's metrics read `advantages` and `returns`; its critic is
+    fitted to `returns`.
 
     Args:
-        minibatches: rows of each optimiser step; the number of live ones is a denominator of its losses.
+        minibatches: rows of each optimiser step; the number of live rows is a denominator of its losses.
     """
     advantage, sequences = rows.nested(credit.advantage), torch.zeros(len(rows.live))
     for minibatch in minibatches:
@@ -167,7 +167,7 @@ def credit_fields(
 
 
 def dealt(rows: int, ranks: int, size: int) -> list[list[int]]:
-    """The rows of each optimiser step of an unshuffled batch in verl, where each rank deals its own share."""
+    """The rows of each optimiser step of an unshuffled batch: verl's ranks split their own shares one by one."""
     share, part = rows // ranks, size // ranks
     return [
         [rank * share + start + offset for rank in range(ranks) for offset in range(part)]

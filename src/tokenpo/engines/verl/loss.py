@@ -1,7 +1,7 @@
 """Phase two in verl's workers: the loss of one micro-batch, with the denominators of the optimiser step.
 
-verl averages gradients over data-parallel ranks and adds up micro-batches: a sum over ranks takes the factor `dp_size`,
-as in verl's own losses.
+verl sums micro-batches and averages gradients over data-parallel ranks, so the loss is multiplied by `dp_size`, as in
+verl's own losses.
 """
 
 # pyright: reportMissingImports=false
@@ -20,8 +20,8 @@ from ...core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from . import record
 from .layout import GROUP, REWARD, SEQUENCES, padded, signal_fields, token_facts
 
-# Mean |log-ratio|; in verl's metrics it shows that this loss was called. For the "min" in its name reduce_metrics takes
-# the smallest over optimiser steps: that of the first, whose policy is the one that sampled.
+# Mean |log-ratio|. Its presence in verl's metrics shows that this loss was called. Because of the "min" in its name
+# verl's reduce_metrics keeps the smallest over optimiser steps: the first one's, where the policy is still the sampler.
 DRIFT = "tokenpo_drift_min"
 _METRICS = ("pg_loss", "pg_clipfrac", "ppo_kl", "tokenpo_weight", "tokenpo_penalty", DRIFT)
 
@@ -30,10 +30,10 @@ _METRICS = ("pg_loss", "pg_clipfrac", "ppo_kl", "tokenpo_weight", "tokenpo_penal
 class WorkerLoss:
     """The loss of one pass of an objective on rows in verl's layout; the driver sends it to every worker.
 
-    Credit and denominators come with verl's batch, because one call to the workers makes all of its optimiser steps.
+    Credit and denominators are fields of verl's batch, because one call to the workers makes all its optimiser steps.
     """
 
-    objective: Objective  # whole, since the names of signals depend on all its passes
+    objective: Objective  # with all passes, because names of signals depend on all of them
     length: float  # of the longest response allowed
     temperature: float = 1.0  # of sampling
     part: int = 0  # number of the pass

@@ -18,7 +18,7 @@ from ..conformance import CREDIT, EMPTY, LONE, PIECES, Compared, Step, last, onc
 
 
 def _nested(values: Tensor, inside: Tensor, behind: int = 0) -> Tensor:
-    """Rows [N, *] of `values` [N, T] where `inside`, each followed by as many zeros as `behind`."""
+    """Nested rows [N, *] of `values` [N, T] where `inside`, each followed by `behind` zeros."""
     rows = [torch.cat([row[keep], row.new_zeros(behind)]) for row, keep in zip(values, inside, strict=True)]
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 
@@ -32,7 +32,7 @@ def loss(
         strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1,
         policy_loss=PolicyLossConfig(loss_mode=loss_mode, **(policy_loss or {})), **actor,
     )  # fmt: skip
-    told = {
+    counts = {
         "dp_size": len(step.ranks),
         "batch_num_tokens": int(old.mask.sum()),
         "global_batch_size": len(old.mask),
@@ -58,7 +58,7 @@ def loss(
         nested = {name: _nested(x, inside) for name, x in fields.items()}
         nested["prompts"] = _nested(inside[:, :1].long(), inside[:, :1] | True)
         data = TensorDict(nested, batch_size=len(rows))
-        tensordict_utils.assign_non_tensor(data, **told)
+        tensordict_utils.assign_non_tensor(data, **counts)
         value, _ = ppo_loss(config, {"log_probs": _nested(step.policy.logprob[rows], inside, 1)}, data)
         losses.append(value)
     return torch.stack(losses).sum() / len(step.ranks)

@@ -1,8 +1,8 @@
 """The plug-in that verl loads in every process, through the entry-point group `verl.plugins`.
 
-verl loads it in the middle of its own import, where importing verl's trainer would be circular, and would cost each
-worker seconds: each action waits for the module of verl that it changes. verl logs the exceptions of a plug-in at DEBUG
-only: ours are printed.
+verl loads it during its own import. Importing verl's trainer here would be circular and would cost each worker seconds,
+so each action waits until the module that it changes is imported. verl logs a plug-in's exceptions at DEBUG level only,
+so ours are printed.
 """
 
 # pyright: reportMissingImports=false
@@ -18,7 +18,7 @@ from ...base.errors import Unsupported
 
 
 def after_import(module: str, action: Callable[[], None]) -> None:
-    """Calls `action` once `module` has been executed, now if it has been; prints the traceback if it fails."""
+    """Calls `action` after `module` is imported, or now if it already is; prints the traceback if it fails."""
 
     def loudly(*_: Any) -> None:
         try:
@@ -32,11 +32,11 @@ def after_import(module: str, action: Callable[[], None]) -> None:
 
 
 def trainers() -> None:
-    """Registers our trainer; verl's own refuse a config with algorithm.tokenpo from now on."""
+    """Registers our trainer, and makes verl's own trainers refuse a config with algorithm.tokenpo."""
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
     for mode, stock in list(TRAINER_REGISTRY.items()):
-        # Ours, and classes derived from it, have an `objective`. Our class may be in the middle of its import here.
+        # Our trainer and its subclasses have an `objective`. Our class may be half imported here.
         if not (issubclass(stock, _Guard) or hasattr(stock, "objective")):
             TRAINER_REGISTRY[mode] = type(stock.__name__, (_Guard, stock), {"__module__": stock.__module__})
     from . import trainer  # noqa: F401
@@ -81,7 +81,7 @@ OTHERS = {
 
 
 def refuse(module: str) -> None:
-    """Raises Unsupported where a program that trains without us, by the module that it imports, has our settings."""
+    """Raises Unsupported if our settings are given to a program of verl that trains without us and imports `module`."""
     if any("algorithm.tokenpo" in word for word in sys.argv):
         raise Unsupported(f"algorithm.tokenpo is set, but {OTHERS[module]}")
 

@@ -1,7 +1,7 @@
 """The run directory of a verl run, for `tokenpo report`: metrics of every step, loss terms of a few responses.
 
-The driver marks rows of a step; the worker whose loss meets one writes its terms to a file of its own; after the update
-the driver appends these files to trace.jsonl. Workers on other nodes need a disk that they share with the driver.
+The driver marks rows of a step. The worker that computes the loss of a marked row writes its terms to a file. After the
+update the driver appends these files to trace.jsonl. Workers on other nodes need a disk shared with the driver.
 """
 
 # pyright: reportMissingImports=false
@@ -59,7 +59,7 @@ class Record(ForeignRun):
     ) -> None:
         super().__init__(path, step, config, objective, ("verl", "ray"))
         self.every, self.most, self.greedy = every, most, greedy
-        shutil.rmtree(path / PARTS, ignore_errors=True)  # of a step that was never finished
+        shutil.rmtree(path / PARTS, ignore_errors=True)  # from an unfinished step
         (path / PARTS).mkdir()
 
     def wants(self, step: int) -> bool:
@@ -89,11 +89,11 @@ class Record(ForeignRun):
 def marks(
     step: Step, where: Rows, number: int, plan: Sequence[Sequence[int]], most: int, data: TensorDict, tokenizer: Any
 ) -> TensorDict:
-    """The field that marks the best and the worst response of groups: JSON of what the driver knows, "" elsewhere.
+    """The field that marks the best and the worst response of groups: JSON with the driver's facts, "" elsewhere.
 
     Args:
-        number: of the step.
-        plan: the rows of each optimiser step; groups of the last come first.
+        number: number of the step.
+        plan: the rows of each optimiser step; groups of the last step are chosen first.
         data: "prompts", "responses" and "reward_model" of every row.
     """
     places = where.live.nonzero()[:, 0].tolist()
@@ -126,7 +126,7 @@ def answer(reward_model: Any) -> str:
 
 
 def write(directory: str, data: TensorDict, live: Sequence[int], batch: Batch, loss: Loss) -> None:
-    """In a worker: one file for each marked row of a micro-batch; the batch holds the rows `live`."""
+    """Called in a worker: writes one file for each marked row of a micro-batch; `batch` holds the rows `live`."""
     marked = column(data[FIELD]) if FIELD in data else []
     places = [place for place, row in enumerate(live) if marked and marked[row]]
     if not places:

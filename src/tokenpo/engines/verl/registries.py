@@ -2,8 +2,8 @@
 
     actor_rollout_ref.actor.policy_loss.loss_mode=tokenpo/cispo algorithm.adv_estimator=tokenpo/cispo
 
-There a loss is handed advantages and log-probabilities, and an estimator rewards and groups. A method that reads more
-is refused, with the settings of our trainer.
+verl gives such a loss advantages and log-probabilities, and an estimator rewards and groups. A method that reads more
+is refused; the message has the settings of our trainer.
 """
 
 # pyright: reportMissingImports=false
@@ -49,7 +49,7 @@ def register() -> None:
 
 
 def check(config: DictConfig) -> list[str]:
-    """What of ours verl's own trainer uses, in words; raises Unsupported where a method or a setting does not fit."""
+    """The settings by which verl's own trainer uses ours, as text; Unsupported if one of them does not fit."""
     given = {place: str(OmegaConf.select(config, place)) for place in (LOSS_MODE, ESTIMATOR)}
     ours = {place: name.removeprefix(PREFIX) for place, name in given.items() if name.startswith(PREFIX)}
     for name in ours.values():
@@ -61,14 +61,14 @@ def check(config: DictConfig) -> list[str]:
 
 @functools.cache
 def fitting(name: str) -> Objective:
-    """The method with its defaults; raises Unsupported as `require`."""
+    """The method with its defaults; raises Unsupported like `require`."""
     objective = method(name)
     require(objective)
     return objective
 
 
 def require(objective: Objective) -> None:
-    """Raises Unsupported where verl's registries do not hand over what it reads, or verl does not average so."""
+    """Raises Unsupported if verl's registries lack an input of the objective, or verl lacks its aggregation."""
     require_handed(objective, PROVIDES, HOST, _instead(objective))
     require_reward_credit(objective, HOST, _instead(objective))
     if objective.aggregate not in MODES:
@@ -86,21 +86,21 @@ def policy_loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss of a micro-batch [N, T] as verl's own are, with the denominators that verl counted, and its metrics.
+    """The loss of a micro-batch [N, T] and its metrics, as verl's own losses give them, with verl's denominators.
 
     Raises:
-        Unsupported: as `fitting`; the method averages otherwise than verl was told, or verl corrects for its sampler.
+        Unsupported: as `fitting`; the method's aggregation is not verl's, or verl corrects for its sampler.
     """
     objective = fitting(name)
     known = {} if config is None else config.global_batch_info
     _require_mode(objective, loss_agg_mode, known.get("loss_scale_factor"))
     if rollout_is_weights is not None:
         raise Unsupported(f"{name} in {HOST} would ignore the weights of {correction.PLACE}: {_instead(objective)}")
-    mask, spoken = response_mask.bool(), response_mask.any(1)
-    if not spoken.any():  # padding rows alone: a zero with its graph, so that every rank runs backward
+    mask, live = response_mask.bool(), response_mask.any(1)
+    if not live.any():  # padding rows alone: a zero with its graph, so that every rank runs backward
         return torch.where(mask, log_prob, 0.0).sum(), {}
     rollouts = bare(mask, old_log_prob, turn=turns.numbered(mask)).only(objective.needs)
-    batch = Batch(rollouts, Credit(advantages.where(mask, 0.0)), Policy(log_prob)).rows(spoken)
+    batch = Batch(rollouts, Credit(advantages.where(mask, 0.0)), Policy(log_prob)).rows(live)
     counted = Totals.of(batch.rollouts, known.get("loss_scale_factor"))
     totals = Totals(
         float(known.get("batch_num_tokens") or counted.tokens),
@@ -121,13 +121,13 @@ def policy_loss(
 def advantages(
     name: str, *, token_level_rewards: Tensor, response_mask: Tensor, index: Sequence[Hashable], **others: Any
 ) -> tuple[Tensor, Tensor]:
-    """verl's advantages and returns [N, T] of the rollout batch; Unsupported as `fitting`."""
-    found = reward_credit(fitting(name), token_level_rewards, response_mask, index)
-    return found, found
+    """verl's advantages and returns of the rollout batch, [N, T] each; raises Unsupported like `fitting`."""
+    advantage = reward_credit(fitting(name), token_level_rewards, response_mask, index)
+    return advantage, advantage
 
 
 def _instead(objective: Objective) -> str:
-    """The settings of our trainer in verl, where it has what the objective reads."""
+    """A remedy in words: the settings of our trainer in verl, if it has the objective's inputs."""
     try:
         require_inputs(objective)
     except Unsupported:
@@ -160,11 +160,11 @@ def _require_settings(objective: Objective, config: DictConfig) -> None:
 
 
 def _require_mode(objective: Objective, mode: str, length: float | None) -> None:
-    wanted = MODES[objective.aggregate]
-    if mode != wanted:
+    required = MODES[objective.aggregate]
+    if mode != required:
         raise Unsupported(
             f"{objective.name} averages by {objective.aggregate}, and verl's {ACTOR}.loss_agg_mode={mode} says "
-            f"otherwise: set {ACTOR}.loss_agg_mode={wanted}"
+            f"otherwise: set {ACTOR}.loss_agg_mode={required}"
         )
     if objective.aggregate == ConstantLength() and length is None:
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""The table of verl's settings that are refused, set, or bound to an objective; docs/verl.md has the others, too.
+"""The table of verl's settings that are refused, set, or allowed for some objectives. docs/verl.md lists all settings.
 
 `configure`, the table of docs/verl.md and the refusal cases read it. It does not import verl.
 """
@@ -25,16 +25,16 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One key of verl's configuration; a .* at its end stands for all keys below it."""
+    """One key of verl's configuration; .* at its end means all keys below it."""
 
     key: str
-    fate: Literal["refused", "honoured"]  # at any value but one; read or set by the adapter
-    words: str  # what becomes of it
+    fate: Literal["refused", "honoured"]  # refused: all values but one; honoured: the adapter reads or sets it
+    words: str  # how it is treated
     only: tuple[Any, ...] = ()  # allowed values, the remedy first; empty for any
     never: tuple[Any, ...] = ()
     applies: Callable[[Objective], bool] = lambda objective: True  # objectives for which `only` and `never` hold
-    why: str = ""  # the reason of a refusal; `words` if empty
-    remedy: str = ""  # to set the first value of `only` if empty
+    why: str = ""  # reason of a refusal; `words` if empty
+    remedy: str = ""  # if empty: set the first value of `only`
     set_where: Callable[[Objective], bool] = lambda objective: False  # objectives for which it is set to `becomes`
     becomes: Any = True
 
@@ -44,7 +44,7 @@ class Setting:
 
 
 def steps_alone(objective: Objective) -> bool:
-    """Whether the driver calls its optimiser steps one by one."""
+    """Whether the driver calls the objective's optimiser steps one by one."""
     return objective.scope == "batch" or len(objective.split()) > 1
 
 
@@ -61,7 +61,7 @@ def _no_critic(objective: Objective) -> bool:
 
 
 def _counts_drawn(objective: Objective) -> bool:
-    """Whether a memory must see every rollout that was drawn; HAPO's, as in its code, is of those trained on."""
+    """Whether a memory needs every drawn rollout; HAPO's reads only those trained on, as in its authors' code."""
     return any(not isinstance(part, AdaptiveTemperature) for part in objective.memories)
 
 
@@ -124,7 +124,7 @@ SETTINGS: tuple[Setting, ...] = (
     _refused(f"{ACTOR}.clip_ratio_high", 0.2, _BOUNDS),
     _refused(f"{ACTOR}.clip_ratio_c", 3.0, "the dual clip is an option of the method"),
     _refused(f"{ACTOR}.entropy_coeff", 0, "choose a method with an entropy bonus, such as aer"),
-    # Switched on all the same for an objective that reads the reference: verl starts its reference model for it.
+    # Still switched on for an objective that reads the reference: it makes verl start its reference model.
     _refused(f"{ACTOR}.use_kl_loss", False, f"{_KL}.beta=0.001 turns the reference on",
              set_where=_reads("ref_logprob")),
     _refused(f"{ACTOR}.kl_loss_coef", 0.001, f"{_KL}.beta is the coefficient"),

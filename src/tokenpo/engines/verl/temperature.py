@@ -1,4 +1,4 @@
-"""The adaptive temperature on its way to the sampler.
+"""Passes the numbers of the adaptive temperature to the sampler.
 
 driver  -> TokenPOTrainer._next_train_batch puts FIELD into the prompts of a step
 worker  -> the agent loop below moves it into sampling_params["extra_args"], flat numbers
@@ -23,7 +23,7 @@ FIELD = "tokenpo_temperature"
 
 
 def use_loop(objective: Objective, batch: Any) -> None:
-    """Sends prompts that name an agent loop through ours: verl prefers a data set's column to its default."""
+    """Replaces the agent loop that prompts name by ours: verl prefers a data set's column to its default loop."""
     if objective.temperature is None or "agent_name" not in batch:
         return
     for name in column(batch["agent_name"]):

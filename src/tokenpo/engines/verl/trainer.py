@@ -1,8 +1,7 @@
 """verl's V1 sync trainer with our objective: phase one in the driver, phase two in the workers.
 
-What `TokenPOTrainer` does not override is verl's. Its update makes all optimiser steps of a rollout batch in one call
-to the workers; for objectives that observe the policy over a whole step first, or make several passes over a rollout
-batch, the driver calls them one by one.
+verl's update makes all optimiser steps of a rollout batch in one call to the workers. For objectives that first observe
+the policy over a whole step, or make several passes over a rollout batch, the driver calls the steps one by one.
 """
 
 # pyright: reportMissingImports=false
@@ -55,10 +54,10 @@ REMEDY = (
 
 @dataclass
 class Refills:
-    """Counts the prompts of one step: verl's V1 buffer refills for ever where every group's rewards are equal.
+    """Caps the prompts of one step: verl's V1 buffer refills for ever if all groups have equal rewards.
 
-    The buffer draws two prompts for each group that it drops, while others still run. Prompts above the cap are not
-    drawn; the step fails when nothing runs any more and groups are still missing.
+    The buffer draws two prompts for each dropped group while others still run. Prompts above the cap are not drawn; the
+    step fails if nothing runs any more and groups are still missing.
     """
 
     batch: int  # prompts of one generation batch
@@ -78,7 +77,7 @@ class Refills:
         return allowed
 
     def watch(self, buffer: Any) -> Any:
-        """verl's buffer, which from now on fails where it would wait for ever for responses of a step."""
+        """Makes verl's buffer fail if it would wait for ever for responses of a step; returns it."""
         wait = buffer._wait_for_next_poll
 
         def watched(partition: str, last_debug_time: float) -> float:
@@ -90,7 +89,7 @@ class Refills:
         return buffer
 
     def require_more(self) -> None:
-        """Raises TokenPOError where the step, of which nothing runs any more, has drawn all that it may."""
+        """Raises TokenPOError if the step has drawn all that it may; called when nothing of it runs any more."""
         if self.drawn >= self.batch * self.most:
             raise TokenPOError(
                 f"dynamic sampling drew {self.drawn} prompts for one step of {self.batch} and still misses "
@@ -122,7 +121,7 @@ class TokenPOTrainer(PPOTrainerSync):
     def on_init_end(self) -> None:
         if "teacher_logprob" in self.objective.needs:
             for teacher in self.config.distillation.teacher_models.values():
-                if path := teacher.model_path:  # of several teachers the entry of a single one stays empty
+                if path := teacher.model_path:  # empty in the entry for a single teacher if there are several
                     place = "distillation.teacher_models"
                     require_same_tokens(place, path, hf_tokenizer(path), self.tokenizer)
         self.send_loss()
@@ -131,7 +130,7 @@ class TokenPOTrainer(PPOTrainerSync):
     def send_loss(self, part: int = 0) -> None:
         """Sends every worker the loss of this pass."""
         for name in {type(one).__module__ for one in walk(self.objective)}:
-            if name.startswith(FROM_FILE):  # a file of the user's, which no worker can import: its code travels along
+            if name.startswith(FROM_FILE):  # a user's file, which workers cannot import: send its code
                 ray.cloudpickle.register_pickle_by_value(sys.modules[name])
         report, heat = self.tokenpo.report, float(self.config.actor_rollout_ref.rollout.temperature)
         loss = WorkerLoss(self.objective, self.learner.length, heat, part, report and str(report))
@@ -203,19 +202,19 @@ class TokenPOTrainer(PPOTrainerSync):
         return batch
 
     def _observed(self, batch: Any, rows: list[int], part: int, number: int) -> Any:
-        """These rows of verl's batch; the signals of a whole step are put into them where the objective has such."""
+        """These rows of verl's batch, with the signals of a whole step if the objective has them."""
         step, where = present(self.learner.step, "the step"), present(self.tokenpo_rows, "the rows of the step")
         minibatch, update = some(batch, rows), step.update(where.numbers(rows), part, step.first + number)
         if update.observes:
-            here, known = where.some(rows), update.credit.signals
-            update.observe(here.policy(self._current(minibatch, first=not number), update.rollouts.mask.shape[1]))
-            put(minibatch, here.signals(step.objective, update.credit, known))
+            selected, known = where.some(rows), update.credit.signals
+            update.observe(selected.policy(self._current(minibatch, first=not number), update.rollouts.mask.shape[1]))
+            put(minibatch, selected.signals(step.objective, update.credit, known))
         return minibatch
 
     def _current(self, minibatch: Any, *, first: bool) -> TensorDict:
-        """log_probs and entropy of the current policy; before the `first` update it is the old one.
+        """log_probs and entropy of the current policy; before the `first` update it is the old policy.
 
-        Else they take one more forward pass, after which the field of the old entropies is restored.
+        Later they take one more forward pass, which overwrites verl's field of the old entropies; it is restored.
         """
         old, size = get(minibatch, ["old_log_probs", "entropy"]), len(minibatch)
         if first:
@@ -223,7 +222,7 @@ class TokenPOTrainer(PPOTrainerSync):
         actor, view = self.config.actor_rollout_ref.actor, some(minibatch, range(size))
         heat = self.config.actor_rollout_ref.rollout.temperature
         view.extra_info |= {"calculate_entropy": True, "compute_loss": False, "temperature": heat}
-        if not actor.use_dynamic_bsz:  # a divisor of a rollout batch need not divide an optimiser step
+        if not actor.use_dynamic_bsz:  # the rollout batch's size may not divide an optimiser step
             view.extra_info["micro_batch_size_per_gpu"] = actor.ppo_micro_batch_size_per_gpu
         self.actor_rollout_wg.compute_log_prob(view)
         data = get(minibatch, ["log_probs", "entropy", "response_mask"])
@@ -232,7 +231,7 @@ class TokenPOTrainer(PPOTrainerSync):
         return TensorDict({name: response_from_nested(data[name], mask) for name in ("log_probs", "entropy")}, [size])
 
     def _check(self, metrics: dict) -> None:
-        """Requires that our loss was called, on-policy before the first update, and gave a finite gradient."""
+        """Raises if our loss was not called, was off-policy before the first update, or had a non-finite gradient."""
         drift = metrics.get(f"actor/{DRIFT}")
         if drift is None:
             raise Unsupported(
@@ -240,7 +239,7 @@ class TokenPOTrainer(PPOTrainerSync):
                 "it after the start, remove what calls set_loss_fn"
             )
         self.learner.compare(mean=drift)
-        norm = metrics["actor/grad_norm"]  # the mean over updates: not finite if one of them is not
+        norm = metrics["actor/grad_norm"]  # mean over updates: not finite if one is not
         if self.tokenpo.recipe.train.nonfinite == "stop" and not math.isfinite(norm):
             raise TokenPOError(
                 f"step {self.global_steps}: the gradient norm is {norm} in verl, which skipped the update; the run "
@@ -249,7 +248,7 @@ class TokenPOTrainer(PPOTrainerSync):
 
     def _validate(self) -> dict[str, float]:
         metrics = super()._validate()
-        # After step 0 verl puts it among the step's metrics; before, it goes to verl's own logger alone.
+        # From step 1 on verl adds it to the step's metrics; for step 0 it only reaches verl's own logger.
         if self.tokenpo_record is not None and not self.global_steps:
             self.tokenpo_record.log(0, metrics)
         return metrics
@@ -262,7 +261,7 @@ class TokenPOTrainer(PPOTrainerSync):
                 self.tokenpo_record.warn()
 
     def _save_checkpoint(self) -> None:
-        # Before verl's own files: a checkpoint that verl calls complete has it.
+        # Written before verl's own files, so that every checkpoint that verl calls complete has it.
         file = checkpoint(self.config, self.global_steps) / FILE
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, json.dumps(self.learner.state_dict(), indent=1) + "\n")
@@ -288,12 +287,12 @@ class TokenPOTrainer(PPOTrainerSync):
 
 
 def get(batch: Any, names: Sequence[str]) -> TensorDict:
-    """Fields of every row of verl's batch; without those that are not filled."""
+    """Fields of every row of verl's batch; unfilled fields are left out."""
     return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names))
 
 
 def put(batch: Any, new: TensorDict) -> Any:
-    """Writes fields of every row; returns verl's batch as it is afterwards."""
+    """Writes fields of every row; returns the updated batch of verl."""
     return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=new)
 
 
@@ -305,7 +304,7 @@ def some(batch: Any, rows: Sequence[int]) -> Any:
 
 @contextmanager
 def _single_step(config: Any, rows: int) -> Iterator[None]:
-    """verl's update makes one optimiser step of all rows that it is given."""
+    """Context manager: verl's update makes one optimiser step of all its rows."""
     actor = config.actor
     before = actor.ppo_epochs, actor.ppo_mini_batch_size
     actor.ppo_epochs, actor.ppo_mini_batch_size = 1, rows // config.rollout.n
@@ -326,7 +325,7 @@ def learner_of(settings: Settings, config: DictConfig) -> Learner:
 
 
 def one_output_each(keys: list[str]) -> None:
-    """Raises Unsupported where a session has several outputs: they share one reward, so none is a group's member."""
+    """Raises Unsupported if a session has several outputs: they share one reward, so none is a response of a group."""
     if several := [key for key in keys if not key.endswith("_0")]:
         raise Unsupported(
             f"verl's agent loop gave more than one output for a session ({several[0]}), and tokenpo compares one "
@@ -335,7 +334,7 @@ def one_output_each(keys: list[str]) -> None:
 
 
 def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
-    """verl's directory of the checkpoint after this step; `resumed` for the one that the run starts from."""
+    """verl's checkpoint directory of this step; `resumed`: the one that the run starts from."""
     trainer = config.trainer
     if resumed and trainer.resume_mode == "resume_path":
         return Path(trainer.resume_from_path)
@@ -343,7 +342,7 @@ def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
 
 
 def resume(learner: Learner, file: Path) -> None:
-    """Restores the learner; TokenPOError for a checkpoint of another objective, if this one has memories."""
+    """Restores the learner; TokenPOError if the file does not fit and the objective has memories."""
     try:
         learner.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:  # TokenPOError among them
