@@ -1,4 +1,4 @@
-"""Verifiable tasks and their verifiers. One explicit table leads from name to builder."""
+"""Verifiable tasks and their verifiers; `TASKS` maps names to builders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHECKED = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
 def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
-    """The task called `name`, in the order that `seed` gives its problems.
+    """The task called `name`; `seed` decides the order of its problems.
 
     Raises:
         UnknownName: no such task or option; the message names the nearest.
@@ -43,7 +43,7 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
     for option, value in options.items():
         if option not in known:
             raise UnknownName(f"task {name!r} has no option {option!r}: {nearest(option, known)}")
-        # Plain annotations are checked here; a builder that takes more than one type checks it itself.
+        # Only plain annotations are checked here; a builder checks options of more than one type itself.
         annotation = str(known[option].annotation)
         expected = _CHECKED.get(annotation)
         if expected and (not isinstance(value, expected) or (isinstance(value, bool) and annotation != "bool")):
@@ -60,7 +60,7 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
 
 
 def refuse_tool(task: Task, engine: str) -> None:
-    """Raises Unsupported where the task has a tool; for engines whose sampler calls none."""
+    """Raises Unsupported if the task has a tool; for engines whose sampler cannot call one."""
     if isinstance(task, ToolTask):
         raise Unsupported(
             f"task {task.name!r} answers its responses while they are sampled, which the {engine} engine has no way "
@@ -69,7 +69,7 @@ def refuse_tool(task: Task, engine: str) -> None:
 
 
 def held_out(task: Task, count: int) -> int:
-    """`count`, or the size of the test split if that is smaller: repeated problems would narrow an interval."""
+    """`count`, or the size of the test split if that is smaller: repeated problems would make intervals too narrow."""
     return min(count, getattr(task, "test_size", None) or count)
 
 

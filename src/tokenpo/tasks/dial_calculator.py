@@ -1,4 +1,4 @@
-"""dial_calculator: the dial with a calculator that a response may call, for credit that knows turns.
+"""dial_calculator: the dial with a calculator that a response may call, for turn-level credit.
 
 The prompt is one of dial_sum, `3-9+6*6-1*8=`. Wherever a response writes `=` after an expression, the calculator's
 answer is inserted, and the response goes on; the answer is no token of the response:
@@ -6,9 +6,9 @@ answer is inserted, and the response goes on; the answer is no token of the resp
     3-9+6=[0];0*6-1=[9];9*8=[2]#2       three calls, the last one just before the answer
     3-9+6=[0];0*6-1*8#4                 one call, and a leap in the head after it
 
-A call is right where it does at least one operation from where the last one ended; it earns `call_reward` beside the
-reward for the value after the last `#`. The shipped model writes `=` where it would take a small step, and is wrong
-mostly where it leaps at the end; it can learn to call instead.
+A call is right if it does at least one operation from where the last one ended; it earns `call_reward` in addition to
+the reward for the value after the last `#`. The shipped model writes `=` where it would take a small step, and is
+mostly wrong where it leaps at the end; it can learn to call instead.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class DialCalculator(DialSum):
     """Left-to-right arithmetic on a dial with a calculator: `=` after an expression calls it.
 
     Args:
-        operands: how many; or a pair (fewest, most), drawn uniformly per problem.
+        operands: their number; or a pair (fewest, most), from which it is drawn uniformly per problem.
         modulus: 2 to 36; operands are 1 ... modulus - 1, results 0 ... modulus - 1, each one character.
-        call_reward: what a right call earns, beside 1 for the right answer; at most once for each operation.
+        call_reward: reward of a right call, added to 1 for the right answer; at most once for each operation.
         leap: probability of a leap after an operand, in worked solutions only (the warm-up's data).
-        seed: another seed, another order of problems. Whether an expression is held out doesn't depend on it.
+        seed: of the order of problems. Whether an expression is held out doesn't depend on it.
 
     Raises:
         TokenPOError: an option out of its range.
@@ -56,7 +56,7 @@ class DialCalculator(DialSum):
         return DIGITS[evaluate(expression, self.modulus)]
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
-        """Reward 1 if what follows the last `#` is exactly the answer, and `call_reward` for each right call."""
+        """Reward 1 if the text after the last `#` is exactly the answer, and `call_reward` for each right call."""
         return [self._scored(problem, text) for problem, text in zip(problems, completions, strict=True)]
 
     def _scored(self, problem: Problem, completion: str) -> Score:
@@ -68,7 +68,7 @@ class DialCalculator(DialSum):
         return Score(answer.reward + earned, answer.correct, answer.note, answer.answer, rewards, turns)
 
     def _turns(self, problem: Problem, completion: str) -> Iterator[Turn]:
-        """A turn for every call of the completion, and one for what follows the last call."""
+        """A turn for every call of the completion, and one for the text after the last call."""
         state, at = str(problem.prompt), 0
         left, carry = state.rstrip("=")[1:], state[0]
         while (at := completion.find(self.calls, at) + 1) > 0:
@@ -81,6 +81,6 @@ class DialCalculator(DialSum):
             yield Turn(self.call_reward * right, state)
             left, carry = (left[len(done) :], value) if right else (left, "")
             at += len(value)
-            # On the way a state is the value and the operations left; off it, all that was written.
+            # After a right call the state is the value and the operations left; after a wrong one, the whole text.
             state = f"{value}{left}=" if right else completion[:at]
         yield Turn(0.0, state)

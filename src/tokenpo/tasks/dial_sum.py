@@ -7,7 +7,8 @@ expression and after every operand either writes the partial result and goes on 
     3-9+6*6=0;0-1*8*8=6;6-9#7                           five leaps: several operations done at once, in the head
 
 Only the value after the last `#` counts. A model warmed up on solutions that leap with probability `leap` knows the
-facts, is poor at leaping, and is uncertain where it decides between the two; the reward can teach it to write more.
+facts, is often wrong when it leaps, and is uncertain where it decides between step and leap; the reward can teach it to
+write more steps.
 
 Harder: more `operands`, a larger `modulus` (values above 9 are written a, b, ...), a larger `leap`. The last two need a
 model that was warmed up on them.
@@ -22,13 +23,13 @@ from functools import cached_property
 from itertools import count, product
 
 from ..base.errors import TokenPOError
-from .types import Different, Problem, Score, Split, require_held_out
+from .types import DistinctProblems, Problem, Score, Split, require_held_out
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 OPERATORS = "+-*"
 _TEST_SHARE = 26  # of 256: about a tenth of all expressions is held out, whatever the seed
-_COUNTED = 2_000  # expressions at most, where the held-out ones are counted
-_TRIES = 10_000  # expressions for one position: of a hundred, one that is held out is missed once in 10**43
+_COUNTED = 2_000  # largest number of expressions of which the held-out ones are counted
+_TRIES = 10_000  # draws for one position: if one expression in a hundred is held out, they miss it once in 10**43
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ class DialSum:
     """Left-to-right arithmetic on a dial, where writing small steps pays: `3-9+6*6=` ends with `#0`.
 
     Args:
-        operands: how many; or a pair (fewest, most), drawn uniformly per problem.
+        operands: their number; or a pair (fewest, most), from which it is drawn uniformly per problem.
         modulus: 2 to 36; operands are 1 ... modulus - 1, results 0 ... modulus - 1, each one character.
         leap: probability of a leap after an operand, in worked solutions only (the warm-up's data).
-        seed: another seed, another order of problems. Whether an expression is held out doesn't depend on it.
+        seed: of the order of problems. Whether an expression is held out doesn't depend on it.
 
     Raises:
         TokenPOError: an option out of its range.
@@ -53,10 +54,10 @@ class DialSum:
 
     def __post_init__(self) -> None:
         numbers = [self.operands] if isinstance(self.operands, int) else list(self.operands)
-        few = 1 <= len(numbers) <= 2 and all(isinstance(number, int) and 2 <= number <= 64 for number in numbers)
+        in_range = 1 <= len(numbers) <= 2 and all(isinstance(number, int) and 2 <= number <= 64 for number in numbers)
         for name, fits, expected in (
-            ("operands", few, "a number, or a pair of them, in 2..64"),
-            ("operands", not few or numbers == sorted(numbers), "the fewest first, then the most"),
+            ("operands", in_range, "a number, or a pair of them, in 2..64"),
+            ("operands", not in_range or numbers == sorted(numbers), "the fewest first, then the most"),
             ("modulus", 2 <= self.modulus <= len(DIGITS), f"in 2..{len(DIGITS)}"),
             ("leap", 0 <= self.leap <= 1, "a probability in 0..1"),
         ):
@@ -65,7 +66,7 @@ class DialSum:
 
     @cached_property
     def test_size(self) -> int | None:
-        """Number of held-out problems, where they are few enough to count; else None."""
+        """Number of held-out problems, if they are few enough to count; else None."""
         low, high = self._lengths
         lengths = range(low, high + 1)
         if sum((self.modulus - 1) ** n * len(OPERATORS) ** (n - 1) for n in lengths) > _COUNTED:
@@ -75,7 +76,7 @@ class DialSum:
         return sum(_held_out("".join(parts)) for space in spaces for parts in product(*space))
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """As `Task.problems`; a TokenPOError where the options leave the split no problem, or too few."""
+        """As `Task.problems`; raises TokenPOError if the options leave no problem, or too few, for the split."""
         if split == "train":
             return [self._problem(split, position) for position in range(start, start + count)]
         if self.test_size:
@@ -83,7 +84,7 @@ class DialSum:
         return self._tests.first(start + count)[start:]
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
-        """Reward 1 if what follows the last `#` is exactly the answer, else 0."""
+        """Reward 1 if the text after the last `#` is exactly the answer, else 0."""
         return [judge(problem.answer, text) for problem, text in zip(problems, completions, strict=True)]
 
     def close(self) -> None:
@@ -108,10 +109,10 @@ class DialSum:
         return numbers[0], numbers[-1]
 
     @cached_property
-    def _tests(self) -> Different:
-        # Where their number is known, all are found.
+    def _tests(self) -> DistinctProblems:
+        # If their number is known, this many draws find all of them.
         repeats = 1000 * self.test_size if self.test_size else _TRIES
-        return Different(lambda position: self._problem("test", position), repeats, self._about)
+        return DistinctProblems(lambda position: self._problem("test", position), repeats, self._about)
 
     @property
     def _about(self) -> str:
@@ -155,7 +156,7 @@ def _apply(value: int, operator: str, operand: int, modulus: int) -> int:
 
 
 def judge(reference: str, completion: str) -> Score:
-    """Reward 1 if what follows the last `#` is exactly the reference; note "no answer" if it is no character."""
+    """Reward 1 if the text after the last `#` is exactly the reference; note "no answer" if it isn't one character."""
     _, mark, answer = completion.rpartition("#")
     correct = bool(mark) and answer == reference
     readable = bool(mark) and len(answer) == 1
@@ -167,7 +168,7 @@ def _held_out(expression: str) -> bool:
 
 
 def _stream(key: str) -> Iterator[int]:
-    """Endless 32-bit numbers out of a hash, the same on every version of Python (what `random` derives may change)."""
+    """Endless 32-bit numbers from a hash: the same in every version of Python, which `random` does not promise."""
     for block in count():
         digest = hashlib.blake2b(f"{key}/{block}".encode()).digest()
         yield from (int.from_bytes(digest[i : i + 4], "big") for i in range(0, len(digest), 4))

@@ -1,4 +1,4 @@
-"""Where the answer stands in a completion: one function per convention, each gives the text or None."""
+"""Find the answer in a completion: one function per convention, which returns the answer's text or None."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _THINKING = re.compile(r"<(/?)think(?:ing)?>")
 
 @dataclass(frozen=True)
 class Extractor:
-    """`find(text)` is the stripped answer or None; `instruction` asks a model to answer in this way."""
+    """`find(text)` returns the stripped answer or None; `instruction` asks a model to answer in this form."""
 
     find: Callable[[str], str | None]
     instruction: str
 
 
 def spoken(text: str) -> str:
-    """The text after the last thinking; "" where thinking does not end.
+    """The text after the last thinking block; "" if that block is not closed.
 
     >>> spoken("<think>1? No.</think> It is 2."), spoken("<think>1? No")
     (' It is 2.', '')
@@ -34,7 +34,7 @@ def spoken(text: str) -> str:
 
 
 def tag(text: str) -> str | None:
-    """What the last `<answer>` that is opened holds; nothing where `</answer>` is missing.
+    """The content of the last `<answer>` tag; None if `</answer>` is missing.
 
     >>> tag("<answer>1</answer> no: <answer> 2 </answer>")
     '2'
@@ -45,7 +45,7 @@ def tag(text: str) -> str | None:
 
 
 def boxed(text: str) -> str | None:
-    r"""What the last `\boxed{` that is opened holds; nothing where its brace is never closed.
+    r"""The content of the last `\boxed{`; None if its brace is never closed.
 
     >>> boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
@@ -61,7 +61,7 @@ def boxed(text: str) -> str | None:
 
 
 def hash_mark(text: str, mark: str = "#") -> str | None:
-    """The rest of the line after the last `#` (so `#7` and `#### 7` alike).
+    """The rest of the line after the last `#`, so that `#7` and `#### 7` are the same.
 
     >>> hash_mark("3+4=7 #### 7")
     '7'
@@ -77,7 +77,7 @@ def last_line(text: str) -> str | None:
 
 
 def auto(text: str) -> str | None:
-    r"""What the last `\boxed{}` or `<answer>` holds, whichever is opened last; else what follows the last `####`.
+    r"""The content of the last `\boxed{}` or `<answer>`, whichever is opened last; else the text after the last `####`.
 
     >>> auto(r"\boxed{1}, no: <answer>2</answer>"), auto(r"\boxed{1} \boxed{"), auto("3 + 4 = 7 #### 7")
     ('2', None, '7')
@@ -88,14 +88,14 @@ def auto(text: str) -> str | None:
 
 
 def last_marked(text: str) -> str | None:
-    """What the box or tag that is opened last holds, "" where it is not finished; None where there is neither."""
+    """The content of the box or tag that is opened last, "" if it is not closed; None without box and tag."""
     text = spoken(text)
     box, opening = max((box.start() for box in _BOX.finditer(text)), default=-1), text.rfind("<answer>")
     return None if box == opening else (boxed if box > opening else tag)(text) or ""
 
 
 def whole(text: str) -> str | None:
-    """All of it."""
+    """The whole text after the thinking."""
     return spoken(text).strip() or None
 
 

@@ -1,4 +1,4 @@
-"""Problems from JSONL or parquet files, as TRL's users (`prompt`, `answer` or `solution`) or verl's lay them out."""
+"""Problems from JSONL or parquet files, with the columns that users of TRL or verl have."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def files(
     """A data set on disk.
 
     Args:
-        seed: of the order; the rows are shuffled anew in every epoch. The test split doesn't depend on it.
+        seed: of the order; the rows are shuffled again in every epoch. The test split doesn't depend on it.
         path: .jsonl or .parquet with the train rows.
-        test_path: the same with the test rows; without it a share of the train file's prompts is held out.
+        test_path: .jsonl or .parquet with the test rows; without it a share of the train file's prompts is held out.
         holdout: that share, more than 0 and less than 1; 0.1 by default. Rows of one prompt stay together.
         verifier: "exact" (text), "math" (value, exactly: 0.50 is 1/2, but 0.333333 is not 1/3), "countdown",
             "knights_knaves", or a reward function of yours: "package.module:function", "file.py:function".
-        extract: where the answer stands in a completion (a name of `EXTRACTORS`); "" is the verifier's own way.
+        extract: how to find the answer in a completion (a name of `EXTRACTORS`); "" is the verifier's default.
         prompt_key: the column with the prompt, text or chat messages.
-        answer_key: the column with the reference; "" is the first there is of answer, solution, verl's
+        answer_key: the column with the reference; "" is the first that exists of answer, solution, verl's
             reward_model.ground_truth.
         chat: make one user message of a prompt that is plain text.
         correct_at: least reward that counts as correct, for a reward function of yours.
@@ -39,8 +39,8 @@ def files(
         verifier_workers: its processes; 0 is one per core, four at most.
         reward_seconds: wall-clock limit per call of a reward function of yours, which then runs in a process of its
             own; 0 calls it in this one, without a limit.
-        reward_errors: what becomes of a call that raises, hangs, dies or gives no finite number: "stop" ends the run,
-            "zero" is reward 0 and a note that is counted.
+        reward_errors: for a call that raises, hangs, dies or returns no finite number: "stop" ends the run, "zero"
+            gives reward 0 and a note that is counted.
 
     Raises:
         TokenPOError: a file or a row that can't be used; the message names it and the remedy.
@@ -55,8 +55,8 @@ def files(
         test = checked(scorer, layout.problems(read_rows(Path(test_path))))
         keys = set(map(_key, train))
         if common := sum(_key(problem) in keys for problem in test):
-            of = f"{common} of the {len(test)} prompts of {test_path} are also in {path}"
-            warnings.warn(f"{of}: accuracy on them is no test", stacklevel=2)
+            overlap = f"{common} of the {len(test)} prompts of {test_path} are also in {path}"
+            warnings.warn(f"{overlap}: accuracy on them is no test", stacklevel=2)
     else:
         train, test = _split(train, 0.1 if holdout is None else holdout, path)
     return Files(seed, train, test, scorer)
@@ -64,7 +64,7 @@ def files(
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """Rows in memory: the train split reshuffled per epoch by (seed, epoch), the test split in its own fixed order."""
+    """Rows in memory: the train split shuffled by (seed, epoch), the test split in a fixed order."""
 
     seed: int
     train: list[Problem]
@@ -93,7 +93,7 @@ class Files:
 
     def _order(self, epoch: int) -> list[int]:
         if epoch not in self._orders:
-            if len(self._orders) > 1:  # a batch touches two epochs at most, bar tiny files
+            if len(self._orders) > 1:  # except with tiny files a batch touches at most two epochs
                 self._orders.clear()
             # Sorted by a hash: unlike the random module's shuffle, the same on every version of Python.
             self._orders[epoch] = sorted(range(len(self.train)), key=lambda row: _digest(f"{self.seed}/{epoch}/{row}"))
@@ -101,7 +101,7 @@ class Files:
 
 
 def _key(problem: Problem) -> bytes:
-    """Equal for equal prompts, on every machine."""
+    """A hash of the prompt, the same on every machine."""
     return _digest(json.dumps(problem.prompt, sort_keys=True))
 
 
@@ -110,13 +110,13 @@ def _digest(text: str) -> bytes:
 
 
 def _split(problems: list[Problem], share: float, path: str) -> tuple[list[Problem], list[Problem]]:
-    """Train and test, for which a share of the prompts is held out, the same whatever the seed and the rows' order."""
+    """Train and test rows; the held-out prompts depend neither on the seed nor on the order of the rows."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
         raise TokenPOError(f"task 'files': holdout = {share!r} must be more than 0 and less than 1")
     keys = [_key(problem) for problem in problems]
-    different = sorted(set(keys))
-    if len(different) < 2:
+    distinct = sorted(set(keys))
+    if len(distinct) < 2:
         raise TokenPOError(f"{path}: one prompt can't be split into train and test: give more rows, or a test_path")
-    held_out = set(different[: max(1, min(len(different) - 1, round(share * len(different))))])
+    held_out = set(distinct[: max(1, min(len(distinct) - 1, round(share * len(distinct))))])
     pairs = list(zip(problems, keys, strict=True))
     return [x for x, key in pairs if key not in held_out], [x for x, key in pairs if key in held_out]

@@ -1,4 +1,4 @@
-"""Rows of a JSONL or parquet file, each with its place, and the problems that they hold."""
+"""Read the rows of a JSONL or parquet file, each with its place in the file, and turn them into problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = tuple[str, dict[str, Any]]  # ("train.jsonl line 3", columns)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Every row of a .jsonl or .parquet file; a TokenPOError for another suffix, and a broken or an empty file."""
+    """Every row of a .jsonl or .parquet file; raises TokenPOError for other suffixes, broken files and empty files."""
     if path.suffix not in READERS:
         hint = " (one JSON object a line is .jsonl)" if path.suffix == ".json" else ""
         raise TokenPOError(f"{path}: can't read files called *{path.suffix}{hint}; known: {', '.join(READERS)}")
@@ -75,16 +75,16 @@ _ANSWER_KEYS = ("answer", "solution", "reward_model")  # reward_model is verl's,
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns hold what.
+    """The columns of prompt and reference, and the template of the prompt.
 
     Args:
-        prompt_key: column with the prompt, text or chat messages; "" where the template names all it needs.
+        prompt_key: column with the prompt, text or chat messages; "" if the template names all columns it needs.
         answer_key: column with the reference; "" is the first of answer, solution, verl's reward_model.ground_truth.
         needs_answer: refuse a row without a reference.
         gives_away: refuse a template that names the column with the reference.
         chat: make one user message of a prompt that is plain text.
         template: text around a prompt that is plain text: {question} is the prompt, {NAME} the column of that name.
-        options: what errors call prompt_key and answer_key.
+        options: names of prompt_key and answer_key in error messages.
     """
 
     prompt_key: str
@@ -96,7 +96,7 @@ class Layout:
     options: tuple[str, str] = ("prompt_key", "answer_key")
 
     def problems(self, rows: list[Row]) -> list[Problem]:
-        """The rows as problems; the first row's columns decide which one holds the answer.
+        """The rows as problems; the columns of the first row decide which column holds the answer.
 
         Raises:
             MissingInput: a row lacks a column.
@@ -134,7 +134,7 @@ class Layout:
         return prompt
 
     def _filled(self, where: str, row: Mapping[str, Any], question: str) -> str:
-        """The template in one pass, so that braces in the data stay what they are."""
+        """The template, filled in one pass, so that braces in the data are not filled."""
 
         def value(match: re.Match[str]) -> str:
             name = match[1]
@@ -165,7 +165,7 @@ def _get(where: str, row: Mapping[str, Any], key: str, option: str) -> Any:
 
 
 def _require_characters(place: str, *texts: Any) -> None:
-    """JSON can write half of a surrogate pair, which no tokenizer takes."""
+    """Refuses half of a surrogate pair, which JSON can write and no tokenizer accepts."""
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Reward functions of the user, by dotted path: TRL's signature, or verl's `compute_score`."""
+"""The user's reward functions, by dotted path: TRL's signature, or verl's `compute_score`."""
 
 from __future__ import annotations
 
@@ -21,33 +21,32 @@ ON_ERROR = {"stop": False, "zero": True}
 class UserReward(Verifier):
     """A reward function of the user.
 
-    TRL's signature: `f(prompts, completions, completion_ids, <every data column>, trainer_state=None)`, lists in, a
-    list of numbers out, None where it doesn't apply (reward 0, note "not applicable"). It is given only the arguments
-    it names, or all if it takes `**kwargs`. A chat's completion comes as `[{"role": "assistant", "content": ...}]`.
+    TRL's signature: `f(prompts, completions, completion_ids, <every data column>, trainer_state=None)`. It gets lists
+    and returns a list of numbers, with None where it doesn't apply (reward 0, note "not applicable"). It gets only the
+    arguments it names, or all if it takes `**kwargs`. A chat's completion is `[{"role": "assistant", "content": ...}]`.
 
     verl's signature, recognised by its arguments `solution_str` and `ground_truth`: `compute_score(data_source,
     solution_str, ground_truth, extra_info)` per answer; it returns a number, or a dict with "score" (and maybe "acc",
     which then counts as correct).
 
-    It runs in a process of its own, which is killed and started anew where a call exceeds its time. `source` is a hash
-    of the function's file, without what that imports.
+    It runs in a process of its own, which is killed and restarted if a call exceeds its time. `source` is a hash of the
+    function's file, without the modules which that imports.
 
     Args:
         path: "package.module:function" or "path/to/file.py:function"; its module is executed.
         correct_at: least reward that counts as correct.
         seconds: wall-clock limit of a call; 0 calls it in this process, without a limit.
         on_error: for a call that raises, hangs, dies or gives no finite number for each answer: "stop" raises; "zero"
-            is reward 0 for its answers and a note: "timeout", "crash", "not an answer", "error: <exception>",
+            gives its answers reward 0 and a note: "timeout", "crash", "not an answer", "error: <exception>",
             "wrong length", "not finite", "not a number".
 
     Raises:
         UnknownName: there is no such module, function or `on_error`.
         Unsupported: it is async.
-        TokenPOError: seconds below 0, or correct_at no finite number; while scoring, with on_error "stop": what the
-            function did.
+        TokenPOError: seconds below 0, or correct_at not finite; while scoring, with on_error "stop", a failed call.
     """
 
-    needs_answer, gives_away, reads_answers = False, False, False  # which column it reads only the function knows
+    needs_answer, gives_away, reads_answers = False, False, False  # the columns that a function reads are not known
     accepts = ("correct_at", "reward_seconds", "reward_errors")
 
     def __init__(self, path: str, correct_at: float = 1.0, seconds: float = 300.0, on_error: str = "stop") -> None:
@@ -57,10 +56,10 @@ class UserReward(Verifier):
             raise self._error(f": reward_seconds = {seconds} must be 0 or more, {LONGEST} at most")
         if not math.isfinite(correct_at):
             raise self._error(f": correct_at = {correct_at} must be a finite number")
-        # Modules are found as in this process, and last in the working directory.
+        # Modules are found as in this process; the working directory comes last.
         search = [*(entry for entry in sys.path if entry), str(Path.cwd())]
         self._pool: Pool | None = None
-        if seconds:  # one worker: a function may keep what it loads, and is never called twice at a time
+        if seconds:  # one worker: a function may keep state, and calls never overlap
             self._pool = Pool(Path(user_code.__file__), "serve", 1, seconds, 0, users=(path, *search))
         else:
             self._loaded = Loaded(path, search)
@@ -72,7 +71,7 @@ class UserReward(Verifier):
         except BaseException:
             self.close()
             raise
-        # Name to (may be left out, takes all others).
+        # Name -> (has a default, is **kwargs).
         self._parameters = {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
         self.source = about["source"]
         self._is_verl = set(self._parameters) >= _VERL
@@ -124,7 +123,7 @@ class UserReward(Verifier):
         return [value if isinstance(value, Score) else self._score(value, row) for row, value in enumerate(values)]
 
     def _accepted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments that the function takes; raises where it wants another."""
+        """The arguments that the function takes; raises TokenPOError if it requires one that there is no column for."""
         if any(takes_all for _, takes_all in self._parameters.values()):
             return arguments
         for name, (optional, _) in self._parameters.items():
@@ -147,7 +146,7 @@ class UserReward(Verifier):
             ) from error
 
     def _value(self, outcome: Outcome, where: str) -> Any:
-        """What a call returned, or the Score of one that failed."""
+        """The value that a call returned, or the Score of a failed call."""
         if outcome.note == "timeout":
             return self._fault("timeout", f"took more than reward_seconds = {self._seconds:g}{where}")
         if outcome.note == "not an answer":

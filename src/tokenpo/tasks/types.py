@@ -1,4 +1,4 @@
-"""What a verifiable task is: problems by position, none held out twice, and a score for each completion."""
+"""The protocol of verifiable tasks: problems by position, and a score for each completion."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Problem:
 
     Args:
         prompt: plain text, or chat messages `[{"role": ..., "content": ...}]` for the model's chat template.
-        answer: the reference answer, of whatever type the task's verifier reads.
-        columns: every column of its data row, for reward functions of the user.
-        place: of that row, as "train.jsonl line 3", for messages; "" for a generated problem.
+        answer: the reference answer, of the type that the task's verifier reads.
+        columns: every column of its data row, for the user's reward functions.
+        place: of that row, such as "train.jsonl line 3", for messages; "" for a generated problem.
     """
 
     prompt: str | list[dict[str, Any]]
@@ -35,11 +35,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of a completion: what was sampled up to a tool's answer, or to the end.
+    """One turn of a completion: the tokens sampled up to a tool's answer, or to the end.
 
     Args:
         reward: arrives with the turn's last token.
-        state: where it began: equal texts are equal states, among the completions of one problem.
+        state: the state in which it began; among completions of one problem equal texts are equal states.
     """
 
     reward: float
@@ -51,11 +51,11 @@ class Score:
     """The verdict on one completion.
 
     Args:
-        reward: finite; what the policy is trained on.
-        correct: what accuracy counts.
-        note: "" or what went wrong, short enough to count by: "timeout", "crash", "no answer", ...
-        answer: as the verifier read it, in the form that a majority vote counts; None where it read none.
-        rewards: of several reward functions by name, the same names for every completion; `reward` is made of them.
+        reward: finite; the policy is trained on it.
+        correct: whether accuracy counts the completion as right.
+        note: "", or the kind of failure, for counting: "timeout", "crash", "no answer", ...
+        answer: as the verifier read it, in the form that a majority vote counts; None if it read none.
+        rewards: of several reward functions by name, the same names for every completion; `reward` combines them.
         turns: of a task with a tool, in order; their rewards add up to `reward`.
     """
 
@@ -82,8 +82,8 @@ class Task(Protocol):
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
 
-        No problem of the test split occurs in the train split. A finite train split comes again in another order; a
-        test split gives no problem twice and raises TokenPOError at its end.
+        No problem of the test split occurs in the train split. A finite train split repeats in another order; a test
+        split gives no problem twice and raises TokenPOError at its end.
         """
         ...
 
@@ -107,7 +107,7 @@ class ToolTask(Task, Protocol):
     calls: str
 
     def reply(self, problem: Problem, completion: str) -> str | None:
-        """The tool's answer to a completion so far that ends with `calls`; None where that is no call."""
+        """The tool's answer to an unfinished completion that ends with `calls`; None if that is no valid call."""
         ...
 
 
@@ -117,8 +117,8 @@ class Verifier:
     Attributes:
         needs_answer: every problem needs a reference answer.
         gives_away: a prompt that shows the reference gives the answer away.
-        reads_answers: scores hold the answer that was read; else `Score.answer` is always None.
-        source: hash of a user's function, see `UserReward`; "" for ours.
+        reads_answers: scores hold the answer that was read; if False, `Score.answer` is always None.
+        source: hash of a user's function, see `UserReward`; "" for the package's verifiers.
         accepts: names of the options that it reads.
     """
 
@@ -127,7 +127,7 @@ class Verifier:
     accepts: tuple[str, ...] = ()
 
     def check(self, problems: list[Problem]) -> None:
-        """Before a run: raises TokenPOError or warns where no answer to a problem could be judged."""
+        """Called before a run: raises TokenPOError or warns if no answer to a problem could be judged."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         """One score per completion."""
@@ -138,7 +138,7 @@ class Verifier:
 
 
 def require_held_out(task: str, size: int, count: int) -> None:
-    """Raises TokenPOError where `count` exceeds the `size` of a test split: repeats would narrow an interval."""
+    """Raises TokenPOError if `count` exceeds the `size` of a test split: repeats would make intervals too narrow."""
     if count > size:
         raise TokenPOError(
             f"{task} has {size} held-out problems, not the {count} asked for: ask for fewer (evaluate.problems, "
@@ -146,8 +146,8 @@ def require_held_out(task: str, size: int, count: int) -> None:
         )
 
 
-class Different:
-    """The problems of an endless order, each prompt once.
+class DistinctProblems:
+    """The distinct problems of an endless order: each prompt once.
 
     Args:
         draw: the problem at a position of the order.
@@ -166,11 +166,11 @@ class Different:
         Raises:
             TokenPOError: fewer different ones were found.
         """
-        in_vain = 0
-        while len(self._problems) < count and in_vain < self._repeats:
+        repeated = 0
+        while len(self._problems) < count and repeated < self._repeats:
             problem = self._draw(self._position)
             self._position += 1
-            in_vain = in_vain + 1 if repr(problem.prompt) in self._problems else 0
+            repeated = repeated + 1 if repr(problem.prompt) in self._problems else 0
             self._problems.setdefault(repr(problem.prompt), problem)
         if len(self._problems) < count:
             raise TokenPOError(

@@ -1,4 +1,4 @@
-"""Verifiers of data-set tasks: `exact`, `math`, two puzzles, or "package.module:function" of the user."""
+"""Verifiers of data-set tasks: `exact`, `math`, two puzzles, or the user's "package.module:function"."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TextVerifier(Verifier):
         self._find = extractor(options.extract or self.extract, task).find
 
     def reference(self, problem: Problem) -> Any:
-        """The reference answer, parsed; raises TokenPOError where it cannot be."""
+        """The parsed reference answer; raises TokenPOError if it cannot be parsed."""
         raise NotImplementedError
 
     def judge(self, answer: str, reference: Any) -> Score:
@@ -76,7 +76,7 @@ _OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.
 
 
 def value_of(text: str) -> Fraction | None:
-    """The value of whole numbers joined by + - * / and brackets; None for any other text, none of which is run as code.
+    """The value of whole numbers joined by + - * / and brackets; None for other text. Nothing is run as code.
 
     >>> value_of("94*4 - 61/2")
     Fraction(691, 2)
@@ -108,7 +108,7 @@ _TARGET = re.compile(r"[+-]?[0-9]{1,40}([./][0-9]{1,40})?(e[+-]?[0-9]{1,2})?", r
 
 
 class Countdown(TextVerifier):
-    """Reward 1 where an expression of + - * / uses each given number once and reaches the target.
+    """Reward 1 if an expression of + - * / uses each given number once and reaches the target.
 
     `Problem.answer` is the target; the column `nums` or `numbers` holds the numbers.
     """
@@ -141,7 +141,7 @@ class Countdown(TextVerifier):
 
 
 class KnightsKnaves(TextVerifier):
-    """Reward 1 where everybody is called what the reference calls them, once each, in any order.
+    """Reward 1 if the answer gives every person the role that the reference gives, once each, in any order.
 
     The reference (`Problem.answer`) is a sentence too: "Ann is a knight, and Bob is a knave".
     """
@@ -175,21 +175,21 @@ def words(text: str) -> list[str]:
 
 
 def _roles(text: str) -> dict[str, str] | None:
-    """Name to role; None where the text says anything else, or names somebody twice."""
+    """Name to role; None if the text says anything else, or names a person twice."""
     pairs = words(text)
     roles = dict(zip(pairs[::2], pairs[1::2], strict=False))
     return roles if roles and 2 * len(roles) == len(pairs) and _ROLES.issuperset(roles.values()) else None
 
 
 def _operand(number: Any) -> int:
-    """A number that an expression can contain: there a minus is an operation and a fraction a division."""
+    """The number as a whole one of 0 or more, which is what an expression contains; else ValueError."""
     text = str(int(number) if isinstance(number, float) and number.is_integer() else number).strip()
     if not re.fullmatch(r"[0-9]{1,40}", text):
         raise ValueError(text)
     return int(text)
 
 
-_PLAIN = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")  # a reference that needs no process to be read
+_PLAIN = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")  # a reference that is readable without asking a worker
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 
 
@@ -215,12 +215,12 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
 
 
 class Exact(TextVerifier):
-    """Reward 1 where answer and reference are the same text, but for case, blanks and separators."""
+    """Reward 1 if answer and reference are the same text up to case, blanks and separators."""
 
     extract = "auto"
 
     def check(self, problems: list[Problem]) -> None:
-        """Any reference will do."""
+        """Accepts every reference."""
 
     def reference(self, problem: Problem) -> list[str]:
         """The accepted texts."""
@@ -232,7 +232,7 @@ class Exact(TextVerifier):
 
 
 class Math(Verifier):
-    r"""Reward 1 where the answer equals the reference by the conventions of docs/tasks.md, within a time limit.
+    r"""Reward 1 if the answer equals the reference by the conventions of docs/tasks.md, within a time limit.
 
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
@@ -252,7 +252,7 @@ class Math(Verifier):
         self._pool = Pool(Path(__file__).parent / "maths" / "equal.py", "equal", workers, seconds)
 
     def check(self, problems: list[Problem]) -> None:
-        """Reads every reference once: warns of those that only a copy can equal, and refuses where all are such."""
+        """Reads every reference once: warns of unreadable ones, which only a copy can equal; raises if all are."""
         given = [(problem.place, text) for problem in problems for text in references(problem.answer)]
         doubtful = sorted({text for _, text in given if not _PLAIN.fullmatch(text)})
         outcomes = zip(doubtful, self._pool.map([([text], text, True) for text in doubtful]), strict=True)
@@ -280,7 +280,7 @@ class Math(Verifier):
         self._pool.close()
 
     def _answer(self, text: str) -> tuple[str, bool]:
-        """The answer, "" for none, and whether a mark says where it stands; without one it is the whole text."""
+        """The answer, "" for none, and whether it is marked; an unmarked answer is the whole text."""
         if self._find is not whole:
             return self._find(text) or "", True
         marked = last_marked(text)
@@ -308,7 +308,7 @@ def checked(verifier: Verifier, problems: list[Problem]) -> list[Problem]:
 
 
 def references(answer: Any) -> list[str]:
-    r"""The accepted answers as text: of a worked solution only what is boxed, tagged or behind `####`.
+    r"""The accepted answers as text; of a worked solution only the boxed or tagged part, or the text after `####`.
 
     >>> references("6 * 7 = 42 #### 42"), references([0.5, 7.0, "x"])
     (['42'], ['0.5', '7', 'x'])

@@ -1,10 +1,10 @@
-"""The verifier `math`: math-verify compares values, and what stands around a value is read here.
+"""The verifier `math`: math-verify compares values; this package reads the text around them.
 
-    equal        whether an answer is one of the references, what a verifier process calls; answers that nothing marks
-    spelling     an answer in one spelling of LaTeX, step by step
-    reading      what an answer is made of: lists, sets, tuples, intervals, names
-    units        what may stand around a number: units, money, percent
-    engine       whether two formulas are equal, by math-verify, and what they may consist of
+    equal        compares an answer with the references (called in a worker process); finds unmarked answers
+    spelling     rewrites an answer into one spelling of LaTeX, step by step
+    reading      parses lists, sets, tuples, intervals and names
+    units        reads units, money and percent around a number
+    engine       compares two formulas by math-verify, and says which formulas it can read
 
 They run in a process that can be killed, and import nothing else of this package. docs/tasks.md has the conventions.
 """

@@ -1,4 +1,4 @@
-r"""math-verify: which formulas it may get, so that it skips nothing, and its verdict on two, made exact."""
+r"""Which formulas math-verify reads in full, and its verdict on two of them, made exact."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def is_known(text: str) -> bool:
 
 
 def _is_word(letters: str) -> bool:
-    """abc and zyx are products of variables, and so is nRT."""
+    """Whether the letters are a word; abc, zyx and nRT are products of variables."""
     places = sorted(map(ord, letters))
     in_a_row = places == list(range(places[0], places[0] + len(letters)))
     return len(letters) > 4 or (not in_a_row and not set("aeiouy").isdisjoint(letters.casefold()))
@@ -110,15 +110,15 @@ def same(gold: str, answer: str) -> bool:
 
 
 def _kind(item: Any) -> type:
-    """math-verify is asked within a kind only: it takes a set of one number for the number."""
+    """The kind of an expression; only equal kinds are compared, as math-verify takes {7} for 7."""
     return next((kind for kind in (MatrixBase, Boolean, Set, Tuple) if isinstance(item, kind)), Basic)
 
 
 def _same(gold: Any, answer: Any) -> bool:
     """math-verify's verdict; a yes must hold for the exact numbers too.
 
-    It rounds decimals to six places and ignores differences below 1e-14, so small numbers are all equal to it. The
-    second time decimals are fractions, and small numbers get more digits.
+    math-verify rounds decimals to six places and ignores differences below 1e-14, so it finds all small numbers equal.
+    A yes is therefore checked again with decimals as fractions and more digits for small numbers.
     """
     if gold in (nan, zoo) or answer in (nan, zoo) or not verify(gold, answer, timeout_seconds=0):
         return False

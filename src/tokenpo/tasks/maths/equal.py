@@ -1,4 +1,4 @@
-"""Whether an answer is one of the references, which a verifier process asks; and the answer of an unmarked text."""
+"""Compare an answer with the references, in a verifier process; find the answer in unmarked text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LETTERS = re.compile(r"[a-zA-Z]|\\[a-z]+")
 def equal(references: list[str], text: str, marked: bool) -> list[object]:
     """[whether `text` gives one of `references`, note, the answer in it, whether every reference is readable].
 
-    The answer is written so that equal ones are mostly the same text: values as SymPy writes them. None is no answer.
+    Equal answers mostly give the same answer text: values are written as SymPy writes them. None means no answer.
 
     Args:
         references: the accepted answers.
-        text: the answer alone where it is `marked`, else a text that holds it.
-        marked: a box, tag or the like marks it.
+        text: the answer alone if it is `marked`, else a text that contains it.
+        marked: a box, tag or similar mark shows the answer.
     """
     answer = read(text) if marked else unmarked(text)
     if answer is None:
@@ -34,7 +34,7 @@ def equal(references: list[str], text: str, marked: bool) -> list[object]:
 
 
 def is_readable(reference: Answer) -> bool:
-    """Whether an answer may be equal to it: it is maths, or a name, or a few words; not a formula that nobody reads."""
+    """Whether an answer can equal it: it is maths, a name or a few words, not a formula that could not be parsed."""
     if reference.is_maths:
         return True
     formula = re.search(r"[\\^_{}$]", reference.text) and re.search(r"[\d=+<>&]|^\W*$", reference.text)
@@ -56,7 +56,7 @@ def written(answer: Answer) -> str:
 
 
 def same(gold: Answer, answer: Answer) -> bool:
-    """Whether two answers are one, by the conventions."""
+    """Whether two answers are equal by the conventions of docs/tasks.md."""
     if not (gold.unit or answer.unit) and (gold.key, gold.kind, gold.ends) == (answer.key, answer.kind, answer.ends):
         return _names_agree(gold, answer)
     if "equation" in (gold.kind, answer.kind):
@@ -99,7 +99,7 @@ def _same_value(gold: Answer, answer: Answer) -> bool:
 
 
 def _same_equation(gold: Answer, answer: Answer) -> bool:
-    """Two equations; or the value of what only the answer spells out, as in m + n = 42."""
+    """Two equal equations; or an answer such as m + n = 42, whose value equals a reference without equation."""
     if gold.kind != "equation" and not gold.name:
         left, right = answer.items
         return _names_a_quantity(left.text) and same(gold, right)
@@ -107,7 +107,7 @@ def _same_equation(gold: Answer, answer: Answer) -> bool:
 
 
 def _names_a_quantity(text: str) -> bool:
-    """Sums and products of several variables; x + 1 and 2x are none."""
+    """Whether it is a sum or product of several variables; x + 1 and 2x are not."""
     plain = re.sub(r"\^ *(?:\{ *\d+ *\}|\d)", "", text)
     return len(set(_LETTERS.findall(plain)) - {r"\frac", r"\cdot"}) > 1 and not re.search(
         r"\d(?!\d| *[a-zA-Z\\])", plain
@@ -137,7 +137,7 @@ def _same_items(gold: Answer, answer: Answer) -> bool:
 
 
 def _matches(golds: Sequence[Answer], answer: Sequence[Answer]) -> bool:
-    """One to one, in any order. Being the same is transitive, so the first match will do."""
+    """Whether the items match one to one, in any order; equality is transitive, so the first match is enough."""
     left = list(answer)
     for gold in golds:
         place = next((place for place, item in enumerate(left) if same(gold, item)), None)
@@ -168,7 +168,7 @@ _JOIN = re.compile(r"[\s,*]*(?:or|and|,|/|)[\s,*]*", re.IGNORECASE)
 
 
 def unmarked(text: str) -> Answer | None:
-    """The answer of a text without box or tag: all of it, else what follows the last cue, else its last formula."""
+    """The answer of a text without box or tag: all of it, else the text after the last cue, else its last formula."""
     text = _NOISE.sub(" ", text[-_TAIL:]).strip()
     if len(text) <= _FORMULA:
         whole = read(text)
@@ -185,7 +185,7 @@ def unmarked(text: str) -> Answer | None:
 
 
 def _of_line(line: str, *, first: bool) -> Answer | None:
-    """The first or the last formula, with all that "or", "and" or a comma join to it, and a unit behind it."""
+    """The first or last formula, with those that "or", "and" or a comma join to it, and the unit after it."""
     spans = [span for span in _SPAN.finditer(line) if span[0].strip(" .,")]
     if not spans:
         return None

@@ -37,7 +37,7 @@ def is_balanced(text: str) -> bool:
 
 
 def split(separator: re.Pattern[str], text: str) -> list[str]:
-    """The text between what the pattern finds outside all brackets."""
+    """The text, split at the matches of the pattern outside all brackets."""
     found, start = [], 0
     for place, depth in levels(text):
         if depth == 0 and place >= start and (match := separator.match(text, place)):
@@ -106,12 +106,12 @@ class Answer:
 
     @property
     def is_maths(self) -> bool:
-        """Whether no part is mere text."""
+        """Whether no part is of kind "text"."""
         return self.kind != "text" and all(item.is_maths for item in self.items)
 
     @property
     def key(self) -> str:
-        """The text but for case and blanks."""
+        """The text in lower case, without blanks."""
         return "".join(self.text.casefold().split())
 
 
@@ -133,7 +133,7 @@ def _read(text: str) -> Answer:
 
 
 def _bare(text: str) -> str:
-    """Without brackets around all of it that hold one thing."""
+    """The text without outer brackets that hold a single thing."""
     while (group := inside(text)) and group[0] + group[2] in ("{}", "()") and group[1]:
         if group[0] == "(" and (len(split(_LIST, group[1])) > 1 or r"\ldots" in group[1]):
             break
@@ -146,7 +146,7 @@ def _all(texts: Iterable[str]) -> tuple[Answer, ...]:
 
 
 def _flat(items: tuple[Answer, ...]) -> Iterator[Answer]:
-    """The items of lists in a list, as of 0, ±1."""
+    """The items, with those of inner lists in their place, as for 0, ±1."""
     for item in items:
         yield from item.items if item.kind == "list" else (item,)
 

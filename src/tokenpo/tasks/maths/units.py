@@ -60,14 +60,14 @@ _PHRASE = 60  # characters at most
 
 
 class Unit(NamedTuple):
-    """Powers of base measures, in alphabetical order, and the factor to them."""
+    """Powers of base measures, in alphabetical order, and the factor that converts to them."""
 
     measures: tuple[tuple[str, int], ...]
     factor: Fraction
 
     @property
     def percent(self) -> bool:
-        """Whether it is the sign for hundredths."""
+        """Whether the unit is percent."""
         return self.measures == (("%", 1),)
 
 
@@ -103,18 +103,18 @@ def measured(text: str) -> tuple[str, Unit | None]:
 
 
 def is_unit(word: str) -> bool:
-    """Whether a word behind a number can only be its unit."""
+    """Whether a word after a number can only be its unit."""
     return word != "in" and len(word) > 1 and any(name in _UNITS for name in (*_spellings(word), word.split("/")[0]))
 
 
 def _currency(sign: str) -> Unit:
-    """The unit of a sign or a code, as US$ or CHF."""
+    """The unit of a sign or a code, such as US$ or CHF."""
     name = sign.casefold() if sign[-1] != "$" else "$"
     return _unit(_MONEY.get(name.removeprefix("\\"), name))
 
 
 def _phrase(phrase: str, *, apart: bool) -> Unit | None:
-    """The unit that a phrase names, or None; counted things are called by their last word, in the singular."""
+    """The unit that a phrase names, or None; the unit of counted things is their last word, in the singular."""
     phrase = re.sub(r" *\bper\b *| */ *", "/", phrase.replace("-", " "))
     if not re.fullmatch(r"[a-zA-Z /^{}\d.]+", phrase) or phrase.count("/") > 1:
         return None
@@ -126,7 +126,7 @@ def _phrase(phrase: str, *, apart: bool) -> Unit | None:
 
 
 def _product(words: str, apart: bool) -> Unit | None:
-    """One unit with its power, or what is counted."""
+    """One unit with its power, or the counted thing as a unit; None for neither."""
     words = words.strip().replace(".", "")
     if rate := _RATES.get(words):
         return _phrase(rate, apart=True)
