@@ -1,4 +1,4 @@
-"""Checks of the tensors that enter: shape, dtype, finite numbers in range; padding is zeroed."""
+"""Checks tensors from outside: shape, dtype, and finite numbers in range. Padding is zeroed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Boundary:
     """Checks the fields of one value.
 
     Args:
-        owner: the value's name, which starts every message.
+        owner: name of the value, which starts every message.
     """
 
     owner: str
@@ -39,14 +39,14 @@ class Boundary:
             raise TokenPOError(f"{self.owner}.mask is false everywhere: no rollout has a response token")
 
     def shape(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
-        """x must be a tensor of that shape, [N] or [N, T]."""
+        """x must be a tensor of this shape, [N] or [N, T]."""
         self._tensor(x, name)
         if tuple(x.shape) != shape:
             axes = "[N, T]" if len(shape) == 2 else "[N]"
             raise TokenPOError(f"{self.owner}.{name} has shape {list(x.shape)}, expected {axes} = {list(shape)}")
 
     def fact(self, x: Any, name: str, fact: Fact, mask: Tensor) -> Tensor:
-        """x checked against its declaration: detached, its padding zeroed, whole or float32 at least."""
+        """x, checked against its declaration: detached, padding zeroed, integer or at least float32."""
         by_token = fact.shape == "[N, T]"
         if fact.shape == "[N, R]":
             self._tensor(x, name)
@@ -72,12 +72,12 @@ class Boundary:
         return x.detach()
 
     def tokens(self, x: Any, name: str, mask: Tensor) -> Tensor:
-        """An [N, T] field with its padding zeroed, finite on response tokens, float32 at least."""
+        """x [N, T], checked to be finite on response tokens: padding zeroed, at least float32."""
         self.shape(x, name, tuple(mask.shape))
         if not x.is_floating_point():
             raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected a floating-point tensor")
         x = masked.keep(x.float() if x.dtype in HALF else x, mask)
-        # One reduction instead of N·T flags. A sum of finite numbers may overflow, so only then is each looked at.
+        # One sum is faster than N·T flags. As a sum of finite numbers may overflow, each is then looked at.
         if not math.isfinite(x.detach().sum().item()) and (bad := ~x.detach().isfinite()).any():
             row, place = self._first(x, name, bad)
             raise NotFinite(
@@ -87,7 +87,7 @@ class Boundary:
         return x
 
     def _real(self, x: Tensor, name: str, bad: Tensor) -> Tensor:
-        """x as float32 at least; none of its numbers may be bad."""
+        """x as at least float32; refuses it if any of `bad` is true."""
         if x.is_complex():
             raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected real numbers")
         if bad.any():

@@ -1,4 +1,4 @@
-"""Declarations of an objective's inputs, read by checks, trial batches, recordings and explanations."""
+"""Declarations of an objective's inputs, for checks, trial batches, recordings and explanations."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Kind:
-    """The numbers that an input may hold; all are finite.
+    """The range of an input's numbers; all must be finite.
 
     Args:
         shown: unit or range, for texts.
         words: end of the message about a number outside: "... is 2.5, but " + words.
         least, most: bounds.
-        slack: nats by which the rounding of other engines may exceed the bounds.
-        open: `least` itself is outside.
-        whole: whole numbers.
+        slack: nats beyond the bounds that are still accepted, for the rounding of other engines.
+        open: `least` itself is outside the range.
+        whole: the numbers are integers.
     """
 
     shown: str = ""
@@ -38,7 +38,7 @@ class Kind:
         return bool(self.words)
 
     def outside(self, x: Any) -> Any:
-        """Whether a number, or each entry of a tensor, lies outside."""
+        """Whether a number, or each entry of a tensor, lies outside the bounds."""
         low = x <= self.least if self.open else x < self.least - self.slack
         return low | (x > self.most + self.slack)
 
@@ -56,18 +56,18 @@ COUNT = Kind("int >= 0", "it is counted from 0", least=0.0, whole=True)
 
 @dataclass(frozen=True)
 class Fact:
-    """One input.
+    """The declaration of one input.
 
     Args:
         meaning: a sentence without its full stop.
-        kind: of its numbers.
+        kind: range of its numbers.
         more: a further remark.
         shape: "[N]", "[N, T]" or "[N, R]"; only the last may hold NaN.
-        ascending: along a response.
-        context: kept outside the mask too: a tool's tokens there are part of the prefix of later tokens.
-        neutral: value that stands for "nothing known": a number, or the name of the field that replaces it.
-        scale: typical distance from neutral; the deviation in random trial batches.
-        formula: the input as a function of a distribution's log-probabilities [..., V], if it is one.
+        ascending: the numbers do not fall along a response.
+        context: values outside the mask are kept, as a tool's tokens there are part of the prefix of later tokens.
+        neutral: value that means "unknown": a number, or the name of the field to use in its place.
+        scale: typical distance from neutral; the standard deviation in random trial batches.
+        formula: computes the input from a distribution's log-probabilities [..., V], if it depends on nothing else.
     """
 
     meaning: str
@@ -96,12 +96,12 @@ def given(meaning: str, kind: Kind = REAL, **declaration: Any) -> dict[str, Fact
 
 
 def optional(meaning: str, kind: Kind = REAL, **declaration: Any) -> Any:
-    """A field that may be None; an objective that reads it names it in `needs`."""
+    """A field that may be None; an objective that reads it lists it in `needs`."""
     return dataclasses.field(default=None, metadata=given(meaning, kind, **declaration))
 
 
 def documented(owner: Owner) -> Owner:
-    """Replaces a line of the class's docstring by one for each declared field."""
+    """Replaces the line "...: as each field declares." in the class's docstring by a line for each declared field."""
     lines = "\n        ".join(f"{name}: {fact.described}" for name, fact in facts_of(owner).items())
     owner.__doc__ = (owner.__doc__ or "").replace("...: as each field declares.", lines)
     return owner

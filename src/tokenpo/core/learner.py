@@ -1,4 +1,4 @@
-"""The Learner carries an objective through a run; every host drives the same one.
+"""The Learner applies an objective through a run; every host uses the same one.
 
     learner = Learner(objective, length=1024)
     for rollouts in batches:
@@ -11,7 +11,7 @@
         if learner.measures_end:                              only with a KL target
             learner.end(update, policy)
 
-Where tensors come from, how ranks add up and when a batch begins is the host's business.
+The host provides the tensors, sums over ranks, and decides when a batch begins.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from .update import Update, live
 
 
 class Learner:
-    """The run-time half of an objective.
+    """The state of an objective during a run, and the checks of its updates.
 
     Args:
-        objective: what is learnt.
-        length: the longest response allowed, tokens; some objectives divide by it.
-        seed: of the order of rows and of an objective's random draws, both keyed by the number of the update.
-        ratio: the check before the first update; None leaves it out.
-        kl: holds the KL of each rollout batch; the host then multiplies its learning rate by `rate`.
+        objective: the objective to train with.
+        length: largest allowed length of a response, tokens; some objectives divide by it.
+        seed: seeds the order of rows and the objective's random draws, both keyed by the number of the update.
+        ratio: the check before the first update; None makes no check.
+        kl: holds the KL of each rollout batch; the host must then multiply its learning rate by `rate`.
 
     Attributes:
-        rate: multiplier of the host's learning rate in the step that was begun; 1 without `kl`.
+        rate: multiplier of the host's learning rate in the current step; 1 without `kl`.
         memory: the numbers of the objective's memories.
-        updates: optimiser updates so far, made or skipped.
-        step: the last that was begun.
+        updates: number of optimiser updates so far, made or skipped.
+        step: the current step, from the last `begin`.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class Learner:
         self._ratio = ratio
 
     def begin(self, rollouts: Rollouts, drawn: Rollouts | None = None, credit: Tensor | None = None) -> Step:
-        """Phase one of a rollout batch. The memories judge it as they are, then move on.
+        """Phase one of a rollout batch, with the memories' numbers so far; then moves the memories on.
 
         Args:
             rollouts: whole groups to train on.
-            drawn: everything that was drawn, also groups that are not trained on; None is `rollouts`.
-            credit: [N, T] advantages of the host, in the place of the objective's.
+            drawn: all sampled rollouts, also those not trained on; None is `rollouts`.
+            credit: [N, T] advantages from the host, to use in place of the objective's.
 
         Raises:
             MissingInput: an input that the objective needs is absent.
-            TokenPOError: a token of a version that is still to come; or the batch before had one update and no `end`,
-                with a KL target.
-            Unsupported: `credit` would replace the objective's own, or tokens are too old for an objective without a
-                ratio.
+            TokenPOError: a token's `version` lies in the future; or, with a KL target, the batch before had one update
+                and no `end`.
+            Unsupported: `credit` would replace shaping, or credit other than GroupAdvantage; or tokens are too old for
+                an objective without a ratio.
         """
         step = self.look(rollouts, credit)
         if self.measures_end and self.step is not None and self.step.made == 1 and not self.step.ended:
@@ -100,7 +100,7 @@ class Learner:
         return self.step
 
     def look(self, rollouts: Rollouts, credit: Tensor | None = None) -> Step:
-        """Phase one without moving memories on; for batches that are not trained on. Raises as `begin`."""
+        """Phase one without moving the memories on, for batches that are not trained on. Raises as `begin`."""
         prepared = self.objective.prepare(rollouts, self.memory)
         if credit is not None:
             prepared = Credit(self._checked(rollouts, credit), prepared.signals)
@@ -109,28 +109,29 @@ class Learner:
         return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
 
     def dated(self, rollouts: Rollouts, updates: int) -> Rollouts:
-        """The rollouts with `version` filled in, if absent: sampled by the policy as it is now.
+        """The rollouts with `version` filled in if it is absent, as if the current policy had sampled them.
 
         Args:
-            updates: of a pass of the objective on the batch. With one in all every lag is 0, and `version` stays None.
+            updates: number of updates of each pass on the batch. With a single update in all, every lag is 0 and
+                `version` stays None.
         """
         if updates * len(self.objective.split()) == 1 or rollouts.version is not None:
             return rollouts
         return dataclasses.replace(rollouts, version=rollouts.mask.long() * self.updates)
 
     def remember(self, drawn: Rollouts) -> None:
-        """Moves the memories on by all that was drawn, once a batch; `begin` does this."""
+        """Moves the memories on by all sampled rollouts, once per batch; `begin` calls this."""
         self.memory = self.objective.after(self.memory, drawn)
 
     def check(self, update: Update, grad_norm: Tensor | None = None, lr: float = math.nan) -> bool:
         """Checks and counts an update, after its losses and before the optimiser moves the weights.
 
-        Returns:
-            Whether to make the update: False once the KL of an update of this step was above the limit of `kl`.
-
         Args:
-            grad_norm: of all parameters, if the host knows it.
+            grad_norm: norm of the gradient of all parameters, if the host knows it.
             lr: learning rate, for the metrics.
+
+        Returns:
+            Whether to make the update: False from the first update of this step whose KL exceeds the limit of `kl`.
 
         Raises:
             Unsupported: before the first update the policy is not the one that sampled.
@@ -158,17 +159,17 @@ class Learner:
 
     @property
     def measures_end(self) -> bool:
-        """Whether the rate goes by the KL after the last update of the step, which `end` takes."""
+        """Whether the host should call `end`, because the rate depends on the KL after the step's last update."""
         targeted, step = self.kl is not None and self.kl.target is not None, self.step
         return targeted and step is not None and step.made > 0 and not step.stopped
 
     @torch.no_grad()
     def end(self, update: Update, policy: Policy) -> None:
-        """Takes the KL after the last update of the step, which no later one sees.
+        """Measures the KL after the last update of the step, as no later update does.
 
         Args:
-            update: the last.
-            policy: of all its rows, in their order, under the weights after it.
+            update: the last update.
+            policy: predictions for all rows of the update, in their order, with the weights after it.
         """
         mask = update.rollouts.mask
         moved = torch.where(mask, policy.logprob.detach() - update.rollouts.old_logprob, 0.0).double()
@@ -180,11 +181,11 @@ class Learner:
         self.updates = update.number + 1
 
     def compare(self, largest: float | None = None, mean: float | None = None) -> None:
-        """Makes the ratio check, once in a run, from the |log-prob − old log-prob| before the first update, nats.
+        """Makes the ratio check, once in a run, on |log-prob − old log-prob| before the first update.
 
         Args:
-            largest: None takes the mean.
-            mean: None where no token was evaluated; the check then waits for the next call.
+            largest: maximum over the tokens, nats; None uses the mean.
+            mean: mean over the tokens, nats; None if no token was evaluated, which leaves the check to the next call.
 
         Raises:
             Unsupported: the policy is not the one that sampled.
@@ -199,7 +200,7 @@ class Learner:
         return self._begun().metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Objective, memories and updates as plain data for JSON."""
+        """Objective, memories, number of updates and rate as plain data for JSON."""
         memory = [dict(self.memory[part]) for part in self.objective.memories]
         held = {} if self.kl is None else {"rate": self._next_rate()}
         return {"objective": str(self.objective), "memory": memory, "updates": self.updates, **held}
@@ -208,7 +209,7 @@ class Learner:
         """Continues from a `state_dict`.
 
         Raises:
-            TokenPOError: it belongs to another objective, or is no state of a learner.
+            TokenPOError: the state belongs to another objective, or is not a learner's.
         """
         try:
             objective, memory, updates = state["objective"], state["memory"], int(state["updates"])
@@ -225,7 +226,7 @@ class Learner:
         self.rate, self.step = (1.0 if self.kl is None else rate), None
 
     def _next_rate(self) -> float:
-        """Of the step after this one."""
+        """`rate` of the next step."""
         if self.kl is None or self.step is None:
             return self.rate
         return self.kl.next(self.rate, self.step.reached, self.step.live())
@@ -236,7 +237,7 @@ class Learner:
         return self.step
 
     def _require_versions(self, rollouts: Rollouts) -> None:
-        """Refuses versions from the future, and old ones that the objective does not correct for."""
+        """Refuses versions from the future, and older ones if the objective does not correct for them."""
         if rollouts.version is None:
             return
         sampled = rollouts.version[rollouts.mask]
@@ -245,7 +246,7 @@ class Learner:
                 f"Rollouts.version: a token was sampled after {newest} updates, and there were {self.updates}: give "
                 "the number of updates that the policy had had when it sampled, learner.updates at that time"
             )
-        # A weight against the policy that sampled corrects for its age too.
+        # A correction toward the policy that sampled also covers that policy's age.
         assumed = () if self.objective.corrects_rollout else self.objective.assumes_on_policy
         if assumed and (oldest := int(sampled.min())) < self.updates:
             raise Unsupported(
@@ -255,7 +256,7 @@ class Learner:
             )
 
     def _checked(self, rollouts: Rollouts, credit: Tensor) -> Tensor:
-        """The host's credit, checked."""
+        """The host's credit [N, T], checked and detached."""
         objective = self.objective
         for part in (objective.credit, *objective.shaping):
             if not isinstance(part, GroupAdvantage):
@@ -268,17 +269,17 @@ class Learner:
 
 @dataclass(eq=False)
 class Step:
-    """A rollout batch to train on, with the memories' numbers that judged it.
+    """A rollout batch to train on, with the memories' numbers that its phase one used.
 
     Args:
-        length: the longest response allowed, tokens.
-        first: number of its first update.
-        made: number of updates made on it.
-        kl, rate: of the learner.
-        stopped: the KL of an update was above the limit of `kl`; none is made from there on.
-        left_out: number of updates not made since.
-        reached: largest KL that was measured in the step; 0 before the first.
-        ended: it was measured after the last update too.
+        length: largest allowed length of a response, tokens.
+        first: number of its first update in the run.
+        made: number of updates made on it so far.
+        kl, rate: as in the learner.
+        stopped: an update's KL exceeded the limit of `kl`; no further update is made.
+        left_out: number of updates not made for that reason.
+        reached: largest KL measured in the step; 0 before the first.
+        ended: the KL was also measured after the last update.
     """
 
     objective: Objective
@@ -298,35 +299,38 @@ class Step:
     statistics: Statistics = field(default_factory=Statistics)
 
     def metrics(self) -> dict[str, float]:
-        """Statistics of the updates so far; with a KL to hold also `kl_reached`, `kl_rate` and `kl_left_out`, with a
-        critic `explained_variance`, with a teacher `teacher_kl`: mean over the tokens of lp_old − lp_teacher."""
+        """Statistics of the updates so far.
+
+        With `kl` also `kl_reached`, `kl_rate` and `kl_left_out`; with a critic `explained_variance`; with a teacher
+        `teacher_kl`, the mean of lp_old − lp_teacher over the tokens.
+        """
         held = {"kl_reached": self.reached, "kl_rate": self.rate, "kl_left_out": self.left_out} if self.kl else {}
         critic = {} if self.objective.critic is None else {"explained_variance": self.explained_variance()}
-        taught = {}
+        from_teacher = {}
         if (teacher := self.rollouts.teacher_logprob) is not None:
-            taught = {"teacher_kl": float(masked.mean(self.rollouts.old_logprob - teacher, self.rollouts.mask))}
-        return self.statistics.summary() | held | critic | taught
+            from_teacher = {"teacher_kl": float(masked.mean(self.rollouts.old_logprob - teacher, self.rollouts.mask))}
+        return self.statistics.summary() | held | critic | from_teacher
 
     def saw(self, kl: float, *, ended: bool = False) -> None:
-        """Counts a KL, nats per token; NaN is that of no token."""
+        """Records a measured KL, nats per token; NaN, for no token, is ignored."""
         self.reached, self.ended = (kl if kl > self.reached else self.reached), self.ended or ended
 
     def live(self) -> float:
-        """Share of the rows with a token that can have a gradient; 0 of no rows."""
+        """Share of the rows with a token that can have a gradient; 0 without such rows."""
         rows = self.rollouts.mask.any(1).sum()
         return float(live(self.objective, self.rollouts, self.credit).sum() / rows.clamp(min=1))
 
     def explained_variance(self) -> float:
-        """1 − Var(G − V) / Var(G) over the tokens, G what the critic is fitted to, V its value before the updates.
+        """1 − Var(G − V) / Var(G) over the tokens, G the critic's target, V its value before the updates.
 
-        NaN where G does not vary. 0 is what a constant explains, below 0 the value misleads.
+        A constant V gives 0; below 0 V is worse than a constant. NaN if G does not vary.
         """
         mask, target = self.rollouts.mask, self.credit.signals[self.objective.critic].double()
-        spread, rest = (x[mask].var(correction=0) for x in (target, target - self.rollouts.need("value").double()))
-        return float(1 - rest / spread) if spread > 0 else math.nan
+        total, residual = (x[mask].var(correction=0) for x in (target, target - self.rollouts.need("value").double()))
+        return float(1 - residual / total) if total > 0 else math.nan
 
     def sampled_at(self) -> Tensor | None:
-        """[N, T] temperature that sampled each token, by the objective's rule; None where inputs are missing."""
+        """[N, T] temperature at which each token was sampled, by the objective's rule; None if it is not known."""
         rule, base = self.objective.temperature, self.rollouts.temperature
         if rule is None or base is None or self.rollouts.old_entropy is None:
             return base
@@ -335,7 +339,7 @@ class Step:
     def updates(
         self, *, epochs: int = 1, minibatches: int = 1, by: Literal["groups", "rows"] = "groups"
     ) -> Iterator[Update]:
-        """Every pass of the objective goes through all minibatches `epochs` times, or until the KL stops the step."""
+        """The updates; each pass goes through all minibatches `epochs` times, unless the KL stops the step before."""
         plan = self.plan(epochs, minibatches, by)
         for number, (part, rows) in enumerate(plan):
             if self.stopped:
@@ -344,7 +348,7 @@ class Step:
             yield self.update(rows, part, self.first + number)
 
     def plan(self, epochs: int, minibatches: int, by: Literal["groups", "rows"]) -> list[tuple[int, Tensor]]:
-        """(pass, rows) of each update; seed and first update key the order, so no generator needs saving."""
+        """(pass, rows) of each update, in an order that follows from the seed and the number of the first update."""
         draws = keyed_generator(self.seed, "minibatches", self.first)
         dealt = deal(self.rollouts.group, epochs, minibatches, by, draws)
         return [(part, rows) for part in range(len(self.objective.split())) for rows in dealt]
@@ -353,8 +357,8 @@ class Step:
         """One optimiser step on these rows [M] of the rollout batch.
 
         Args:
-            part: pass of the objective.
-            number: of the update in the run; None is the first of this step.
+            part: number of the objective's pass.
+            number: number of the update in the run; None is this step's first.
         """
         rows = rows.sort().values
         rollouts = self.rollouts.rows(rows)
@@ -372,7 +376,10 @@ class Step:
 def deal(
     group: Tensor, epochs: int, minibatches: int, by: Literal["groups", "rows"], generator: torch.Generator
 ) -> list[Tensor]:
-    """Rows of each update, shuffled in every epoch: whole groups, or single rows; fewer units make fewer updates."""
+    """Rows of each update, shuffled anew in every epoch, as whole groups or single rows.
+
+    With fewer units (groups or rows) than minibatches there are fewer updates.
+    """
     plan: list[Tensor] = []
     group, device = group.cpu(), group.device  # read from the device once
     unit = choose("by", by, {"groups": group, "rows": torch.arange(len(group))})

@@ -1,7 +1,8 @@
-"""An objective: named choices in slots, evaluated in two phases.
+"""An objective: parts in named slots, evaluated in two phases.
 
-`prepare` makes signals and credit once per rollout batch, on whole groups, without gradient. `loss` takes any rows,
-with denominators from outside. In between, `observe` takes statistics of a whole step for an objective of batch scope.
+Phase one, `prepare`, computes signals and credit once per rollout batch, on whole groups and without gradient. Phase
+two, `loss`, takes any rows of an optimiser step; its denominators are passed in. Between them, an objective of batch
+scope computes statistics over the whole step in `observe`.
 """
 
 from __future__ import annotations
@@ -51,23 +52,23 @@ class Objective:
     """J = Σ coefficient · (weight · surrogate − penalties), maximised; `loss` is −J.
 
     Args:
-        name: used in messages and reports; a method has its builder's.
-        credit: rewards of whole groups to advantages of tokens.
+        name: for messages and reports; a method takes its builder's name.
+        credit: turns the rewards of whole groups into advantages of tokens.
         surrogate: ratio and trust region.
         aggregate: coefficient of each token's loss.
-        weights: factors ≥ 0 on the surrogate, multiplied.
-        penalties: added to the loss of a token, summed.
-        shaping: added to the reward before the group is compared, summed.
+        weights: factors ≥ 0 on the surrogate; their product is used.
+        penalties: terms of a token's loss; their sum is added.
+        shaping: bonuses on the reward; their sum is added before the group is compared.
         temperature: how samplers adapt the temperature; None keeps it constant.
-        passes: optimiser passes over a rollout batch in order, each on some of the tokens; () is one pass on all.
-            `loss` is that of all tokens; `split` gives the passes.
-        only: tokens whose loss counts, penalties included; the denominators stay. None counts all.
-        bypass: every part reads `rollout_logprob` in the place of `old_logprob`.
-        critic: what the value is fitted to, of a method that reads one; its loss is `value_loss`, apart from J.
-        drafts: what a prompt shows of responses that were sampled before; None shows none.
+        passes: the optimiser passes over a rollout batch in order, each on the tokens that it selects; () is one pass
+            on all tokens. `loss` is the loss over all tokens; `split` gives an objective per pass.
+        only: tokens whose loss, penalties included, counts; denominators do not change. None counts all tokens.
+        bypass: every part reads `rollout_logprob` in place of `old_logprob`.
+        critic: the critic's loss, for a method that reads `value`; `value_loss` returns it, and J does not contain it.
+        drafts: how earlier responses are put into the prompt; None uses no drafts.
 
     Raises:
-        TokenPOError: a slot, or a field of a part, holds a value of another kind or outside its range.
+        TokenPOError: a slot or a field of a part holds a value of the wrong type or outside its range.
     """
 
     name: str = dataclasses.field(default="unnamed", kw_only=True)
@@ -97,7 +98,7 @@ class Objective:
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
-        """The optional inputs that this objective reads: field names of `Rollouts` and `Policy`."""
+        """Names of the optional inputs that this objective reads, fields of `Rollouts` and `Policy`."""
         return frozenset({"rollout_logprob"} if self.bypass else ()).union(*(part.reads for part in self._parts))
 
     @functools.cached_property
@@ -117,7 +118,7 @@ class Objective:
 
     @property
     def corrects_rollout(self) -> tuple[Part, ...]:
-        """Parts that weigh tokens against the policy that sampled; regions, which weigh nothing, are left out."""
+        """Parts that weight tokens by their ratio to the policy that sampled; not regions, which weight nothing."""
         return tuple(p for p in walk((self.surrogate, self.weights), outside=(Region,)) if p.corrects_rollout)
 
     @property
@@ -127,17 +128,17 @@ class Objective:
 
     @functools.cached_property
     def continuations(self) -> Continuations | None:
-        """Where the credit needs continuations; None if nowhere."""
+        """The part that says where to sample continuations; None if the credit needs none."""
         return next((part for part in self._parts if isinstance(part, Continuations)), None)
 
     @functools.cached_property
     def coalitions(self) -> Coalitions | None:
-        """Which parts of a response the credit has scored; None if none."""
+        """The part that says which subsets of a response to score; None if the credit needs none."""
         return next((part for part in self._parts if isinstance(part, Coalitions)), None)
 
     @functools.cached_property
     def follows_advantage(self) -> bool:
-        """Whether rows whose advantage is 0 everywhere may be skipped: they add nothing to loss and gradient."""
+        """Whether rows with advantage 0 at every token may be skipped, as they add nothing to loss and gradient."""
         return self.critic is None and all(stage.follows_advantage for stage in self.penalties)
 
     @functools.cached_property
@@ -147,8 +148,7 @@ class Objective:
 
     @functools.cached_property
     def teacher_beta(self) -> float | None:
-        """Which divergence the loss differentiates in `Policy.teacher_divergence`, as `TeacherDivergence` says; None is
-        none."""
+        """The beta of `Policy.teacher_divergence` (see `TeacherDivergence`); None if the loss does not read it."""
         return next((part.beta for part in self._parts if isinstance(part, TeacherDivergence)), None)
 
     def split(self) -> tuple[Objective, ...]:
@@ -165,7 +165,10 @@ class Objective:
         return {memory: self._answers.numbers(memory, "start") for memory in self.memories}
 
     def after(self, state: State, rollouts: Rollouts) -> State:
-        """The memories' numbers after a rollout batch, from all that it drew; called once a batch, after `prepare`.
+        """The memories' numbers after a rollout batch; to be called once per batch, after `prepare`.
+
+        Args:
+            rollouts: all rollouts that were sampled for the batch, also those not trained on.
 
         Raises:
             MissingInput: the rollouts lack an input that a memory needs.
@@ -190,19 +193,18 @@ class Objective:
         bonus = sum((ask("shaping", part, zero, rollouts) for part in self.shaping), zero)
         numbers = (state[self.credit],) if isinstance(self.credit, Memory) else ()
         advantage = ask("credit", self.credit, mask, rollouts, bonus, *numbers)
-        advantage = masked.keep(advantage, mask)  # one name: what has been replaced is not held
+        advantage = masked.keep(advantage, mask)  # reuses the name, to free the tensor that it replaces
         advantage = advantage.to(rollouts.old_logprob.dtype)
         parts = dict.fromkeys(part for part in self._parts if isinstance(part, Signal))
         signals: dict[Part, Tensor] = {part: ask("signal", part, mask, rollouts) for part in parts}
-        remembering = [part for part in self.memories if isinstance(part, MemorySignal)]
-        signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in remembering}
+        memory_signals = [part for part in self.memories if isinstance(part, MemorySignal)]
+        signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in memory_signals}
         if self.critic is not None:
             signals[self.critic] = self._answers.result("critic", self.critic, self.critic.target, rollouts, bonus)
         return Credit(advantage, signals)
 
     def counted(self, rollouts: Rollouts) -> Rollouts:
-        """The rollouts for phase two and its `Totals`: without the tokens that a `Rejection` takes out of the
-        denominators."""
+        """The rollouts for phase two and its `Totals`, without the tokens of a `Rejection` that `leaves`."""
         for part in self._parts:
             if isinstance(part, Rejection) and part.leaves:
                 rollouts = rollouts.under(part.counted(self._facts(rollouts, self.needs & _ROLLOUT_FIELDS)))
@@ -210,11 +212,11 @@ class Objective:
 
     @torch.no_grad()
     def observe(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
-        """The batch with the current policy's statistics in its credit; itself for an objective of row scope.
+        """The batch with the current policy's statistics in its credit; the same batch for an objective of row scope.
 
         Args:
             batch: every row of one optimiser step; the policy may be detached.
-            generator: for methods that draw tokens; None draws from a generator seeded with 0.
+            generator: for methods that choose tokens at random; None is a generator with seed 0.
         """
         if self.scope == "row":
             return batch
@@ -228,14 +230,14 @@ class Objective:
         return batch
 
     def has_observed(self, credit: Credit) -> bool:
-        """Whether the credit holds the statistics of `observe`; always so with row scope."""
+        """Whether the credit holds the statistics of `observe`; always true with row scope."""
         return all(part in credit.signals for part in self._watched)
 
     def observed(self, batch: Batch, totals: Totals, generator: torch.Generator | None = None) -> Batch:
-        """The batch after `observe`, which is called here if it has not been and the batch is the whole step.
+        """The batch after `observe`; calls it if that was not done and the batch is the whole step.
 
         Raises:
-            TokenPOError: a part of a step without the statistics of the whole.
+            TokenPOError: the batch is a part of a step and lacks the statistics of the whole.
         """
         if self.has_observed(batch.credit):
             return batch
@@ -256,16 +258,17 @@ class Objective:
 
         Raises:
             MissingInput: an input that this objective needs is absent.
-            TokenPOError: a part of a step without the statistics of the whole, or an unknown term.
+            TokenPOError: the batch is a part of a step and lacks the statistics of the whole, or a term is unknown.
         """
         return self.evaluated(self.observed(self.restricted(batch), totals), totals, terms)
 
     def value_loss(self, rollouts: Rollouts, credit: Credit, value: Tensor, totals: Totals) -> Loss:
-        """The critic's loss on any rows of an optimiser step, a mean over its tokens; disjoint rows add up.
+        """The critic's loss on any rows of an optimiser step, a mean over its tokens; losses of disjoint rows add up.
 
         Args:
-            rollouts, credit: of these rows, with the value before the update and the target of `prepare`.
-            value: [N, T] of the critic as it is, with its graph.
+            rollouts: of these rows, with the value before the update.
+            credit: of these rows, from `prepare`, with the critic's target.
+            value: [N, T] the critic's current value, with its graph.
             totals: denominators of the whole optimiser step.
 
         Raises:
@@ -301,7 +304,7 @@ class Objective:
         surrogate = trust.value if weight is None else weight * trust.value
         token = -surrogate if penalty is None else penalty - surrogate
         coefficient = self._coefficient(ask, batch, totals, token.dtype)
-        # On padding the coefficient is 0, the others anything.
+        # On padding the coefficient is 0; other terms may hold anything.
         terms: dict[str, Tensor | float] = {
             "advantage": batch.credit.advantage,
             "ratio": trust.ratio,
@@ -323,7 +326,7 @@ class Objective:
         coefficient = ask.coefficient(self.aggregate, mask, mask, totals, *share)
         if self.only is not None:
             mask = mask & ask.tensor("selection", self.only, mask, batch)
-        # A tensor takes the loss's precision before the product, not after it.
+        # A tensor is converted to the loss's dtype before the product, not after it.
         coefficient = coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
         return coefficient * mask.to(dtype)
 
@@ -338,11 +341,11 @@ class Objective:
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:
-        """The signals of `observe`."""
+        """The signals that `observe` computes."""
         return tuple(part for part in self._parts if isinstance(part, BatchSignal))
 
     def restricted(self, batch: Batch) -> Batch:
-        """The batch restricted to the fields in `needs`; parts see no others.
+        """The batch without the optional fields that `needs` does not name; parts see only this.
 
         Raises:
             MissingInput: one of them is absent.
@@ -381,7 +384,7 @@ class Objective:
 
 @functools.cache
 def _slots() -> Mapping[str, tuple[Any, ...]]:
-    """The kind of part of each slot, as annotated; behind it ... of a tuple, NoneType where there may be none."""
+    """Slot -> (class of its parts,), by its annotation; followed by ... for a tuple, by NoneType if it may be None."""
     hints = get_type_hints(Objective)
     return {name: get_args(hint) or (hint,) for name, hint in hints.items() if name not in ("name", "bypass")}
 

@@ -1,4 +1,4 @@
-"""Ranges of numbers, as annotations of options and fields: `share: Share` is in [0, 1], `Share | None` that or None."""
+"""Ranges of numbers, as annotations of options and fields: `share: Share` is in [0, 1]; `Share | None` allows None."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from ..base.errors import OutOfRange
 
 
 class Range(NamedTuple):
-    """A set of values: its text in messages, after "expected", and the test of a value of any type."""
+    """A set of values.
+
+    Args:
+        text: describes it in messages, after "expected".
+        holds: whether a value of any type is in it.
+    """
 
     text: str
     holds: Callable[[object], bool]
 
     def because(self, words: str) -> Range:
-        """The same range; its message goes on with these words."""
+        """The same range, with these words added to its text."""
         return self._replace(text=f"{self.text}, {words}")
 
 
 def is_number(value: object) -> bool:
-    """A real number, neither NaN nor True or False."""
+    """Whether the value is a real number, but not NaN, True or False."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
 
 
 def numbers_where(text: str, test: Callable[[float], bool]) -> Range:
-    """Numbers that pass a test."""
+    """The numbers that pass a test."""
     return Range(text, lambda value: is_number(value) and test(value))  # type: ignore[arg-type]
 
 
@@ -38,22 +43,22 @@ def at_least(least: float) -> Range:
 
 
 def limit(least: float) -> Range:
-    """At least this; infinity, which is no limit, is inside."""
+    """Numbers ≥ `least`, including infinity, which stands for no limit."""
     return numbers_where(f"a number >= {least}", lambda x: x >= least)
 
 
 def above(least: float) -> Range:
-    """More than this; infinity is inside."""
+    """Numbers > `least`, including infinity."""
     return numbers_where(f"a number > {least}", lambda x: x > least)
 
 
 def between(least: float, most: float) -> Range:
-    """Both ends are inside."""
+    """Numbers in the closed interval [least, most]."""
     return numbers_where(f"a number in [{least}, {most}]", lambda x: least <= x <= most)
 
 
 def inside(least: float, most: float) -> Range:
-    """Both ends are outside."""
+    """Numbers in the open interval (least, most)."""
     return numbers_where(f"a number in ({least}, {most})", lambda x: least < x < most)
 
 
@@ -84,7 +89,7 @@ TokenId = Annotated[int, whole(0)]
 
 
 def members(hint: object) -> Iterator[tuple[object, Range | None]]:
-    """The types of an annotation, each with its range if it has one: `Share | None` has two."""
+    """(type, its range or None) for each type of an annotation; `Share | None` has two types."""
     kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     if get_origin(kind) in (Union, UnionType):
         for one in get_args(kind):
@@ -94,7 +99,7 @@ def members(hint: object) -> Iterator[tuple[object, Range | None]]:
 
 
 def range_of(hint: object, *kinds: type) -> Range | None:
-    """The values that an annotation allows; None where it names neither a range nor a subclass of `kinds`."""
+    """The values that an annotation allows; None if it names neither a range nor a subclass of `kinds`."""
     types = list(members(hint))
     ranges = [allowed or NUMBER for kind, allowed in types if allowed or kind is float]
     plain = tuple(kind for kind, allowed in types if isinstance(kind, type) and not allowed and kind is not float)

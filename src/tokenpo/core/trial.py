@@ -1,4 +1,4 @@
-"""Random inputs for any objective, one evaluation of it, and the comparison of two evaluations."""
+"""Random inputs for any objective, its evaluation on them, and the comparison of two evaluations."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class Inputs:
     policy: dict[str, Tensor]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
-        """Every tensor changed."""
+        """The inputs with `change` applied to every tensor."""
         return Inputs({k: change(x) for k, x in self.rollouts.items()}, {k: change(x) for k, x in self.policy.items()})
 
     def map_tokens(self, change: Callable[[Tensor], Tensor]) -> Inputs:
-        """Every [N, T] tensor changed."""
+        """The inputs with `change` applied to every [N, T] tensor."""
         shape = self.rollouts["mask"].shape
         return self.map(lambda x: change(x) if x.shape == shape else x)
 
     def without(self, name: str) -> Inputs:
-        """One field left out."""
-        drop = {k: x for k, x in self.rollouts.items() if k != name}
-        return Inputs(drop, {k: x for k, x in self.policy.items() if k != name})
+        """The inputs without one field."""
+        kept = ({k: x for k, x in fields.items() if k != name} for fields in (self.rollouts, self.policy))
+        return Inputs(*kept)
 
     def replace(self, **rollouts: Tensor) -> Inputs:
-        """Some fields of the rollouts replaced."""
+        """The inputs with some fields of the rollouts replaced."""
         return Inputs({**self.rollouts, **rollouts}, self.policy)
 
     def values(self) -> tuple[Rollouts, Policy]:
-        """The rollouts, checked, and the policy, which `Batch` checks."""
+        """The rollouts, checked, and the policy, which `Batch` will check."""
         return Rollouts(**self.rollouts), Policy(**self.policy)
 
     def evaluate(self, objective: Any, splits: Sequence[Any] = (slice(None),), **known: Any) -> Evaluation:
@@ -53,10 +53,13 @@ class Inputs:
 
 
 def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, moved_by: float = 0.4) -> Inputs:
-    """Ragged random inputs in float64 with NaN in the padding, mixed groups, and ratios that meet every clip.
+    """Random inputs in float64 with unequal lengths, NaN in the padding, mixed groups, and ratios beyond every clip.
 
     Args:
-        moved_by: spread of the log-ratios of current to old policy, nats.
+        groups: number of groups.
+        size: rollouts of a group.
+        length: T.
+        moved_by: standard deviation of the log-ratios of current to old policy, nats.
     """
     g = torch.Generator().manual_seed(seed)
     n = groups * size
@@ -70,7 +73,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
     old = -normal(max(1.0, moved_by)).abs()
 
     def drawn(name: str, scale: float | None = None) -> Tensor:
-        """Numbers around the input's neutral value, inside its range."""
+        """Random numbers around the input's neutral value, inside its range."""
         fact = FACTS[name]
         if fact.kind.whole:
             return torch.zeros(n, length, dtype=torch.long)
@@ -80,7 +83,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         x = centre + normal(fact.scale if scale is None else scale)
         return x.clamp(max=-1e-3) if fact.kind.most == 0 else x.abs() if fact.kind.least == 0 else x
 
-    # The order of the draws belongs to the seed: new inputs are drawn after all others.
+    # A seed's numbers depend on the order of the draws, so a new input must be drawn after all others.
     policy = {"logprob": drawn("logprob", moved_by)}
     rollouts = {"mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old}
     rollouts |= {name: drawn(name) for name in ("old_entropy", "rollout_logprob", "ref_logprob", "temperature")}
@@ -111,12 +114,12 @@ class Evaluation:
     """One evaluation of an objective.
 
     Args:
-        loss: detached; the terms are those of the first split.
-        batch: after `observe`.
+        loss: detached; its terms are those of the first split.
+        batch: the batch after `observe`.
         totals: its denominators.
-        gradient: [N, T] of the value at the log-probabilities.
-        entropy_gradient: [N, T] of the value at the entropies.
-        teacher_gradient: [N, T] of the value at the divergences from a teacher.
+        gradient: [N, T] gradient of the loss to the log-probabilities.
+        entropy_gradient: [N, T] gradient of the loss to the entropies.
+        teacher_gradient: [N, T] gradient of the loss to the divergences from a teacher.
     """
 
     loss: Loss
@@ -127,7 +130,7 @@ class Evaluation:
     teacher_gradient: Tensor
 
     def at(self, index: Any) -> Evaluation:
-        """With the gradients of some places only."""
+        """The evaluation with its gradients indexed by `index`."""
         gradients = ("gradient", "entropy_gradient", "teacher_gradient")
         return dataclasses.replace(self, **{name: getattr(self, name)[index] for name in gradients})
 
@@ -146,10 +149,10 @@ def evaluate(
 
     Args:
         objective: anything with `needs`, `prepare` and `loss`; `counted` and `observe` are called if it has them.
-        splits: rows to evaluate one after the other; their losses are added up.
+        splits: the rows of each loss; the losses are summed.
         state: the numbers of the objective's memories; None is `start`.
-        length: the longest response allowed; None is the longest there is.
-        draws: generator of methods that draw tokens.
+        length: largest allowed length of a response; None takes the longest of these rollouts.
+        draws: generator for methods that choose tokens at random.
     """
     credit = objective.prepare(rollouts, *(() if state is None else (state,)))
     rollouts = objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
@@ -168,7 +171,7 @@ def differentiate(
     totals: Totals,
     splits: Sequence[Any] = (slice(None),),
 ) -> Evaluation:
-    """Phase two alone: the loss of any rows, from the credit after `observe`, and its gradients."""
+    """Phase two alone: the loss of any rows and its gradients, from the credit after `observe`."""
     leaves = {
         name: x.detach().clone().requires_grad_()
         for name, x in vars(policy).items()
@@ -177,19 +180,19 @@ def differentiate(
     batch = Batch(rollouts, credit, dataclasses.replace(policy, **leaves))
     losses = [objective.loss(batch.rows(rows), totals) for rows in splits]
     value = torch.stack([loss.value for loss in losses]).sum()
-    pulled = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
-    gradients = (x if (x := pulled.get(name)) is not None else torch.zeros_like(leaves["logprob"]) for name in LEAVES)
+    grads = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
+    gradients = (x if (x := grads.get(name)) is not None else torch.zeros_like(leaves["logprob"]) for name in LEAVES)
     return Evaluation(Loss(value.detach(), losses[0].terms), batch, totals, *gradients)
 
 
 def hold(condition: Any, sentence: str) -> None:
-    """Raises AssertionError where the condition is false, under `python -O` too, which drops `assert`."""
+    """Raises AssertionError if the condition is false, also under `python -O`, which removes `assert`."""
     if not condition:
         raise AssertionError(sentence)
 
 
 def same(actual: Evaluation, expected: Evaluation, prefix: str = "") -> None:
-    """Requires equal losses and gradients, but for the rounding of float64; `prefix` starts the message."""
+    """Requires losses and gradients to be equal up to the rounding of float64; `prefix` starts the message."""
     close(actual.loss.value, expected.loss.value, prefix or "the loss differs")
     close(actual.gradient, expected.gradient, prefix or "the gradient differs")
     close(actual.entropy_gradient, expected.entropy_gradient, prefix or "the gradient in the entropy differs")
@@ -197,7 +200,7 @@ def same(actual: Evaluation, expected: Evaluation, prefix: str = "") -> None:
 
 
 def close(actual: Tensor, expected: Tensor, prefix: str = "") -> None:
-    """Requires equal tensors, but for the rounding of float64; `prefix` starts the message."""
+    """Requires tensors to be equal up to the rounding of float64; `prefix` starts the message."""
     hold(actual.shape == expected.shape, f"{prefix}: shape {list(actual.shape)} in place of {list(expected.shape)}")
     rounds = "a part that rounds loses what float64 inputs carry"
     hold(actual.dtype == expected.dtype, f"{prefix}: {actual.dtype} in place of {expected.dtype}: {rounds}")

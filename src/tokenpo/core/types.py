@@ -1,4 +1,4 @@
-"""The frozen values that flow through an objective; their padding is zeroed here, once.
+"""The frozen values that an objective takes and returns; their padding is zeroed here, once.
 
 Axes: N rollouts in the batch, T response tokens (padded), V vocabulary, G rollouts of one prompt (a group).
 Log-probabilities and entropies are in nats, at the temperature of sampling.
@@ -40,10 +40,10 @@ class Fields:
     """Tensors by name; a field whose default is None is optional."""
 
     def need(self, name: str) -> Tensor:
-        """The field; a part declares an optional one in `reads`.
+        """The field with this name; a part must declare an optional one in `reads`.
 
         Raises:
-            MissingInput: it is absent.
+            MissingInput: the field is absent.
         """
         fields, kind = vars(self), type(self).__name__
         if name not in fields:
@@ -53,12 +53,12 @@ class Fields:
         return fields[name]
 
     def only(self, names: Collection[str]) -> Self:
-        """The same without the optional fields that `names` leaves out."""
+        """A copy without the optional fields that are not in `names`."""
         return _copied(self, **{k: None for k in vars(self) if k in OPTIONAL and k not in names})
 
     @classmethod
     def of(cls, known: Mapping[str, Tensor], needs: Collection[str]) -> Self:
-        """From tensors by name: the required fields, and those of the optional ones that `needs` names."""
+        """From tensors by name: takes the required fields, and the optional ones in `needs`."""
         names = (f.name for f in dataclasses.fields(cls) if f.default is not None or f.name in needs)
         return cls(**{name: known[name] for name in names})
 
@@ -70,13 +70,13 @@ class Fields:
 @documented
 @dataclass(frozen=True, eq=False)
 class Rollouts(Fields):
-    """Facts about N sampled responses, detached; no later step changes them.
+    """Data about N sampled responses, detached; later steps do not change it.
 
-    Padding may hold anything, NaN included: it is zeroed here (except in token_ids) and never read again.
-    Half-precision tensors become float32.
+    Padding may hold anything, even NaN: it is zeroed here (except in token_ids) and never read again. Half-precision
+    tensors become float32.
 
     Args:
-        mask: [N, T] bool, true on response tokens (EOS inside). Carried, never inferred from token values.
+        mask: [N, T] bool, true on response tokens, EOS included; never inferred from token values.
         ...: as each field declares.
 
     Raises:
@@ -87,7 +87,7 @@ class Rollouts(Fields):
     mask: Tensor
     reward: Tensor = field(
         metadata=given(
-            "what the response earned; with several reward functions what the host made of them", shape="[N]"
+            "reward of the response; with several reward functions, the host's combination of them", shape="[N]"
         )
     )
     group: Tensor = field(metadata=given("the prompt that the rollout answers", COUNT, shape="[N]"))
@@ -98,7 +98,7 @@ class Rollouts(Fields):
         "full-vocabulary entropy of the old policy", ENTROPY, scale=0.7, formula=entropy
     )
     rollout_logprob: Tensor | None = optional(
-        "log-probability of the sampled token as the engine that sampled reported it", LOGPROB,
+        "log-probability of the sampled token as the sampling engine reported it", LOGPROB,
         neutral="old_logprob", scale=0.01,
     )  # fmt: skip
     ref_logprob: Tensor | None = optional(
@@ -127,41 +127,42 @@ class Rollouts(Fields):
     )
     turn: Tensor | None = optional(
         "the turn that the token was sampled in", COUNT, ascending=True,
-        more="what a tool or an environment said between two turns is outside the mask",
+        more="tokens of a tool or an environment between two turns are outside the mask",
     )  # fmt: skip
     anchor: Tensor | None = optional(
         "the state that the token's turn began in", COUNT,
         more="the same number for the same state, compared within a group",
     )  # fmt: skip
     rewards: Tensor | None = optional(
-        "what each of R reward functions gave, in the same order for all; NaN where one does not apply", shape="[N, R]"
+        "reward from each of R reward functions, in the same order for all; NaN where one does not apply",
+        shape="[N, R]",
     )
     token_reward: Tensor | None = optional(
         "the reward that arrives with the token", scale=0.3,
-        more="a tool's verdict at the last token of the turn that called it, what the whole response earned at its "
+        more="a tool's verdict at the last token of the turn that called it, the reward of the whole response at its "
         "last token",
     )  # fmt: skip
     old_collision: Tensor | None = optional(
-        "Σ_v π_v² of the old policy, how probable it is that two draws agree", PROBABILITY,
+        "Σ_v π_v² of the old policy, the probability that two samples agree", PROBABILITY,
         neutral=1.0, formula=collision,
     )  # fmt: skip
-    version: Tensor | None = optional("how many updates the policy that sampled the token had had", COUNT)
+    version: Tensor | None = optional("number of updates of the policy that sampled the token", COUNT)
     gain: Tensor | None = optional(
-        "what the token's segment added to the reward to be expected, by continuations or by parts of the response",
+        "change in the expected reward over the token's segment, from continuations or from subsets of the response",
         scale=0.5,
-        more="the value behind it less the value before it, behind the last segment the reward "
-        "(`core.parts.Continuations`); or its Owen value (`core.parts.Coalitions`)",
+        more="value after the segment less value before it, with the reward as the value after the last segment "
+        "(`core.parts.Continuations`); or the segment's Owen value (`core.parts.Coalitions`)",
     )
     value: Tensor | None = optional(
-        "what a critic expected before the token of the reward still to come", scale=0.5,
-        more="of the critic before the update; a method that reads it also says what the critic is fitted to",
+        "a critic's estimate, before the token, of the reward still to come", scale=0.5,
+        more="from the critic before the update; a method that reads it also defines the critic's loss",
     )  # fmt: skip
     baseline: Tensor | None = optional(
         "a reward or value that is known without the rollout", shape="[N]",
         more="in units of the reward; the reward of a greedy response to the prompt, in the embedded engine",
     )  # fmt: skip
     role: Tensor | None = optional(
-        "the part that the policy played, in a game with itself", COUNT, shape="[N]",
+        "the role that the policy played in a game with itself", COUNT, shape="[N]",
         more="rewards are compared with those of the same role",
     )  # fmt: skip
 
@@ -177,14 +178,14 @@ class Rollouts(Fields):
         return self.mask.shape[0]
 
     def under(self, mask: Tensor) -> Rollouts:
-        """The same facts about the response tokens that are also in mask [N, T]; nothing is checked again."""
+        """A copy whose mask is reduced to the tokens that are also in `mask` [N, T]; nothing is checked again."""
         return _copied(self, mask=self.mask & mask)
 
     def bypassed(self) -> Rollouts:
-        """The same facts with rollout_logprob as old_logprob.
+        """A copy with rollout_logprob as old_logprob.
 
         Raises:
-            MissingInput: there is no rollout_logprob.
+            MissingInput: rollout_logprob is absent.
         """
         return _copied(self, old_logprob=self.need("rollout_logprob"))
 
@@ -192,7 +193,7 @@ class Rollouts(Fields):
 @documented
 @dataclass(frozen=True, eq=False)
 class Policy(Fields):
-    """What the current policy predicts for the tokens of a batch; `Batch` checks it.
+    """The current policy's predictions for the tokens of a batch; `Batch` checks them.
 
     Args:
         ...: as each field declares.
@@ -211,7 +212,7 @@ class Policy(Fields):
     )  # fmt: skip
     teacher_divergence: Tensor | None = optional(
         "divergence between the next-token distributions of the policy and of a teacher", DIVERGENCE, scale=0.3,
-        more="over the whole vocabulary, of the kind that `Objective.teacher_beta` says; carries the graph",
+        more="over the whole vocabulary, with beta = `Objective.teacher_beta`; carries the graph",
     )  # fmt: skip
 
 
@@ -228,7 +229,7 @@ class Credit:
 
     Args:
         advantage: [N, T], 0 where the mask is false.
-        signals: the [N, T] tensor of each signal, under the signal itself as key.
+        signals: signal -> its [N, T] tensor.
     """
 
     advantage: Tensor
@@ -242,17 +243,17 @@ class Credit:
 
     @staticmethod
     def joined(credits: Sequence[Credit]) -> Credit:
-        """The rows of several, one below the other."""
+        """The rows of several credits, concatenated."""
         signals = {key: torch.cat([credit.signals[key] for credit in credits]) for key in credits[0].signals}
         return Credit(torch.cat([credit.advantage for credit in credits]), signals)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Input of phase two: any rows of the rollouts, with their credit and the current policy's view of them.
+    """Input of phase two: any rows of the rollouts, with their credit and the current policy's predictions.
 
     Raises:
-        TokenPOError: shapes that do not match, or a number of the policy where mask is true that is not finite.
+        TokenPOError: shapes do not match, or the policy has a non-finite number where mask is true.
     """
 
     rollouts: Rollouts
@@ -270,11 +271,11 @@ class Batch:
 
     @classmethod
     def unchecked(cls, rollouts: Rollouts, credit: Credit, policy: Policy) -> Batch:
-        """Of a policy that is checked elsewhere, as a check waits for the device."""
-        made = object.__new__(cls)
+        """A batch without checks, which wait for the device; the caller must check the policy elsewhere."""
+        batch = object.__new__(cls)
         for name, x in (("rollouts", rollouts), ("credit", credit), ("policy", policy)):
-            object.__setattr__(made, name, x)
-        return made
+            object.__setattr__(batch, name, x)
+        return batch
 
     @property
     def mask(self) -> Tensor:
@@ -282,22 +283,22 @@ class Batch:
         return self.rollouts.mask
 
     def need(self, name: str) -> Tensor:
-        """An optional field of the rollouts or the policy; a part declares it in `reads`.
+        """An optional field of the rollouts or the policy; a part must declare it in `reads`.
 
         Raises:
-            MissingInput: it is absent.
+            MissingInput: the field is absent.
         """
         return (self.policy if name in vars(self.policy) else self.rollouts).need(name)
 
     def of(self, rollouts: Rollouts, policy: Policy) -> Batch:
-        """The same credit with other rollouts and another policy, neither of them checked."""
+        """A batch with the same credit and other rollouts and policy, which are not checked."""
         return _copied(self, rollouts=rollouts, policy=policy)
 
     def signal(self, key: Any) -> Tensor:
         """The [N, T] tensor of a signal that `prepare` or `observe` computed.
 
         Raises:
-            TokenPOError: neither did.
+            TokenPOError: neither has computed it.
         """
         try:
             return self.credit.signals[key]
@@ -308,23 +309,23 @@ class Batch:
             ) from None
 
     def with_signal(self, key: Any, value: Tensor) -> Batch:
-        """The same batch with one more signal in its credit."""
+        """A copy of the batch with one more signal in its credit."""
         return _copied(self, credit=Credit(self.credit.advantage, {**self.credit.signals, key: value}))
 
     def rows(self, index: Any) -> Batch:
-        """The rows at `index`, as of `Rollouts.rows`: always whole responses."""
+        """The rows (whole responses) at `index`, as in `Rollouts.rows`."""
         return _sliced(self, index)
 
 
 @dataclass(frozen=True, eq=False)
 class Trust:
-    """What a surrogate returns.
+    """The result of a surrogate.
 
     Args:
-        value: [N, T] the maximised objective, with gradient.
+        value: [N, T] the objective to maximise, with gradient.
         ratio: [N, T] the importance ratio, with gradient.
         lower, upper: [N, T] or a number, bounds of the ratio.
-        clipped: [N, T] bool, the trust region cuts this token's gradient.
+        clipped: [N, T] bool, true where the trust region removes the token's gradient.
     """
 
     value: Tensor
@@ -336,12 +337,12 @@ class Trust:
 
 @dataclass(frozen=True)
 class Totals:
-    """Denominators of one whole optimiser step, over all micro-batches and ranks; the loss never counts them itself.
+    """Denominators of one whole optimiser step, over all micro-batches and ranks; the loss never counts its own rows.
 
     Args:
         tokens: response tokens.
         sequences: rollouts with at least one response token.
-        length: the longest response allowed, the constant that Dr. GRPO divides by.
+        length: largest allowed length of a response, the constant that Dr. GRPO divides by.
     """
 
     tokens: float
@@ -353,8 +354,8 @@ class Totals:
         """Counts one whole optimiser step.
 
         Args:
-            length: the longest response that sampling allows, tokens. None takes the longest of these rollouts: right
-                for a single step, but in a loop Dr. GRPO's constant would change from step to step.
+            length: largest length of a response that sampling allows, tokens. None takes the longest of these rollouts;
+                in a training loop Dr. GRPO's constant would then change from step to step.
         """
         per_row = rollouts.mask.sum(1)
         tokens, sequences, longest = torch.stack([per_row.sum(), (per_row > 0).sum(), per_row.max()]).tolist()
@@ -363,7 +364,7 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """The scalar to minimise, and the tensors that it was made of.
+    """The scalar to minimise, and the tensors that it is computed from.
 
     Args:
         value: Σ terms["loss"] · terms["coefficient"], with gradient.
@@ -384,7 +385,7 @@ def absent(name: str, prefix: str) -> TokenPOError:
 
 
 def _sliced(value: Any, index: Any) -> Any:
-    """The value with each of its tensors and values indexed."""
+    """A copy of the value with every tensor, and every value that it holds, indexed by rows."""
     if _whole(index):
         return value
     fields = {name: x for name, x in vars(value).items() if x is not None}

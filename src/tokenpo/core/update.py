@@ -1,4 +1,4 @@
-"""One optimiser step of a rollout batch: the look at the whole, and the losses of any of its rows."""
+"""One optimiser step on a rollout batch: statistics over the whole step, and the losses of any of its rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def live(objective: Objective, rollouts: Rollouts, credit: Credit) -> Tensor:
-    """[N] bool: rows that can have a gradient."""
+    """[N] bool, the rows that can have a gradient."""
     if objective.follows_advantage:
         return ((credit.advantage != 0) & rollouts.mask).any(1)
     return rollouts.mask.any(1)
@@ -35,12 +35,12 @@ class Update:
     """One optimiser step; it can be pickled and sent to another process.
 
     Args:
-        objective: of its pass.
+        objective: the objective of this pass.
         totals: denominators over all micro-batches and ranks.
-        number: of the update in the run; with the seed it keys the objective's random draws.
-        rows: [M] places in the rollout batch, ascending; a row may stand there twice.
-        rollouts, credit: of these rows.
-        statistics: of the losses so far.
+        number: number of the update in the run; keys the objective's random draws, together with the seed.
+        rows: [M] places in the rollout batch, ascending; a row may occur twice.
+        rollouts, credit: those of the rows.
+        statistics: over the losses so far.
     """
 
     objective: Objective
@@ -61,20 +61,20 @@ class Update:
         return self.objective.scope == "batch"
 
     def observe(self, policy: Policy) -> None:
-        """Takes the objective's statistics of the whole update; does nothing for an objective of row scope.
+        """Computes the objective's statistics over the whole update; does nothing for an objective of row scope.
 
         Args:
-            policy: of all its rows, in their order.
+            policy: predictions for all rows of the update, in their order.
         """
-        # A row that comes twice is observed once, so that both of its losses are the same.
+        # A row that occurs twice is observed once, so that both of its losses are equal.
         if self.observes:
             draws = keyed_generator(self.seed, "observe", self.number)
-            rows, again = self.rows.unique(return_inverse=True)
+            rows, inverse = self.rows.unique(return_inverse=True)
             batch = self.batch(policy.rows(torch.searchsorted(self.rows, rows)), rows)
-            self.credit = self.objective.observe(batch, draws).credit.rows(again)
+            self.credit = self.objective.observe(batch, draws).credit.rows(inverse)
 
     def live(self) -> Tensor:
-        """Places in the rollout batch of the rows that can have a gradient; losses may skip the others."""
+        """[K] places in the rollout batch of the rows that can have a gradient; losses may skip the others."""
         return self.rows[live(self.objective, self.rollouts, self.credit)]
 
     def pieces(self, size: int) -> Iterator[Tensor]:
@@ -83,17 +83,17 @@ class Update:
         return (piece for piece in live.split(size) if len(piece))
 
     def evaluate(self, policy: Policy, rows: Tensor | None = None) -> tuple[Batch, Loss]:
-        """The batch and the loss of any rows of the update, counted in its statistics.
+        """The batch and the loss of any rows of the update; adds them to its statistics.
 
-        Losses of disjoint rows add up to that of the whole.
+        Losses of disjoint rows add up to the loss of the update.
 
         Args:
-            policy: of these rows, in their order.
+            policy: predictions for these rows, in their order.
             rows: places in the rollout batch; None is every row of the update.
 
         Raises:
             NotFinite: naming the row of the rollout batch.
-            TokenPOError: a row of another update, or `observe` was not called and the objective needs it.
+            TokenPOError: a row is not in the update, or `observe` was not called and the objective needs it.
         """
         batch = self.batch(policy, rows)
         loss = self.objective.loss(batch, self.totals)
@@ -110,15 +110,15 @@ class Update:
         in_place: bool = False,
         teacher: Teacher | None = None,
     ) -> tuple[Batch, Fused]:
-        """`evaluate` from hidden states, fused with the head so that no logits are kept (`core.head.fused`).
+        """`evaluate` from hidden states, fused with the head so that logits are not kept (`core.head.fused`).
 
         Args:
             hidden: [M, H], the final hidden state that predicts each response token of these rows.
             head: [V, H] output embedding.
             bias: [V], if the head has one.
-            in_place: add the gradients of head and bias to their `.grad` at once, without a second buffer of the head's
-                size; the graph of the loss then leads to `hidden` alone.
-            teacher: of an objective that reads `Policy.teacher_divergence`, on these tokens.
+            in_place: add the gradients of head and bias to their `.grad` at once, which saves a second buffer of the
+                head's size; the graph of the loss then leads to `hidden` alone.
+            teacher: the teacher on these tokens, for an objective that reads `Policy.teacher_divergence`.
 
         Raises:
             NotFinite, TokenPOError: as `evaluate`.
@@ -131,8 +131,8 @@ class Update:
         work = self.objective, hidden, head, rollouts, credit, self.totals
         try:
             if in_place:
-                fused, pulled = fused_gradient(*work, bias=bias, teacher=teacher)
-                value = known(fused.loss.value, [hidden], [pulled])
+                fused, gradient = fused_gradient(*work, bias=bias, teacher=teacher)
+                value = known(fused.loss.value, [hidden], [gradient])
                 fused = dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
             else:
                 fused = fused_loss(*work, bias=bias, teacher=teacher)
@@ -143,10 +143,10 @@ class Update:
         return batch, fused
 
     def value_loss(self, value: Tensor, rows: Tensor | None = None) -> Loss:
-        """The critic's loss of any rows of the update, counted in its statistics; `Objective.value_loss`.
+        """The critic's loss (`Objective.value_loss`) of any rows of the update; adds it to the statistics.
 
         Args:
-            value: [M, T] of the critic as it is, with its graph.
+            value: [M, T] the critic's current value, with its graph.
             rows: places in the rollout batch; None is every row of the update.
         """
         loss = self.objective.value_loss(*self.of(rows), value, self.totals)
@@ -154,7 +154,7 @@ class Update:
         return loss
 
     def batch(self, policy: Policy, rows: Tensor | None = None) -> Batch:
-        """Rows of the update with the fields of the policy that the objective needs.
+        """The batch of some rows, with the fields of the policy that the objective needs.
 
         Raises:
             NotFinite: naming the row of the rollout batch.
@@ -169,7 +169,7 @@ class Update:
         """Rollouts and credit of some rows of the update; None is all.
 
         Raises:
-            TokenPOError: a row of another update.
+            TokenPOError: a row is not in the update.
         """
         if rows is None:
             return self.rollouts, self.credit
@@ -179,7 +179,7 @@ class Update:
         return self.rollouts.rows(places), self.credit.rows(places)
 
     def culprit(self, policy: Policy, rows: Tensor | None = None) -> str:
-        """The part and token that a loss or gradient of these rows which is not finite comes from."""
+        """Text about the part and token that make a loss or gradient of these rows non-finite."""
         number = broken(self.objective, self.batch(policy, rows), self.totals)
         if number is None:
             return SOUND
@@ -187,7 +187,7 @@ class Update:
 
     @staticmethod
     def located(error: NotFinite, rows: Tensor | Sequence[int]) -> NotFinite:
-        """The error with the row of the rollout batch."""
+        """The error with its row's number in the rollout batch."""
         if error.row is None:
             return error
         row = int(rows[error.row])
