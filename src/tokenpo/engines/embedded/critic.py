@@ -1,4 +1,4 @@
-"""A value head beside the language model: what it expects of every token, and how it learns."""
+"""A value head on the language model: its value before every token, and its training."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ...recipe import config
 
 
 class ValueHead(torch.nn.Module):
-    """V = w · h + b, h the final hidden state that predicts a token, in float32 at least; 0 before it learns.
+    """V = w · h + b, where h is the final hidden state that predicts a token; float32 at least; 0 before training.
 
     Attributes:
-        batches: rollout batches that it learnt from.
+        batches: number of rollout batches that it was trained on.
     """
 
     batches: Tensor
@@ -48,23 +48,23 @@ class Critic:
     @staticmethod
     def of(options: config.Critic, lm: LanguageModel) -> Critic:
         head = ValueHead(lm)
-        # Adam moves every weight by about lr: the level of V is then found by b, and not by H weights at once.
-        of_weight = {"params": [head.weight], "lr": options.lr / len(head.weight)}
-        return Critic(head, torch.optim.Adam([of_weight, {"params": [head.bias]}], lr=options.lr), options)
+        # Adam moves every weight by about lr. With lr / H for w, the bias learns the level of V, not H weights at once.
+        weight = {"params": [head.weight], "lr": options.lr / len(head.weight)}
+        return Critic(head, torch.optim.Adam([weight, {"params": [head.bias]}], lr=options.lr), options)
 
     @property
     def alone(self) -> bool:
-        """Whether the next rollout batch is one of the warm-up, which leaves the policy as it is."""
+        """Whether the next rollout batch belongs to the warm-up, which trains only the critic."""
         return int(self.head.batches) < self.options.warmup
 
     def loss(self, update: Update, rows: Tensor, hidden: Tensor) -> Tensor:
-        """The critic's loss of some rows of an update; hidden [M, H] predicts each of their tokens."""
+        """The critic's loss on some rows of an update; hidden [M, H] are the states that predict their tokens."""
         mask = update.of(rows)[0].mask
         value = self.head(hidden if self.options.shared else hidden.detach())
         return update.value_loss(unpacked(value, mask), rows).value
 
     def check(self) -> None:
-        """Raises NotFinite where the gradient is not finite."""
+        """Raises NotFinite if the gradient is not finite."""
         norm = float(torch.nn.utils.get_total_norm([x.grad for x in self.head.parameters() if x.grad is not None]))
         if not math.isfinite(norm):
             raise NotFinite(f"the norm of the critic's gradient is {norm}")

@@ -1,7 +1,7 @@
-"""Directions of many methods at a checkpoint of a run, on rollouts that they share, and the gradient of the reward.
+"""Update directions of many methods at a checkpoint of a run, on shared rollouts, and the gradient of the reward.
 
-A direction is −∂loss/∂weights of one update, as one vector. A batch is run through the model once for several methods;
-the gradient of each loss at log-probabilities and entropies is then taken back to the weights, one method at a time.
+A direction is −∂loss/∂weights of one update, as one vector. Several methods share one forward pass of a batch; the
+gradient of each loss in log-probabilities and entropies is then taken back to the weights, one method at a time.
 
 Axes: R replicates, K batches of each, D trained weights.
 """
@@ -36,18 +36,18 @@ from .loop import build_engine, with_optional_inputs
 from .rollout import collect
 from .updates import Prompts, Trainer, improve, ratio_check
 
-REPLICATES = 8  # R, from which standard errors are taken
-AT_ONCE = 4  # methods whose directions are held beside each other
-PIECE = 32  # problems that are drawn at once for the gradient of the reward
+REPLICATES = 8  # R; standard errors are over replicates
+AT_ONCE = 4  # methods whose directions are in memory at once
+PIECE = 32  # problems drawn at once for the gradient of the reward
 FAR = 0.2  # distance of a ratio from 1, in `Moved`
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Distance of the policy from the one that sampled, over the tokens of the shared rollouts."""
+    """Distance of the policy from the sampling policy, over the tokens of the shared rollouts."""
 
-    kl: float  # nats a token, of the old policy from the new one (k3)
-    far: float  # share of the tokens whose ratio is further than `FAR` from 1
+    kl: float  # nats per token, KL(old policy || new policy) by k3
+    far: float  # share of the tokens whose ratio differs from 1 by more than `FAR`
 
 
 class AtCheckpoint:
@@ -55,10 +55,10 @@ class AtCheckpoint:
 
     Args:
         run: directory of a run of the embedded engine; nothing in it is changed.
-        needs: of the objectives to come.
-        step: of the checkpoint; None is the newest.
-        batches: that all methods share, each as large as a minibatch of the run; a multiple of R.
-        rollouts: for the gradient of the reward; a multiple of R groups.
+        needs: inputs of the objectives that will be evaluated.
+        step: step of the checkpoint; None is the newest.
+        batches: number of shared batches, each as large as a minibatch of the run; a multiple of R.
+        rollouts: number of rollouts for the gradient of the reward; a multiple of R groups.
     """
 
     def __init__(self, run: Path, needs: frozenset[str], step: int | None, batches: int, rollouts: int) -> None:
@@ -108,7 +108,7 @@ class AtCheckpoint:
         self._groups = max(1, config.rollout.prompts // config.train.minibatches)
 
     def about(self) -> dict[str, Any]:
-        """The checkpoint and the sizes of the samples, for a file."""
+        """The checkpoint and the sample sizes, for a file."""
         return {
             "step": self.step, "weights": checkpoint.weights(self.run, self.step),
             "replicates": REPLICATES, "batches": REPLICATES * self._batches,
@@ -118,28 +118,28 @@ class AtCheckpoint:
 
     @property
     def group(self) -> int:
-        """Rollouts of a group."""
+        """Rollouts per group."""
         return self.engine.config.rollout.group_size
 
     def close(self) -> None:
-        """The task may hold processes."""
+        """Closes the task, which may hold processes."""
         self.engine.task.close()
 
     def rollouts(self) -> list[list[tuple[Rollouts, Prompts]]]:
-        """[R][K] batches of the policy as it is, with their prompts and all facts that are needed."""
-        found = []
+        """[R][K] batches sampled from the current policy, with their prompts and all inputs in `needs`."""
+        replicates = []
         for replicate in range(REPLICATES):
             count = self._batches * self._groups
             drawn = self._draw(self._next.cursor + replicate * count, count)
             whole = with_optional_inputs(self.engine, self.trainer.forward, facts(drawn), drawn, self._needs)
             rows = torch.arange(len(whole)).view(self._batches, -1)
-            found.append([(whole.rows(part), drawn.prompts) for part in rows])
-        return found
+            replicates.append([(whole.rows(part), drawn.prompts) for part in rows])
+        return replicates
 
     def gradients(self) -> Iterator[tuple[Tensor, float]]:
-        """R times the gradient [D] of the mean reward, and that reward, by REINFORCE with a leave-one-out baseline.
+        """Yields R pairs of the gradient [D] of the mean reward (REINFORCE, leave-one-out baseline) and that reward.
 
-        It is unbiased, and on other problems than `rollouts` and every other replicate.
+        The gradient is unbiased; its problems are not those of `rollouts` or of another replicate.
         """
         start = self._next.cursor + REPLICATES * self._batches * self._groups
         for replicate in range(REPLICATES):
@@ -148,20 +148,20 @@ class AtCheckpoint:
     def directions(
         self, objectives: Sequence[Objective], shared: Sequence[Sequence[tuple[Rollouts, Prompts]]], *, moved: bool
     ) -> Iterator[Tensor]:
-        """[R, K, D] of each of the objectives; `moved` once the policy is not the one that sampled."""
+        """Yields the directions [R, K, D] of each objective; `moved`: the policy is no longer the one that sampled."""
         for first in range(0, len(objectives), AT_ONCE):
             chunk = objectives[first : first + AT_ONCE]
             size = sum(x.numel() for x in self.trainer.parameters)
-            found = torch.empty(len(chunk), len(shared), len(shared[0]), size)
+            out = torch.empty(len(chunk), len(shared), len(shared[0]), size)
             for r, batches in enumerate(shared):
                 for k, (rollouts, prompts) in enumerate(batches):
                     seen = self._forward.policy(rollouts, prompts)
                     for place, objective in enumerate(chunk):
-                        found[place, r, k] = self._direction(objective, rollouts, seen, moved)
-            yield from found
+                        out[place, r, k] = self._direction(objective, rollouts, seen, moved)
+            yield from out
 
     def move(self, minibatches: int) -> None:
-        """Makes the next updates of the run, all of them on its next rollout batch, in several epochs if need be."""
+        """Makes the run's next `minibatches` updates, all on its next rollout batch, in several epochs if needed."""
         trainer, experience = self.trainer, self._next
         if experience.kept is None or experience.rollouts is None:
             raise TokenPOError("the run's next rollout batch has no group to learn from: take another --step")
@@ -184,7 +184,7 @@ class AtCheckpoint:
         return Moved(float(k3(change).mean()), float(far.double().mean()))
 
     def _draw(self, start: int, count: int) -> Draw:
-        """Responses to some of the training problems, with random numbers that are not the run's own."""
+        """Responses to some training problems, with other random numbers than the run's."""
         config, engine = self.engine.config, self.engine
         seed = keyed_seed(config.seed, "directions")
         sampling = Sampling(config.rollout.max_new_tokens, config.rollout.temperature, seed)
@@ -192,7 +192,7 @@ class AtCheckpoint:
         return draw(engine.lm, engine.task, "train", start, count, self.group, sampling, autocast=autocast)
 
     def _gradient(self, start: int) -> tuple[Tensor, float]:
-        # Zero where no group has different rewards.
+        # Zero if all groups have equal rewards.
         end, total, reward = start + self._problems, self._flat([None] * len(self.trainer.parameters)), 0.0
         for at in range(start, end, PIECE):
             drawn = self._draw(at, min(PIECE, end - at))
@@ -206,7 +206,7 @@ class AtCheckpoint:
         return total, reward / (self._problems * self.group)
 
     def _direction(self, objective: Objective, rollouts: Rollouts, scored: Policy, moved: bool) -> Tensor:
-        """[D] of a batch, all passes of the objective at these weights."""
+        """[D] direction of a batch: all passes of the objective at the current weights."""
         config = self.engine.config
         check = None if moved else ratio_check(config.train, self.engine.lm)
         learner = Learner(objective, length=config.rollout.max_new_tokens, seed=config.seed, ratio=check)
@@ -229,6 +229,6 @@ class AtCheckpoint:
         return self._flat(torch.autograd.grad(outputs, self.trainer.parameters, gradients, **options))
 
     def _flat(self, grads: Sequence[Tensor | None]) -> Tensor:
-        """[D] on the CPU, zero where a weight had no part."""
+        """[D] on the CPU; zero for a weight without gradient."""
         pairs = zip(grads, self.trainer.parameters, strict=True)
         return torch.cat([(torch.zeros_like(x) if g is None else g).flatten().float().cpu() for g, x in pairs])

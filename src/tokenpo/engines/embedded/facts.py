@@ -1,7 +1,7 @@
 """Inputs that take a forward pass of their own: influence, divergence, the prompt's log-probability, any formula.
 
-All are taken under the current weights, without gradient. The responses to one prompt are a group; those without a
-token are in none. Where the head is plain, at most one chunk of logits is alive at a time.
+All are computed under the current weights, without gradient. The responses to one prompt are a group; responses without
+a token belong to none. If the head is plain, at most one chunk of logits is alive at a time.
 
 Axes: P prompts, N rollouts, T response tokens (padded), M tokens of a group, H hidden size, V vocabulary.
 """
@@ -23,7 +23,7 @@ from ...core.types import Rollouts
 from ...models.model import LanguageModel
 from ...models.score import MAX_TOKENS, Predictions, has_plain_head, predictions, score
 
-# Differences of log-probabilities are clamped to this, as in the authors' code: e^11 is 6e4, so that sums stay finite.
+# Differences of log-probabilities are clamped to this, as in the authors' code: e^11 is 6e4, so sums stay finite.
 _FURTHEST = 11.0
 Prompts = Sequence[Sequence[int]]
 Texts = tuple[Prompts, Tensor, Tensor, Tensor, Tensor]  # prompts, the one of each row, token_ids, mask, temperature
@@ -33,10 +33,10 @@ Texts = tuple[Prompts, Tensor, Tensor, Tensor, Tensor]  # prompts, the one of ea
 def influence(lm: LanguageModel, texts: Texts, reward: Tensor, max_tokens: int = MAX_TOKENS) -> Tensor:
     """[N, T] Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the group's responses whose reward [N] exceeds its mean (2505.18830).
 
-    h is the final hidden state that predicts a token, g its one-hot less the probabilities at the temperature that
-    sampled it. A factor 1/temperature in g, which would make g hᵀ the gradient in the head's weights to the letter, is
-    left out: a constant one scales scores and thresholds alike. With M = Σ g' h'ᵀ the sum is gᵀ M h, so its cost grows
-    with the number of tokens and not with its square; M [V, H] of one group is held in float32 at least.
+    h is the final hidden state that predicts a token; g is the token's one-hot minus the probabilities at its sampling
+    temperature. The exact gradient g hᵀ in the head's weights has a factor 1/temperature, which is left out: a constant
+    factor scales scores and thresholds equally. With M = Σ g' h'ᵀ the sum is gᵀ M h, so the cost grows with the number
+    of tokens, not with its square; M [V, H] of one group is held in float32 at least.
 
     Returns:
         0 where mask is false, and in groups whose rewards are all equal.
@@ -52,7 +52,7 @@ def influence(lm: LanguageModel, texts: Texts, reward: Tensor, max_tokens: int =
 
 @torch.no_grad()
 def divergence(lm: LanguageModel, texts: Texts, max_tokens: int = MAX_TOKENS) -> Tensor:
-    """[N, T] how far the group's next-token distributions lie apart at position t (2505.24718); 0 where mask is false.
+    """[N, T] distance between the group's next-token distributions at position t (2505.24718); 0 where mask is false.
 
         d_t = mean_i Σ_v (exp(D) − D − 1),   D = mean_j L_jtv − L_itv clamped to ±11
 
@@ -89,14 +89,14 @@ def prompt_logprob(lm: LanguageModel, prompts: Prompts, temperature: float, max_
 
 
 def texts(rollouts: Rollouts, prompts: Prompts) -> Texts:
-    """The prompts in use, which of them each row answers, and token ids, mask and temperature [N, T]."""
+    """(prompts in use, number of each row's prompt, token ids, mask and temperature [N, T])."""
     used, of_row = torch.unique(rollouts.group, return_inverse=True)
     mine = [list(prompts[group]) for group in used.tolist()]
     mask, heat = rollouts.mask, rollouts.need("temperature")
     return mine, of_row, rollouts.need("token_ids"), mask, heat.where(mask, 1.0)
 
 
-# Inputs that take a forward pass of their own, each with its maker: (model, rollouts, prompts, tokens of a pass).
+# Input that takes a forward pass of its own -> its maker (model, rollouts, prompts, most tokens of a pass).
 MAKERS: dict[str, Callable[[LanguageModel, Rollouts, Prompts, int], Tensor]] = {
     name: lambda lm, facts, prompts, most, formula=fact.formula: by_formula(lm, texts(facts, prompts), formula, most)
     for name, fact in facts_of(Rollouts).items()
@@ -111,7 +111,7 @@ MAKERS: dict[str, Callable[[LanguageModel, Rollouts, Prompts, int], Tensor]] = {
 
 
 def _by_group(lm: LanguageModel, texts: Texts, max_tokens: int) -> Iterator[Predictions]:
-    """The tokens of one group after another. Small groups share forward passes, a large one may need several."""
+    """Yields the tokens of one group at a time. Small groups share forward passes; a large group may need several."""
     prompts, owner, token_ids, mask, temperature = texts
     for rows in _whole_groups(prompts, owner, mask, max_tokens):
         texts = prompts, owner[rows], token_ids[rows], mask[rows], temperature[rows]
@@ -127,7 +127,7 @@ def _by_group(lm: LanguageModel, texts: Texts, max_tokens: int) -> Iterator[Pred
 
 
 def _whole_groups(prompts: Prompts, owner: Tensor, mask: Tensor, max_tokens: int) -> Iterator[Tensor]:
-    """Rows with a token in batches of whole groups: at most `max_tokens`, or a single group."""
+    """Rows with a token, in batches of whole groups: at most `max_tokens` tokens, or a single group."""
     length, members = mask.sum(1).tolist(), dict[int, list[int]]()
     for row, group in enumerate(owner.tolist()):
         if length[row]:
@@ -146,12 +146,12 @@ def _whole_groups(prompts: Prompts, owner: Tensor, mask: Tensor, max_tokens: int
 
 
 def _scores(lm: LanguageModel, tokens: Predictions, right: Tensor) -> Tensor:
-    """[M] gᵀ M h of the tokens of one group, M over those that are `right` [M]."""
+    """[M] gᵀ M h of the tokens of one group, with M summed over the tokens that are `right` [M]."""
     shape = lm.model.get_output_embeddings().weight.shape
     chunk = chunk_rows(shape[0])
     scores = torch.zeros(len(tokens.row), dtype=wide(lm.model.dtype), device=right.device)
     matrix = torch.zeros(shape, dtype=scores.dtype, device=right.device)
-    exact = torch.autocast(right.device.type, enabled=False)  # products keep their precision under a caller's autocast
+    exact = torch.autocast(right.device.type, enabled=False)  # no autocast: products keep their precision
     for at in right.nonzero()[:, 0].split(chunk):
         g, h = _residual(lm, tokens, at)
         with exact:
@@ -171,7 +171,7 @@ def _residual(lm: LanguageModel, tokens: Predictions, at: Tensor) -> tuple[Tenso
 
 
 def _distances(lm: LanguageModel, tokens: Predictions) -> Tensor:
-    """[M] d of the position of each token of one group."""
+    """[M] d at the position of each token of one group."""
     rows, row = tokens.row.unique(return_inverse=True)
     columns, column = tokens.column.unique(return_inverse=True)
     place = torch.full((len(rows), len(columns)), -1, device=row.device)
@@ -183,8 +183,8 @@ def _distances(lm: LanguageModel, tokens: Predictions) -> Tensor:
         alive = place[:, at] >= 0
         logp = distances.new_full((*alive.shape, vocabulary), -math.log(vocabulary))
         logp[alive] = _log_probabilities(lm, tokens, place[:, at][alive])
-        apart = (logp.mean(0) - logp).clamp(-_FURTHEST, _FURTHEST)
-        distances[at] = kl.k3(apart).sum(-1).mean(0)
+        difference = (logp.mean(0) - logp).clamp(-_FURTHEST, _FURTHEST)
+        distances[at] = kl.k3(difference).sum(-1).mean(0)
     return distances[column]
 
 

@@ -17,7 +17,7 @@ from ...models.score import Predictions, has_plain_head, predictions
 from .critic import Critic
 from .facts import MAKERS, texts
 
-Taught = Callable[[Tensor], TeacherHead]  # what a teacher says on the tokens of some rows of the step
+Taught = Callable[[Tensor], TeacherHead]  # rows of the step -> the teacher on their tokens
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class Forward:
     """Forward passes of a model over sampled tokens."""
 
     lm: LanguageModel
-    micro_rows: int  # most of one pass
-    micro_tokens: int  # most of one pass, counted as rows x (longest prompt + longest response)
+    micro_rows: int  # largest number of rows of one pass
+    micro_tokens: int  # largest number of tokens of one pass: rows x (longest prompt + longest response)
     drift: bool = False  # also Policy.entropy_drift
     autocast: bool = False  # bf16 on a GPU
     entropy_grad: bool = False  # keep the graph of the entropy
     critic: Critic | None = None
 
     def splits(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], rows: Tensor) -> list[Tensor]:
-        """Disjoint parts of `rows` [M] that each fit the budget, the longest first; a single row always fits."""
+        """Splits `rows` [M] into parts that fit the budget, longest first; a single row always fits."""
         length, group = torch.stack([rollouts.mask.sum(1), rollouts.group]).tolist()
         prompt = [len(prompts[one]) for one in group]
         order = sorted(rows.tolist(), key=lambda row: -(prompt[row] + length[row]))
@@ -51,7 +51,7 @@ class Forward:
         return [torch.tensor(part, device=rows.device) for part in parts]
 
     def policy(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Policy:
-        """Log-prob, with graph unless gradients are off, and entropy [M, T] of any rows; `group` counts the prompts."""
+        """Log-prob, with graph unless gradients are off, and entropy [M, T]; `group` is an index into `prompts`."""
         more = {"drift": self.drift, "entropy_grad": self.entropy_grad, "max_tokens": self.micro_tokens}
         with precision(self.lm.device, self.autocast):
             return score(self.lm, *texts(rollouts, prompts), **more)
@@ -61,7 +61,7 @@ class Forward:
     ) -> Iterator[tuple[Tensor, Batch, Loss]]:
         """Adds the gradient of these rows' loss to the parameters' `.grad`; yields rows, batch and loss of each pass.
 
-        Where the head is plain, loss and head are evaluated together and no logits are kept.
+        If the head is plain, loss and head are evaluated together and no logits are kept.
         """
         rollouts, _ = update.of(rows)
         head = self.lm.model.get_output_embeddings()
@@ -85,7 +85,7 @@ class Forward:
             yield part, batch, fused.loss
 
     def learn_value(self, critic: Critic, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]) -> None:
-        """Adds the gradient of the critic's loss of these rows to `.grad` of its head alone."""
+        """Adds the gradient of the critic's loss on these rows to `.grad` of its head only."""
         with torch.no_grad():
             seen = [(rows[x.row.unique_consecutive()], x.out) for x in self.passes(update.of(rows)[0], prompts)]
         for part, hidden in seen:
@@ -93,14 +93,14 @@ class Forward:
 
     @torch.no_grad()
     def value(self, critic: Critic, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """[N, T] before each token, of the critic as it is; 0 outside the mask."""
+        """[N, T] the current critic's value before each token; 0 outside the mask."""
         table = torch.zeros(rollouts.mask.shape, device=self.lm.device)
         for seen in self.passes(rollouts, prompts):
             table[seen.row, seen.column] = critic.head(seen.out).float()
         return table
 
     def passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
-        """The forward passes of some rows; autocast covers them alone."""
+        """The forward passes of some rows; autocast covers only the passes, not the caller's work between them."""
         passes = predictions(self.lm, *texts(rollouts, prompts), self.micro_tokens)
         while True:
             with precision(self.lm.device, self.autocast):
@@ -110,6 +110,6 @@ class Forward:
             yield seen
 
     def fact(self, name: str, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """[N, T] or [N]: an input of `MAKERS`, of whole groups, under the weights as they are."""
+        """[N, T] or [N]: an input of `MAKERS` for whole groups, under the current weights."""
         with torch.no_grad(), precision(self.lm.device, self.autocast):
             return MAKERS[name](self.lm, rollouts, prompts, self.micro_tokens).float()

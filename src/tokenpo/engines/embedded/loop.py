@@ -1,4 +1,4 @@
-"""Runs of the embedded engine: model, reference and task are in this process."""
+"""Runs of the embedded engine, with model, reference and task in this process."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def train(config: Config, view: View) -> Outcome:
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
-    """Goes on from the newest good checkpoint, bit for bit on a CPU (`runs.loop.resume`)."""
+    """Resumes from the newest good checkpoint, bit for bit on a CPU (`runs.loop.resume`)."""
     return loop.resume(Local, directory, view, wanted, accept=accept)
 
 
 @dataclass(frozen=True)
 class Engine:
-    """The parts of a run that stay while it trains; only the model's weights change."""
+    """The parts of a run that stay the same during training; only the model's weights change."""
 
     plan: Plan
     lm: LanguageModel
@@ -68,7 +68,7 @@ class Engine:
 
 
 def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
-    """Loads everything a run needs, cheapest first; `needs` are inputs that other objectives read beside its own."""
+    """Loads everything that a run needs, cheapest first; `needs` adds the inputs of other objectives."""
     require_trackers(plan.config.output.track)
     require_here(plan.objective, plan.config)
     if plan.config.threads is not None:
@@ -89,10 +89,8 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
                 "head out of the LoRA targets"
             )
         # Under LoRA the reference is the same model with its adapters switched off.
-        apart = "ref_logprob" in needs and lm.adapter is None
-        return Engine(
-            plan, lm, task, plan.load_model() if apart else None, Teacher.of(plan, lm) if needs & TAUGHT else None
-        )
+        reference = plan.load_model() if "ref_logprob" in needs and lm.adapter is None else None
+        return Engine(plan, lm, task, reference, Teacher.of(plan, lm) if needs & TAUGHT else None)
     except BaseException:
         task.close()
         raise
@@ -102,7 +100,7 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
 def with_optional_inputs(
     engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw, needs: frozenset[str] | None = None
 ) -> Rollouts:
-    """The rollouts with turns and rewards of the task and inputs that take a forward pass; `needs`: of objectives."""
+    """The rollouts with the task's turns and rewards, and with the inputs in `needs` that take a forward pass."""
     needs = engine.objective.needs if needs is None else needs
     fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
     if engine.config.rollout.rescore:

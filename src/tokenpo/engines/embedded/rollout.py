@@ -1,4 +1,4 @@
-"""Problems to rollouts: responses drawn from the local model, and what a credit has drawn or scored beside them."""
+"""Problems to rollouts: draws responses from the local model, and the extra samples or scores that a credit needs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def collect(
     rule: TemperatureRule | None,
     objective: Objective | None = None,
 ) -> Experience:
-    """One rollout batch from position `cursor` of the training problems on.
+    """One rollout batch, from training problem `cursor` on.
 
     Args:
-        objective: its drafts are sampled, `Rollouts.gain` is filled in where it has responses continued or their parts
-            scored, and `Rollouts.baseline`, the reward of a greedy response, where it reads one; None for nothing.
+        objective: if it needs them, drafts are sampled, `Rollouts.gain` is computed by continuing responses or scoring
+            their parts, and `Rollouts.baseline` by a greedy response; None does none of these.
     """
     options, autocast = config.rollout, config.train.autocast
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
@@ -45,14 +45,14 @@ def collect(
         early = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "drafts"))
         drafts = draw(lm, task, "train", start, count, plan.count, early, autocast=autocast, rule=rule)
         spent.append(int(drafts.mask.sum()))
-        asked, prompts = _second_prompts(lm, drafts, plan, sampling)
-        again = {"autocast": autocast, "rule": rule}
-        final = answered(lm, task, start, drafts.problems, prompts, options.group_size, sampling, **again)
-        return dataclasses.replace(final, asked=asked)
+        questions, prompts = _second_prompts(lm, drafts, plan, sampling)
+        same = {"autocast": autocast, "rule": rule}
+        final = answered(lm, task, start, drafts.problems, prompts, options.group_size, sampling, **same)
+        return dataclasses.replace(final, asked=questions)
 
     batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
     batch = dataclasses.replace(batch, continued=sum(spent))
-    # The first problem of a batch is that of no other: it addresses the draws.
+    # The cursor is different in every batch, so it keys the random numbers.
     again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
     if objective is not None and "baseline" in objective.needs:
         batch = _over_greedy(lm, task, batch, dataclasses.replace(sampling, temperature=0.0), autocast)
@@ -67,23 +67,23 @@ def _second_prompts(lm: LanguageModel, drafts: Draw, plan: Drafts, sampling: Sam
     """The prompt of each problem with its best draft, as text or messages and as token ids.
 
     Raises:
-        TokenPOError: naming the problem, where no room is left for a response or the tokenizer fails.
+        TokenPOError: naming the problem, if no room is left for a response or the tokenizer fails.
     """
     best = drafts.reward().view(-1, plan.count).argmax(1).tolist()  # the first of the largest
-    asked, prompts = [], []
+    questions, prompts = [], []
     for place, (problem, chosen) in enumerate(zip(drafts.problems, best, strict=True)):
-        asked.append(plan.prompt(problem.prompt, drafts.completions[place * plan.count + chosen]))
+        questions.append(plan.prompt(problem.prompt, drafts.completions[place * plan.count + chosen]))
         try:
-            prompts.append(lm.encode(asked[-1]))
+            prompts.append(lm.encode(questions[-1]))
             require_room(lm, prompts[-1], sampling)
         except TokenPOError as error:
             where = problem.place or f"train problem {drafts.start + place}"
             raise TokenPOError(f"{where}, with its draft: {error}") from error
-    return asked, prompts
+    return questions, prompts
 
 
 def _over_greedy(lm: LanguageModel, task: Task, batch: Experience, sampling: Sampling, autocast: bool) -> Experience:
-    """The batch with `baseline`, and with the number of tokens that were sampled for it."""
+    """The batch with `baseline`, and with the tokens sampled for it added to `continued`."""
     rollouts, kept = batch.rollouts, batch.kept
     if rollouts is None or kept is None:
         return batch
@@ -97,7 +97,7 @@ def _over_greedy(lm: LanguageModel, task: Task, batch: Experience, sampling: Sam
 
 
 def _attributed(lm: LanguageModel, task: Task, batch: Experience, plan: Coalitions) -> Experience:
-    """The batch with `gain`, for which the task scores parts of its responses."""
+    """The batch with `gain`, computed from the task's scores of parts of responses."""
     rollouts, kept = batch.rollouts, batch.kept
     if rollouts is None or kept is None:
         return batch
@@ -122,10 +122,10 @@ def _continued(
     autocast: bool,
     rule: TemperatureRule | None,
 ) -> Experience:
-    """The batch with `gain`, and with the number of tokens that were sampled for it.
+    """The batch with `gain`, and with the tokens sampled for it added to `continued`.
 
-    Responses to one problem that share a prefix share the continuations from its end. No continuation makes a response
-    longer than `sampling.max_new_tokens`; the seed addresses them in the order in which their prefixes first appear.
+    Responses to one problem that share a prefix share its continuations. No continuation makes a response longer than
+    `sampling.max_new_tokens`; random numbers are keyed by the order in which prefixes first appear.
     """
     rollouts, kept = batch.rollouts, batch.kept
     if rollouts is None or kept is None:
@@ -133,7 +133,7 @@ def _continued(
     count, tokens = plan.count, batch.continued
 
     def drawn(prefixes: list[tuple[int, tuple[int, ...]]], streams: list[int]) -> tuple[list[float], int]:
-        """The mean reward of the continuations of each prefix, and the tokens of all."""
+        """(mean reward of each prefix's continuations, number of tokens sampled)."""
         texts = [[*kept.prompts[group], *prefix] for group, prefix in prefixes]
         limits = [sampling.max_new_tokens - len(prefix) for _, prefix in prefixes]
         longest = dataclasses.replace(sampling, max_new_tokens=max(limits))
@@ -153,7 +153,7 @@ def _continued(
     for row, t in cuts.nonzero().tolist():
         places.setdefault((groups[row], tuple(ids[row][:t])), []).append((row, t))
     value = torch.zeros_like(rollouts.old_logprob)
-    # As many at once as the batch has rows; those of like length together, as the longest sets the pace.
+    # At most the batch's number of rows at once, sorted by length, because the longest takes the time of all.
     order = sorted(enumerate(places.items()), key=lambda numbered: len(numbered[1][0][1]))
     size = max(1, len(rollouts) // count)
     for first in range(0, len(order), size):

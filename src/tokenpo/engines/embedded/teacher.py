@@ -1,4 +1,4 @@
-"""The teacher of a run: another model, or the policy itself with a hint that it alone reads."""
+"""The teacher of a run: another model, or the policy itself with a hint in its prompt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Teacher:
     """A model that scores the policy's responses.
 
     Args:
-        hint: what it reads before the prompt, "" for nothing; "{answer}" stands for the reference answer.
+        hint: text before the teacher's prompt, "" for none; "{answer}" stands for the reference answer.
     """
 
     lm: LanguageModel
@@ -33,16 +33,16 @@ class Teacher:
 
     @staticmethod
     def of(plan: Plan, policy: LanguageModel) -> Teacher | None:
-        """The recipe's teacher; None where it has none.
+        """The recipe's teacher; None without one.
 
         Raises:
             TokenPOError: it has neither path nor hint, or its tokenizer is not the policy's.
-            Unsupported: the method compares whole distributions, and looks at the whole step or a head is not plain.
+            Unsupported: the method compares whole distributions, and it reads a whole step or a head is not plain.
         """
-        asked = plan.config.teacher
-        if asked is None:
+        section = plan.config.teacher
+        if section is None:
             return None
-        if asked.path is None and asked.hint is None:
+        if section.path is None and section.hint is None:
             raise TokenPOError(
                 "the section teacher has neither path nor hint, and the policy itself teaches nothing: set one of them"
             )
@@ -60,10 +60,10 @@ class Teacher:
                 f"{plan.objective.name} looks at the whole optimiser step, for which the embedded engine has no "
                 "teacher_divergence: take another method, or teacher.form = 'credit' or 'penalty'"
             )
-        return Teacher(lm, asked.hint or "")
+        return Teacher(lm, section.hint or "")
 
     def prompts(self, kept: Draw, longest: int) -> list[list[int]]:
-        """Token ids of each prompt with its hint, which room is left behind for a response.
+        """Token ids of each prompt with its hint, short enough for a response of `longest` tokens.
 
         Raises:
             TokenPOError: the hint names an answer and the problem has none, or prompt and response are too long.
@@ -89,12 +89,12 @@ class Teacher:
         return prompts
 
     def logprob(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Tensor:
-        """[N, T] log-probability of the policy's tokens in the teacher's context, at the temperature of sampling."""
+        """[N, T] log-probability of the policy's tokens in the teacher's context, at the sampling temperature."""
         return self._forward(forward).policy(rollouts, self._prompts(rollouts, kept)).logprob.float()
 
     @torch.no_grad()
     def taught(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught:
-        """The teacher's hidden states of a whole rollout batch, and its head, for any of its rows."""
+        """The teacher on any rows: runs it once over the whole rollout batch and keeps the hidden states."""
         hidden: dict[int, Tensor] = {}
         for seen in self._forward(forward).passes(rollouts, self._prompts(rollouts, kept)):
             rows, sizes = seen.row.unique_consecutive(return_counts=True)

@@ -1,6 +1,6 @@
 """The updates on one rollout batch: forward and backward passes, and the optimiser.
 
-Rows, credit, denominators and checks are the learner's. The split into forward passes changes nothing, and rows that
+The learner has rows, credit, denominators and checks. The split into forward passes changes no number, and rows that
 cannot have a gradient are not evaluated.
 """
 
@@ -66,7 +66,7 @@ class Trainer:
 
     @property
     def trained(self) -> tuple[Trained, Trained | None]:
-        """What a checkpoint holds: the model, and the value head if there is one, each with its optimiser."""
+        """The contents of a checkpoint: the model, and the value head if there is one, each with its optimiser."""
         critic = self.critic
         return (self.lm.model, self.optimizer), critic and (critic.head, critic.optimizer)
 
@@ -75,13 +75,13 @@ class Trainer:
         return [x for group in self.optimizer.param_groups for x in group["params"]]
 
     def rule(self) -> TemperatureRule | None:
-        """The objective's adaptive temperature with the scale of the batch before."""
+        """The objective's adaptive temperature with the scale of the previous batch; None without one."""
         adaptive = self.learner.objective.temperature
         return None if adaptive is None else functools.partial(adaptive, numbers=self.learner.memory[adaptive])
 
 
 def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
-    """Tighter in full precision than in half."""
+    """The check before the first update; its tolerance is tighter in full precision than in half."""
     remedy = (
         "set rollout.rescore = true, which takes the old log-probs from the trainer's own forward pass, model.dtype = "
         "'float32', or a larger train.ratio_tolerance"
@@ -99,7 +99,7 @@ def improve(
     """Trains on one rollout batch, as `make_updates` does; `prompts` are token ids of the prompt of each group.
 
     Raises:
-        NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
+        NotFinite: a loss or gradient is not finite, unless such updates are skipped; or a weight is not finite.
     """
 
     critic = trainer.critic
@@ -129,8 +129,8 @@ def gradients(
     """Puts the gradient of the update's loss into `.grad`; yields rows, batch and loss of each forward pass."""
     forward = trainer.forward
     for parameter in trainer.parameters:
-        # Zeros, not None: AdamW leaves a parameter without gradient alone, so a minibatch without live rows would
-        # otherwise differ from one whose gradient is zero.
+        # Zeros, not None: AdamW skips a parameter without gradient, so a minibatch without live rows would differ from
+        # one whose gradient is zero.
         parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
     if trainer.critic is not None:
         trainer.critic.optimizer.zero_grad()
@@ -143,7 +143,7 @@ def gradients(
 
 
 def _descend(trainer: Trainer, update: Update) -> None:
-    """Makes the optimiser's step after the learner's check: one NaN would make every weight NaN."""
+    """Makes the optimiser step after the learner's check, because one NaN would make every weight NaN."""
     rate = learning_rate(trainer.options, update.number) * trainer.learner.rate
     for group in trainer.optimizer.param_groups:
         group["lr"] = rate
@@ -160,7 +160,7 @@ def _descend(trainer: Trainer, update: Update) -> None:
 
 
 def _warm_up(trainer: Trainer, critic: Critic, step: Step, update: Update, prompts: Prompts) -> None:
-    """Makes an update of the critic alone, which is none of the learner's: the policy has not moved."""
+    """Updates the critic only; the learner does not count it, because the policy has not moved."""
     critic.optimizer.zero_grad()
     for part in trainer.forward.splits(update.rollouts, prompts, torch.searchsorted(update.rows, update.live())):
         trainer.forward.learn_value(critic, update, update.rows[part], prompts)
@@ -172,7 +172,7 @@ def _warm_up(trainer: Trainer, critic: Critic, step: Step, update: Update, promp
 
 @contextlib.contextmanager
 def _blaming(trainer: Trainer, update: Update, prompts: Prompts, taught: Taught | None) -> Iterator[None]:
-    """Adds the origin to an error of a whole update, by evaluating it once more."""
+    """Context manager: adds the origin to a NotFinite of a whole update, by evaluating the update once more."""
     try:
         yield
     except NotFinite as error:
@@ -186,7 +186,7 @@ def _blaming(trainer: Trainer, update: Update, prompts: Prompts, taught: Taught 
 
 
 def _require_finite_weights(trainer: Trainer) -> None:
-    """Raises where the updates overflowed: that can't be undone, but the last checkpoint is whole."""
+    """Raises NotFinite if the updates overflowed a weight; only the last checkpoint can be used then."""
     trained = [(name, x) for name, x in trainer.lm.model.named_parameters() if x.requires_grad]
     sound = torch.stack([torch.isfinite(x).all() for _, x in trained])
     if not sound.all():

@@ -5,8 +5,8 @@
     import_path = "tokenpo.engines.prime_rl.loss"
     kwargs = { method = "cispo" }
 
-prime-rl calls the loss with one sample at a time, adds up, and divides by the tokens of the step, so the aggregate has
-to be the token mean. It has no old policy: the ratio is to the policy that sampled.
+prime-rl calls the loss for one sample at a time, sums, and divides by the tokens of the step, so the aggregate has to
+be the token mean. It has no old policy: the ratio is to the policy that sampled.
 """
 
 import functools
@@ -27,7 +27,7 @@ PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
 
 
 def require(objective: Objective) -> None:
-    """Raises Unsupported where an input or the denominator is not prime-rl's, or the objective computes its credit."""
+    """Raises Unsupported if prime-rl lacks an input or the denominator, or the objective computes its own credit."""
     require_handed(objective, PROVIDES, HOST)
     if not isinstance(objective.aggregate, TokenMean):
         raise Unsupported(

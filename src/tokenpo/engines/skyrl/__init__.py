@@ -1,7 +1,7 @@
 """SkyRL: our credit in its registry of advantage estimators, our loss in its registry of policy losses.
 
-SkyRL's trainer divides the advantages of a mini-batch by its denominators, and the loss adds up. So the denominator of
-an objective has to be a `loss_reduction` of SkyRL's, and its loss proportional to its advantages.
+SkyRL's trainer divides the advantages of a mini-batch by its denominators, and the loss is a sum. So an objective's
+denominator has to be one of SkyRL's `loss_reduction`s, and its loss proportional to its advantages.
 """
 
 import re
@@ -40,7 +40,7 @@ _NAMES = re.compile(r"trainer\.algorithm\.(?:policy_loss_type|advantage_estimato
 
 
 def main() -> None:
-    """SkyRL's own program with our names, where trainer.override_entrypoint=tokenpo.engines.skyrl calls it.
+    """Runs SkyRL's own program with our names registered; trainer.override_entrypoint=tokenpo.engines.skyrl calls it.
 
     Raises UnknownName, or Unsupported as `require`.
     """
@@ -67,7 +67,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
 
 
 def require(objective: Objective) -> None:
-    """Raises Unsupported where SkyRL does not hand over an input of the objective, or has no such denominator."""
+    """Raises Unsupported if SkyRL lacks an input or the denominator of the objective."""
     require_handed(objective, PROVIDES, "SkyRL")
     require_proportional(objective, "SkyRL")
     require_reward_credit(objective, "SkyRL")
@@ -113,12 +113,12 @@ def policy_loss(objective: Objective) -> Callable[..., tuple[Tensor, dict[str, f
 
 
 def require_settings(objective: Objective, config: Any) -> None:
-    """Raises Unsupported where SkyRL would not train the objective with a setting of its trainer.algorithm."""
+    """Raises Unsupported if a setting of trainer.algorithm would make SkyRL train another objective."""
     reduction = REDUCTIONS[type(objective.aggregate)]
-    wanted = {"loss_reduction": reduction, "use_kl_loss": False, "advantage_batch_normalize": False}
+    required = {"loss_reduction": reduction, "use_kl_loss": False, "advantage_batch_normalize": False}
     if isinstance(objective.aggregate, ConstantLength) and objective.aggregate.length is not None:
-        wanted["max_seq_len"] = objective.aggregate.length
-    for name, value in wanted.items():
+        required["max_seq_len"] = objective.aggregate.length
+    for name, value in required.items():
         if (given := getattr(config, name, None)) != value:
             raise Unsupported(
                 f"trainer.algorithm.{name} = {given!r} would make SkyRL train something else than {objective.name}: "

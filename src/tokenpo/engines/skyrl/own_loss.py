@@ -38,9 +38,10 @@ def loss(step: Step, *, advantage_estimator: str | None = None, **settings: Any)
     policy_loss = PolicyLossRegistry.get(config.policy_loss_type)
     total = torch.zeros((), dtype=torch.float64)
     for rows in (rows for rank in step.ranks for rows in rank):
-        given = step.policy.logprob[rows], old.old_logprob[rows], advantage[rows]
         value, _ = policy_loss(
-            *given,
+            step.policy.logprob[rows],
+            old.old_logprob[rows],
+            advantage[rows],
             config=config,
             loss_mask=old.mask[rows].double(),
             rollout_logprobs=old.need("rollout_logprob")[rows],

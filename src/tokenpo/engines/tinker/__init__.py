@@ -1,8 +1,8 @@
-"""Tinker: weights and optimiser on a server that speaks its API, sampling and forward passes too; the objective here.
+"""Tinker: a server with its API holds weights and optimiser, samples and runs forward passes; the objective runs here.
 
     Trainer         a training client with an objective, for a loop of your own
-    probe           which of a server's losses takes a gradient to the weights
-    rollouts        what a sampling client returned, as facts
+    probe           finds the server's loss that takes a gradient to the weights
+    rollouts        responses of a sampling client as rollouts
     loop            recipes: `tokenpo train RECIPE --engine tinker`
 
 Importing this package imports nothing heavy; its names import `tinker`.

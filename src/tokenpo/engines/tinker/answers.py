@@ -1,6 +1,6 @@
-"""Every answer of a server comes through here: a bounded wait, few tries, one sentence where none is good.
+"""Waits for every answer of a server: a limit in seconds, few tries, and one error message if all fail.
 
-`tinker` is imported where it is called: what reads a response needs no client.
+`tinker` is imported inside functions, because reading a response needs no client.
 """
 
 from __future__ import annotations
@@ -21,39 +21,42 @@ from ...recipe.config import Config, Tinker
 
 T = TypeVar("T")
 S = TypeVar("S", covariant=True)
-TRIES = 3  # of a request that changes nothing on the server; the client itself has tried for minutes
-PAUSE = 2.0  # seconds before the second
-SLACK = 2**11  # rows of a model's embedding beyond its tokenizer: they are padded to round numbers
-HIGHEST = 0.1  # a log-probability, by rounding
+TRIES = 3  # of a request without effect on the server; the client itself has already retried for minutes
+PAUSE = 2.0  # seconds before the second try
+SLACK = 2**11  # rows by which a padded embedding may exceed the tokenizer
+HIGHEST = 0.1  # largest log-probability that rounding can explain
 SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
 
 def address(given: str | None) -> str:
-    """Of the server: what is given, else TINKER_BASE_URL, else the service."""
+    """The server's address: `given`, else TINKER_BASE_URL, else the public service."""
     return (given or os.environ.get("TINKER_BASE_URL") or SERVICE).rstrip("/")
 
 
 def value(answer: Any) -> Any:
-    """What a call gave: since tinker 0.38 the calls that make a client return a future, too."""
+    """The result of a call that may return a future; since tinker 0.38 calls that create a client do."""
     return answer.result() if hasattr(answer, "result") else answer
 
 
 class Nonsense(TokenPOError):
-    """An answer that no server gives which has this model."""
+    """An answer that a server with this model cannot give."""
 
 
 class Answer(Protocol[S]):
-    """What a request returns: the client's futures, and those of the standard library."""
+    """Protocol for a request's future: the client's, or the standard library's."""
 
     def result(self, timeout: float | None = None) -> S: ...
 
 
 class Answers:
-    """A server as the one who answers.
+    """Sends requests to a server and waits for its answers.
 
     Args:
-        address: of the server, for messages.
+        address: the server's, for messages.
         seconds: the longest wait for an answer.
+
+    Attributes:
+        again: number of requests that were repeated.
     """
 
     def __init__(self, address: str = "", seconds: float = Tinker().seconds) -> None:
@@ -66,7 +69,7 @@ class Answers:
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:
-        """For code that asks or reads an answer: every error of the client is a TokenPOError with what came."""
+        """Context manager for requests and their answers: turns every error inside into a TokenPOError."""
         try:
             yield
         except MemoryError:
@@ -81,18 +84,18 @@ class Answers:
             ) from error
 
     def one(self, ask: Callable[[], Answer[T] | T], doing: str) -> T:
-        """The answer to a request that is made once; raises as `all`."""
+        """The answer to a request that is made only once; raises like `all`."""
         return self.call(lambda: value(ask()), doing)
 
     def call(self, call: Callable[[], T], doing: str) -> T:
-        """What a call returns which itself waits for the server, without an end of its own; raises as `all`."""
+        """The result of a call that waits for the server without a time limit of its own; raises like `all`."""
         return self.all([lambda: background(call)], doing, tries=1)[0]
 
     def all(self, asks: Sequence[Callable[[], Answer[T]]], doing: str, tries: int = TRIES) -> list[T]:
-        """The answers to requests that are made together, in order.
+        """The answers to requests that are sent together, in order.
 
         Raises:
-            TokenPOError: one failed as often as it may be tried, or no answer came in time.
+            TokenPOError: a request failed `tries` times, or no answer came in time.
         """
         with self.asking(doing):
             return [self._waited(future, ask, tries) for future, ask in [(ask(), ask) for ask in asks]]
@@ -112,7 +115,7 @@ class Answers:
 
 
 def require_scores(logprob: Tensor, tokens: int) -> None:
-    """Raises Nonsense where these are not the log-probabilities of as many tokens; NaN is judged where it is used."""
+    """Raises Nonsense for a wrong shape or a value above 0; NaN passes and is checked where it is used."""
     if logprob.shape != (tokens,):
         raise Nonsense(f"it gave log-probabilities of the shape {list(logprob.shape)} for {tokens} tokens")
     if bool((logprob > HIGHEST).any()):
@@ -120,7 +123,7 @@ def require_scores(logprob: Tensor, tokens: int) -> None:
 
 
 def require_path(path: object) -> str:
-    """The path of what was saved; raises Nonsense where it is none."""
+    """The path of saved weights; raises Nonsense if it is not a path."""
     if not isinstance(path, str) or not path:
         raise Nonsense(f"it saved something under {path!r:.80}, which is no path")
     return path

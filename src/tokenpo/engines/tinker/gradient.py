@@ -1,8 +1,8 @@
-"""How a gradient in log-probabilities reaches the weights on a server, and a probe of whether it does.
+"""Takes a gradient in log-probabilities to the weights on a server, and probes whether the server does so.
 
-A built-in loss of the server's takes it there: `cross_entropy` with weights = -gradient. A server may divide the loss
-of each sequence by the sum of its weights (SkyRL's does), which for a gradient can be 0 or less. `importance_sampling`
-has no weights, so that such a server divides by the length: at ratio 1, advantages = -gradient x length undo that.
+A built-in loss of the server is used: `cross_entropy` with weights = -gradient. Some servers (SkyRL's) divide each
+sequence's loss by the sum of its weights, which can be 0 or negative for a gradient. `importance_sampling` has no
+weights, so such a server divides by the length; at ratio 1, advantages = -gradient x length undo that.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .answers import Answer, Answers, Nonsense, require_scores
 from .needs import refuse_gradient
 
 Loss = Literal["cross_entropy", "importance_sampling"]
-# Two sequences that begin alike: where both begin, a gradient in either moves the same log-probabilities alike.
+# Two sequences with the same beginning: there a gradient in either one moves the same log-probabilities equally.
 TOKENS, SHORT = [7, 5, 11, 6, 9, 13, 8, 10, 12, 14, 6, 11, 3, 15, 4, 9, 7, 12, 5, 10, 8, 13, 3, 14, 6], 9
-SMALLEST, AIM, LARGEST = 0.05, 0.1, 0.2  # nats by which a step of the probe moves them in the mean
-TOLERANCE = 0.3  # of that: half precision and curvature; the faults that are looked for are factors
-# Gradients in those of one and of the other. The small one is first: its fault leaves weights that can still be moved;
-# the two halves together move them as far as the whole, so that curvature is no fault.
+SMALLEST, AIM, LARGEST = 0.05, 0.1, 0.2  # nats, mean change of these log-probabilities by a step of the probe
+TOLERANCE = 0.3  # of that change: allows for half precision and curvature; real faults are whole factors
+# Gradients in the short and the long sequence. The small one is first, because a fault there leaves usable weights. The
+# two halves together move as far as a whole one, so curvature is not taken for a fault.
 GRADIENTS = [(-1e-3, 0.0), (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0), (-1e-3, 1e-3), (-1.0, 1.0), (-0.5, -0.5)]
 
 
@@ -40,47 +40,47 @@ def datum(tokens: Sequence[int], logprob: Tensor, slope: Tensor, loss: Loss) -> 
 def scored(
     client: TrainingClient, sequences: Sequence[Sequence[int]], answers: Answers, doing: str = "in a forward pass"
 ) -> list[Tensor]:
-    """The log-probability of each token of these sequences but the first, by the server's trainer as its weights are.
+    """The log-probability of each token except the first of each sequence, under the trainer's current weights.
 
     Raises:
-        TokenPOError: the server failed, or these are not the log-probabilities of those.
+        TokenPOError: the server failed, or its answer does not fit the sequences.
     """
     zeros = [torch.zeros(len(one) - 1) for one in sequences]
     data = [datum(one, zero, zero, "cross_entropy") for one, zero in zip(sequences, zeros, strict=True)]
-    told = answers.one(lambda: client.forward(data, "cross_entropy"), doing)
+    answer = answers.one(lambda: client.forward(data, "cross_entropy"), doing)
     with answers.asking(doing):
-        found = [out["logprobs"].to_torch() for out in _outputs(told, data)]
-        for logprob, zero in zip(found, zeros, strict=True):
+        logprobs = [out["logprobs"].to_torch() for out in _outputs(answer, data)]
+        for logprob, zero in zip(logprobs, zeros, strict=True):
             require_scores(logprob, len(zero))
-    return found
+    return logprobs
 
 
 def step(client: TrainingClient, data: list[Datum], loss: Loss, adam: AdamParams, answers: Answers) -> None:
-    """A backward pass and the optimiser's step, which is asked for without waiting: that saves a round trip."""
+    """A backward pass and an optimiser step; the step is requested without waiting, which saves a round trip."""
     asks: list[Callable[[], Answer[Any]]] = [
         lambda: client.forward_backward(data, loss),
         lambda: client.optim_step(adam),
     ]
-    told, _ = answers.all(asks, "in an update", tries=1)
+    answer, _ = answers.all(asks, "in an update", tries=1)
     with answers.asking("in an update"):
-        _outputs(told, data)
+        _outputs(answer, data)
 
 
-def _outputs(told: Any, data: list[Datum]) -> list[Any]:
-    """Of each sequence that was sent."""
-    if len(told.loss_fn_outputs) != len(data):
-        raise Nonsense(f"it scored {len(told.loss_fn_outputs)} sequences, and was sent {len(data)}")
-    return told.loss_fn_outputs
+def _outputs(answer: Any, data: list[Datum]) -> list[Any]:
+    """The output for each sequence that was sent; raises Nonsense for another number."""
+    if len(answer.loss_fn_outputs) != len(data):
+        raise Nonsense(f"it scored {len(answer.loss_fn_outputs)} sequences, and was sent {len(data)}")
+    return answer.loss_fn_outputs
 
 
 def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) -> Loss:
-    """The server's loss that takes a gradient to the weights as it is: linear, additive and with its sign.
+    """The server's loss that takes a gradient to the weights unchanged: linear, additive and with the right sign.
 
     Args:
-        create: makes a training client that nothing else uses, as the probe moves its weights.
+        create: makes a training client for the probe alone, because it moves the client's weights.
 
     Raises:
-        Unsupported: no loss does.
+        Unsupported: the server has no such loss.
         TokenPOError: the server failed.
     """
     answers = answers or Answers()
@@ -99,7 +99,7 @@ def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) 
 
 
 class _Probe:
-    """Steps of plain gradient descent: Adam without memory, whose eps is far above the gradient."""
+    """Takes steps of plain gradient descent: Adam without memory and with eps far above the gradient."""
 
     def __init__(self, client: TrainingClient, loss: Loss, answers: Answers) -> None:
         self.client, self.answers, self.rate = client, answers, 1e-4
@@ -108,7 +108,7 @@ class _Probe:
         self.logprobs = scored(client, self.sequences, answers)
 
     def moved(self, gradient: tuple[float, float]) -> float:
-        """Nats by which a step raises these log-probabilities, against a gradient in those of the one and the other."""
+        """Nats by which a descent step raises the shared log-probabilities, for gradients in (short, long) sequence."""
         data = []
         for tokens, logprob, each in zip(self.sequences, self.logprobs, gradient, strict=True):
             slope = torch.zeros_like(logprob)
@@ -120,7 +120,7 @@ class _Probe:
         return float((self.logprobs[0] - before[0]).mean())
 
     def fault(self) -> str:
-        """What is wrong with the gradient; empty where nothing is."""
+        """A description of the gradient's fault; "" without one."""
         size = self.moved((-1.0, 0.0))
         for _ in range(7):
             if SMALLEST <= size <= LARGEST:
@@ -130,7 +130,7 @@ class _Probe:
         if not SMALLEST <= size <= LARGEST:
             return f"steps against the gradient -1 of a log-probability change it by {size:.3g} nats"
         for short, long in GRADIENTS:
-            expected, found = -(short + long) * size, self.moved((short, long))
-            if not abs(found - expected) <= TOLERANCE * size:
-                return f"the gradient ({short:g}, {long:g}) changed {found:.3g} nats where {expected:.3g} were expected"
+            expected, moved = -(short + long) * size, self.moved((short, long))
+            if not abs(moved - expected) <= TOLERANCE * size:
+                return f"the gradient ({short:g}, {long:g}) changed {moved:.3g} nats where {expected:.3g} were expected"
         return ""

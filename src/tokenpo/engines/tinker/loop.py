@@ -1,4 +1,4 @@
-"""Runs of recipes on a server: sample there, verify and give credit here, update there."""
+"""Trains recipes on a server: it samples and updates; verification and credit run here."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from .needs import RATIO, accepted
 from .responses import Limits, samples
 from .trainer import Trainer, sequence
 
-FILE = TINKER.marker  # says where the weights are
+FILE = TINKER.marker  # records where the weights are
 
 
 def train(config: Config, view: View) -> Outcome:
-    """A fresh run, to its end or to an interrupt (`runs.loop.train`); a TokenPOError where the server fails."""
+    """A fresh run, to its end or an interrupt (`runs.loop.train`); TokenPOError if the server fails."""
     return loop.train(Server, config, view)
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome:
-    """Goes on from the newest checkpoint: the same updates where the server repeats itself (`runs.loop.resume`)."""
+    """Resumes from the newest checkpoint (`runs.loop.resume`); equal updates if the server is deterministic."""
     return loop.resume(Server, directory, view, wanted, accept=None)
 
 
 def final_sampler(directory: Path) -> str | None:
-    """Where the weights of a finished run are, for a sampling client."""
+    """The path of a finished run's weights, for a sampling client; None if the run is not finished."""
     return json_object(directory / FILE).get("sampler")
 
 
@@ -118,7 +118,7 @@ class Server:
             require_same_tokens("teacher.path", path, theirs, tokenizer)
 
     def scorer(self, path: str, role: str) -> SamplingClient:
-        """A model of the server's by its name, or saved weights by their path."""
+        """A sampling client of a server's model, by name, or of saved weights, by path."""
         make, saved = self.session.create_sampling_client, path.startswith("tinker://")
         ask = functools.partial(make, path) if saved else functools.partial(make, base_model=path)
         return self.answers.one(ask, f"when asked for the {role}")
@@ -150,8 +150,8 @@ class Server:
         for name, scorer in self.scorers.items():
             fields[name] = self.reported(scorer, rollouts, prompts)
         if "prompt_logprob" in self.objective.needs:
-            found = [each or [0.0] for each in self.scores(self.weights(), prompts, "in scoring prompts")]
-            means = [math.fsum(each) / len(each) for each in found]
+            scores = [each or [0.0] for each in self.scores(self.weights(), prompts, "in scoring prompts")]
+            means = [math.fsum(each) / len(each) for each in scores]
             fields["prompt_logprob"] = torch.tensor(means)[rollouts.group]
         return dataclasses.replace(rollouts, **fields)
 
@@ -184,16 +184,16 @@ class Server:
         self.task.close()
 
     def weights(self) -> SamplingClient:
-        """A sampler of the weights as they are."""
+        """A sampling client of the current weights."""
         if self.sampler is None or self.sampler[0] != self.learner.updates:
-            made = self.answers.one(
+            client = self.answers.one(
                 self.client.save_weights_and_get_sampling_client, "in giving the weights to a sampler"
             )
-            self.sampler = self.learner.updates, made
+            self.sampler = self.learner.updates, client
         return self.sampler[1]
 
     def path(self, ask: Callable[[], Any], doing: str) -> str:
-        """Where the server saved what it was asked to save."""
+        """Asks the server to save, and returns the path that it reports."""
         saved = self.answers.one(ask, doing)
         with self.answers.asking(doing):
             return require_path(saved.path)
@@ -201,18 +201,18 @@ class Server:
     def draw(self, split: Split, start: int, count: int, each: int, sampling: Sampling) -> Draw:
         """Responses to `count` problems from position `start` on; each problem has a seed of its own."""
         problems, prompts = posed(self.words, self.task, split, start, count)
-        sampler, asked = self.weights(), []
+        sampler, requests = self.weights(), []
         for place, prompt in enumerate(prompts, start):
             params = SamplingParams(
                 max_tokens=sampling.max_new_tokens,
                 seed=keyed_seed(sampling.seed, split, place) % 2**31,
-                stop=list(self.words.eos_ids),  # a server may stop at nothing else
+                stop=list(self.words.eos_ids),  # some servers stop only at these
                 temperature=sampling.temperature,
                 top_k=-1,
                 top_p=1.0,
             )
-            asked.append(functools.partial(sampler.sample, ModelInput.from_ints(prompt), each, params))
-        responses: list[SampleResponse] = self.answers.all(asked, "in sampling")
+            requests.append(functools.partial(sampler.sample, ModelInput.from_ints(prompt), each, params))
+        responses: list[SampleResponse] = self.answers.all(requests, "in sampling")
         with self.answers.asking("in sampling"):
             out = samples(responses, self.ends, Limits(each, sampling.max_new_tokens, len(self.words.tokenizer)))
         return verified(self.words, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
@@ -230,24 +230,24 @@ class Server:
         )
 
     def scores(self, client: SamplingClient, sequences: Sequence[Sequence[int]], doing: str) -> list[list[float]]:
-        """The log-probability of each token of these sequences but the first."""
-        asked = [functools.partial(client.compute_logprobs, ModelInput.from_ints(list(one))) for one in sequences]
-        told = self.answers.all(asked, doing)
+        """The log-probability of each token except the first of each sequence."""
+        requests = [functools.partial(client.compute_logprobs, ModelInput.from_ints(list(one))) for one in sequences]
+        answers = self.answers.all(requests, doing)
         with self.answers.asking(doing):
-            for one, found in zip(sequences, told, strict=True):
-                require_scores(torch.tensor(found[1:], dtype=torch.float32), len(one) - 1)
-        return [cast(list[float], found[1:]) for found in told]
+            for one, answer in zip(sequences, answers, strict=True):
+                require_scores(torch.tensor(answer[1:], dtype=torch.float32), len(one) - 1)
+        return [cast(list[float], answer[1:]) for answer in answers]
 
     def reported(self, client: SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
         """[N, T] log-probabilities of the responses by a sampling client."""
-        found, rows = torch.zeros_like(rollouts.old_logprob), rollouts.mask.any(1).nonzero()[:, 0].tolist()
+        table, rows = torch.zeros_like(rollouts.old_logprob), rollouts.mask.any(1).nonzero()[:, 0].tolist()
         sent = [sequence(rollouts, row, prompts) for row in rows]
-        told = self.scores(client, [tokens for tokens, _ in sent], "in scoring responses by another model")
-        for row, (_, start), each in zip(rows, sent, told, strict=True):
-            found[row, : len(each) - start + 1] = torch.tensor(each[start - 1 :], dtype=found.dtype)
-        return found
+        scores = self.scores(client, [tokens for tokens, _ in sent], "in scoring responses by another model")
+        for row, (_, start), each in zip(rows, sent, scores, strict=True):
+            table[row, : len(each) - start + 1] = torch.tensor(each[start - 1 :], dtype=table.dtype)
+        return table
 
     def _write(self, directory: Path, **places: str) -> None:
-        """The counts are of this process: requests that failed and were made again."""
+        """Writes FILE; `asked_again` counts the requests that this process repeated after a failure."""
         written = {"training_run": str(self.client.model_id), **places, "asked_again": self.answers.again}
         write_whole(directory / FILE, json.dumps(written, indent=1) + "\n")

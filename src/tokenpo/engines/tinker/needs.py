@@ -1,4 +1,4 @@
-"""What a server provides, and the recipes and methods that it cannot honour; `tinker` itself is not imported."""
+"""The inputs that a server provides, and refusals of recipes and methods; `tinker` is not imported."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ...recipe.hosts import TINKER
 from ...recipe.plan import Plan
 
 ENGINE = TINKER.words
-# Inputs made of whole distributions or hidden states, and the engines that have them: the API returns log-probabilities
-# of sampled tokens alone.
+# Inputs that need whole distributions or hidden states -> the engines that have them. The API returns only the
+# log-probabilities of sampled tokens.
 _LOGITS = {
     **dict.fromkeys(("entropy", "old_entropy"), "the embedded engine, TRL or verl"),
     **dict.fromkeys(("entropy_drift", "teacher_divergence"), "the embedded engine or TRL"),
@@ -33,7 +33,7 @@ REMEDIES: dict[str, str] = {
     "value": "the API returns no hidden states: train with the embedded engine (tokenpo train), which has a value head",
     "teacher_logprob": "say which of the server's models the teacher is: --set teacher.path=NAME",
 }
-# Sampler and trainer of a server are two programs, mostly in half precision.
+# A server's sampler and trainer are two programs, mostly in half precision.
 RATIO = RatioCheck(
     ENGINE,
     "set rollout.rescore = true, which takes the old log-probs from the server's own trainer, or a larger "
@@ -44,7 +44,7 @@ RATIO = RatioCheck(
 
 
 def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
-    """Raises Unsupported where an objective reads what no server gives, or adapts the temperature token by token."""
+    """Raises Unsupported if an objective reads an input that no server gives, or adapts the temperature per token."""
     if objective.temperature is not None:
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
@@ -54,10 +54,10 @@ def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
 
 
 def accepted(plan: Plan) -> Objective:
-    """The plan's objective, where a server can honour the recipe.
+    """The plan's objective, if a server can honour the recipe.
 
     Raises:
-        Unsupported: naming the setting, or the input that the method reads, and what to write instead.
+        Unsupported: a setting, or an input of the method, that a server lacks; the message has the remedy.
     """
     config, model, lora, teacher = plan.config, plan.config.model, plan.config.model.lora, plan.config.teacher
     refusals = (
@@ -97,7 +97,7 @@ def accepted(plan: Plan) -> Objective:
 
 
 def refuse_gradient(server: str, faults: Sequence[str]) -> Never:
-    """Raises Unsupported for a server, none of whose losses takes a gradient to the weights."""
+    """Raises Unsupported for a server without a loss that takes a gradient to the weights."""
     raise Unsupported(
         f"{server} does not train along the gradient that it is sent ({'; '.join(faults)}): take another server, or "
         "have its loss changed to the plain sum of weights x log-probabilities"

@@ -1,7 +1,7 @@
-"""What a sampling client returned, as the tensors of a rollout batch.
+"""The responses of a sampling client as the tensors of a rollout batch.
 
-A server's responses hold tokens and their log-probabilities. They are the old log-probabilities, too: the weights that
-sampled are those that the update starts from.
+A server's responses hold tokens and their log-probabilities. These are also the old log-probabilities, because updates
+start from the weights that sampled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Limits(NamedTuple):
-    """What was asked for, which no answer exceeds: responses to a prompt, tokens of each, tokens of the tokenizer."""
+    """Limits of an answer: responses per prompt, tokens per response, tokens of the tokenizer."""
 
     each: int
     most: int
@@ -37,23 +37,23 @@ def samples(
     """N = P·G responses to P prompts, in order.
 
     Args:
-        ends: ids of the tokens that can end a response; None leaves it unchecked that a response holds its end.
-        limits: None leaves unchecked that the responses keep them.
+        ends: ids of the tokens that can end a response; None does not check that a response holds its end.
+        limits: None does not check them.
 
     Raises:
-        Nonsense: groups of different sizes or of another than was asked for, a response that is too long, of other
-            tokens than the tokenizer's, or without a log-probability for each, at most 0.
+        Nonsense: groups of different sizes or of a wrong size; a response that is too long, has tokens outside the
+            tokenizer, or lacks a log-probability of at most 0 for each token.
         NotFinite: a log-probability is not finite.
-        Unsupported: a response without the token that ended it, so that nothing could learn to end.
+        Unsupported: a response lacks the token that ended it, so the model could not learn to end.
     """
     sizes = {len(response.sequences) for response in responses}
     if len(sizes) != 1 or 0 in sizes or (limits and limits.each not in sizes):
-        wanted = f"{limits.each} were asked for" if limits else "ask for one number, at least 1"
-        raise Nonsense(f"the server returned groups of {sorted(sizes)} responses: {wanted}")
+        expected = f"{limits.each} were asked for" if limits else "ask for one number, at least 1"
+        raise Nonsense(f"the server returned groups of {sorted(sizes)} responses: {expected}")
     rows = [row for response in responses for row in response.sequences]
     for number, row in enumerate(rows):
         _require_whole(number, row, ends, limits)
-    # One column at least, also where no response has a token.
+    # At least one column, even if no response has a token.
     token_ids, logprob = (
         pad_sequence([*table, table[0].new_zeros(1)], batch_first=True)[:-1]
         for table in (
@@ -80,16 +80,16 @@ def rollouts(
     ends: Collection[int] | None = None,
     version: int | None = None,
 ) -> Rollouts:
-    """Facts of the responses to P prompts, sampled at temperature 1 without top-k and top-p.
+    """Rollouts from the responses to P prompts, sampled at temperature 1 without top-k and top-p.
 
     Args:
         responses: one for each prompt, G sequences in each.
         reward: [N] of each sequence, N = P·G.
-        ends: as `samples` takes them.
-        version: how many updates the weights had had that sampled; None where all is trained on at once.
+        ends: as in `samples`.
+        version: number of updates behind the weights that sampled; None if a batch is trained on at once.
 
     Raises:
-        TokenPOError: as `samples`, and what `Rollouts` refuses.
+        TokenPOError: as `samples` and `Rollouts`.
     """
     out = samples(responses, ends)
     return Rollouts(
@@ -107,9 +107,9 @@ def rollouts(
 def _require_whole(number: int, row: SampledSequence, ends: Collection[int] | None, limits: Limits | None) -> None:
     if row.logprobs is None or len(row.logprobs) != len(row.tokens):
         raise Nonsense("the server returned a response without a log-probability for each token: take another one")
-    told = torch.tensor(row.logprobs, dtype=torch.float32)
-    require_scores(told, len(row.tokens))
-    if not torch.isfinite(told).all():
+    logprob = torch.tensor(row.logprobs, dtype=torch.float32)
+    require_scores(logprob, len(row.tokens))
+    if not torch.isfinite(logprob).all():
         raise NotFinite(f"the server returned a log-probability that is not finite in response {number}", number)
     if limits and len(row.tokens) > limits.most:
         raise Nonsense(f"it returned a response of {len(row.tokens)} tokens, and was asked for {limits.most} at most")

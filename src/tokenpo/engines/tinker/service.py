@@ -15,7 +15,7 @@ from .answers import Answers
 
 
 def connect(config: Config) -> tinker.ServiceClient:
-    """A session with the server of the recipe; a TokenPOError where nothing answers, or there is no key."""
+    """A session with the recipe's server; TokenPOError if nothing answers or there is no key."""
     answers = Answers.of(config)
     address = answers.address
     if not _has_key():
@@ -37,7 +37,7 @@ def connect(config: Config) -> tinker.ServiceClient:
 def training_client(
     service: tinker.ServiceClient, config: Config, answers: Answers, saved: str = ""
 ) -> tinker.TrainingClient:
-    """The model of the recipe with fresh adapters, or with saved weights and optimiser; raises as `Answers`."""
+    """The recipe's model with fresh adapters, or with weights and optimiser from `saved`; raises as `Answers`."""
     lora, name = present(config.model.lora, "model.lora"), config.model.path
     if saved:
         return answers.one(
@@ -50,7 +50,7 @@ def training_client(
 
 
 def _has_key() -> bool:
-    """Whether the client finds a key; the oldest supported one has no `tinker.auth` and reads variables alone."""
+    """Whether the client finds a key; the oldest supported client has no `tinker.auth` and reads only variables."""
     try:
         from tinker.auth import tinker_has_credentials
     except ImportError:

@@ -1,8 +1,8 @@
 """The updates of an objective on a training client, which holds the weights and the optimiser.
 
-A forward pass gives the log-probabilities of all sequences of an update, the gradient in them is computed and judged
-here, and a backward pass takes it to the weights (`gradient`). Denominators, groups and everything else are the
-learner's, and how the client splits sequences into requests changes nothing.
+A forward pass on the server gives the log-probabilities of an update's sequences. Their gradient is computed and
+checked here, and a backward pass takes it to the weights (`gradient`). Denominators and groups are the learner's, so
+the client's split of sequences into requests changes nothing.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Trainer:
     """An objective, and the client that trains with it.
 
     Args:
-        client: of a model on the server.
-        objective: what is learnt.
+        client: the client of a model on the server.
+        objective: the objective that trains.
         length: the longest response allowed.
-        seed: of the order of rows and of what an objective draws.
+        seed: for the order of rows and an objective's random numbers.
         adam: the optimiser's settings, or a function from the number of the update to them.
         ratio: the check before the first update.
-        kl: holds the KL of each rollout batch; `adam`'s learning rate is multiplied by the learner's.
-        loss: the server's, which takes gradients to the weights, as `probe` found it.
-        answers: how long the server is waited for, and how it is called in messages.
+        kl: controls the KL of each rollout batch, by a factor on `adam`'s learning rate.
+        loss: the server's loss that takes gradients to the weights, from `probe`.
+        answers: the time limit for the server, and its name in messages.
 
     Raises:
-        Unsupported: the objective reads what no server gives.
+        Unsupported: the objective reads an input that no server gives.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class Trainer:
         self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
 
     def score(self, rollouts: Rollouts, prompts: Prompts) -> Tensor:
-        """[N, T] nats: log-probabilities by the server's trainer as its weights are.
+        """[N, T] nats: log-probabilities under the current weights of the server's trainer.
 
         Args:
             prompts: token ids of the prompt of each group.
         """
         rows = rollouts.mask.any(1).nonzero()[:, 0]
         sent = [sequence(rollouts, row, prompts) for row in rows.tolist()]
-        found = torch.zeros_like(rollouts.old_logprob)
-        found[rows] = _table(scored(self.client, [one for one, _ in sent], self.answers), sent, found.shape[1])
-        return found
+        table = torch.zeros_like(rollouts.old_logprob)
+        table[rows] = _table(scored(self.client, [one for one, _ in sent], self.answers), sent, table.shape[1])
+        return table
 
     def train(
         self,
@@ -93,17 +93,17 @@ class Trainer:
         tracer: Tracer | None = None,
         skip: bool = False,
     ) -> Step:
-        """Credit on a rollout batch, then passes x epochs x minibatches updates.
+        """Computes credit on a rollout batch, then makes passes x epochs x minibatches updates.
 
         Args:
             prompts: token ids of the prompt of each group.
-            drawn: all that was drawn, as `Learner.begin` takes it.
-            tracer: keeps of every response the last update that it is in.
-            skip: leave out, and count, an update whose numbers are not finite.
+            drawn: all drawn rollouts, for `Learner.begin`.
+            tracer: keeps the last update of each traced response.
+            skip: skip and count an update with numbers that are not finite.
 
         Raises:
-            NotFinite: naming the update; the weights have not moved by it.
-            Unsupported: the policy is not the one that sampled, before anything has moved it.
+            NotFinite: naming the update, which has not moved the weights.
+            Unsupported: before the first update the policy is not the one that sampled.
             TokenPOError: the server failed.
         """
         begun = self.learner.begin(rollouts, drawn)
@@ -113,7 +113,7 @@ class Trainer:
         return begun
 
     def improve(self, step: Step, prompts: Prompts, tracer: Tracer, options: Train) -> None:
-        """The updates of `train`, as a recipe has them."""
+        """The updates of `train`, with a recipe's options."""
 
         def make(update: Update) -> None:
             self._make(update, prompts, tracer)
@@ -125,7 +125,7 @@ class Trainer:
 
     def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:
         rows, width = _sent(update), update.rollouts.mask.shape[1]
-        # Of all rows of the batch, as rows are places in it; an update holds its own alone.
+        # `rows` are numbers in the batch, and an update holds only its own rows.
         sent = [sequence(update.rollouts, row, prompts) for row in torch.searchsorted(update.rows, rows).tolist()]
         logprobs = scored(self.client, [tokens for tokens, _ in sent], self.answers, "in an update")
         table = _differentiated(update, rows, _table(logprobs, sent, width), tracer)
@@ -136,8 +136,8 @@ class Trainer:
         slopes = [torch.zeros_like(each) for each in logprobs]
         for slope, row, (_, start) in zip(slopes, table, sent, strict=True):
             slope[start - 1 :] = row[: len(slope) - start + 1]
-        given = zip(sent, logprobs, slopes, strict=True)
-        data = [datum(tokens, logprob, slope, self.loss) for (tokens, _), logprob, slope in given]
+        sequences = zip(sent, logprobs, slopes, strict=True)
+        data = [datum(tokens, logprob, slope, self.loss) for (tokens, _), logprob, slope in sequences]
         step(self.client, data, self.loss, adam, self.answers)
 
 
@@ -165,16 +165,16 @@ def _differentiated(update: Update, rows: Tensor, logprob: Tensor, tracer: Trace
 
 
 def _sent(update: Update) -> Tensor:
-    """Rows of an update for the server, at least one: the optimiser's step wants a backward pass before it."""
-    spoken = update.rollouts.mask.any(1)
+    """The rows of an update to send; at least one, because an optimiser step needs a backward pass before it."""
+    has_token = update.rollouts.mask.any(1)
     if update.observes:
-        return update.rows[spoken]
+        return update.rows[has_token]
     live = update.live()
-    return live if len(live) else update.rows[spoken][:1]
+    return live if len(live) else update.rows[has_token][:1]
 
 
 def sequence(rollouts: Rollouts, row: int, prompts: Prompts) -> tuple[list[int], int]:
-    """Prompt and response of a row that has a token, with a tool's answers; and where the response begins."""
+    """(tokens of prompt and response with a tool's answers, start of the response) of a row that has a token."""
     prompt, end = prompts[int(rollouts.group[row])], int(rollouts.mask[row].nonzero().max()) + 1
     return [*prompt, *rollouts.need("token_ids")[row, :end].tolist()], len(prompt)
 

@@ -3,7 +3,7 @@
     LLM(..., logits_processors=[PROCESSOR], logprobs_mode="processed_logprobs")
     SamplingParams(..., extra_args=extra_args(objective, state))
 
-Importing this package needs torch alone; vLLM imports the processor itself, in its own processes.
+Importing this package needs only torch; vLLM imports the processor in its own processes.
 """
 
 from ...models.request_temperature import PROCESSOR, Heat, extra_args, read

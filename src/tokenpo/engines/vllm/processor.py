@@ -1,7 +1,7 @@
-"""One class to name to vLLM, whichever of its two runners a model gets.
+"""The logits processor to name to vLLM, for both of its model runners.
 
-The runners take different processors and refuse each other's, and vLLM decides late which one runs: so this class is of
-both kinds, as far as the installed version has them.
+The two runners take processors of different classes, and vLLM chooses the runner late. So this class inherits from
+both, as far as the installed version has them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
 
-# Runner -> its module in vLLM, and what of it we use: the arguments of a method, in order and whole; fields of a data
-# class or members of an enumeration, of which there may be more.
+# Runner -> (its module in vLLM, the interface that we use): all arguments of a method in order; members that a data
+# class or an enumeration must have.
 INTERFACES: dict[type, tuple[str, dict[str, str]]] = {
     V1Rows: ("vllm.v1.sample.logits_processor", {
         "LogitsProcessor.__init__": "vllm_config device is_pin_memory",
@@ -46,18 +46,18 @@ INTERFACES: dict[type, tuple[str, dict[str, str]]] = {
 
 
 def _bases() -> tuple[type, ...]:
-    """The base class of each runner's processors, as far as this vLLM has them."""
-    found = []
+    """The processor base classes of the runners that this vLLM has."""
+    bases = []
     for home, _ in INTERFACES.values():
         with contextlib.suppress(ImportError, AttributeError):
-            found.append(importlib.import_module(home).LogitsProcessor)
-    if not found:
+            bases.append(importlib.import_module(home).LogitsProcessor)
+    if not bases:
         raise _moved("logits processors are at neither " + " nor ".join(home for home, _ in INTERFACES.values()))
-    return tuple(found)
+    return tuple(bases)
 
 
 def _require(runner: type) -> None:
-    """Raises Unsupported where the interface of this runner has changed."""
+    """Raises Unsupported if the interface of this runner has changed."""
     home, uses = INTERFACES[runner]
     for name, used in uses.items():
         thing: Any = importlib.import_module(home)
@@ -80,15 +80,17 @@ def _moved(what: str) -> Unsupported:
 
 
 class AdaptiveTemperatureProcessor(*_bases()):
-    """V1's runner makes it with (config, device, pinned memory or not), V2's with (config, states of the requests).
+    """Applies the adaptive temperature in vLLM.
+
+    V1's runner creates it with (config, device, is_pin_memory), V2's with (config, request states).
 
     Raises:
-        Unsupported: the interface of that runner moved, or vLLM would report other log-probabilities.
+        Unsupported: the runner's interface changed, or vLLM would report log-probabilities of another distribution.
     """
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
         chosen = V1Rows if len(runner) == 2 else V2Slots
-        _require(chosen)  # here and not at import: an interface that moved concerns its own runner alone
+        _require(chosen)  # not at import: a changed interface matters only for the runner in use
         require_processed(vllm_config)
         self.chosen: Any = chosen(*runner)
 

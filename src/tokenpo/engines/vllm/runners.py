@@ -1,7 +1,7 @@
 """The adaptive temperature under each of vLLM's two runners; imports no vLLM.
 
-V1 divides by the temperature and then calls processors, on rows that come, go and move. V2 calls processors first, on
-slots of requests, and then divides.
+V1 divides by the temperature and then calls processors, on batch rows that are added, removed and moved. V2 calls
+processors first, on request slots, and then divides.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ...models.request_temperature import PREFIX, Heat, factors, read
 
 
 class Numbers:
-    """Numbers heats from 1 on, equal ones alike; forgets those that no row uses."""
+    """Gives each distinct heat (temperature rule with its numbers) an id from 1 on; drops heats that no row uses."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = device
@@ -25,11 +25,11 @@ class Numbers:
         self._next = 1
 
     def of(self, heat: Heat | None, used: set[int]) -> int:
-        """0 for no heat. `used` are the numbers that rows still hold."""
+        """The id of a heat, 0 for None; `used` are the ids that rows still hold."""
         if heat is None:
             return 0
         if heat not in self._numbers:
-            # Every training step brings new heats; those of earlier steps are dropped here.
+            # Every training step brings new heats; drop those of earlier steps.
             self._numbers = {known: number for known, number in self._numbers.items() if number in used}
             self._ready = self.named(used) | {self._next: heat.on(self._device)}
             self._numbers[heat] = self._next
@@ -37,14 +37,14 @@ class Numbers:
         return self._numbers[heat]
 
     def named(self, used: set[int]) -> dict[int, Heat]:
-        """The heats of these numbers, on the device."""
+        """The heats with these ids, on the device."""
         return {number: heat for number, heat in self._ready.items() if number in used}
 
 
 class V1Rows:
     """Follows vLLM's persistent batch and scales the rows whose request carries a heat.
 
-    An argmax-invariant processor runs after the temperature: it sees the entropy at the base temperature, and the
+    vLLM runs an argmax-invariant processor after the temperature: it sees the entropy at the base temperature, and the
     remaining factor is T_t / T.
     """
 
@@ -58,14 +58,14 @@ class V1Rows:
         return True
 
     def update_state(self, batch_update: Any) -> None:
-        """Removed, added, moved: in this order, as vLLM's BatchUpdate wants it."""
+        """Applies removed, added and moved rows in this order, which vLLM's BatchUpdate prescribes."""
         if batch_update is None:
             return
         rows = self._rows
         for row in batch_update.removed:
             rows.pop(row, None)
         for row, params, *_ in batch_update.added:
-            # A new request may take the row of one that was not reported as removed.
+            # A new request may replace one that was not reported as removed.
             rows[row] = self._numbers.of(read(params.extra_args), set(rows.values()))
         for source, target, direction in batch_update.moved:
             other = rows.get(target, 0)
@@ -74,7 +74,7 @@ class V1Rows:
         self._rows, self._which = {row: number for row, number in rows.items() if number}, None
 
     def apply(self, logits: Tensor) -> Tensor:
-        """logits [M, V], divided by the base temperature already; the same tensor, scaled in place."""
+        """Scales logits [M, V], already divided by the base temperature, in place and returns them."""
         used = set(self._rows.values())
         if not used:
             return logits
@@ -105,13 +105,13 @@ class V2Slots:
 
     def apply_staged_writes(self) -> None:
         if self._on_device is None:
-            # New tensors, not new values in the old ones: a step that is still under way may read those.
+            # New tensors, because a running step may still read the old ones.
             host = torch.from_numpy(self._slots.copy()), torch.from_numpy(self._base.copy())
             slots, base = (x.to(self._device, non_blocking=True) for x in host)
             self._on_device = slots, base
 
     def apply(self, logits: Tensor, ctx: Any) -> Tensor:
-        """logits [M, V] before the temperature, a row for each token to sample; the same tensor, scaled in place."""
+        """Scales logits [M, V] before the temperature, one row per token to sample, in place and returns them."""
         used = set(self._slots[ctx.idx_mapping_np].tolist()) - {0}
         if not used:
             return logits
@@ -121,12 +121,12 @@ class V2Slots:
 
 
 def divide(logits: Tensor, factor: Tensor) -> Tensor:
-    """The same logits [M, V], each row divided by its factor [M] in place; a factor of 1 changes no bit."""
+    """Divides each row of logits [M, V] by its factor [M] in place; a factor of 1 changes no bit."""
     return logits.div_(factor.to(logits.dtype).unsqueeze(-1))
 
 
 def require_processed(vllm_config: Any) -> None:
-    """Raises Unsupported where the log-probabilities that vLLM returns would leave out temperature and processor."""
+    """Raises Unsupported if vLLM would return log-probabilities without temperature and processor."""
     mode = vllm_config.model_config.logprobs_mode
     if not str(mode).startswith("processed"):
         raise Unsupported(
@@ -136,7 +136,7 @@ def require_processed(vllm_config: Any) -> None:
 
 
 def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> None:
-    """Raises TokenPOError where the keys of a request are wrong, or one of its settings contradicts them."""
+    """Raises TokenPOError if a request's keys are wrong, or one of its settings contradicts them."""
     if read(given) is None:
         return
     if not temperature > 0:
