@@ -1,1 +1,1 @@
-"""What knows nothing of reinforcement learning: errors, text, files, intervals, code of the user's."""
+"""Modules without reinforcement learning: errors, text, files, intervals, the user's code."""

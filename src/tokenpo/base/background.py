@@ -1,4 +1,4 @@
-"""Calls that wait for somebody else, for as long as the caller is willing to wait."""
+"""Run a call that may wait on a thread, so that the caller can stop waiting for it."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def background(call: Callable[[], T]) -> Future[T]:
-    """Runs a call on a thread that ends with the process."""
+    """Runs a call on a daemon thread, which ends with the process."""
     future: Future[T] = Future()
 
     def run() -> None:

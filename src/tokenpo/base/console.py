@@ -1,4 +1,4 @@
-"""A rich console that lets no escape sequence of the texts it prints reach the terminal."""
+"""A rich console that escapes control sequences in the texts it prints."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ class Console(console.Console):
     """rich's console without markup and emoji."""
 
     def __init__(self, file: Any, **options: Any) -> None:
-        # `cli.streams` escapes what others write; rich's own colours go around it.
+        # `cli.streams` escapes all other output; rich's own colours must bypass it.
         super().__init__(file=getattr(file, "unfiltered", file), markup=False, emoji=False, **options)
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: each message names the thing, the place and the remedy."""
+"""Errors that a user can correct: each message names the thing, the place and the remedy."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class TokenPOError(ValueError):
-    """Base of every error that this package raises on bad input: one line, whatever a file has put into it."""
+    """Base of every error that this package raises on bad input; its message is one line, whatever text it quotes."""
 
     def __str__(self) -> str:
         return disarmed(super().__str__()).replace("\r", "\\r").replace("\n", "\\n")
@@ -21,7 +21,7 @@ class UnknownName(TokenPOError, TypeError):
 
 
 class MissingInput(TokenPOError):
-    """An objective was given less than its `needs`, or a part read the undeclared input `name`."""
+    """An input that an objective `needs` is absent, or a part read the input `name` without declaring it."""
 
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
@@ -33,12 +33,12 @@ class Unsupported(TokenPOError):
 
 
 class OutOfRange(TokenPOError):
-    """A value that a part or a method has no meaning for.
+    """A value outside the range of a field of a part or an option of a method.
 
     Args:
         owner: the type of the part, or the method.
         name: of the field or option.
-        value: the one that was given.
+        value: the refused value.
         expected: the allowed values, in words.
     """
 
@@ -51,7 +51,7 @@ class OutOfRange(TokenPOError):
 
 
 class NotFinite(TokenPOError):
-    """NaN or an infinity where a number belongs, and the batch row, where there is one."""
+    """NaN or an infinity in place of a finite number; `row` is its row in the batch, if it has one."""
 
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
@@ -59,7 +59,9 @@ class NotFinite(TokenPOError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A phrase that names the nearest of `known`, swapped neighbours first; where none is near, all up to 20, or three.
+    """A phrase that names the nearest of `known`, or, if none is near, all up to 20, or else three.
+
+    A name that differs by two swapped neighbouring letters comes first.
 
     >>> nearest("hap", ["grpo", "hapo"])
     "did you mean 'hapo'?"
@@ -84,14 +86,14 @@ def choose(option: str, value: str, table: Mapping[str, T]) -> T:
 
 
 def present(value: T | None, what: str) -> T:
-    """The value of `what`, which is None only by a mistake in this package, not in its input."""
+    """The value, which can be None only by a defect of this package; then RuntimeError names `what`."""
     if value is None:
         raise RuntimeError(f"{what} is missing, a defect of tokenpo: please report it")
     return value
 
 
 def require_loaded(what: str, about: Mapping[str, Any]) -> None:
-    """UnknownName or TokenPOError for a user's function that could not be loaded, by `user_code.Loaded.about`."""
+    """Raises UnknownName or TokenPOError if `user_code.Loaded.about` says that a user's function was not loaded."""
     hint = f": {nearest(about['name'], about['known'])}" if "known" in about else ""
     for word, kind in (("missing", UnknownName), ("broken", TokenPOError)):
         if word in about:

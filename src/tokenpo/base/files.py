@@ -1,6 +1,6 @@
-"""The door through which everything is written: whole or not at all, and never through a link.
+"""All files are written by this module: whole or not at all, and never through a link.
 
-The disk may fill up and the process may be killed at any moment; a run directory may be a stranger's.
+The disk may fill up and the process may be killed at any moment; a run directory may come from a stranger.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ LARGEST = 2**26  # bytes of a JSON file; the largest tokenizers in use have half
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with a leading ~ replaced by the home directory; raises TokenPOError for an unknown user's."""
+    """The path with a leading ~ replaced by the home directory; raises TokenPOError for an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -37,7 +37,7 @@ def expanded(path: str | Path) -> Path:
 def whole(path: Path) -> Iterator[Path]:
     """A new file to write to: synced and renamed to `path` at the end, removed after an error.
 
-    A link at `path` is replaced, and what it points to stays. What died processes left of writing `path` is removed.
+    A link at `path` is replaced, its target stays. Unfinished files of dead processes that wrote `path` are removed.
 
     Raises:
         OSError: the path cannot be written, or the disk is full; the old file is untouched.
@@ -62,8 +62,8 @@ def whole(path: Path) -> Iterator[Path]:
 def whole_directory(path: Path) -> Iterator[Path]:
     """An empty directory to fill: synced and renamed to `path` at the end, removed after an error.
 
-    The old directory is kept as `old_of(path)` until the new one has the name, so one of them is always there. Of
-    several processes that write one path the last wins.
+    The old directory is kept as `old_of(path)` until the new one has the name, so one of them always exists. If several
+    processes write one path, the last wins.
 
     Raises:
         OSError: the path cannot be written, or the disk is full; the old directory is whole.
@@ -78,7 +78,7 @@ def whole_directory(path: Path) -> Iterator[Path]:
             sync(place)
         _publish(work, path)
     except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)  # on a full disk it is in the way
+        shutil.rmtree(scratch, ignore_errors=True)  # it would take space on a full disk
         raise
     with contextlib.suppress(OSError):
         scratch.rmdir()
@@ -93,26 +93,26 @@ def _publish(work: Path, path: Path) -> None:
     try:
         with contextlib.suppress(OSError):  # some network file systems lock no directory
             fcntl.flock(handle, fcntl.LOCK_EX)
-        stood = os.path.lexists(path)
-        if stood:
+        existed = os.path.lexists(path)
+        if existed:
             remove_directory(old)
             path.rename(old)
         try:
             work.rename(path)
         except BaseException:
-            if stood:
-                with contextlib.suppress(OSError):  # it is whole under the other name too
+            if existed:
+                with contextlib.suppress(OSError):  # it is still whole under the other name
                     old.rename(path)
             raise
         sync(path.parent)
-        with contextlib.suppress(OSError):  # the new one has its name: what is left is swept later
+        with contextlib.suppress(OSError):  # the new one has its name; `sweep` removes the rest later
             remove_directory(old)
     finally:
         os.close(handle)
 
 
 def sweep(path: Path) -> None:
-    """Removes what died processes left of writing the directory `path`; its old version only if the new one exists."""
+    """Removes unfinished directories of dead processes that wrote `path`; the old version only if the new exists."""
     for place in (*_left_of(path), *_left_of(old_of(path))):
         shutil.rmtree(place, ignore_errors=True)
     if os.path.lexists(path):
@@ -121,7 +121,7 @@ def sweep(path: Path) -> None:
 
 
 def remove_directory(path: Path) -> None:
-    """Renamed first: a process that dies while it deletes leaves no half directory under the name."""
+    """Removes a directory, renamed first: a process that dies meanwhile leaves no half directory under the name."""
     if path.is_symlink():
         path.unlink()
     elif path.exists():
@@ -131,7 +131,7 @@ def remove_directory(path: Path) -> None:
 
 
 def opened(path: Path, largest: int | None = None) -> BufferedReader:
-    """A file to read; raises OSError where it cannot be, is a pipe or a device, or has more than `largest` bytes."""
+    """A file to read; raises OSError if it is unreadable, a pipe or a device, or has more than `largest` bytes."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
     state = os.fstat(handle)
     plain = stat.S_ISREG(state.st_mode)
@@ -144,13 +144,13 @@ def opened(path: Path, largest: int | None = None) -> BufferedReader:
 
 
 def read_text(path: Path, largest: int = LARGEST) -> str:
-    """The text of a file; raises OSError as `opened`, and ValueError where it is not in UTF-8."""
+    """The text of a file; raises OSError as `opened`, and ValueError if it is not UTF-8."""
     with opened(path, largest) as file:
         return file.read(largest + 1).decode()
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is none, or none that can be read."""
+    """The object in a JSON file; empty if there is no file, or no readable object in it."""
     try:
         content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
@@ -167,22 +167,22 @@ def write_whole(path: Path, text: str) -> Path:
 
 
 def is_fresh(path: Path) -> bool:
-    """Whether a directory is empty, but for what a process leaves that died before it had written the config."""
+    """Whether a directory is empty, apart from files of a process that died before it had written the config."""
     return {file.name for file in path.iterdir()} <= {".lock", *(left.name for left in _left_of(path / "config.json"))}
 
 
 def numbered(path: Path, mark: str = "-", first: int = 2) -> Iterator[Path]:
-    """Names beside one that is taken: NAME-2, NAME-3, ..."""
+    """Alternatives to a name that is taken: NAME-2, NAME-3, ..."""
     return (path.with_name(f"{path.name}{mark}{number}") for number in itertools.count(first))
 
 
 def aside(path: Path) -> Path:
-    """The next free name to move it to: NAME.1, NAME.2, ..."""
-    return next(there for there in numbered(path, ".", 1) if not there.exists())
+    """The first free name to move it to: NAME.1, NAME.2, ..."""
+    return next(name for name in numbered(path, ".", 1) if not name.exists())
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """A hash of the files' names and bytes; raises OSError where one cannot be read."""
+    """A hash of the files' names and bytes; raises OSError if one cannot be read."""
     total = hashlib.sha256()
     for file in files:
         with opened(file) as stream:
@@ -191,17 +191,17 @@ def fingerprint(files: Iterable[Path]) -> str:
 
 
 def part_of(path: Path) -> Path:
-    """The path that is written before it gets its name, in a directory of this process alone."""
+    """The path that is written before it is renamed to `path`."""
     return path.with_name(f".writing-{path.name}")
 
 
 def _fresh(path: Path) -> Path:
-    """A name beside `path` that nobody can have put a link under; a killed process may leave it."""
+    """A random name beside `path`, where nobody can have put a link; a killed process may leave a file there."""
     return path.with_name(f"{part_of(path).name}.{secrets.token_hex(4)}")
 
 
 def _left_of(path: Path) -> list[Path]:
-    """What stands under such names and no living process writes."""
+    """Files and directories with names as of `_fresh` that no living process is writing."""
     named = path.parent.glob(f"{glob.escape(part_of(path).name)}.{'?' * 8}")
     return [left for left in named if not _is_written(left)]
 
@@ -223,7 +223,7 @@ def old_of(path: Path) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Brings a file or the entries of a directory to the disk."""
+    """Writes a file, or the entries of a directory, through to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -233,10 +233,10 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def explained(sentence: Callable[[str], str], *more: type[Exception]) -> Iterator[None]:
-    """Raises TokenPOError in place of an OSError, or of `more`; `sentence` makes its text of the reason."""
+    """Raises TokenPOError in place of an OSError, or of `more`; `sentence` turns the reason into its message."""
     try:
         yield
-    except BrokenPipeError:  # not the disk: who read our output has gone
+    except BrokenPipeError:  # not the disk: the reader of our output has gone
         raise
     except (OSError, *more) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
@@ -245,12 +245,12 @@ def explained(sentence: Callable[[str], str], *more: type[Exception]) -> Iterato
 
 
 def making(directory: Path) -> AbstractContextManager[None]:
-    """Raises TokenPOError where an output directory cannot be made."""
+    """Raises TokenPOError if an output directory cannot be made."""
     return explained(lambda why: f"{directory} cannot be made: {why}; give another with --out")
 
 
 def make_directory(directory: Path) -> Path:
-    """Makes the directory of --out; raises TokenPOError where it cannot be made."""
+    """Makes the directory of --out; raises TokenPOError if it cannot be made."""
     with making(directory):
         directory.mkdir(parents=True, exist_ok=True)
     return directory
@@ -258,7 +258,7 @@ def make_directory(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path, busy: str) -> Iterator[IO[str]]:
-    """Locks a file for this process until it ends; raises TokenPOError(busy) where another one holds it."""
+    """Locks a file for this process until the block ends; raises TokenPOError(busy) if another process holds it."""
     with os.fdopen(opened_in_place(path, os.O_RDWR), "w") as file:
         if not _lock(file.fileno()):
             raise TokenPOError(busy)
@@ -266,7 +266,7 @@ def locked(path: Path, busy: str) -> Iterator[IO[str]]:
 
 
 def _lock(handle: int) -> bool:
-    """False where another process holds the lock; some network file systems have none."""
+    """Takes the lock; False if another process holds it. Some network file systems have no locks: then True."""
     # Not on Windows, where the package is not supported but its core may be imported.
     import fcntl
 
@@ -280,20 +280,20 @@ def _lock(handle: int) -> bool:
 
 
 def opened_in_place(path: Path, flags: int) -> int:
-    """A handle on a file that is written where it stands, made where it is missing; a TokenPOError for a link."""
+    """A handle to write a file in place, made if it is missing; raises TokenPOError for a link."""
     refusal = TokenPOError(f"{path} is a link or no regular file, and is not written through: remove it, or copy it")
     if path.is_symlink():
         raise refusal
     handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
         raise refusal
     return handle
 
 
 def refuse_links(directory: Path) -> None:
-    """Raises TokenPOError where a link below a directory leads out of it: what is written would land elsewhere."""
+    """Raises TokenPOError if a link below a directory leads out of it: files would be written elsewhere."""
     root = os.path.realpath(directory)
     for place, folders, names in os.walk(directory):
         for entry in (Path(place, name) for name in (*folders, *names)):
@@ -302,4 +302,4 @@ def refuse_links(directory: Path) -> None:
                     f"{entry} is a link that leads out of {directory}, where nothing may be written: remove the link, "
                     "or put a copy of what it points to in its place"
                 )
-        folders[:] = [name for name in folders if name != "wandb"]  # whose own logs are such links
+        folders[:] = [name for name in folders if name != "wandb"]  # wandb's own logs are such links

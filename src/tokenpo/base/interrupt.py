@@ -1,4 +1,4 @@
-"""Ctrl-C, or a closed terminal, as a request to save and end. A second Ctrl-C ends the process at once."""
+"""Treat Ctrl-C or a closed terminal as a request to save and end. A second Ctrl-C ends the process at once."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ class Interrupt:
         self.asked = True
         self._restore(ENDING)
         # Straight to the descriptor: a signal may come in the middle of a buffered write, which can't be entered twice.
-        with contextlib.suppress(OSError):  # Ctrl-C may have ended who reads it, as in `2>&1 | tee log`
+        with contextlib.suppress(OSError):  # Ctrl-C may have ended the reader too, as in `2>&1 | tee log`
             os.write(2, b"\ninterrupted: will save where the run stands (once more ends it at once, without saving)\n")
 
     def _restore(self, numbers: Iterable[signal.Signals]) -> None:

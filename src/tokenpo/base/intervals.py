@@ -14,7 +14,7 @@ LEVEL = 0.95
 Z = 1.959963984540054  # two-sided 95 %
 RESAMPLES = 10_000
 _AT_ONCE = 2**22  # drawn indices in memory
-_DIGITS = 12  # what is closer is equal but for rounding
+_DIGITS = 12  # decimals; values that differ by less are equal up to rounding
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def effective(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of the mean of `values` in 0..1: Wilson's for the effective number of trials.
 
     n values of mean m count as n / f trials, f = Σ(x − m)² / n m(1 − m), the design effect (as Korn & Graubard 1998 for
-    clusters), with Student's quantile for the normal one. Both sums get 1/2 added: where nearly all problems are
+    clusters), with Student's quantile in place of the normal one. 1/2 is added to both sums: if nearly all problems are
     solved, or none, f is not known, and the interval is that of n trials.
 
     >>> [round(x, 3) for x in effective([1.0] * 18 + [0.9, 0.8])]

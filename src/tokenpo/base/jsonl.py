@@ -22,7 +22,7 @@ class Lines:
         self._file = os.fdopen(opened_in_place(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Appends a line; raises OSError where the disk is full, and the file is as it was before."""
+        """Appends a line; raises OSError if the disk is full, and leaves the file as it was before."""
         # Half a surrogate pair is no character, but its escape inside a JSON string is.
         line = json.dumps(finite(record), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         before = os.fstat(self._file.fileno()).st_size
@@ -45,7 +45,7 @@ class Lines:
 
 
 def cut(path: Path, size: int) -> None:
-    """Truncates a file to its size at a checkpoint; raises TokenPOError where it is shorter."""
+    """Truncates a file to its size at a checkpoint; raises TokenPOError if it is shorter."""
     now = path.stat().st_size if path.exists() else 0
     if now < size:
         raise TokenPOError(f"{path} has {now} bytes, {size} at the checkpoint: the run directory was changed since")
@@ -63,7 +63,7 @@ class Line(NamedTuple):
 
 
 def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> Iterator[Line]:
-    """Every line that `parse` accepts; those that are no JSON or raise ValueError are summed up in one note.
+    """Every line that `parse` accepts; one note sums up the lines that are no JSON or raise ValueError.
 
     Raises:
         TokenPOError: the file cannot be read, or has a line of more than `LARGEST` bytes.
@@ -101,10 +101,10 @@ def byte_lines(path: Path) -> Iterator[bytes]:
 
 
 def parsed(line: bytes) -> Any:
-    """`json.loads(line)` in a fourth of its time."""
+    """`json.loads(line)` in a quarter of the time."""
     try:
         return from_json(line)
-    except ValueError:  # refuses half a surrogate pair, too, which `Lines` may have written
+    except ValueError:  # also raised for half a surrogate pair, which `Lines` may have written
         return json.loads(line)
 
 
@@ -121,14 +121,14 @@ def last_line(path: Path) -> bytes:
 
 
 def with_step(value: Any) -> dict[str, Any]:
-    """For `whole_lines`: the line of a metrics log; raises ValueError where it is no object with a step."""
+    """For `whole_lines`: a line of a metrics log; raises ValueError if it is no object with a step."""
     if not isinstance(value, dict) or not isinstance(value.get("step"), int):
         raise ValueError("not an object with a step")
     return value
 
 
 def finite(value: Any, other: Callable[[float], Any] = lambda x: None) -> Any:
-    """The value with null, or `other`, for every float that is not finite: JSON has neither NaN nor infinities."""
+    """The value with None, or `other(x)`, in place of every float x that is not finite, which JSON cannot hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else other(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Errors that mean a lack of memory, as one sentence."""
+"""Turn errors that mean a lack of memory into one sentence."""
 
 import contextlib
 import re
@@ -23,7 +23,7 @@ def is_shortage(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def enough_memory(doing: str, remedy: str) -> Iterator[None]:
-    """Turns a lack of memory inside into a TokenPOError with the size, if it is known, and the remedy."""
+    """Turns a lack of memory in the block into a TokenPOError with the size, if it is known, and the remedy."""
     try:
         yield
     except Exception as error:

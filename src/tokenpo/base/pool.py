@@ -25,7 +25,7 @@ _USERS_START_LIMIT = 600.0
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _GIGABYTE = 2**30
-LONGEST = 1_000_000  # seconds, of a limit: eleven days; the system's own waits end somewhere above
+LONGEST = 1_000_000  # largest limit in seconds, eleven days; the system's own waits allow little more
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Outcome:
 class Pool:
     """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
 
-    A worker that exceeds the limit, dies or writes what is not an answer is killed and replaced; its job is not tried
-    again. Workers start at the first use. Arguments and results must be JSON; hashes are seeded, so set order is the
-    same.
+    A worker that exceeds the limit, dies or writes something other than an answer is killed and replaced; its job is
+    not tried again. Workers start at the first use. Arguments and results must be JSON; the hash seed is fixed, so sets
+    have the same order in every worker.
 
     Args:
         source: a Python file that imports no more than it needs.
@@ -53,8 +53,8 @@ class Pool:
         workers: processes at most.
         limit: seconds per job.
         memory: bytes of address space per worker; 0 is no limit.
-        users: for code of the user: `function` is called once with these texts and returns the function for the jobs.
-            What it prints is shown, it may take minutes to start, and its libraries choose their threads.
+        users: for the user's code: `function` is called once with these texts and returns the function for the jobs.
+            Its output is shown, it may take minutes to start, and its libraries choose their threads.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Pool:
         self._finalizer = weakref.finalize(self, _kill, self._workers)
 
     def map(self, jobs: Sequence[Sequence[Any]]) -> list[Outcome]:
-        """One outcome per job (the function's arguments); a TokenPOError where it is closed or no worker starts."""
+        """One outcome per job (the function's arguments); a TokenPOError if the pool is closed or no worker starts."""
         with self._lock:
             if not self._finalizer.alive:
                 raise TokenPOError(f"the pool of workers for {self.function!r} is closed")
             try:
                 return self._run(jobs)
-            except BaseException:  # also Ctrl-C: a worker in mid-job would answer the next call
+            except BaseException:  # also Ctrl-C: a worker's late answer would be taken for one to the next call
                 _kill(self._workers)
                 raise
 
@@ -114,9 +114,9 @@ class _Worker:
     """One process; `job` is the number of its current job."""
 
     def __init__(self, arguments: list[str], users: bool) -> None:
-        theirs, self.ours = os.pipe()  # ours closes when this process ends, however it ends, and they end with it
+        theirs, self.ours = os.pipe()  # our end closes when this process ends, however it ends; then the worker ends
         try:
-            # A session of its own: Ctrl-C in the terminal reaches the trainer alone, and a kill reaches its children.
+            # In its own session Ctrl-C in the terminal doesn't reach the worker, and a kill reaches its children too.
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(_PROGRAM), str(theirs), *arguments],
                 stdin=subprocess.PIPE,
@@ -155,7 +155,7 @@ class _Worker:
         return True
 
     def outcome(self) -> Outcome | None:
-        """The outcome of its job after it wrote, died or ran out of time; None where it isn't known yet."""
+        """The outcome of its job after it wrote, died or ran out of time; None while it isn't known."""
         message = self._read()
         if message is None:
             if not self.dead and time.monotonic() < self.deadline:
@@ -192,7 +192,7 @@ class _Worker:
         self.stdin.flush()
 
     def _read(self) -> dict[str, Any] | None:
-        """The answer to the last line sent, None where it is not there or where something else was written."""
+        """The answer to the last line sent; None if it isn't complete or something else was written."""
         if _readable([self], timeout=0):
             chunk = os.read(self.stdout.fileno(), 1 << 16)
             if not chunk:
@@ -204,14 +204,14 @@ class _Worker:
             if not end:
                 self._buffer = line
                 return None
-            with contextlib.suppress(ValueError, RecursionError):  # a value that JSON writes and does not read
+            with contextlib.suppress(ValueError, RecursionError):  # a value that JSON can write but not read
                 return dict(json.loads(line.removeprefix(token)))
         self.dead, self._note = True, "not an answer"
         return None
 
 
 def _until_one_speaks(workers: list[_Worker]) -> list[_Worker]:
-    """Waits until a worker writes, dies or runs out of time; all workers of which this is true."""
+    """Waits until a worker writes, dies or runs out of time, and returns all workers that did."""
     active = [worker for worker in workers if not worker.idle]
     if not active:
         return []

@@ -1,4 +1,4 @@
-"""Silences what native libraries print: all of it, or what a failure comes with."""
+"""Silence the output of native libraries: all of it, or only that of a failure."""
 
 import contextlib
 import os
@@ -7,12 +7,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-_ONE = threading.RLock()  # a thread at a time takes a descriptor's place, else it might not come back
+_ONE = threading.RLock()  # only one thread at a time redirects a descriptor, else it might not be restored
 
 
 @contextlib.contextmanager
 def muted() -> Iterator[None]:
-    """Sends file descriptors 1 and 2 to nowhere while native code runs."""
+    """Sends file descriptors 1 and 2 to the null device while native code runs."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
             stream.flush()
@@ -35,7 +35,7 @@ def muted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Holds back what is written to file descriptor 2, and drops it where the block raises, as a panic's own lines.
+    """Holds back output to file descriptor 2 until the block ends; drops it if the block raises, such as a panic's.
 
     Raises:
         RuntimeError: a Rust library panicked, which is no Exception.
@@ -43,7 +43,7 @@ def held_back() -> Iterator[None]:
     with _ONE, contextlib.ExitStack() as stack:
         try:
             held, before = stack.enter_context(tempfile.TemporaryFile()), os.dup(2)
-        except OSError:  # it is closed, or there is no room to hold anything
+        except OSError:  # descriptor 2 is closed, or there is no room for a temporary file
             yield
             return
         os.dup2(held.fileno(), 2)

@@ -1,4 +1,4 @@
-"""Numbers and settings in words, for everything that a person reads."""
+"""Numbers and settings as text for people."""
 
 import math
 import re
@@ -47,7 +47,7 @@ def number(x: float | None, digits: int = 3, *, padded: bool = False) -> str:
         return "–"
     if x == 0:
         return "0"
-    # As rounded: 999.6 has no three digits without an exponent.
+    # Compared after rounding: 999.6 rounds to 1000, which three digits show only with an exponent.
     if abs(float(f"{x:.{digits}g}")) >= 1000 and abs(x) < 1e7:
         return f"{x:,.0f}"
     if not 1e-4 <= abs(x) < 1e7:
@@ -88,7 +88,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def beyond_float32(temperature: float) -> str:
-    """Why a temperature > 0 is too small or too large for float32, and the remedy; "" where it is not.
+    """Why a temperature > 0 is too small or too large for float32, and the remedy; "" if it is neither.
 
     >>> beyond_float32(1e-40)
     'logits are divided by it in float32, which does not hold 1 / 1e-40: give at least 1.2e-38'

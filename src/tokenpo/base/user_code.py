@@ -1,4 +1,4 @@
-"""Loads and calls a function of the user's by its dotted path, in this process or in one that can be killed.
+"""Load and call a user's function by its dotted path, in this process or in one that can be killed.
 
 Imports nothing of this package: a worker process (worker.py) runs this file by its path.
 """
@@ -17,17 +17,17 @@ from typing import Any
 
 # The names of modules loaded from files begin with this, which no import can clash with.
 FROM_FILE = "tokenpo user "
-# Code that a user calls and does not write: this package, Python's own modules, and what is installed.
+# Code that is not the user's: this package and Python's own modules. Installed packages are found by _INSTALLED.
 _NOT_OWN = (Path(__file__).parent, Path(os.__file__).parent)
 _LONGEST = 500  # characters of an exception's message
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Loaded:
-    """A function of the user's, or the reason why it could not be loaded.
+    """A user's function, or the reason why it could not be loaded.
 
     `about` is plain data for another process: "parameters" (name, has a default, is **), "async" and "source" (a hash);
-    or the reason under "missing" (no such module or function; with the "known" names) or "broken" (the import raises).
+    or the reason under "missing" (no such module or function; with the "known" names) or "broken" (the import raised).
     """
 
     def __init__(self, path: str, search: Sequence[str] = ()) -> None:
@@ -81,7 +81,7 @@ class Loaded:
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:
-    """For a worker process: a function that gives `Loaded.about` without arguments, else calls the user's."""
+    """For a worker process: a function that returns `Loaded.about` without arguments, and else calls the user's."""
     loaded = Loaded(path, search)
 
     def answer(arguments: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _frame_of(error: BaseException) -> traceback.FrameSummary:
     def is_own(frame: traceback.FrameSummary) -> bool:
         path = Path(frame.filename)
         installed = _INSTALLED.intersection(path.parts) or any(path.is_relative_to(place) for place in _NOT_OWN)
-        # What Python generates, such as the __init__ of a dataclass, stands in "<string>".
+        # Generated code, such as the __init__ of a dataclass, has the file name "<string>".
         return not (frame.filename.startswith("<") or installed)
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -138,7 +138,7 @@ def _frame_of(error: BaseException) -> traceback.FrameSummary:
 
 
 def _is_missing(place: str, error: BaseException) -> bool:
-    """Whether the file or module itself does not exist; else its import failed."""
+    """Whether the error says that the file or module itself does not exist, not that its import failed."""
     if place.endswith(".py"):
         return isinstance(error, FileNotFoundError) and not Path(place).expanduser().exists()
     absent = error.name if isinstance(error, ModuleNotFoundError) else None
@@ -146,7 +146,7 @@ def _is_missing(place: str, error: BaseException) -> bool:
 
 
 def _source(module: Any, function: Any) -> str:
-    """A hash of the module's file and of the file that defines the function, often the same; "" without either."""
+    """A hash of the module's file and of the file that defines the function (often one file); "" without files."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     named = (getattr(module, "__file__", None), getattr(code, "co_filename", None))
     files = {Path(name).resolve() for name in named if name and Path(name).is_file()}
@@ -187,7 +187,7 @@ def _from_file(path: Path) -> Any:
 
 @contextlib.contextmanager
 def _searched(search: Sequence[str]) -> Iterator[None]:
-    # At the end of the path, so that they shadow no other module.
+    # At the end of sys.path, so that they shadow no other module.
     new = [entry for entry in search if entry not in sys.path]
     sys.path.extend(new)
     try:

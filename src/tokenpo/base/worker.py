@@ -1,11 +1,12 @@
 """One worker process: a JSON line in, a JSON line out.
 
-A line that comes in begins with a random token, and so does the answer to it. Both pipes are moved away from the
-standard streams: the function, which may write wherever it can, is handed neither of them, nor the token.
+Each incoming line begins with a random token, and the answer to it begins with the same token. Both pipes are moved
+away from the standard streams, so that a function that prints reaches neither the pipes nor the token.
 
-Started by its path, so it imports nothing of this package (and no torch). The pool holds the clock and the other end of
-a pipe on which nothing is written: when that closes, this process ends at once with its children, whatever the function
-is doing. The alarm is for a function that lets no other thread run, where the kernel cannot watch the pipe.
+Started by its path, so it imports nothing of this package (and no torch). The pool measures the time and holds the
+other end of a pipe on which nothing is written: when that end closes, this process ends at once with its children,
+whatever the function is doing. The alarm is for a function that lets no other thread run, on systems whose kernel
+cannot watch the pipe.
 """
 
 import contextlib
@@ -20,20 +21,20 @@ import threading
 from pathlib import Path
 from typing import Any
 
-PARENT = "TOKENPO_PARENT"  # to a command of ours: the pipe on which nothing is written, of the command that started it
+PARENT = "TOKENPO_PARENT"  # environment variable of a child command: the descriptor of its parent's silent pipe
 
 
 def main(pool: int, source: str, function: str, limit: float, memory: int, *setup: str) -> None:
-    """Serves `function` of the Python file `source` until stdin ends, whose first line is a token alone.
+    """Serves `function` of the Python file `source` until stdin ends; the first line of stdin is a token alone.
 
-    `pool` is the pipe's descriptor, the rest as in `Pool`; with `setup` the function is called with it, and makes the
-    function for the jobs.
+    `pool` is the pipe's descriptor, the rest as in `Pool`; with `setup` the function is called once with it and returns
+    the function for the jobs.
     """
     end_with(pool)
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)  # what the function prints must not pass for an answer
+    os.dup2(2, 1)  # the function's output must not be taken for an answer
 
     def send(message: dict[str, Any]) -> None:
         answers.write(f"{token}{json.dumps(message)}\n".encode())
@@ -74,7 +75,7 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
 def end_with(pipe: int) -> None:
     """Kills this process and its group when the other end of a pipe is closed, even by a SIGKILL."""
     try:
-        # On Linux the kernel does it. Its signal for a parent's death follows the thread that started us: no use here.
+        # On Linux the kernel does it. PR_SET_PDEATHSIG would follow the thread that started us, not the process.
         fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_ASYNC)
