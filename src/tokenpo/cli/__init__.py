@@ -1,4 +1,4 @@
-"""The commands, those of a kind in one file. `main` is the parser; a file's `add` gives it its commands.
+"""The commands, related ones in one file. `main` makes the parser; each file's `add` adds its commands.
 
 Nothing heavy is imported before a command runs, so that `tokenpo --help` answers at once.
 """

@@ -1,4 +1,4 @@
-"""`tokenpo compare`: a recipe trained with several methods and seeds, and what the seeds tell apart."""
+"""`tokenpo compare`: train a recipe with several methods and seeds, and test the differences over seeds."""
 
 from __future__ import annotations
 
@@ -59,8 +59,9 @@ def add(commands: Any) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Makes the runs that are missing, then table, compare.html and compare.json; 130 when interrupted, an error once
-    all is written where runs failed.
+    """Trains the missing runs, prints the table and writes compare.html and compare.json; 130 when interrupted.
+
+    If runs failed, TokenPOError is raised after everything is written.
     """
     need_engine()
     if options.runs is not None:
@@ -81,7 +82,7 @@ def compare(options: argparse.Namespace) -> int:
     chosen, margins = _chosen(options, plan.runs[0].config)
     baseline = options.baseline or plan.subject.labels[0]
     family = len(pairs(plan.subject.labels, baseline))
-    # Mistakes are found above, before anything is made.
+    # The options are checked above, before anything is made.
     from ..evidence.compare.paired import least_seeds
     from ..evidence.compare.result import failed_in_words, gather
     from ..evidence.compare.runs import State, execute, state
@@ -92,8 +93,8 @@ def compare(options: argparse.Namespace) -> int:
         print(f"note: {too_few(seeds, family)}", flush=True)
     if options.dry_run:
         states = [state(run) for run in plan.runs]
-        for run, found in zip(plan.runs, states, strict=True):
-            print(f"{found.value:<22}{shlex.join(['tokenpo', 'train', *run.arguments])}")
+        for run, its_state in zip(plan.runs, states, strict=True):
+            print(f"{its_state.value:<22}{shlex.join(['tokenpo', 'train', *run.arguments])}")
         for note in plan.subject.notes:
             print(f"note: {note}")
         print(f"{len(states)} runs, {states.count(State.DONE)} done, in {plan.subject.place}")
@@ -125,7 +126,7 @@ def _existing(options: argparse.Namespace) -> int:
 
 
 def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Measure], dict[str, float]]:
-    """The measures, and the margins of some."""
+    """The measures of --metrics, and the margins of --margin by measure."""
     from ..evidence.compare.measures import DEFAULT, THRESHOLD, WAITING, margins, measures
 
     names = DEFAULT if options.metrics is None else options.metrics.split(",")
@@ -151,7 +152,7 @@ def _show(comparison: Comparison, out: Path) -> None:
 
 
 def _jobs(plan: Plan) -> int:
-    """One run per core and thread; a GPU is not shared unasked."""
+    """As many runs as the cores allow with the recipe's threads; one on a GPU."""
     from ..models.device import resolve_device
 
     if resolve_device(plan.runs[0].config.model.device).startswith("cuda"):
@@ -161,7 +162,7 @@ def _jobs(plan: Plan) -> int:
 
 
 class ProgressLines:
-    """A line for every run that ends, and on a terminal a line with the runs under way."""
+    """Prints a line for every run that ends, and on a terminal a status line with the active runs."""
 
     def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:
         from ..base.console import Console

@@ -1,4 +1,4 @@
-"""`tokenpo conformance`: a host's own loss beside the reference implementation of each paper."""
+"""`tokenpo conformance`: compare a host's own loss with the reference implementation of each paper."""
 
 import argparse
 import json
@@ -23,25 +23,25 @@ def add(commands: Any) -> None:
 
 
 def conformance(options: argparse.Namespace) -> int:
-    """Prints the verdict and a line for each case; 1 where one differs."""
+    """Prints the verdict and a line for each case; 1 if a case differs."""
     from ..engines.conformance import findings, verdict
 
-    name, found = findings(options.host)
-    apart = not all(one.agrees for one in found)
+    name, cases = findings(options.host)
+    differs = not all(case.agrees for case in cases)
     if options.json:
-        said = {"host": name, "verdict": verdict(name, found), "cases": [asdict(one) for one in found]}
-        print(json.dumps(said, indent=1, ensure_ascii=False))
-        return int(apart)
-    print(verdict(name, found), "\n")
+        report = {"host": name, "verdict": verdict(name, cases), "cases": [asdict(case) for case in cases]}
+        print(json.dumps(report, indent=1, ensure_ascii=False))
+        return int(differs)
+    print(verdict(name, cases), "\n")
     row = "{:<12} {:<23} {:>12} {:>12} {:>9}  {}"
     print(row.format("METHOD", "CASE", "HOST'S LOSS", "REFERENCE'S", "DIFFERENCE", "").rstrip())
     settings = None
-    for one in found:
-        if settings != (settings := (one.method, one.settings)):
-            print(f"\n{one.method} | {one.settings}")
-        numbers = f"{one.host:.6g}", f"{one.reference:.6g}", f"{one.difference:.1e}"
-        print(row.format("", one.case, *numbers, "agrees" if one.agrees else "differs"))
-        if one.why:
-            print(f"{'':12} {one.why}")
-    print(f"\n{verdict(name, found)}")
-    return int(apart)
+    for case in cases:
+        if settings != (settings := (case.method, case.settings)):
+            print(f"\n{case.method} | {case.settings}")
+        numbers = f"{case.host:.6g}", f"{case.reference:.6g}", f"{case.difference:.1e}"
+        print(row.format("", case.case, *numbers, "agrees" if case.agrees else "differs"))
+        if case.why:
+            print(f"{'':12} {case.why}")
+    print(f"\n{verdict(name, cases)}")
+    return int(differs)

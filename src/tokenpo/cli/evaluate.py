@@ -1,4 +1,4 @@
-"""`tokenpo eval`: sample a model on a benchmark or take samples made elsewhere, and estimate with intervals."""
+"""`tokenpo eval`: sample a model on a benchmark, or read samples, and estimate its accuracy with intervals."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> Config | None:
-    """The settings of the run that MODEL is; None where it is none, or other problems are named."""
+    """The settings of the run directory MODEL; None if it is no run directory, or if other problems are named."""
     from ..models.directory import is_local, is_run, path_of, require_there
     from ..recipe.config import load_config
 
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> Config | None:
 
 
 def _check(options: argparse.Namespace, is_run: bool) -> None:
-    """Refuses what would be ignored."""
+    """Refuses options that would be ignored, and values out of range."""
     if options.seed is not None and options.seed < 0:
         raise TokenPOError(f"--seed is {options.seed}, expected at least 0")
     if (options.model is None) == (options.samples is None):
@@ -150,9 +150,9 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
     ks, sampling, where = _ks(options.k), _sampling(options, run), language.locate(options.model)
     task, described = _benchmark(options) if options.benchmark else _task(options, run)
     try:
-        its = run.evaluate.problems if run is not None else 0
-        count = held_out(task, options.problems or its or getattr(task, "test_size", None) or PROBLEMS)
-        task.problems("test", 0, count)  # too few different ones are found here, not after half of them were sampled
+        of_run = run.evaluate.problems if run is not None else 0
+        count = held_out(task, options.problems or of_run or getattr(task, "test_size", None) or PROBLEMS)
+        task.problems("test", 0, count)  # raises here if there are too few, not after half of them were sampled
         dtype = options.dtype or (run.model.dtype if run is not None else "float32")
         if run is not None:
             changed = f" with {', '.join(options.task_option)}" if options.task_option else ""
@@ -169,7 +169,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
         about = {"path": options.model, "digest": evaluation.model_digest(where, lm), "dtype": dtype}
         config = evaluation.describe(plan, about, described)
         name = described.get("task") or described["benchmark"]
-        # A model's and a file's name as parts of a directory's.
+        # The output directory is named after the model and the file.
         parts = [Path(x).name.removesuffix(".jsonl").removesuffix(".parquet") or "model" for x in (options.model, name)]
         out = options.out or evaluation.free_directory("-".join(parts), config, options.seed)
         with progress(count, "prompts") as watch:
@@ -185,22 +185,22 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
 
 
 def _sampling(options: argparse.Namespace, run: Config | None) -> SamplingOptions:
-    """How to sample, by the options that were given, else as the run was evaluated."""
+    """How to sample: by the given options, else as the run was evaluated."""
     from ..evidence.evaluate.run import SamplingOptions
 
     given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
     given |= {"temperature": options.temperature, "seed": options.seed}
-    its: dict[str, Any] = {}
+    of_run: dict[str, Any] = {}
     if run is not None:
-        its = {"max_new_tokens": run.rollout.max_new_tokens, "rows": run.evaluate.rows}
-        its |= {"temperature": run.rollout.temperature, "samples": run.evaluate.samples or 1}
+        of_run = {"max_new_tokens": run.rollout.max_new_tokens, "rows": run.evaluate.rows}
+        of_run |= {"temperature": run.rollout.temperature, "samples": run.evaluate.samples or 1}
         if options.temperature == 0:  # greedy samples of a prompt are all the same
-            its["samples"] = 1
-    return SamplingOptions(**its | {name: value for name, value in given.items() if value is not None})
+            of_run["samples"] = 1
+    return SamplingOptions(**of_run | {name: value for name, value in given.items() if value is not None})
 
 
 def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[str, Any]]:
-    """A task that recipes train on, or that of the run: with its options, some of them changed."""
+    """The task of --task or of the run, with the options that --task-option changes; and its description."""
     from ..recipe.command_line import toml_value
     from ..tasks import make_task
 
@@ -217,7 +217,7 @@ def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[st
 
 
 def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """An entry of the registry, or a file."""
+    """The benchmark by name or file as a task, and its description."""
     from ..base.files import expanded
     from ..evidence.evaluate.benchmarks import benchmark, load
 
@@ -242,7 +242,7 @@ def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Pat
 
 
 def _ks(text: str | None) -> list[int] | None:
-    """The list behind --k, ascending; None where it was not given."""
+    """The values of --k, ascending; None if it was not given."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]

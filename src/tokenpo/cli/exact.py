@@ -60,20 +60,20 @@ def add(commands: Any) -> None:
     place(parser, "--json", "FILE", "all numbers; a method that stands in the file is not run again")
 
 
-def _worlds(asked: str | None) -> list[World]:
-    """The worlds of `--world`: names between commas, "large" for all of these; without it the twelve."""
+def _worlds(text: str | None) -> list[World]:
+    """The worlds of `--world`: names between commas, "large" for all large ones; the twelve by default."""
     from ..lab.exact.worlds import LARGE, TURNS, WORLDS
 
-    words = (asked or ",".join(WORLDS)).split(",")
+    words = (text or ",".join(WORLDS)).split(",")
     names = [name for word in words for name in (LARGE if word == "large" else [word])]
     return [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
 
 
-def _measures(asked: str | None) -> Sequence[str]:
-    """The keys of `--measure`, between commas; without it the three that are shown."""
+def _measures(text: str | None) -> Sequence[str]:
+    """The keys of `--measure`, between commas; `table.SHOWN` by default."""
     from ..lab.exact import table
 
-    measures = asked.split(",") if asked else table.SHOWN
+    measures = text.split(",") if text else table.SHOWN
     for key in measures:
         choose("measure", key, table.CATALOGUE)
     return measures
@@ -88,14 +88,14 @@ def exact(options: argparse.Namespace) -> int:
     from ..lab.exact.setting import Setting
     from ..recipe.objective import TAUGHT
 
-    torch.set_num_threads(1)  # a world is small: more threads wait for each other
+    torch.set_num_threads(1)  # a world is small: more threads only wait for each other
     measures = _measures(options.measure)
     worlds = _worlds(options.world)
     names = [world.name for world in worlds]
     chosen, fresh = objectives(options.methods, "exact")
     if not options.methods:
         chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT) and not (o.coalitions or o.drafts)}
-    # The user's own come first: a mistake in them is found before others have taken minutes.
+    # The user's own methods come first: a mistake in them is found before the others have taken minutes.
     contestants = [Contestant(label, chosen[label]) for label in sorted(chosen, key=lambda label: label not in fresh)]
     setting = Setting.of(options.set)
     known = study.load(options.json) if options.json and options.json.exists() else {}
@@ -112,13 +112,13 @@ def exact(options: argparse.Namespace) -> int:
         if options.json:
             try:
                 study.save(rows.values(), options.json)
-            except TokenPOError as error:  # the table is still printed, and room may be made until the end
+            except TokenPOError as error:  # the table is still printed, and the disk may have room at the end
                 print(f"tokenpo: {error}", file=sys.stderr)
 
     with progress(len(worlds) * len(contestants), "") as tell:
         rows = study.all_rows(contestants, worlds, known, fresh, setting, done)
-    asked = {*chosen, study.BASE, study.PERFECT}
-    shown = [row for row in rows if row.label in asked and set(names) <= set(row.cells)]
+    labels = {*chosen, study.BASE, study.PERFECT}
+    shown = [row for row in rows if row.label in labels and set(names) <= set(row.cells)]
     table.show(shown, names, measures, sys.stdout)
     if options.json:
         print(f"numbers: {study.save(rows, options.json)}")
@@ -144,7 +144,7 @@ def gradients(options: argparse.Namespace) -> int:
     from ..recipe.objective import TAUGHT
 
     chosen, fresh = objectives(options.methods, "gradients")
-    if not options.methods:  # all methods share their rollouts, which nobody continues
+    if not options.methods:  # all methods share rollouts, which have no continuations
         chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT | {"value", "gain"}) and not o.drafts}
     chosen = objectives([judge.BASE], "gradients")[0] | chosen
     needs = frozenset().union(*(objective.needs for objective in chosen.values()))
@@ -171,14 +171,14 @@ def gradients(options: argparse.Namespace) -> int:
 
 
 def _judge(at: AtCheckpoint, new: dict[str, Any], rows: dict[str, Judged], after: int) -> dict[str, Any]:
-    """Adds the new methods to the rows; what was found of the checkpoint itself."""
+    """Adds the new methods to the rows; returns the numbers of the checkpoint itself."""
     from ..lab import gradients as judge
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     say("sampling for the gradient of the reward, and what all methods share")
-    truth, found = _truth(at, "")
+    truth, numbers = _truth(at, "")
     shared, sizes = at.rollouts(), {}
     for label, single in zip(new, at.directions([*new.values()], shared, moved=False), strict=True):
         sizes[label] = single.norm(dim=-1)
@@ -192,12 +192,12 @@ def _judge(at: AtCheckpoint, new: dict[str, Any], rows: dict[str, Judged], after
         for label, single in zip(new, at.directions([*new.values()], shared, moved=True), strict=True):
             rows[label].add(judge.off_policy(truth, sizes[label], single), "after/")
             say(f"{label}: after {after} minibatches")
-        found |= {**later, "kl": moved.kl, "far": moved.far}
-    return {key: float(f"{x:.4g}") for key, x in found.items()}
+        numbers |= {**later, "kl": moved.kl, "far": moved.far}
+    return {key: float(f"{x:.4g}") for key, x in numbers.items()}
 
 
 def _truth(at: AtCheckpoint, where: str) -> tuple[Tensor, dict[str, float]]:
-    """The replicates [R, D] of the gradient of the reward; how much of it is signal, and the mean reward."""
+    """The replicates [R, D] of the gradient of the reward; its reliability and the mean reward, keys after `where`."""
     import torch
 
     from ..lab.gradients import reliability

@@ -1,4 +1,4 @@
-"""`tokenpo explain`: what methods would do to recorded rollouts."""
+"""`tokenpo explain`: how methods would update every token of recorded rollouts."""
 
 import argparse
 import re
@@ -38,8 +38,9 @@ def add(commands: Any) -> None:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Reads the rollouts, prints the table, writes explain.html and explain.json; an error once all is written where a
-    method lacks an input.
+    """Reads the rollouts, prints the table and writes explain.html and explain.json.
+
+    If a method lacks an input, MissingInput is raised after everything is written.
     """
     need("pydantic", "rich", "jinja2", "safetensors")
     from ..evidence.explain.explanation import explain_all, to_json, token_lines
@@ -65,8 +66,8 @@ def explain(options: argparse.Namespace) -> int:
     recording = recording.at_first_update() if options.first_update else recording
     result = explain_all(recording, entries, options.entropy_quantile, options.correction)
     lines = [*result.legend, *(f"note: {note}" for note in result.notes)]
-    said = [result.verdict] if result.verdict else []
-    print_parts([*said, *result.tables, *(visible(line, limit=1000) for line in lines)], sys.stdout)
+    verdict = [result.verdict] if result.verdict else []
+    print_parts([*verdict, *result.tables, *(visible(line, limit=1000) for line in lines)], sys.stdout)
     source, step = options.rollouts, result.recording.step
     stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", source.resolve().name.removesuffix(source.suffix)) or "rollouts"
     name = stem if step is None else f"{stem}-step{step}"

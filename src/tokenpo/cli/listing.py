@@ -1,4 +1,4 @@
-"""Lists in columns, the last of which is words that are wrapped to the terminal."""
+"""Print lists in columns; the text of the last column is wrapped to the terminal."""
 
 import os
 import shutil
@@ -6,12 +6,12 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-UNSEEN = 10_000  # characters of a line that no terminal limits
-LEAST = 20  # of the words, however narrow the terminal
+UNSEEN = 10_000  # characters of a line, without a terminal
+LEAST = 20  # characters of the last column, however narrow the terminal is
 
 
 def print_list(rows: Sequence[Sequence[str]]) -> None:
-    """One line each where nobody sees the width, so that a pipe can search it; COLUMNS sets one."""
+    """Prints the rows; without a terminal each is one line, so that a pipe can search it, unless COLUMNS is set."""
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     seen = sys.stdout.isatty() or "COLUMNS" in os.environ
     width = shutil.get_terminal_size().columns - 1 if seen else UNSEEN

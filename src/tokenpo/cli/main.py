@@ -39,7 +39,7 @@ FUNCTIONS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; 0 when all is well, 2 on a mistake of the user, 130 when interrupted."""
+    """Runs one command; 0 on success, 2 on a mistake of the user, 130 when interrupted."""
     if pipe := os.environ.pop(PARENT, ""):
         end_with(int(pipe))
     with outliving():
@@ -63,7 +63,7 @@ def _answer(arguments: Sequence[str] | None) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options; an unknown command is refused with the nearest name, which argparse does not give."""
+    """The options; UnknownName for an unknown command names the nearest one, which argparse does not do."""
     top = parser()
     (names,) = (action.choices for action in top._actions if isinstance(action, argparse._SubParsersAction))
     if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
@@ -99,7 +99,7 @@ def _version_or_help(options: argparse.Namespace) -> int:
 
 
 def completion(options: argparse.Namespace) -> int:
-    """Prints the script; recipes and methods in it are those of now."""
+    """Prints the script, with the recipes and methods that exist now."""
     need("shtab", "pydantic")
     import shtab
 
@@ -107,7 +107,7 @@ def completion(options: argparse.Namespace) -> int:
     from ..recipe.files import shipped_recipes
     from ..tasks import TASKS
 
-    # What may stand for an argument, by its name in the code; a file may, too.
+    # Completions of an argument, by its name in the code; file names are added.
     names = {"method": METHODS, "methods": METHODS, "recipe": shipped_recipes(), "task": TASKS}
     top = options.program
     _mark(top, names)
@@ -118,7 +118,7 @@ def completion(options: argparse.Namespace) -> int:
 
 
 def _mark(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """Tells shtab what completes each argument of a command and of those below it."""
+    """Tells shtab how to complete each argument of a command and of its subcommands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

@@ -1,4 +1,4 @@
-"""`tokenpo methods`, `show`, `check` and `golden`: the table of the methods, and one of them by itself."""
+"""`tokenpo methods`, `show`, `check` and `golden`: the table of methods, and commands on single methods."""
 
 import argparse
 import inspect
@@ -39,21 +39,21 @@ def add(commands: Any) -> None:
 def methods(options: argparse.Namespace) -> int:
     from ..methods import METHODS
 
-    found = [described(name) for name in METHODS]
+    chosen = [described(name) for name in METHODS]
     if options.needs is not None:
-        known = {need for method in found for need in method["needs"]}
+        known = {need for method in chosen for need in method["needs"]}
         if options.needs not in known:
             raise UnknownName(f"--needs {options.needs}: no method reads it: {nearest(options.needs, known)}")
-        found = [method for method in found if options.needs in method["needs"]]
+        chosen = [method for method in chosen if options.needs in method["needs"]]
     if options.word is not None:
         word = options.word.lower()
-        found = [method for method in found if word in " ".join(map(str, list(method.values())[:-1])).lower()]
-        if not found:
+        chosen = [method for method in chosen if word in " ".join(map(str, list(method.values())[:-1])).lower()]
+        if not chosen:
             raise TokenPOError(f"no method has {options.word!r} in its description: leave it out to see them all")
     if options.json:
-        print(json.dumps(found, indent=1, ensure_ascii=False, default=str))
+        print(json.dumps(chosen, indent=1, ensure_ascii=False, default=str))
     else:
-        print_list([("METHOD", "PAPER", "WHAT IT CHANGES [WHAT IT READS]"), *map(_row, found)])
+        print_list([("METHOD", "PAPER", "WHAT IT CHANGES [WHAT IT READS]"), *map(_row, chosen)])
     return 0
 
 
@@ -76,13 +76,13 @@ def described(name: str) -> dict[str, Any]:
 def _row(method: dict[str, Any]) -> tuple[str, str, str]:
     number = method["paper"].removeprefix("arXiv:").partition(" ")[0].rstrip(";")
     words = method["changes"] + (f" [{', '.join(method['needs'])}]" if method["needs"] else "")
-    if method["provenance"] not in ("paper", "code"):  # where the formula itself was read
+    if method["provenance"] not in ("paper", "code"):  # the formula itself was not read
         words += f" ({method['provenance']})"
     return method["name"], number, words
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints the docstrings of file and builder, and the objective; or how hard it pushes a token, and draws it."""
+    """Prints the docstrings of file and builder, and the objective; with --fingerprint its gradient coefficients."""
     from ..methods import builder, method
 
     entry = one_entry(options.method, "show")
@@ -105,7 +105,7 @@ def show(options: argparse.Namespace) -> int:
     if options.out:
         raise TokenPOError("show writes a file only with --fingerprint: add it, or leave out --out")
     build = builder(entry.method)
-    # The signature without the annotations, whose place is the docstring.
+    # The signature without annotations, which the docstring explains.
     parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
     print((inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or "").strip())
     if source := getattr(build, "paper", None):
@@ -115,13 +115,13 @@ def show(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Prints the laws that hold and the first that a method breaks; 1 where one breaks any."""
+    """Prints for each method that all laws hold, or the first that it breaks; 1 if a method breaks one."""
     need("pydantic")
     from ..core.laws import LAWS, Nonconforming, check_method, statement
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
-    # All are built, and their mistakes found, before the first is checked.
+    # All are built first, so that mistakes in the options are found before the first check.
     built = {entry.label: build_entry(entry) for entry in parse_entries(options.methods, "check")}
     broken = 0
     for label, objective in built.items():
@@ -150,7 +150,7 @@ def golden(options: argparse.Namespace) -> int:
 
 
 def _text(value: Any, indent: str) -> str:
-    """JSON with a line for each name, so that two files can be compared by eye."""
+    """JSON with a line for each name, so that people can compare two files."""
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     rows = [f"{indent} {json.dumps(key, ensure_ascii=False)}: {_text(x, indent + ' ')}" for key, x in value.items()]

@@ -1,4 +1,4 @@
-"""What several commands share: arguments, paths, and the packages they need."""
+"""Helpers shared by several commands: arguments, output paths and required packages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Command(argparse.ArgumentParser):
 
 
 def add_command(commands: Any, run: Callable, help: str, examples: str = "", name: str = "") -> argparse.ArgumentParser:
-    """The parser of a command, which is called as its function; `examples` stand below its options as they are."""
+    """The parser of a command, named `name` or after its function; `examples` follow its options in --help."""
     form = argparse.RawDescriptionHelpFormatter
     parser = commands.add_parser(name or run.__name__, help=help, epilog=examples or None, formatter_class=form)
     parser.set_defaults(run=run)
@@ -61,25 +61,25 @@ def place(parser: Any, name: str, metavar: str, help: str, *, folder: bool = Fal
 
 
 def try_places(options: argparse.Namespace) -> None:
-    """Tries every place that the options name for writing, so that no work is done in vain.
+    """Checks before the work that every output path can be written.
 
     Raises:
         TokenPOError: no file can be made there.
     """
     for name, makes in getattr(options, "places", {}).items():
-        if (there := getattr(options, name)) is None:
+        if (target := getattr(options, name)) is None:
             continue
         try:
-            inside = there.is_dir()
+            inside = target.is_dir()
             if inside and makes == "FILE":
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            home = there if inside else there.parent
-            if makes == "DIR":  # is made with its parents
-                home = next((one for one in (home, *home.parents) if one.exists()), home)
+            home = target if inside else target.parent
+            if makes == "DIR":  # it is made with its parents
+                home = next((folder for folder in (home, *home.parents) if folder.exists()), home)
             with tempfile.TemporaryFile(dir=home):
                 pass
         except OSError as error:
-            raise TokenPOError(f"cannot write {there}: {error.strerror}; give another place with --{name}") from error
+            raise TokenPOError(f"cannot write {target}: {error.strerror}; give another place with --{name}") from error
 
 
 def add_flag(parser: Any, name: str, help: str) -> None:
@@ -87,7 +87,7 @@ def add_flag(parser: Any, name: str, help: str) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """What `train` and `launch` change in a recipe, and where and in how many processes it is trained."""
+    """Adds the arguments of `train` and `launch`: changes to the recipe, the run directory and the processes."""
     argument(parser, "--method", "NAME", f"another method, with its own defaults: {METHOD}")
     add_set(parser, "change a setting")
     argument(parser, "--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
@@ -104,7 +104,7 @@ def add_set(parser: argparse.ArgumentParser, meaning: str, form: str = "SECTION.
 
 
 def path(text: str) -> Path:
-    """For argparse's `type`: a path; a leading ~, which a shell leaves where it is quoted, is the home directory."""
+    """A path, for argparse's `type`; a leading ~, which a shell doesn't expand in quotes, is the home directory."""
     try:
         return expanded(text)
     except TokenPOError as error:
@@ -112,7 +112,7 @@ def path(text: str) -> Path:
 
 
 def one_entry(text: str, command: str) -> Entry:
-    """The method of a command that takes a single one; raises TokenPOError for several."""
+    """The method of a command that takes only one; raises TokenPOError for several."""
     from ..recipe.command_line import parse_entries
 
     first, *others = parse_entries(text, command)
@@ -122,7 +122,7 @@ def one_entry(text: str, command: str) -> Entry:
 
 
 def objectives(names: list[str], command: str) -> tuple[dict[str, Objective], set[str]]:
-    """The named methods by label, else all; and the labels of those whose code is the user's."""
+    """The named methods by label, or all without names; and the labels of the user's own."""
     from ..methods import METHODS, method
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
@@ -138,7 +138,7 @@ def need_engine() -> None:
 
 
 def need(*packages: str) -> None:
-    """Raises TokenPOError with the remedy where packages of the extra `train` are missing."""
+    """Raises TokenPOError with the remedy if packages of the extra `train` are missing."""
     from importlib.util import find_spec
 
     if missing := [name for name in packages if find_spec(name) is None]:

@@ -1,4 +1,4 @@
-"""A bar with the time left, on one line of a terminal; elsewhere nothing."""
+"""A progress bar with the time left, on one line of a terminal; nothing elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(count: int, what: str) -> Iterator[Callable[..., None]]:
-    """Gives a function of how many of `count` are done, and on request of what now."""
+    """Yields a function that shows how many of `count` are done, and optionally the name of the current one."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 

@@ -1,5 +1,5 @@
-"""Standard output and error: what is quoted from files is text and no command to the terminal, in any encoding; and the
-work outlives its reader: `| head` goes early, `| tee` with the same Ctrl-C, a terminal that is closed with SIGHUP.
+"""Standard output and error: text quoted from files never acts as a terminal command, in any encoding; and the work
+goes on when the reader has gone, such as `| head`, `| tee` after the same Ctrl-C, or a closed terminal after SIGHUP.
 """
 
 import errno
@@ -15,15 +15,15 @@ from ..base.text import disarmed
 
 
 class Outliving:
-    """A text stream; what is written after its reader has gone is lost, and the writer goes on.
+    """A text stream; text written after its reader has gone is lost, without an error.
 
-    Control characters are shown as escapes, except line breaks and tabs, and so is what its encoding lacks.
+    Control characters, except line breaks and tabs, and characters that the encoding lacks are written as escapes.
 
     Args:
-        filtered: false leaves control characters as they are.
+        filtered: False leaves control characters as they are.
 
     Raises:
-        TokenPOError: on writing, when the disk that it goes to is full.
+        TokenPOError: on writing, if the output file's disk is full.
     """
 
     def __init__(self, stream: Any, *, filtered: bool = True) -> None:
@@ -34,25 +34,26 @@ class Outliving:
 
     @property
     def unfiltered(self) -> "Outliving":
-        """The same for a library that writes its own escapes."""
+        """The same stream for a library that writes its own escape sequences."""
         return Outliving(self._stream, filtered=False)
 
     def write(self, text: str) -> int:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         shown = (disarmed(text) if self._filtered else text).encode(encoding, "backslashreplace").decode(encoding)
-        self._heard(lambda: self._stream.write(shown))
+        self._tolerate(lambda: self._stream.write(shown))
         return len(text)
 
     def flush(self) -> None:
-        self._heard(self._stream.flush)
+        self._tolerate(self._stream.flush)
 
-    def _heard(self, call: Callable[[], object]) -> None:
+    def _tolerate(self, call: Callable[[], object]) -> None:
+        """Makes the call; if the reader has gone, this and later output goes to the null device."""
         try:
             call()
         except OSError as error:
-            # A terminal that is closed says no more that it is one.
+            # isatty() is False for a closed terminal; its mode still shows a character device.
             terminal = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._stream.fileno()).st_mode)
-            # What the stream still holds has to go somewhere: Python flushes it once more at its end.
+            # Python flushes the stream's buffer once more when it ends, which must not fail.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
@@ -62,7 +63,7 @@ class Outliving:
 
 @contextmanager
 def outliving() -> Iterator[None]:
-    """Within this context both standard streams outlive their readers."""
+    """Within this context writing goes on after the readers of both standard streams have gone."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = made = tuple(map(Outliving, before))
     try:

@@ -1,4 +1,4 @@
-"""`tokenpo train`, `launch`, `recipes` and `report`: a recipe, its training by any engine, and the page of the run."""
+"""`tokenpo train`, `launch`, `recipes` and `report`: train a recipe by any engine, and write the page of a run."""
 
 import argparse
 import shlex
@@ -44,14 +44,14 @@ def add(commands: Any) -> None:
 
 
 def train(options: argparse.Namespace) -> int:
-    """Trains, and says what came of it; 130 when the run was interrupted and can go on."""
+    """Trains and prints the result; 130 if the run was interrupted and can be resumed."""
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
     host = HOSTS[options.engine]
     if options.accept_changes and (options.resume is None or not host.changeable):
         raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
     need_engine()
-    # Mistakes in the recipe are found here, before transformers is loaded.
+    # The recipe is checked here, before transformers is loaded.
     config = _config(options, host)
     records = (_elsewhere if host.commanded else _here)(options, host, config)
     if records is None:
@@ -72,7 +72,7 @@ def _config(options: argparse.Namespace, host: Host) -> Any:
     require_processes(host, options.processes)
     if options.resume is not None:
         require_host(options.resume, host)
-    # Without a recipe the settings are those of the run to resume, with what was changed on the command line.
+    # Without a recipe the settings are those of the run to resume, with the changes of the command line.
     file = find_recipe(options.recipe) if options.recipe else (options.resume or Path()) / "config.json"
     if options.recipe is None and not file.is_file():
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
@@ -82,7 +82,7 @@ def _config(options: argparse.Namespace, host: Host) -> Any:
 
 
 def _require_verl(config: Any, host: Host) -> None:
-    """A recipe for verl names its reward functions, which other engines could not import."""
+    """Refuses a recipe for verl with a verifier of verl's, if the engine is another and verl is not installed."""
     from importlib.util import find_spec
 
     needs_it = str(config.task.options.get("verifier", "")).startswith(f"{VERL.package}.")
@@ -94,7 +94,7 @@ def _require_verl(config: Any, host: Host) -> None:
 
 
 def _here(options: argparse.Namespace, host: Host, config: Any) -> Path | None:
-    """By our own loop; the directory of the run's records, None where it was interrupted."""
+    """Trains with the package's own loop; the directory of the run's records, None if it was interrupted."""
     from ..engines.launch import backend
     from ..runs.loop import resume, train
     from .view import make_view
@@ -114,7 +114,7 @@ def _here(options: argparse.Namespace, host: Host, config: Any) -> Path | None:
 
 
 def _elsewhere(options: argparse.Namespace, host: Host, config: Any) -> Path:
-    """By a foreign engine, in processes of its own; the directory of the run's records."""
+    """Trains with another framework, in its own processes; the directory of the run's records."""
     from ..engines.launch import train
     from ..recipe.plan import Plan
     from ..runs.checkpoint import final_model
@@ -129,7 +129,7 @@ def _elsewhere(options: argparse.Namespace, host: Host, config: Any) -> Path:
 
 
 def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
-    """Held-out accuracy, and reward where graded, before and after, with 95 % intervals."""
+    """Held-out accuracy, and reward if rewards are graded, before and after, with 95 % intervals."""
     from ..runs.metrics import with_rewards
 
     if len(evaluations) < 2:
@@ -149,12 +149,12 @@ def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
 
 
 def _ends(low: float | None, high: float | None) -> str:
-    """Undefined ends are NaN, and null in a file."""
+    """The interval as text; "" if its ends are undefined, which is NaN in memory and null in a file."""
     return "" if low is None or high is None or low != low else f" ({low:.3f} to {high:.3f})"
 
 
 def launch(options: argparse.Namespace) -> int:
-    """Starts the engine, or prints the command that names the recipe as the user did."""
+    """Starts the engine, or prints the command, with the recipe named as the user named it."""
     need_engine()
     from ..engines.launch import command, require_processes, train
     from ..recipe.config import load_config

@@ -1,4 +1,4 @@
-"""Progress of a run: a live table on a terminal, plain lines everywhere else."""
+"""Show the progress of a run: a live table on a terminal, plain lines everywhere else."""
 
 import math
 import time
@@ -37,7 +37,7 @@ SOMETIMES = (
 BARS = "▁▂▃▄▅▆▇█"
 RECENT = 10
 NAME, NUMBER, MEANING = max(len(row[1]) for row in ROWS), len("-0.000123"), max(len(row[2]) for row in ROWS)
-COURSE, SHORTEST = 32, 12  # characters of a course: at most, and before the meanings give way to it
+COURSE, SHORTEST = 32, 12  # characters of a course: largest number, and least number beside the meanings
 
 
 def make_view(stream: TextIO) -> View:
@@ -82,7 +82,7 @@ class PlainView(SilentView):
 
 
 class LiveView:
-    """A table that redraws itself: the current value, the mean of the last steps, the course so far."""
+    """A table that is redrawn after each step: current value, mean of the last steps, course so far."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -131,12 +131,12 @@ class LiveView:
 
 
 def _rows(rows: tuple[Row, ...], metrics: Mapping[str, float]) -> tuple[Row, ...]:
-    """The rows, and those of a critic and a teacher where there is one."""
+    """The rows, and those of a critic and of a teacher if the run has one."""
     return (*rows, *(row for row in SOMETIMES if row[0] in metrics))
 
 
 def room(width: int) -> tuple[int, bool]:
-    """Characters left for the courses beside names and numbers, and whether the meanings fit, too.
+    """Characters left for the courses beside names and numbers, and whether the meanings fit too.
 
     >>> room(160), room(120), room(80), room(50)
     ((32, True), (22, True), (28, False), (0, False))
@@ -149,7 +149,7 @@ def room(width: int) -> tuple[int, bool]:
 
 
 class Pace:
-    """Time spent, and time left by the mean of the last steps, without the first, which warms up, and evaluations."""
+    """Time spent, and time left by the mean of the last steps; the first step and evaluations don't count in it."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=RECENT)
@@ -157,7 +157,7 @@ class Pace:
         self._first = True
 
     def told(self, metrics: Mapping[str, float], total: int) -> str:
-        """In words, after the step of these metrics."""
+        """The text after the step of these metrics."""
         seconds = sum(value for key, value in metrics.items() if key.startswith("seconds_"))
         if not self._first:
             self._seconds.append(seconds - metrics.get("seconds_evaluation", 0.0))
@@ -171,7 +171,7 @@ class Pace:
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:
-    """The course of a value as a row of bars, from its smallest to its largest; averaged down to `width`.
+    """The course of a value as a row of bars, scaled from its smallest to its largest; averaged down to `width`.
 
     >>> sparkline([0, 1, 2, 3])
     '▁▃▆█'
@@ -185,7 +185,7 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
 
 
 def split(metrics: Mapping[str, float]) -> str:
-    """The step's seconds and how its parts share them; parts below a two-hundredth are left out."""
+    """The step's seconds and the percentages of its parts; parts below 0.5 % are left out."""
     parts = {key[8:]: value for key, value in metrics.items() if key.startswith("seconds_")}
     whole = sum(parts.values())
     shares = [f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if seconds > whole / 200]
@@ -193,7 +193,7 @@ def split(metrics: Mapping[str, float]) -> str:
 
 
 def _padded(x: float | None) -> str:
-    """Lines below each other keep their width."""
+    """The number with trailing zeros, so that successive lines keep their width."""
     return number(x, padded=True)
 
 
