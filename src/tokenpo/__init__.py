@@ -1,6 +1,6 @@
 """tokenpo: token-level policy optimisation for reinforcement learning with verifiable rewards of language models.
 
-Names are loaded when they are first used, so that the command line can answer `--help` without torch.
+Names are imported when they are first used, so that the command line can answer `--help` without torch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HOME = {
     "method": "methods",
     "with_teacher": "methods.teaching",
 }
-# Public module -> where it is.
+# Public module -> its path in the package.
 _MODULES = {
     "errors": "base.errors",
     "methods": "methods",

@@ -1,8 +1,8 @@
-"""A script of TRL's with one changed import: `from tokenpo.trl import GRPOConfig, GRPOTrainer`.
+"""For TRL scripts with one changed import: `from tokenpo.trl import GRPOConfig, GRPOTrainer`.
 
-The names are TRL's, and so is everything but the loss: `TokenPOConfig` and `TokenPOTrainer` of `tokenpo.engines.trl`.
-`method="hapo"` in the config chooses the loss. Without it the loss is TRL's own at the settings of the config, which
-are refused where no method computes the same.
+Names and behaviour are TRL's, except for the loss: the classes extend `TokenPOConfig` and `TokenPOTrainer` of
+`tokenpo.engines.trl`. `method="hapo"` in the config chooses the loss. Without `method` the loss is the one that TRL
+computes at the settings of the config; settings for which no method computes TRL's loss are refused.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A recipe as a value: read, checked, changed by flags, built into an objective."""
+"""Recipes: read them, check them, change them by flags, build their objective."""

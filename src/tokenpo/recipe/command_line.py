@@ -1,6 +1,6 @@
 """Options of the command line that change a recipe: `--set section.key=value`, and the method list of `--methods`.
 
-METHOD in a list is a name of the table, or a function of the user's ("file.py:function", "package.module:function").
+METHOD in a list is the name of a method, or a user's function ("file.py:function", "package.module:function").
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..base.errors import TokenPOError
 
-LONGEST, MOST, DEEPEST = 256 * 1024, 10_000, 32  # of a recipe: bytes, keys, and parts of one key
+LONGEST, MOST, DEEPEST = 256 * 1024, 10_000, 32  # limits of a recipe: bytes, keys, and parts of one key
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*+\.[ \t]*+){{{DEEPEST}}}")
 LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
@@ -18,7 +18,11 @@ SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, se
 
 
 def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Sets the setting of an override; its path. A TokenPOError without "=", or with a setting for a section."""
+    """Applies "section.key=value" to `raw` and returns the key's path.
+
+    Raises:
+        TokenPOError: there is no "=", or a setting where a section should be.
+    """
     key, equals, text = override.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not path[-1]:
@@ -27,7 +31,7 @@ def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
 
 
 def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tuple[str, ...]:
-    """Sets the setting of a path; the path. A TokenPOError naming `flag` where a section should be."""
+    """Sets the setting at a path and returns the path; TokenPOError, naming `flag`, if a section is a setting."""
     *sections, last = path
     table = raw
     for section in sections:
@@ -39,9 +43,9 @@ def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tu
 
 
 def tables(text: str) -> dict[str, Any]:
-    """The tables of a TOML text; raises ValueError or RecursionError where it is none.
+    """The tables of a TOML text; raises ValueError or RecursionError if it is not TOML.
 
-    Its parser's memory grows with the square of a key's parts, so these are counted before.
+    The parser's memory grows with the square of a key's parts, so the parts are counted first.
     """
     if len(text) > LONGEST or text.count("=") > MOST:
         raise ValueError(f"a recipe has at most {LONGEST:,} characters and {MOST:,} keys")
@@ -51,7 +55,7 @@ def tables(text: str) -> dict[str, Any]:
 
 
 def toml_value(text: str) -> Any:
-    """The text behind "=" as a value of TOML, else as plain text."""
+    """The text after "=" as a TOML value, or as plain text if it is none."""
     try:
         read = tables(f"value = {text}")
     except (ValueError, RecursionError):
@@ -99,7 +103,7 @@ def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
 
 
 def short(method: str) -> str:
-    """The name of a method without the file or module of a function of the user's.
+    """The name of a method without the file or module of a user's function.
 
     >>> short("mine/late.py:late")
     'late'

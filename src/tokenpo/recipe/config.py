@@ -35,7 +35,7 @@ Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeVal
 
 
 def setting(default: Any, meaning: str | None = None, **bounds: Any) -> Any:
-    """A field with its default, its words in a written recipe and pydantic's bounds."""
+    """A field with its default, its comment in a written recipe and pydantic's bounds."""
     return Field(default=default, description=meaning, **bounds)
 
 
@@ -45,13 +45,13 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _none(cls, raw: Any) -> Any:
-        """TOML has no null: "none" stands for it."""
+        """Turns "none" into None, as TOML has no null."""
         return {k: None if v == "none" else v for k, v in raw.items()} if isinstance(raw, dict) else raw
 
     @field_validator("*", mode="before")
     @classmethod
     def _kind(cls, value: Any, info: Any) -> Any:
-        """Refuses text and switches for numbers, and numbers for switches: pydantic would convert them."""
+        """Refuses text and booleans for numbers, and numbers for booleans: pydantic would convert them."""
         annotation: Any = cls.model_fields[info.field_name or ""].annotation
         kinds = {annotation, *get_args(annotation)}
         if bool in kinds and not isinstance(value, bool):
@@ -82,14 +82,14 @@ class Task(Section):
 
 
 class Method(BaseModel):
-    """`name` (of the table, or "file.py:function") and, beside it, any keyword of that method's builder."""
+    """`name` (a method, or "file.py:function") and any keywords of that method's builder."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = "grpo"
 
     @property
     def label(self) -> str:
-        """The name without the file or module of a function of the user's."""
+        """The name without the file or module of a user's function."""
         return short(self.name)
 
     @property
@@ -221,7 +221,7 @@ class Train(Section):
     )
 
     def kl_hold(self) -> KLHold | None:
-        """What holds the KL of a rollout batch; None where nothing does."""
+        """The rule that holds the KL of a rollout batch; None without kl_target and kl_stop."""
         return KLHold.of(self.kl_target, self.kl_stop)
 
     @model_validator(mode="after")
@@ -330,13 +330,13 @@ def load_config(
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
     flags = {apply(raw, override): f"--set {override:.80}" for override in overrides}
-    if out:  # the name itself: read as TOML it may become another
+    if out:  # as plain text: read as TOML it may become another name
         flags[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
     return parse_config(raw, str(recipe), flags)
 
 
 def read_raw(recipe: Path) -> dict[str, Any]:
-    """The tables of a recipe or a config.json; a TokenPOError where it cannot be read or parsed."""
+    """The tables of a recipe or a config.json; raises TokenPOError if it cannot be read or parsed."""
     kind = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(recipe.suffix, "TOML")
     try:
         text = read_text(recipe, LONGEST)
@@ -351,7 +351,7 @@ def read_raw(recipe: Path) -> dict[str, Any]:
 
 
 def parse_config(raw: Mapping[str, Any], where: str, flags: Mapping[tuple[str, ...], str] | None = None) -> Config:
-    """A checked config; errors name `where`, the file, or the flag in `flags` that set the setting."""
+    """A checked config; errors name the file `where`, or the flag in `flags` that set the setting."""
     flags = flags or {}
     if isinstance(raw.get("method"), str):
         name = json.dumps(raw["method"])

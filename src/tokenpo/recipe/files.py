@@ -21,7 +21,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name: str) -> Path:
-    """A recipe by path, or by its name in the package; a TokenPOError where there is none."""
+    """The path of a recipe, given by path or by its name in the package; raises TokenPOError if there is none."""
     path = expanded(name)
     if path.is_file():
         return path
@@ -77,7 +77,7 @@ def _toml_key(key: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A JSON string, except that TOML wants DEL escaped and has no pairs of surrogates."""
+    """The text as a JSON string, with DEL escaped and without surrogate pairs, as TOML requires."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,4 +1,4 @@
-"""The engines that can train a recipe, as the rest of the package knows them; their code is in `engines`.
+"""Descriptions of the engines that can train a recipe; their code is in `engines`.
 
 A new engine is one value here and a folder `engines/NAME` with a module `launch` (see `engines.launch`).
 """
@@ -14,17 +14,17 @@ class Host:
     resume: str  # how a run of it is resumed
     marker: str = ""  # the file or folder that marks its runs, below the run directory; "" has none
     records: str = ""  # where the records of its runs lie, below the run directory
-    package: str = ""  # what has to be installed; "" is no more than the package itself
+    package: str = ""  # the package that must be installed; "" needs none
     commanded: bool = False  # trains in processes of its own, so that `tokenpo launch` can print their command
-    one_process: str = ""  # what to write in place of `--processes N`; "" takes several
-    compared: Mapping[str, object] = field(default_factory=dict)  # settings of a comparison, where the user gives none
+    one_process: str = ""  # what to write in place of `--processes N`; "" allows several
+    compared: Mapping[str, object] = field(default_factory=dict)  # settings of a comparison that the user leaves open
     changeable: bool = False  # a run can be resumed with other settings
-    goes_on: bool = False  # the command that began a run also goes on with it
+    goes_on: bool = False  # the command that began a run also continues it
     whole_machine: bool = False  # a run takes the whole machine, so that runs come one after the other
     own_metrics: bool = False  # logs metrics of its own: a comparison leaves out those of ours that no run has
 
     def again(self, directory: object) -> str:
-        """The command that goes on with a run of the embedded engine's loop."""
+        """The command that resumes a run of the package's own loop."""
         return f"tokenpo train --resume {directory}" + ("" if self is EMBEDDED else f" --engine {self.name}")
 
 

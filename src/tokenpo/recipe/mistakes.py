@@ -12,25 +12,25 @@ from ..base.errors import TokenPOError, nearest
 Flags = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set it
 Fields = Callable[[tuple[str, ...]], Mapping[str, Any]]
 _DEEPEST = 32  # sections, tables and lists inside each other
-_MOST = 5  # mistakes in one sentence: a file that is no recipe at all would fill the screen
+_MOST = 5  # mistakes in one message: a file that is no recipe at all would fill the screen
 _HALF = re.compile("[\ud800-\udfff]")  # of a pair of surrogates
 _FREE = ("options", "method")  # tables with the options of a task or a method
 
 
 def explain(problems: Sequence[ErrorDetails], where: str, flags: Flags, fields_of: Fields) -> str:
-    """The problems in one sentence; `where` is the file, `fields_of` gives the settings of a section."""
-    # A value that fits none of several kinds is one mistake, although it comes as several problems.
+    """The problems in one sentence; `where` is the file, `fields_of` returns the settings of a section."""
+    # A value that fits none of several types is one mistake, although pydantic reports several problems.
     found = {_place(problem, fields_of): problem for problem in reversed(problems)}
     sentences = []
     for path, x in list(reversed(found.items()))[:_MOST]:
-        setter = _setter(path[:-1] if x["type"] == "missing" else path, where, flags)  # a missing key is set by nobody
+        setter = _setter(path[:-1] if x["type"] == "missing" else path, where, flags)  # nothing sets a missing key
         sentences.append(_explain(x, path, setter, fields_of))
     more = f"; and {len(found) - _MOST} more mistakes" if len(found) > _MOST else ""
     return "; ".join(sentences) + more
 
 
 def refuse_unwritable(value: Any, path: tuple[str, ...], where: str, flags: Flags) -> None:
-    """Raises a TokenPOError on dates, half a character, or tables nested too deep: config.json holds none of them."""
+    """Raises TokenPOError on dates, half a character, or tables nested too deep, which config.json cannot hold."""
     if len(path) > _DEEPEST:
         raise TokenPOError(
             f"{_setter(path, where, flags)}: {'.'.join(path):.60}... is nested more than {_DEEPEST} deep: no setting is"
@@ -77,9 +77,9 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...], where: str, fields_of
 
 
 def _meant(key: str, section: tuple[str, ...], fields_of: Fields) -> str:
-    """The key in place of an unknown one: itself or its initials anywhere (learning_rate: lr), or the nearest."""
+    """A hint for an unknown key: where the key or its initials exist (learning_rate: lr), or the nearest key."""
     sections: list[tuple[str, ...]] = [()]
-    for path in sections:  # it grows by the sections inside
+    for path in sections:  # the list grows by inner sections
         sections += [(*path, name) for name in fields_of(path)]
     names = [key, "".join(word[:1] for word in key.split("_"))]
     places = [section] if names[1] in fields_of(section) else sections

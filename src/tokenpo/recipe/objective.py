@@ -1,4 +1,4 @@
-"""The objective of a recipe, whether the embedded engine can honour it, and warnings on unlikely settings."""
+"""Build the objective of a recipe, check that the embedded engine can honour it, and warn of unlikely settings."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def build_objective(config: Config) -> Objective:
 
 
 def accepted_here(config: Config) -> Objective:
-    """The recipe's objective, where the embedded engine can honour it; raises as `build_objective`, `require_here`."""
+    """The recipe's objective; raises as `build_objective`, and as `require_here` if the engine cannot honour it."""
     objective = build_objective(config)
     require_here(objective, config)
     return objective
 
 
 def require_here(objective: Objective, config: Config | None = None) -> None:
-    """Raises Unsupported, naming method and input, where an objective reads what the embedded engine does not have."""
+    """Raises Unsupported, naming method and input, if an objective reads an input that the embedded engine lacks."""
     given: dict[str, object] = {"gain": objective.continuations or objective.coalitions, "value": objective.critic}
     if config is not None:
         given |= dict.fromkeys(TAUGHT, config.teacher)
@@ -75,7 +75,7 @@ def require_here(objective: Objective, config: Config | None = None) -> None:
 def build_method(chosen: Method) -> Objective:
     """The method alone, with its options as a recipe writes them; raises as `build_objective`."""
     name, known = chosen.name, options_of(builder(chosen.name))
-    # TOML has no null: "none" stands for it wherever the builder takes one.
+    # TOML has no null: "none" stands for it where the builder accepts None.
     options = {
         key: None if value == "none" and key in known and "None" in known[key].kinds else value
         for key, value in chosen.options.items()
@@ -96,30 +96,31 @@ def build_entry(entry: Entry) -> Objective:
     return build_method(Method(name=entry.method, **options))
 
 
-def _corrected(objective: Objective, asked: Correction) -> Objective:
+def _corrected(objective: Objective, section: Correction) -> Objective:
     label = "rollout.correction"
-    if asked.preset is not None:
-        return corrected(objective, asked.preset, leaves=asked.leaves, label=label)
+    if section.preset is not None:
+        return corrected(objective, section.preset, leaves=section.leaves, label=label)
     weights: tuple[parts.Weight, ...] = ()
-    if asked.level is not None:
-        sequence, geometric = asked.level != "token", asked.level == "geometric"
-        weight = parts.RolloutCorrection(sequence, asked.mode == "mask", _limit(asked.cap), asked.floor, geometric)
-        weights = (parts.NormalisedWeight(weight, parts.RolloutMean(weight)) if asked.normalise else weight,)
-    rejected = [(_LEVELS[x.over], x.low, _limit(x.high), _ESTIMATORS.get(x.of)) for x in asked.reject]
+    if section.level is not None:
+        sequence, geometric = section.level != "token", section.level == "geometric"
+        cap = _limit(section.cap)
+        weight = parts.RolloutCorrection(sequence, section.mode == "mask", cap, section.floor, geometric)
+        weights = (parts.NormalisedWeight(weight, parts.RolloutMean(weight)) if section.normalise else weight,)
+    rejected = [(_LEVELS[x.over], x.low, _limit(x.high), _ESTIMATORS.get(x.of)) for x in section.reject]
     if rejected:
-        weights += (parts.Rejection(tuple(parts.Criterion(*x) for x in rejected), leaves=asked.leaves),)
+        weights += (parts.Rejection(tuple(parts.Criterion(*x) for x in rejected), leaves=section.leaves),)
     return applied(objective, Preset(weights), label)
 
 
-def _taught(objective: Objective, asked: Teacher) -> Objective:
-    if asked.coef is None:
+def _taught(objective: Objective, section: Teacher) -> Objective:
+    if section.coef is None:
         return objective
     if objective.needs & TAUGHT:
         raise TokenPOError(
             f"teacher.coef adds a teacher, and {objective.name} reads one already: drop it, as the method has a "
             "coefficient of its own"
         )
-    return with_teacher(objective, asked.coef, form=asked.form)
+    return with_teacher(objective, section.coef, form=section.form)
 
 
 def _limit(bound: float | None) -> float:
@@ -127,8 +128,8 @@ def _limit(bound: float | None) -> float:
 
 
 def _penalty(config: Config, objective: Objective) -> tuple[parts.Penalty, ...]:
-    asked = config.train.reference_kl
-    if asked is None:
+    section = config.train.reference_kl
+    if section is None:
         return ()
     own = [part for part in parts.walk(objective.penalties) if isinstance(part, parts.ReferenceKl)]
     if own:
@@ -136,20 +137,20 @@ def _penalty(config: Config, objective: Objective) -> tuple[parts.Penalty, ...]:
             f"train.reference_kl comes on top of {own[0]}, which {objective.name} has already: drop the section, "
             "or switch the method's own off with its option for the coefficient"
         )
-    estimator = _ESTIMATORS[asked.estimator]
-    if not asked.unbiased:
-        used = parts.StraightThrough(estimator) if asked.straight_through else estimator
-        return (parts.ReferenceKl(asked.beta, used),)
-    if asked.straight_through or asked.estimator == "k2":
+    estimator = _ESTIMATORS[section.estimator]
+    if not section.unbiased:
+        used = parts.StraightThrough(estimator) if section.straight_through else estimator
+        return (parts.ReferenceKl(section.beta, used),)
+    if section.straight_through or section.estimator == "k2":
         raise TokenPOError(
             "train.reference_kl.unbiased weighs k1 or k3 by the ratio, which makes the gradient the divergence's: set "
             "estimator to one of them, and leave straight_through out"
         )
-    return (parts.Reweighted(parts.ReferenceKl(asked.beta, estimator)),)
+    return (parts.Reweighted(parts.ReferenceKl(section.beta, estimator)),)
 
 
 def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> list[str]:
-    """Warnings on settings that are allowed but unlikely to be meant, in a run of this engine."""
+    """Warnings on settings that are allowed but probably not intended, in a run of this engine."""
     train, rollout = config.train, config.rollout
     notes = schedule_notes(
         objective,
@@ -189,7 +190,7 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
 
 
 def other_sections(config: Config, host: Host) -> list[str]:
-    """Warnings on the sections of other engines in a recipe: this one does not read them."""
+    """Warnings on sections for other engines, which this engine does not read."""
     notes = []
     for name in (other.name for other in HOSTS.values() if other is not host):
         usual = dict(getattr(Config(), name, ()))

@@ -1,4 +1,4 @@
-"""A run before it begins: its config, and all that follows from that, worked out once and handed down."""
+"""The plan of a run: its config and everything derived from it, computed once."""
 
 import json
 from collections.abc import Mapping
@@ -23,21 +23,21 @@ from .objective import build_objective
 
 @dataclass(frozen=True)
 class Plan:
-    """A config, its objective and its model, and what the run depends on; each is found when it is first read."""
+    """A config with its objective, its model and the contents it depends on; each is computed when first read."""
 
     config: Config
 
     @cached_property
     def objective(self) -> Objective:
-        """As `build_objective` makes it; whether an engine can honour it is for that engine to say."""
+        """The result of `build_objective`; each engine decides whether it can honour it."""
         return build_objective(self.config)
 
     def at(self, directory: Path) -> "Plan":
-        """The same plan with this run directory; what does not depend on it is not found again."""
+        """The same plan with another run directory; objective, model and teacher are kept if already computed."""
         output = self.config.output.model_copy(update={"dir": str(directory)})
         moved = Plan(self.config.model_copy(update={"output": output}))
         vars(moved).update(
-            {name: known for name, known in vars(self).items() if name in ("objective", "model", "teacher")}
+            {name: value for name, value in vars(self).items() if name in ("objective", "model", "teacher")}
         )
         return moved
 
@@ -48,7 +48,7 @@ class Plan:
 
     @cached_property
     def teacher(self) -> str | Path | None:
-        """Likewise of the teacher; None where there is none, or where it is the policy itself."""
+        """The directory of the teacher, or its name on the hub; None without one, or if it is the policy itself."""
         teacher = self.config.teacher
         return None if teacher is None or teacher.path is None else language.locate(teacher.path)
 
@@ -60,10 +60,10 @@ class Plan:
 
     @cached_property
     def contents(self) -> Mapping[str, str]:
-        """A hash of every byte of the files of model, task, verifier and method, by the setting that names them.
+        """Hashes of the files of model, task, verifier and method, by the setting that names them.
 
-        Left out are a model of the hub, and a file that is not there: reading it fails with a message of its own. Of
-        a function of the user's it is the file that its path names, without what that imports.
+        A model of the hub is left out, and so is a missing file: reading it fails with a message of its own. A user's
+        function is hashed by the file that its path names, without the modules which that imports.
         """
         options = self.config.task.options
         paths = {name: value for name, value in options.items() if name.endswith("path") and isinstance(value, str)}
@@ -80,10 +80,10 @@ class Plan:
         return {f"contents of {name}": value for name, value in hashes.items()}
 
     def load_model(self, other: str | Path | None = None) -> LanguageModel:
-        """The model with its dtype and adapters, on its device; the adapters' first factors follow from the seed.
+        """The model with its dtype and adapters, on its device; the seed decides the adapters' initial factors.
 
         Args:
-            other: load this one there instead, without adapters.
+            other: load this model instead, without adapters.
         """
         options = self.config.model
         lora = options.lora if other is None else None
@@ -97,5 +97,5 @@ class Plan:
             return language.load(other or self.model, dtype=options.dtype, device=options.device, lora=adapters)
 
     def make_task(self) -> Task:
-        """The task; close it in the end."""
+        """The task; the caller closes it."""
         return make_task(self.config.task.name, self.config.task.options, self.config.problem_seed)

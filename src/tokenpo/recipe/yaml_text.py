@@ -1,4 +1,4 @@
-"""A recipe in YAML, read as one in TOML is: the same values, the same bounds, no tags and no references."""
+"""Read a recipe in YAML with the values and limits of TOML, without tags and references."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ from .command_line import DEEPEST, LONGEST, MOST, toml_value
 
 
 def tables(text: str) -> dict[str, Any]:
-    """The tables of a YAML text; raises ValueError or RecursionError where it is none.
+    """The tables of a YAML text; raises ValueError or RecursionError if it is not YAML.
 
-    A value without quotes is read as TOML reads it (1e-3 is a number, yes is text), else as text; `null` is "none".
+    A value without quotes is read as in TOML (1e-3 is a number, yes is text), a value in quotes is text; `null` is
+    "none".
     """
     if len(text) > LONGEST:
         raise ValueError(f"a recipe has at most {LONGEST:,} characters")
@@ -28,7 +29,7 @@ def tables(text: str) -> dict[str, Any]:
 
 
 def _require_bounded(text: str) -> None:
-    """Stops at what would cost much: an event comes before anything is made of it."""
+    """Refuses references, tags and excessive size while parsing, before the values are built."""
     depth = keys = 0
     for event in yaml.parse(text, yaml.BaseLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
