@@ -1,12 +1,12 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped, in a directory that is whole or not there.
+"""Checkpoints: everything that a run needs to resume as if it had never stopped, written whole or not at all.
 
     checkpoints/step-000000/  state.json  checksums.json          before the first step: the weights are the model's own
     checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
-                              critic.safetensors                  a value head and its optimiser's state, with a critic
-    model/                                                        the final model, with the checkpoint that it is of
+                              critic.safetensors                  with a critic: value head and its optimiser's state
+    model/                                                        the final model, which names its checkpoint
 
 Nothing is pickled. Sampler and shuffling are keyed by (seed, position), so there is no generator state to save. A
-directory is written under another name, brought to the disk and renamed; checksums tell a good one from a damaged one.
+directory is written under a temporary name, flushed to disk and renamed; checksums detect damaged ones.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Progress:
 
     Args:
         step: rollout batches trained on.
-        cursor: the first problem of the training order that was not drawn yet.
+        cursor: the first training problem that was not drawn yet.
         sizes: bytes of each JSON Lines file.
-        settings: those of the run's config that its steps depend on; empty before the first step.
-        remote: where a service keeps weights and the optimiser's state, of a run that has none of its own.
+        settings: the settings that the run's steps depend on; empty before the first step.
+        remote: the path of weights and optimiser state on a server; "" if they are in the checkpoint.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -73,12 +73,12 @@ _PROGRESS = TypeAdapter(Progress)
 
 
 def begin(directory: Path, progress: Progress) -> Path:
-    """Writes a checkpoint without tensors: of a run before its first update, or whose weights a service keeps."""
+    """Writes a checkpoint without tensors: before a run's first update, or if a server keeps the weights."""
     return _publish(directory, progress, {})
 
 
 def save(directory: Path, trained: Trained, critic: Trained | None, progress: Progress) -> Path:
-    """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError where the disk is full, or worse."""
+    """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError if writing fails (full disk)."""
     tensors: dict[str, dict[str, Tensor]] = {"model": _weights(trained[0]), "optimizer": _moments(*trained)}
     if critic is not None:
         tensors["critic"] = critic[0].state_dict() | _moments(*critic)
@@ -89,7 +89,7 @@ def _publish(directory: Path, progress: Progress, tensors: Mapping[str, Mapping[
     from safetensors.torch import save_file
 
     target = directory / "checkpoints" / f"step-{progress.step:06d}"
-    # Between two names the old one is `.old-step-*`, where `_found` sees it.
+    # While the new one replaces it, the old one is `.old-step-*`, which `_found` also lists.
     with whole_directory(target) as work:
         for name, kept in tensors.items():
             save_file({key: x.detach().cpu().contiguous() for key, x in kept.items()}, work / f"{name}.safetensors")
@@ -100,7 +100,7 @@ def _publish(directory: Path, progress: Progress, tensors: Mapping[str, Mapping[
 
 
 def prune(directory: Path, keep: int, step: int) -> None:
-    """Keeps the newest `keep` checkpoints up to `step`: later ones are damaged. Removes half-written ones."""
+    """Keeps the newest `keep` checkpoints up to `step`; removes older, later (damaged) and half-written ones."""
     found = _found(directory)
     kept = [path for path in found if _step(path) <= step and not path.name.startswith(".")][:keep]
     for path in found:
@@ -111,7 +111,7 @@ def prune(directory: Path, keep: int, step: int) -> None:
 
 
 def newest(directory: Path) -> tuple[Path, list[Path]]:
-    """The newest good checkpoint, and the damaged ones after it; a TokenPOError where there is no good one."""
+    """The newest good checkpoint, and the damaged ones after it; TokenPOError if there is no good one."""
     damaged: list[Path] = []
     for path in _found(directory):
         if _is_whole(path):
@@ -122,7 +122,7 @@ def newest(directory: Path) -> tuple[Path, list[Path]]:
 
 
 def of_step(directory: Path, step: int) -> Path:
-    """The checkpoint of a step; a TokenPOError with the steps that are there where it is missing or damaged."""
+    """The checkpoint of a step; TokenPOError with the existing steps if it is missing or damaged."""
     found = {_step(path): path for path in _found(directory)}
     if step not in found or not _is_whole(found[step]):
         there = ", ".join(map(str, sorted(found))) or "none"
@@ -131,7 +131,7 @@ def of_step(directory: Path, step: int) -> Path:
 
 
 def exists(directory: Path) -> bool:
-    """Whether there is any, damaged ones included."""
+    """Whether there is any checkpoint, damaged ones included."""
     return bool(_found(directory))
 
 
@@ -141,7 +141,7 @@ def weights(directory: Path, step: int) -> str | None:
 
 
 def last_progress(directory: Path) -> Progress | None:
-    """The state in the newest checkpoint whose state can be read; its tensors are not looked at."""
+    """The state of the newest checkpoint with a readable state; tensors are not checked."""
     for path in _found(directory):
         sums = json_object(path / _SUMS)
         try:
@@ -153,9 +153,9 @@ def last_progress(directory: Path) -> Progress | None:
 
 
 def restore(path: Path, trained: Trained, critic: Trained | None) -> None:
-    """Brings models and optimisers, all fresh, to a checkpoint; a TokenPOError if it is of another model.
+    """Loads a checkpoint into fresh models and optimisers; TokenPOError if it is of another model.
 
-    A critic that the checkpoint does not have stays fresh: the method was another one.
+    A critic that the checkpoint lacks stays fresh: its method had none.
     """
     if not (path / "model.safetensors").is_file():
         return
@@ -169,13 +169,13 @@ def restore(path: Path, trained: Trained, critic: Trained | None) -> None:
 
 
 def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
-    """Writes model/, with the step and the checksum of its checkpoint, and with LoRA adapter/; raises as `save`."""
-    language.save_adapter(lm, run / "adapter")  # first: the model says that the run is finished
+    """Writes model/ with the step and the checksum of its checkpoint, and adapter/ under LoRA; raises like `save`."""
+    language.save_adapter(lm, run / "adapter")  # first, because model/ marks the run as finished
     language.save(lm, run / "model", _model_of(run, step))
 
 
 def final_model(run: Path) -> list[str]:
-    """The paths of the final model of a run, in lines."""
+    """Lines with the paths of a run's final model."""
     lines = [f"model: {run / 'model'}"]
     if (adapter := run / "adapter").is_dir():
         size = sum(file.stat().st_size for file in adapter.iterdir())
@@ -185,12 +185,12 @@ def final_model(run: Path) -> list[str]:
 
 
 def has_model(run: Path, step: int) -> bool:
-    """Whether model/ is of the checkpoint of this step: an older model is not taken for it."""
+    """Whether model/ belongs to this step's checkpoint, and is not older."""
     return trained(run / "model") == _model_of(run, step)
 
 
 def owes_model(run: Path, step: int) -> bool:
-    """Whether there is a checkpoint of this step, but no model/ that is of it."""
+    """Whether this step has a checkpoint, but model/ does not belong to it."""
     return weights(run, step) is not None and not has_model(run, step)
 
 
@@ -199,7 +199,7 @@ def _model_of(run: Path, step: int) -> dict[str, object]:
 
 
 def progress_of(path: Path) -> Progress:
-    """The state in a checkpoint; a TokenPOError where it is damaged, or another version wrote it."""
+    """The state in a checkpoint; TokenPOError if it is damaged or another version wrote it."""
     file = path / "state.json"
     try:
         with opened(file, LARGEST) as stream:
@@ -262,7 +262,7 @@ def _set_moments(
 
 
 def _found(directory: Path) -> list[Path]:
-    """Newest first."""
+    """All checkpoint directories, newest first."""
     folder = directory / "checkpoints"
     paths = [path for pattern in ("step-*", ".old-step-*") for path in folder.glob(pattern) if _step(path) >= 0]
     return sorted(paths, key=lambda path: (_step(path), path.name), reverse=True)

@@ -1,13 +1,13 @@
-"""The run directory: the files that describe a run, its logs, and where it can go on.
+"""The run directory: the files that describe a run, its logs, and its resumption.
 
 recipe.toml config.json objective.txt versions.json     the run
 inputs.json                                              hashes of the model and the data that it reads
-metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
+metrics.jsonl samples.jsonl trace.jsonl                  one line per step, sampled response, traced response
 rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
-checkpoints/ model/ report.html                          where to resume, the final model, the report
-adapter/                                                 with LoRA, the adapters that model/ has merged in
-changes.jsonl                                            where it was resumed with other settings, on request
-trackers.json                                            how far each live tracker is, where the recipe names one
+checkpoints/ model/ report.html                          checkpoints to resume from, the final model, the report
+adapter/                                                 with LoRA, the adapters that are merged into model/
+changes.jsonl                                            settings that a resumed run changed, on request
+trackers.json                                            the last step sent to each live tracker, if there is one
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PACKAGES = (
 
 
 def versions(*more: str) -> dict[str, Any]:
-    """Python, machine, versions of `PACKAGES` and `more`, and the commit of a clone; None for what is not there."""
+    """Python, machine, versions of `PACKAGES` and `more`, and the commit of a clone; None if not installed."""
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
     for name in (*PACKAGES, *more):
         try:
@@ -66,9 +66,9 @@ def versions(*more: str) -> dict[str, Any]:
 
 @functools.cache
 def commit(package: Path) -> str | None:
-    """The commit of the clone that a package runs from, and whether files differ from it; None where it is installed.
+    """The commit of the clone that a package runs from, with " and changes" if files differ; None if it is installed.
 
-    A repository around an environment that the package is installed in says nothing of the package.
+    A repository around the environment that has the package is not its clone.
     """
 
     def git(*words: str) -> str:
@@ -83,15 +83,15 @@ def commit(package: Path) -> str | None:
         return None
 
 
-# Settings that may change when a run is resumed: they alter neither the steps made nor those to come.
+# Settings that may change when a run is resumed: no step depends on them.
 FREE = ("train.steps", "output.")
 LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
 INPUTS = "inputs.json"
-STARTED = "recipe.json"  # the config of a run of verl's that goes on by itself: config.json is verl's own there
+STARTED = "recipe.json"  # the config of a verl run that resumes by itself; config.json is verl's own there
 
 
 class OpenRun:
-    """A run directory that is being written: its logs and its live trackers."""
+    """The logs and live trackers of a run in progress."""
 
     def __init__(self, path: Path, trackers: Trackers) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class OpenRun:
         self._trackers.send(metrics)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each log, all of them on the disk."""
+        """Bytes of each log after flushing it to disk."""
         return {lines.path.name: lines.sync() for lines in self._logs}
 
     def close(self) -> None:
@@ -113,18 +113,18 @@ class OpenRun:
 
 
 def evaluations(path: Path) -> list[dict[str, float]]:
-    """The lines of a run's metrics with an evaluation, the first from before the training."""
+    """The lines of a run's metrics with an evaluation; the first is from before training."""
     lines = whole_lines(path / "metrics.jsonl", with_step, [])
     return [line.value for line in lines if "eval/accuracy" in line.value]
 
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Holds the run directory for this process alone.
+    """Locks the run directory for this process.
 
     Raises:
-        TokenPOError: another process trains this run, a link leads out of it, or a file cannot be written; what was
-            whole stays whole.
+        TokenPOError: another process trains this run, a link leads out of it, or a file cannot be written; complete
+            files stay complete.
     """
     from safetensors import SafetensorError
 
@@ -143,11 +143,13 @@ def held(path: Path) -> Iterator[None]:
 
 
 def new_directory(config: Config) -> Path:
-    """Makes the directory of a fresh run: the next free name, or what was asked for, refused where it is not empty."""
+    """Makes the directory of a fresh run: the next free name, or output.dir, which must be empty."""
     path = config.directory()
     with making(path):
         if config.output.dir is None:
-            path.parent.mkdir(parents=True, exist_ok=True)  # apart: "exists" is an answer for the last name only
+            path.parent.mkdir(
+                parents=True, exist_ok=True
+            )  # separately, because FileExistsError below must mean the last name
             for free in itertools.chain([path], numbered(path)):
                 with contextlib.suppress(FileExistsError):
                     free.mkdir()
@@ -163,37 +165,37 @@ def new_directory(config: Config) -> Path:
 
 
 def never_began(path: Path) -> bool:
-    """Whether a directory holds nothing, or only the config, and the hashes, of a run that never began."""
+    """Whether a directory is empty, or has only config and hashes of a run that never began."""
     config = path / "config.json"
     alone = {file.name for file in path.iterdir()} <= {".lock", config.name, INPUTS}
     return is_fresh(path) or (alone and json_object(config).keys() == Config.model_fields.keys())
 
 
 def describe(path: Path, plan: Plan) -> None:
-    """Writes the files that describe a run; the config first, as a directory that holds it can be resumed."""
+    """Writes the files that describe a run; the config first, because a directory with it can be resumed."""
     _describe(path, json.dumps(plan.config.model_dump(), indent=2), str(plan.objective), ())
     write_whole(path / "recipe.toml", to_toml(plan.config))
     write_inputs(path, plan)
 
 
 def write_inputs(path: Path, plan: Plan) -> None:
-    """Writes the hashes of the files that a run reads, and the settings that its steps depend on."""
+    """Writes inputs.json: hashes of the files that a run reads, and the settings that its steps depend on."""
     write_whole(path / INPUTS, json.dumps({**plan.contents, "settings": plan.settings}, indent=2) + "\n")
 
 
 def changed_inputs(path: Path, plan: Plan) -> list[str]:
-    """One line for each file that is not what the run in this directory began with."""
+    """One line for each file that changed since the run in this directory began."""
     then, now = json_object(path / INPUTS), plan.contents
     common = [name for name in then if name in now]
     return text.differences({name: then[name] for name in common}, {name: now[name] for name in common})
 
 
 def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:
-    """`describe` for a run that another framework drives, whose settings are no `Config`.
+    """Like `describe`, for a run in another framework, whose settings are not a `Config`.
 
     Args:
-        config: what the report reads of a config, and the framework's own settings, of any kind.
-        packages: distributions of the framework, whose versions go with ours.
+        config: the keys that the report reads, and the framework's own settings of any kind.
+        packages: the framework's distributions, whose versions are recorded with ours.
     """
     _describe(path, json.dumps(finite(config), indent=2, default=str), objective, packages)
 
@@ -205,7 +207,7 @@ def _describe(path: Path, config: str, objective: str, packages: Sequence[str]) 
 
 
 def require_host(path: Path, host: Host) -> None:
-    """Each engine resumes its own runs alone; a TokenPOError for a model, or for a run of another engine."""
+    """Raises TokenPOError for a model directory or another engine's run: an engine resumes only its own runs."""
     if "model_type" in json_object(path / "config.json"):
         run = path.parent if path.name == "model" else "the directory of a run"
         raise TokenPOError(f"{path} is a model, not a run: give {run}")
@@ -219,15 +221,16 @@ def require_host(path: Path, host: Host) -> None:
 
 
 def resumed(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Plan, list[str]]:
-    """The plan of the run at `path`, or of `wanted` where that is the same run; and the lines in which they differ.
+    """(plan of the run at `path` or of `wanted`, lines with the settings and files that changed).
 
     Args:
-        accept: `wanted` may differ in everything, and so may the files that the run reads; None where the user cannot
-            ask for that.
+        wanted: the config to resume with; None is the run's own.
+        accept: settings that steps depend on, and files that the run reads, may differ; None: the engine does not
+            offer this.
 
     Raises:
-        TokenPOError: no run there, another directory is asked for, or a setting or file that its steps depend on
-            differs; the message shows the difference.
+        TokenPOError: no run, another directory in `wanted`, or a setting or file that steps depend on differs; the
+            message shows the difference.
     """
     file = path / "config.json"
     if not file.is_file():
@@ -237,7 +240,7 @@ def resumed(path: Path, wanted: Config | None, *, accept: bool | None = False) -
     place = plan.config.output.dir
     if place not in (None, old.output.dir) and expanded(place).resolve() != path.resolve():
         raise TokenPOError(f"{path} is resumed where it is, not in {place}: leave out --out and output.dir")
-    # config.json can have been edited since: the checkpoint knows the settings of its steps, inputs.json those of none.
+    # config.json may have been edited: a checkpoint has the settings of its steps, inputs.json those before any step.
     last = checkpoint.last_progress(path) or Progress()
     settings = last.settings or json_object(path / INPUTS).get("settings")
     if settings and isinstance(settings, Mapping):
@@ -253,7 +256,7 @@ def resumed(path: Path, wanted: Config | None, *, accept: bool | None = False) -
 
 
 def edited_recipe(path: Path) -> list[str]:
-    """A note where recipe.toml is no longer what config.json says: only that is read when a run is resumed."""
+    """A note if recipe.toml differs from config.json, because a resumed run reads only config.json."""
     file, config = path / "recipe.toml", path / "config.json"
     if not file.is_file():
         return []
@@ -267,32 +270,32 @@ def edited_recipe(path: Path) -> list[str]:
 
 
 def _accepted(path: Path, step: int) -> set[str]:
-    """The changes accepted for the steps after this one, by a resumed run that died before its checkpoint."""
+    """The changes that an earlier resumption accepted for the steps after `step`, before it died."""
     log = path / "changes.jsonl"
     lines = whole_lines(log, with_step, []) if log.is_file() else ()
     return {change for line in lines if line.value["step"] == step for change in line.value.get("changes") or ()}
 
 
 def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
-    """Records that the steps after `step` are made with other settings than those before."""
+    """Records that the steps after `step` use other settings than those before."""
     lines = Lines(path / "changes.jsonl")
     lines.write({"step": step, "changes": changed, "versions": versions()})
     lines.close()
 
 
 def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
-    """The newest good checkpoint, None before the first; where the run stands; notes for the user."""
+    """(newest good checkpoint or None before the first, progress of the run, notes for the user)."""
     for name in ("model", "adapter"):
         sweep(path / name)
     logged = any((path / name).is_file() and (path / name).stat().st_size for name in LOGS)
     if not checkpoint.exists(path) and not logged:
-        # It died before its first checkpoint: nothing is lost by beginning, with that checkpoint.
+        # It died before its first checkpoint, so nothing is lost: write that checkpoint and begin.
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
         checkpoint.begin(path, progress)
         return None, progress, ["there is no checkpoint yet, so the run begins anew"]
     newest, damaged = checkpoint.newest(path)
     progress = checkpoint.progress_of(newest)
-    if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's, and no other file is to be cut
+    if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's: cut no other file
         raise TokenPOError(
             f"{newest / 'state.json'} is damaged: it gives sizes for {', '.join(progress.sizes) or 'no file'}, where a "
             f"checkpoint has {', '.join(LOGS)}; remove {newest} to go on from the one before it"
@@ -301,14 +304,14 @@ def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
 
 
 def cut_back(path: Path, progress: Progress) -> list[str]:
-    """Cuts the logs of a run back to its checkpoint; notes for the user."""
+    """Cuts the logs of a run back to its checkpoint; returns notes for the user."""
     for name in LOGS:
         cut(path / name, progress.sizes[name])
     drop_after(path, progress.step)
     notes: list[str] = []
     metrics = path / "metrics.jsonl"
     for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
-        pass  # what is damaged is said once, here; the report says it too
+        pass  # notes name the damaged lines
     if not (path / INPUTS).is_file():
         notes.append(f"{INPUTS} is gone, so whether model and data are those that began the run is not known")
     before, now = json_object(path / "versions.json"), versions()

@@ -1,4 +1,4 @@
-"""Accuracy on held-out problems: greedy, with a Wilson interval, and averaged over k samples; rewards where graded."""
+"""Accuracy on held-out problems: greedy with a Wilson interval, and the mean over k samples; rewards if graded."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Evaluation:
     """Results on held-out problems.
 
     Args:
-        problems: their number.
+        problems: number of problems.
         greedy: accuracy of the greedy responses.
         length: mean tokens of the greedy responses.
         k: samples per problem; 0: none were drawn.
-        sampled: accuracy over problems and samples (avg@k); the interval takes the problems as the sample.
-        reward: of the greedy responses; None where all rewards are 1 for a right and 0 for a wrong one.
-        sampled_reward: of the samples.
+        sampled: accuracy over problems and samples (avg@k); its interval is over problems.
+        reward: mean reward of the greedy responses; None if every reward is 1 for a right and 0 for a wrong response.
+        sampled_reward: mean reward of the samples; None likewise.
     """
 
     problems: int
@@ -40,7 +40,7 @@ class Evaluation:
     sampled_reward: Mean | None = None
 
     def metrics(self) -> dict[str, float]:
-        """For the step's line of metrics."""
+        """The results as metrics of a step, names beginning with eval/."""
         means = {"avg": self.sampled, "reward": self.reward, "avg_reward": self.sampled_reward}
         metrics = {"accuracy": self.greedy.value, "low": self.greedy.low, "high": self.greedy.high}
         metrics["length"] = self.length
@@ -59,7 +59,7 @@ class Evaluation:
 
 
 def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
-    """Evaluates the weights as they are on the first test problems, with the same random numbers every time."""
+    """Evaluates the current weights on the first test problems, with the same random numbers every time."""
 
     def draws(start: int, count: int, samples: int, sampling: Sampling) -> Draw:
         return draw(lm, task, "test", start, count, samples, sampling, autocast=config.train.autocast)
@@ -68,7 +68,7 @@ def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
 
 
 def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
-    """The evaluation with responses from `draws`; `tokenpo eval` gives the same for the same samples and seed."""
+    """Evaluates responses from `draws`; `tokenpo eval` gives the same result for the same samples and seed."""
     k, options = config.evaluate.samples, config.evaluate
     problems = held_out(task, options.problems)
 
@@ -95,7 +95,7 @@ def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
 
 
 def _mean_reward(scores: Sequence[Score], each: int, seed: int) -> Mean:
-    """Over problems; `each` consecutive scores are of one problem."""
+    """Mean reward over problems; `each` consecutive scores belong to one problem."""
     firsts = range(0, len(scores), each)
     means = [math.fsum(score.reward for score in scores[i : i + each]) / each for i in firsts]
     return mean_of_numbers(means, seed)

@@ -1,4 +1,4 @@
-"""The record of a run that another framework drives, for `tokenpo report`: metrics, traces, what describes the run."""
+"""The record of a run in another framework, for `tokenpo report`: metrics, traces and the run's settings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .watch import Watch
 
 logger = logging.getLogger(__name__)
 LOGS = ("metrics.jsonl", "trace.jsonl")
-# No more is moved aside: data and checkpoints in the directory may be of the new run.
+# Only these are moved aside: data and checkpoints in the directory may belong to the new run.
 OURS = (*LOGS, "config.json", "objective.txt", "versions.json", "rollouts", "report.html")
 
 
 class ForeignRun:
-    """Metrics and traces, a line of which names its step.
+    """Writes metrics and traces, whose lines have a step.
 
     Args:
-        step: after which the run goes on, and its files are cut; 0 begins a run, and another's files are moved aside.
-        config, objective, packages: as `describe_foreign` takes them.
-        rewarded: as `Watch` takes it.
+        step: the step after which the run resumes; later lines are cut. 0: a fresh run; older files are moved aside.
+        config, objective, packages: as in `describe_foreign`.
+        rewarded: as in `Watch`.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class ForeignRun:
         self._watch = Watch(step, rewarded=rewarded)
 
     def write(self, metrics: Mapping[str, Any]) -> None:
-        """A line of metrics; a warning with the first that shows that the run learns nothing."""
+        """Writes a line of metrics, and warns if it shows that the run learns nothing."""
         self.metrics.write(metrics)
         self.warn(self._watch(metrics))
 
     def warn(self, texts: Sequence[str] | None = None) -> None:
-        """These warnings; None is all once more, at the end of the run."""
+        """Logs these warnings; None repeats all, at the end of a run."""
         for text in self._watch.said if texts is None else texts:
             logger.warning(f"warning: {text}")
 
 
 def _size_after(path: Path, step: int) -> int:
-    """Bytes up to the last whole line of a step, damaged lines before it included: the report leaves those out."""
+    """Bytes up to the last whole line of a step, with damaged lines before it, which the report skips."""
     size, data = 0, path.read_bytes()
     for line in itertools.takewhile(lambda line: line.value["step"] <= step, whole_lines(path, with_step, [])):
         size = data.find(b"\n", line.offset) + 1 or size

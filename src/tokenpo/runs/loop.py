@@ -1,4 +1,4 @@
-"""The training loop: collect and verify responses, give credit, update; and write everything down.
+"""The training loop: collect and verify responses, compute credit, update, and record everything.
 
 A backend samples and updates the model, in this process or on a server; everything else is here.
 """
@@ -57,11 +57,11 @@ REMEDY = (
 
 
 class Backend(Protocol):
-    """Where the model of a run is sampled and updated; `runs.loop` drives it.
+    """Samples and updates the model of a run; driven by `runs.loop`.
 
     Attributes:
         host: the engine that it belongs to.
-        smaller: the settings by which an update takes less memory.
+        smaller: the settings to lower if an update does not fit into memory.
     """
 
     host: ClassVar[Host]
@@ -69,7 +69,7 @@ class Backend(Protocol):
 
     @classmethod
     def open(cls, plan: Plan) -> Self:
-        """Loads everything that the run needs, cheapest first; a TokenPOError where something cannot be had."""
+        """Loads everything that the run needs, cheapest first; TokenPOError if something is not available."""
         ...
 
     @property
@@ -79,15 +79,15 @@ class Backend(Protocol):
     def vocabulary(self) -> Tokenized: ...
 
     def start(self, saved: Path | None, progress: Progress) -> None:
-        """Brings weights and optimiser to a checkpoint; None is before the first update."""
+        """Restores weights and optimiser from a checkpoint; None: the run is before its first update."""
         ...
 
     def about(self) -> str:
-        """The model in a few words, which follow its name."""
+        """A few words about the model, printed after its name."""
         ...
 
     def collect(self, cursor: int) -> Experience:
-        """Draws a rollout batch from this position of the training problems on."""
+        """Draws a rollout batch, from training problem `cursor` on."""
         ...
 
     def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
@@ -97,7 +97,7 @@ class Backend(Protocol):
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None: ...
 
     def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
-        """Scores a whole rollout batch under the weights as they are."""
+        """Scores a whole rollout batch under the current weights."""
         ...
 
     def evaluate(self) -> Evaluation: ...
@@ -105,12 +105,12 @@ class Backend(Protocol):
     def save(self, directory: Path, progress: Progress) -> None: ...
 
     def finish(self, directory: Path, step: int) -> list[str]:
-        """Leaves the final model, of the checkpoint of this step; where it is, in lines."""
+        """Saves the final model, that of this step's checkpoint; returns lines that name its place."""
         ...
 
     @staticmethod
     def is_finished(directory: Path, step: int, /) -> bool:
-        """Whether the final model is there, and of this step."""
+        """Whether the final model exists and is that of this step."""
         ...
 
     def close(self) -> None: ...
@@ -121,11 +121,11 @@ class Outcome:
     """How a run ended.
 
     Args:
-        directory: of the run.
+        directory: the run directory.
         steps: rollout batches trained on so far.
-        finished: false where it was interrupted; `resume` then goes on.
+        finished: false if it was interrupted; `resume` continues it.
         evaluations: the lines of metrics with an evaluation, in order.
-        left: where the final model is, in lines.
+        left: lines that name the place of the final model.
     """
 
     directory: Path
@@ -139,7 +139,7 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
     """Trains a fresh run to its end, or to an interrupt.
 
     Raises:
-        TokenPOError: something that the recipe names cannot be had; nothing was trained.
+        TokenPOError: something that the recipe names is not available; nothing was trained.
     """
     plan = Plan(config)
     with closing(backend.open(plan)) as model:
@@ -155,7 +155,8 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
                 loop = Loop(model, plan, OpenRun(directory, trackers), view, progress)
                 return loop.run([])
             except TokenPOError as error:
-                # It was empty and nothing was trained: the next attempt can have it. Those that a resume mends say so.
+                # Nothing was trained, so the directory goes and the same command works again. NotFinite and lack of
+                # memory keep it: their messages say to resume.
                 if not (loop and loop.number) and not isinstance(error, NotFinite) and not is_shortage(error.__cause__):
                     shutil.rmtree(directory)
                 raise
@@ -164,14 +165,14 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
 def resume(
     backend: type[Backend], directory: Path, view: View, wanted: Config | None = None, *, accept: bool | None = False
 ) -> Outcome:
-    """Goes on from the newest good checkpoint as if the run had never stopped: bit for bit on a CPU.
+    """Resumes from the newest good checkpoint as if the run had never stopped: bit for bit on a CPU.
 
     Args:
-        wanted: None for the run's own config; another may differ in train.steps and in output only.
-        accept: it may differ in everything; what differs is written to changes.jsonl. None: the user cannot ask for it.
+        wanted: the config; it may differ from the run's in train.steps and output only. None: the run's own.
+        accept: other settings may differ too, and changes.jsonl records them. None: the engine does not offer this.
 
     Raises:
-        TokenPOError: no run there, one of another engine, another config, no good checkpoint, or the run is at its end.
+        TokenPOError: no run, a run of another engine, another config, no good checkpoint, or the run is at its end.
     """
     require_host(directory, backend.host)
     plan, changed = resumed(directory, wanted, accept=accept)
@@ -191,7 +192,7 @@ def resume(
             notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
             note_changes(directory, progress.step, changed)
         if any(line.startswith("method.") for line in changed):
-            model.learner.updates = progress.learner.get("updates", 0)  # another objective has other memories
+            model.learner.updates = progress.learner.get("updates", 0)  # another objective has other memory
         elif progress.learner:
             model.learner.load_state_dict(progress.learner)
         describe(directory, plan)
@@ -200,7 +201,7 @@ def resume(
 
 
 class Loop:
-    """A run between its first step and its last."""
+    """Runs the steps of a run."""
 
     def __init__(self, model: Backend, plan: Plan, records: OpenRun, view: View, progress: Progress) -> None:
         self.model, self.plan, self.records, self.view = model, plan, records, view
@@ -215,7 +216,7 @@ class Loop:
         self.view.start(about(config, self.model.about(), str(objective)), directory, self.number, notes)
         try:
             with self.interrupt:
-                # The checkpoint knows the sizes of the logs.
+                # Before the first step, unless the checkpoint shows that this line is already logged.
                 if not self.sizes["metrics.jsonl"] and self.number == 0 and config.evaluate.problems:
                     self.view.say(f"evaluating on {config.evaluate.problems} held-out problems")
                     before = self.evaluate()
@@ -229,7 +230,7 @@ class Loop:
             return Outcome(directory, self.number, finished, evaluations(directory), left)
         finally:
             self.view.stop()
-            self.warn(self.watch.said)  # once more, where the last lines are read
+            self.warn(self.watch.said)  # again at the end, where a user looks
             self.records.close()
 
     def warn(self, texts: Sequence[str]) -> None:
@@ -237,7 +238,7 @@ class Loop:
             self.view.say(f"warning: {text}")
 
     def step(self) -> None:
-        """Samples a rollout batch, gives it credit, makes the updates on it and writes it all down."""
+        """Samples a rollout batch, computes credit, makes the updates and records everything."""
         clock, number = Clock(), self.number + 1
         try:
             with clock.part("rollout"), self.room(f"while sampling for step {number}", FEWER):
@@ -246,7 +247,7 @@ class Loop:
             self.skip(error, clock)
             return
         if self.interrupt.asked:
-            return  # nothing has changed yet: the resumed run draws the same responses again
+            return  # nothing has changed yet: a resumed run draws the same responses
         every = self.config.output.trace_every
         traced = every > 0 and (number == 1 or _due(number, every))
         tracer = Tracer(self.config.output.trace_rollouts if traced else 0)
@@ -257,7 +258,7 @@ class Loop:
         self.end({**rollout_metrics(experience), **step_metrics(step)}, clock)
 
     def learn(self, experience: Experience, tracer: Tracer) -> Step | None:
-        """Gives credit once, on whole groups, then updates; None where no group is left to learn from."""
+        """Computes credit once, on whole groups, then updates; None if no group is left to learn from."""
         kept, rollouts, options = experience.kept, experience.rollouts, self.config.train
         everything = experience.everything() if self.learner.memory else None
         if kept is None or rollouts is None:
@@ -276,7 +277,7 @@ class Loop:
         return step
 
     def write(self, experience: Experience, step: Step | None, tracer: Tracer) -> None:
-        """Writes responses, traces, and on request the whole batch with the policy's scores after the updates."""
+        """Writes responses, traces and, if due, the whole batch with the policy's scores after the updates."""
         number, words, kept = self.number, self.model.vocabulary, experience.kept
         if _due(number, self.config.output.rollouts_every) and kept is not None and step is not None:
             policy = self.model.judge(step.rollouts, kept)
@@ -288,7 +289,7 @@ class Loop:
             self.records.trace.write(record)
 
     def skip(self, error: NotFinite, clock: Clock) -> None:
-        """Leaves out a rollout batch whose sampling or rewards were not finite, unless the run is to stop there."""
+        """Skips a rollout batch whose sampling or rewards were not finite, unless the recipe says to stop."""
         self.number, train = self.number + 1, self.config.train
         if train.nonfinite == "stop":
             raise NotFinite(f"step {self.number}, rollouts: {error}; {REMEDY}") from error
@@ -298,7 +299,7 @@ class Loop:
         self.end({**unknown, **step_metrics(None), "skipped_updates": train.epochs * train.minibatches}, clock)
 
     def end(self, metrics: dict[str, float], clock: Clock) -> None:
-        """Ends every step, learned or skipped, with the evaluation and the checkpoint that are due."""
+        """Ends a step, trained or skipped: evaluation if due, metrics, checkpoint if due."""
         config, number = self.config, self.number
         if config.evaluate.problems and (number == config.train.steps or _due(number, config.evaluate.every)):
             with clock.part("evaluation"):
@@ -315,7 +316,7 @@ class Loop:
             return self.model.evaluate()
 
     def room(self, doing: str, settings: str) -> AbstractContextManager[None]:
-        """Names the settings that take less memory where there is not enough."""
+        """Context manager: if memory runs out, the error names the settings to lower."""
         host = self.model.host
         again = f"go on from the last checkpoint with {host.again(self.records.path)} --accept-changes --set ..."
         return enough_memory(doing, f"lower {settings}, and {again if host.changeable else 'start a new run'}")

@@ -1,4 +1,4 @@
-"""metrics.jsonl of any length: curves thinned, some whole lines for a table."""
+"""Reads metrics.jsonl of any length: long curves are thinned, and some whole lines are kept for a table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..base.errors import TokenPOError
 from ..base.jsonl import whole_lines
 
 Number = float | None
-Points = tuple[np.ndarray, np.ndarray]  # places among the steps, ascending; values, NaN where not a finite number
-NOTE = "note/"  # begins the metrics that count the notes of the verifier
-# Held-out mean reward -> the accuracy that it equals where every reward is 1 for a right and 0 for a wrong response:
-# there the metrics leave it out.
+Points = tuple[np.ndarray, np.ndarray]  # indices into the steps, ascending; values, NaN if not a finite number
+NOTE = "note/"  # prefix of metrics that count a verifier's notes
+# Held-out mean reward -> the accuracy that it equals if every reward is 1 for a right and 0 for a wrong response. In
+# that case the metrics leave the reward out.
 REWARDS: Mapping[str, str] = {
     "eval/reward": "eval/accuracy",
     "eval/reward_low": "eval/low",
@@ -27,23 +27,23 @@ REWARDS: Mapping[str, str] = {
     "eval/avg_reward_low": "eval/avg_low",
     "eval/avg_reward_high": "eval/avg_high",
 }
-EXACT = 10_000  # points up to which a series is kept whole
-BUCKETS = 298  # most points of a longer one: with its first point fewer than a chart is wide
+EXACT = 10_000  # a series with at most this many points is kept whole
+BUCKETS = 298  # most points of a thinned series, plus its first point: fewer than a chart is wide
 SAMPLED = 120  # whole lines kept
 _LOGGED_TYPES = {float, int, bool, type(None)}
 X = TypeVar("X")
 
 
 class Series:
-    """The points of one metric, ascending in steps; beyond `EXACT` of them, buckets of neighbours.
+    """The points of one metric, ascending in steps; a series longer than `EXACT` is thinned to means of buckets.
 
     Args:
         step, value: [n], NaN where the value was not a finite number.
         exact: keep every point, whatever their number.
 
     Attributes:
-        points: (step, value), None where there was no number; thinned: the first, means of buckets, the last.
-        extremes: (step, lowest, highest) at the steps of `points`; both are the value where nothing was thinned.
+        points: (step, value), None without a number; if thinned: the first, means of buckets, the last.
+        extremes: (step, lowest, highest) at the steps of `points`; both equal the value if not thinned.
     """
 
     def __init__(self, step: np.ndarray, value: np.ndarray, exact: bool = False) -> None:
@@ -67,7 +67,7 @@ _ENDS = np.fmin, np.fmax
 
 @dataclass(frozen=True)
 class Metrics:
-    """A run's log: `steps` lines that count, `trained` of them after a step of training, `lines` some of them."""
+    """A run's log: number of `steps`, number of them `trained` (after step 0), some whole `lines`, and the `series`."""
 
     steps: int
     trained: int
@@ -76,9 +76,9 @@ class Metrics:
 
 
 def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> Metrics:
-    """Reads a log of metrics; `notes` gets the lines left out, `exactly` names series to keep whole.
+    """Reads a log of metrics; skipped lines are named in `notes`, series in `exactly` are kept whole.
 
-    Of a step that a resumed run has logged twice the later line counts.
+    If a resumed run logged a step twice, the later line counts.
 
     Raises:
         TokenPOError: no whole line with a step.
@@ -106,7 +106,7 @@ def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> 
         )
     by_step = np.argsort(logged, kind="stable")
     ascending = logged[by_step]
-    last = np.append(ascending[1:] != ascending[:-1], True)  # of the lines of one step
+    last = np.append(ascending[1:] != ascending[:-1], True)  # the last line of each step
     if repeated := int((~last).sum()):
         notes.append(f"metrics.jsonl: {repeated} steps were logged twice (a resumed run); the later line counts.")
     steps = ascending[last]
@@ -124,13 +124,13 @@ def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> 
 
 
 def _placed(place: np.ndarray, value: np.ndarray) -> Points:
-    """The points in the order of their places, without those at -1."""
+    """The points sorted by place, without those at place -1."""
     order = np.argsort(place, kind="stable")[(place < 0).sum() :]
     return place[order], value[order]
 
 
 def _complete(found: dict[str, Points]) -> None:
-    """Adds what is not written because it is known: mean rewards that are accuracies, and notes that nothing got."""
+    """Adds values that are implied and not written: mean rewards equal to accuracies, and counts 0 of notes."""
     nothing = np.empty(0, dtype=int), np.empty(0)
     graded = [(name, found[same]) for name, same in REWARDS.items() if same in found and "eval/reward" in found]
     judged, accuracy = found.get("accuracy", nothing)
@@ -153,19 +153,19 @@ def _sampled(found: Mapping[str, Points], steps: int) -> tuple[dict[str, Number]
 
 
 def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[Mapping[str, X]]:
-    """The lines of a run's metrics; if some have a mean reward, it stands in all that evaluate.
+    """The lines of a run's metrics; if one has a held-out mean reward, all lines with an evaluation get it.
 
     >>> with_rewards([{"eval/accuracy": 0.0}, {"lr": 1.0}, {"eval/accuracy": 0.5, "eval/reward": 0.7}])[0]
     {'eval/accuracy': 0.0, 'eval/reward': 0.0}
     """
     if not any("eval/reward" in line for line in lines):
         return list(lines)
-    lacking = [{name: line[same] for name, same in REWARDS.items() if same in line} for line in lines]
-    return [line if "eval/reward" in line else {**line, **more} for line, more in zip(lines, lacking, strict=True)]
+    implied = [{name: line[same] for name, same in REWARDS.items() if same in line} for line in lines]
+    return [line if "eval/reward" in line else {**line, **more} for line, more in zip(lines, implied, strict=True)]
 
 
 def number(value: Any) -> Number:
-    """A finite float, or None. Beyond 1e±100 no axis is drawable: such numbers count as not finite, or as zero."""
+    """A finite float, or None. No axis can show numbers beyond 1e±100: they count as not finite, or as zero."""
     if not isinstance(value, (bool, int, float)):
         return None
     try:
@@ -178,7 +178,7 @@ def number(value: Any) -> Number:
 
 
 def _missing_steps(steps: np.ndarray) -> list[str]:
-    """A note when the steps do not follow each other at the most common distance."""
+    """A note if the distance between some steps is larger than the most common one."""
     gaps = np.diff(steps)
     if not len(gaps):
         return []

@@ -1,4 +1,4 @@
-"""Reads a run directory: whole lines are taken, broken ones are counted and named, never guessed at."""
+"""Reads a run directory: whole lines are read, broken ones are counted and named, never repaired."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base.jsonl import parsed, whole_lines
 from ..recipe.hosts import HOSTS
 from .metrics import NOTE, Metrics, Number, number, read_metrics
 
-# The metrics that engines log.
+# Names of the metrics that engines log.
 _LOGGED = """
     reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
     eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
@@ -24,11 +24,11 @@ _LOGGED = """
     eval/avg_reward_low eval/avg_reward_high continued_tokens kl_reached kl_rate kl_left_out value_loss
     explained_variance teacher_kl
 """
-# Updates between the policy that sampled and the one that learns: the first of a range -> the range.
+# Updates between the sampling and the learning policy, in ranges: first number of a range -> its label.
 LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
 BY_LAG = ("share", "ratio_mean", "clip_fraction")
 LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
-# Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
+# Subdirectory with the record of a run: that of ours and verl's, of TRL's trainer, of TRL with a recipe.
 PLACES = ("", "tokenpo", *(host.records for host in HOSTS.values() if host.records))
 
 
@@ -44,29 +44,29 @@ class Run:
     notes: tuple[str, ...]
 
     def series(self, name: str) -> list[tuple[float, Number]]:
-        """(step, value) of every step that has this metric, None for no finite number; `metrics.Series.points`.
+        """(step, value) at every step with this metric, None if not finite; see `metrics.Series.points`.
 
-        A note of the verifier that the run never has is 0 at the steps that were judged.
+        A verifier's note that never occurs in the run is 0 at the steps with an accuracy.
         """
         if name in self.metrics.series:
             return self.metrics.series[name].points
         return [(x, 0.0) for x, y in self.series("accuracy") if y is not None] if name.startswith(NOTE) else []
 
     def total(self, name: str) -> float:
-        """The sum over all steps, 0 without any."""
+        """The sum over all steps; 0 if the metric is absent."""
         return self.metrics.series[name].total if name in self.metrics.series else 0.0
 
     def extremes(self, name: str) -> list[tuple[float, Number, Number]]:
-        """(step, lowest, highest) at the steps of a series; both are its value where it was not thinned."""
+        """(step, lowest, highest) at the steps of a series; both equal its value if it is not thinned."""
         return self.metrics.series[name].extremes
 
     def thinned(self, name: str) -> bool:
-        """Whether the series holds means in place of the run's points."""
+        """Whether the series was thinned: it has means in place of the run's points."""
         return name in self.metrics.series and self.metrics.series[name].thinned
 
     @property
     def label(self) -> str:
-        """The name of the directory that was given to `tokenpo train`."""
+        """The name of the directory that `tokenpo train` was given."""
         path = self.path.resolve()
         below = next((len(Path(place).parts) for place in PLACES[2:] if path.match(place)), 0)
         return path.parents[below - 1].name if below else path.name
@@ -79,7 +79,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One drawn response, a line of trace.jsonl: `tokens` are T strings, every list in `terms` has T numbers."""
+    """One response of trace.jsonl: `tokens` are T strings, every list in `terms` has T numbers."""
 
     step: int
     row: int
@@ -94,7 +94,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Trace:
-    """The places of the whole rollouts in trace.jsonl: a long trace is never held in memory."""
+    """An index of trace.jsonl; a long trace is never held in memory."""
 
     path: Path
     index: tuple[tuple[int, int], ...]  # (step, byte offset), in file order
@@ -107,10 +107,10 @@ class Trace:
 
 
 def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
-    """Reads everything of a run but its trace; every point of the metrics in `exactly`, others are thinned if long.
+    """Reads a run except its trace; long series are thinned, except those in `exactly`.
 
     Raises:
-        TokenPOError: no such directory, or no metrics.jsonl with one whole line in it.
+        TokenPOError: no such directory, or no metrics.jsonl with a whole line.
     """
     path = Path(path)
     if not path.is_dir():

@@ -24,7 +24,7 @@ from .rollouts.experience import Experience, mixed_groups, reward_names
 
 
 class Tracer:
-    """Keeps tensors of at most `most` responses; docs/report.md explains each."""
+    """Keeps the loss terms of at most `most` responses per token; docs/report.md explains each term."""
 
     NAMES: Sequence[str] = ("advantage", "weight", "ratio", "clipped", "low", "high", "penalty", "coefficient", "loss")
 
@@ -32,13 +32,13 @@ class Tracer:
         self.most = most
         self.found: dict[int, Mapping[str, list[float]]] = {}
         self.wanted: frozenset[int] = frozenset()
-        self.known: dict[int, dict[str, list[float]]] = {}  # of each wanted row, before any update
+        self.known: dict[int, dict[str, list[float]]] = {}  # terms of wanted rows that are known before any update
 
     def choose(self, rows: Tensor, step: Step) -> None:
-        """Wants the best and the worst response of one group after the other, groups with an advantage first.
+        """Chooses the best and the worst response of each group in turn, groups with an advantage first.
 
         Args:
-            rows: places in the rollout batch; groups are taken in the order in which theirs come first.
+            rows: row numbers in the rollout batch; groups are taken in the order in which they first appear here.
         """
         if not self.most:
             return
@@ -57,17 +57,17 @@ class Tracer:
             self.known = {row: {"temperature": values} for row, values in known.items()}
 
     def want(self, rows: Sequence[int]) -> None:
-        """Wants these rows of the rollout batch and no others."""
+        """Traces exactly these rows of the rollout batch."""
         self.wanted = frozenset(rows)
 
     def watch(self, rows: Tensor, batch: Batch) -> None:
-        """Before the backward pass: keeps the gradient at the log-probabilities of a micro-batch with a wanted row."""
+        """Before the backward pass: keeps the gradient in the log-probabilities if a wanted row is among `rows`."""
         if batch.policy.logprob.requires_grad and not self.wanted.isdisjoint(rows.tolist()):
             batch.policy.logprob.retain_grad()
 
     @torch.no_grad()
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """After the backward pass: takes the wanted of rows [M], in place of those of an earlier update."""
+        """After the backward pass: stores the terms of wanted rows among `rows` [M], replacing earlier updates'."""
         wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self.wanted]
         if not wanted:
             return
@@ -85,7 +85,7 @@ class Tracer:
         logprob, old = policy.logprob.detach(), facts.old_logprob
         shown = {name: loss.terms[name] for name in self.NAMES if name in loss.terms}
         shown |= {"logprob": logprob, "old_logprob": old, "kl": kl.k3(logprob - old)}
-        # Of another tensor than a leaf, it would have to be asked for (`watch`).
+        # A tensor that is not a leaf has a gradient only if `watch` asked for it.
         if (policy.logprob.is_leaf or policy.logprob.retains_grad) and policy.logprob.grad is not None:
             share = loss.terms["coefficient"]
             # A coefficient of 0 leaves a token out of the loss.
@@ -98,7 +98,7 @@ class Tracer:
 
 
 class Clock:
-    """Seconds of wall-clock by part of the step."""
+    """Measures wall-clock seconds by part of a step."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -120,7 +120,7 @@ class Clock:
 
 
 def rollout_metrics(experience: Experience) -> dict[str, float]:
-    """Statistics of every response drawn, discarded groups included; entropy in nats where known, length in tokens."""
+    """Statistics of all drawn responses, discarded groups included; entropy in nats if known, length in tokens."""
     drawn = experience.drawn
     scores = [score for piece in drawn for score in piece.scores]
     reward = torch.cat([piece.reward() for piece in drawn]).double()
@@ -148,7 +148,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
 
 
 def entropy_metrics(entropy: Tensor) -> dict[str, float]:
-    """Mean and quantiles over tokens [M], nats."""
+    """Mean and quantiles of the entropy over tokens [M], nats."""
     quantiles = {f"entropy_q{q}": float(ranked.quantile(entropy, q / 100)) for q in (10, 50, 90)}
     return {"entropy": float(entropy.mean()), **quantiles}
 
@@ -162,7 +162,7 @@ def credit_metrics(rollouts: Rollouts, credit: Credit) -> dict[str, float]:
 
 
 def step_metrics(step: Step | None) -> dict[str, float]:
-    """Statistics of a step's credit and updates; None is a step without a group to learn from."""
+    """Statistics of a step's credit and updates; None means a step without a group to learn from."""
     if step is None:
         return {"groups": 0, "zero_advantage_groups": 1.0, **Statistics().summary()}
     return {**credit_metrics(step.rollouts, step.credit), **step.metrics()}
@@ -192,7 +192,7 @@ def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> Itera
 
 
 def rollout_records(step: int, lm: Tokenized, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
-    """The whole batch that was trained on, with every input of the objective, and the policy after it."""
+    """The whole trained batch with every input of the objective, and the policy after the updates."""
     prompts = [in_words(kept.question(group)) for group in range(len(kept.problems)) for _ in range(kept.group_size)]
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
     correct = [score.correct for score in kept.scores]

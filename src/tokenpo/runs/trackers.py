@@ -1,7 +1,7 @@
 """Live trackers: TensorBoard, trackio and wandb, behind one option (output.track).
 
-They get the lines of metrics.jsonl, which is the record. So a tracker that fails is reported once and left out while
-the run goes on, and a resumed run continues the same tracker run and first sends the lines that are missing there.
+They get the lines of metrics.jsonl, which is the record. So a tracker that fails is reported once and dropped while the
+run goes on. A resumed run continues the same tracker run and first sends the missing lines.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..base.files import json_object, write_whole
 from ..base.jsonl import whole_lines, with_step
 from ..recipe.config import Config
 
-# Our metrics -> the names under which TRL's GRPOTrainer logs the same numbers (TRL 1.16). Its callbacks put "train/"
-# before them; our other metrics stand under "tokenpo/", so that no chart mixes the two.
+# Our metric -> the name under which TRL 1.16's GRPOTrainer logs the same number. TRL's callbacks add the prefix
+# "train/"; our other metrics get "tokenpo/", so that no chart mixes the two.
 TRL = {
     "reward": "reward",
     "reward_std": "reward_std",
@@ -38,9 +38,9 @@ TRL = {
     "grad_norm": "grad_norm",
     "lr": "learning_rate",
 }
-# One open run of one tracker: what takes a step and its values by name, and what closes it.
+# One open run of one tracker: (function that takes a step and its values by name, function that closes the run).
 Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
-# The extra of this package that installs each.
+# Tracker -> the extra of this package that installs it.
 EXTRAS = {"tensorboard": "track", "trackio": "trackio", "wandb": "wandb"}
 
 
@@ -56,10 +56,10 @@ def tracker_name(metric: str) -> str:
 
 
 def require_trackers(names: Sequence[str]) -> None:
-    """Raises Unsupported, with the line that installs it, where a tracker is not there."""
+    """Raises Unsupported, with the install command, if a tracker is not installed."""
     for name in names:
         spec = find_spec(name)
-        # A folder of that name in the working directory (wandb makes one) is a namespace without origin.
+        # A folder of that name in the working directory (wandb makes one) is a namespace package without origin.
         if spec is None or spec.origin is None:
             raise Unsupported(
                 f"output.track names {name}, which is not installed: pip install 'tokenpo[{EXTRAS[name]}]', "
@@ -71,7 +71,7 @@ def _tensorboard(directory: Path, run: str, config: Config, after: int) -> Track
     """Event files in RUN/tensorboard."""
     from torch.utils.tensorboard import SummaryWriter
 
-    # Steps that an interrupted run wrote behind its checkpoint are hidden: they are made again.
+    # Hide the steps that an interrupted run wrote after its checkpoint: they are made again.
     writer = SummaryWriter(str(directory / "tensorboard"), purge_step=after + 1)
 
     def send(step: int, values: Mapping[str, float]) -> None:
@@ -83,13 +83,13 @@ def _tensorboard(directory: Path, run: str, config: Config, after: int) -> Track
 
 
 def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
-    """Trackio's local project, or wherever its environment variables point."""
+    """Trackio's local project, or the place that its environment variables name."""
     import trackio  # pyright: ignore[reportMissingImports]
 
-    name = f"{directory.name}-{run}"  # trackio knows a run by its name alone
-    told = config.model_dump(mode="json")
+    name = f"{directory.name}-{run}"  # trackio identifies a run by its name only
+    settings = config.model_dump(mode="json")
     project = config.output.project or "tokenpo"
-    tracked = trackio.init(project=project, name=name, config=told, resume="allow", embed=False)
+    tracked = trackio.init(project=project, name=name, config=settings, resume="allow", embed=False)
     return lambda step, values: tracked.log(dict(values), step=step), tracked.finish
 
 
@@ -101,9 +101,9 @@ def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
     tracked = wandb.init(
         project=project, name=directory.name, id=run, resume="allow", dir=str(directory),
         config=config.model_dump(mode="json"),
-        settings=wandb.Settings(console="off"),  # else it would take over the terminal of the live view
+        settings=wandb.Settings(console="off"),  # else it captures the terminal of the live view
     )  # fmt: skip
-    # Without commit, wandb shows a step only when the next one comes.
+    # Without commit, wandb shows a step only after the next one.
     return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish
 
 
@@ -115,7 +115,7 @@ OPENERS: Mapping[str, Callable[[Path, str, Config, int], Tracker]] = {
 class Trackers:
     """The trackers of one run.
 
-    RUN/trackers.json holds the id under which they know the run and the last step that each was sent.
+    RUN/trackers.json has the run's id in the trackers, and the last step sent to each.
     """
 
     def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
@@ -132,7 +132,12 @@ class Trackers:
     def open(cls, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> Trackers:
         """Opens the trackers of output.track, and sends the lines of metrics.jsonl that they lack.
 
-        The run goes on after `step`; `say` reports a tracker that failed. Unsupported where one cannot begin.
+        Args:
+            step: the step after which the run goes on.
+            say: reports a tracker that failed.
+
+        Raises:
+            Unsupported: a tracker cannot begin.
         """
         trackers = cls(directory, say)
         for name in config.output.track:
@@ -154,7 +159,7 @@ class Trackers:
         return trackers
 
     def send(self, metrics: Mapping[str, Any]) -> None:
-        """Sends a line of metrics.jsonl to every tracker that has not had its step; undefined values stay out."""
+        """Sends a line of metrics.jsonl to every tracker that lacks its step; undefined values are left out."""
         step = int(metrics["step"])
         values = {
             tracker_name(name): float(value)
@@ -167,7 +172,7 @@ class Trackers:
                 self._open[name][0](step, values)
                 self._sent[name] = step
             except Exception as error:
-                # Not closed: what cannot send may hang when asked to finish.
+                # Not closed, because a tracker that cannot send may hang when it is closed.
                 del self._open[name]
                 self._say(
                     f"warning: {name} failed at step {step} ({_words(error)}) and is off for the rest of this run; "

@@ -21,11 +21,11 @@ def make_updates(
     """Makes passes x epochs x minibatches updates.
 
     Args:
-        make: makes one update: losses, the learner's check, and the step of the optimiser.
-        judge: scores the rows of an update under the weights as they are, without gradient.
-        tracer: keeps of every response the last update that it is in; those of the last updates come first.
-        options: with nonfinite = "skip" an update whose numbers are not finite is left out and counted.
-        most: makes only the first updates, at most this number; None is all.
+        make: makes one update: losses, the learner's check, and the optimiser step.
+        judge: scores the rows of an update under the current weights, without gradient.
+        tracer: keeps the last update of each traced response; rows of the last updates are chosen first.
+        options: with nonfinite = "skip" an update with non-finite numbers is skipped and counted.
+        most: the largest number of updates; None makes all.
 
     Raises:
         NotFinite: naming the update.
@@ -49,5 +49,5 @@ def make_updates(
 
 
 def learning_rate(options: Train, update: int) -> float:
-    """Of update 0, 1, ...: rises linearly over `warmup` updates, then stays."""
+    """The learning rate of an update (0, 1, ...): rises linearly over `warmup` updates, then is constant."""
     return options.lr * min(1.0, (update + 1) / (options.warmup + 1))

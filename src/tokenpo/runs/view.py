@@ -10,7 +10,7 @@ from ..recipe.config import Config
 
 
 class View(Protocol):
-    """Called by the loop; `about` are lines on model, task and objective, metrics are those of metrics.jsonl."""
+    """Called by the loop. `about`: lines on model, task and objective; `metrics`: a line of metrics.jsonl."""
 
     def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None: ...
 

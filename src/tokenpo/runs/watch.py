@@ -1,4 +1,4 @@
-"""Whether a run learns anything, by the metrics of its steps in every engine (docs/metrics.md has their names)."""
+"""Warns if a run learns nothing, from the metrics of its steps in any engine (docs/metrics.md has the names)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 BATCHES = 3  # rollout batches in a row
-KL, ENTROPY = 0.5, 0.01  # nats per token: the most that a step should move, and the least that still samples
+KL, ENTROPY = 0.5, 0.01  # nats per token: largest KL of a healthy step, smallest entropy of a sampling policy
 
 ALL_ZERO = (
     f"the reward of every response was 0 in the first {BATCHES} batches, so nothing is learnt: read a few responses "
@@ -36,8 +36,8 @@ class Watch:
     """Warns once of each sign that a run learns nothing.
 
     Args:
-        step: after which the run goes on; 0 begins one.
-        rewarded: the method learns from rewards, not from a teacher alone.
+        step: the step after which the run resumes; 0 for a fresh run.
+        rewarded: the method learns from rewards, not only from a teacher.
 
     Attributes:
         said: all warnings so far.
@@ -50,12 +50,12 @@ class Watch:
         self._known: set[str] = set()
 
     def __call__(self, metrics: Mapping[str, Any]) -> list[str]:
-        """What is to be said after the step of these metrics; those that are absent or NaN are not judged."""
-        if not metrics.get("step"):  # the evaluation before the first
+        """New warnings after a step with these metrics; absent and NaN metrics are not judged."""
+        if not metrics.get("step"):  # the evaluation before the first step
             return []
-        found = {kind: text for kind, text in self._signs(metrics) if kind not in self._known}
-        self._known |= found.keys()
-        new = [f"step {metrics['step']:g}: {text}" for text in found.values()]
+        signs = {kind: text for kind, text in self._signs(metrics) if kind not in self._known}
+        self._known |= signs.keys()
+        new = [f"step {metrics['step']:g}: {text}" for text in signs.values()]
         self.said += new
         return new
 
@@ -74,6 +74,6 @@ class Watch:
             yield "kl", f"the KL of a step, {kl:.3g} per token, {MOVED}"
         if entropy < ENTROPY:
             yield "entropy", f"the entropy, {entropy:.2g} per token, {COLLAPSED}"
-        # Without groups or a rate (a critic's warm-up) no gradient was asked for.
+        # Without groups, or at rate 0 (a critic's warm-up), a gradient of 0 is expected.
         if numbers.get("grad_norm") == 0 and 0 not in (numbers.get("groups"), numbers.get("lr")) and not equal:
             yield "gradient", NO_GRADIENT

@@ -24,9 +24,9 @@ class Draw(Samples):
     Args:
         start: position of the first problem in the task's order.
         prompts: token ids of each prompt.
-        base: temperature at which logprob and entropy are taken.
+        base: temperature of logprob and entropy.
         completions: the texts, with a tool's answers.
-        asked: the prompts as texts or messages, where they are not those of the problems.
+        asked: the prompts as texts or messages, if they differ from the problems' own.
     """
 
     start: int
@@ -60,7 +60,7 @@ def draw(
 ) -> Draw:  # fmt: skip
     """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
 
-    A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
+    A problem's position keys its random numbers, so it gets the same responses in every batch.
     """
     problems, prompts = posed(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
     return answered(lm, task, start, problems, prompts, group_size, sampling, autocast=autocast, rule=rule)
@@ -70,7 +70,7 @@ def answered(
     lm: LanguageModel, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], group_size: int,
     sampling: Sampling, *, autocast: bool = False, rule: TemperatureRule | None = None,
 ) -> Draw:  # fmt: skip
-    """Samples and verifies `group_size` responses to each of these prompts, `start` the first problem's position."""
+    """Samples and verifies `group_size` responses to each of these prompts; `start`: the first problem's position."""
     with precision(lm.device, autocast):
         streams = range(start, start + len(problems))
         tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
@@ -85,7 +85,7 @@ def posed(
     """`count` problems from position `start` on, and their prompts as token ids.
 
     Raises:
-        TokenPOError: naming the problem, where its prompt has no tokens, the tokenizer fails on it or `check` refuses.
+        TokenPOError: naming the problem, if its prompt has no tokens, the tokenizer fails on it or `check` refuses it.
     """
     problems = task.problems(split, start, count)
     prompts = []
@@ -102,7 +102,7 @@ def verified(
     vocabulary: Tokenized, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], samples: Samples,
     base: float,
 ) -> Draw:  # fmt: skip
-    """Scores the responses to some problems; NotFinite for a reward that is not. `base` is as in `Draw`."""
+    """Scores the responses to some problems; NotFinite for a reward that is not finite. `base` is as in `Draw`."""
     mask, group_size = samples.mask, len(samples) // len(problems)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
     token_ids = [row[:size] for row, size in zip(samples.token_ids.tolist(), length.tolist(), strict=True)]
@@ -119,7 +119,7 @@ def verified(
 
 
 class Called:
-    """A task's tool, called by the sampler; `problems` are those that the rows answer."""
+    """A task's tool, called by the sampler; `problems` has the problem of each row."""
 
     def __init__(self, lm: LanguageModel, task: ToolTask, problems: Sequence[Problem]) -> None:
         self._lm, self._task, self._problems = lm, task, problems
@@ -138,7 +138,7 @@ def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
 def scored(
     task: Task, problems: list[Problem], completions: list[str], token_ids: list[list[int]], name: Callable[[int], str],
 ) -> list[Score]:  # fmt: skip
-    """The scores of completions; `name` names a row in messages. TokenPOError or NotFinite where they are wrong."""
+    """The scores of completions; `name` names a row in messages. TokenPOError or NotFinite if they are wrong."""
     scores = task.score(problems, completions, token_ids)
     if len(scores) != len(problems):
         raise TokenPOError(

@@ -1,4 +1,4 @@
-"""A rollout batch: every draw, the groups of it that train, and the facts that an objective takes."""
+"""A rollout batch: every draw, the groups that are trained on, and the inputs of an objective."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Experience:
     """One rollout batch, ready for training.
 
     Args:
-        rollouts: facts for the objective; `group` counts from 0 in the order of `problems`.
-        kept: the groups that are trained on; None where dynamic sampling left none.
-        drawn: every draw, discarded groups included: statistics are taken over all of them.
+        rollouts: the objective's inputs; `group` counts from 0 in the order of `problems`.
+        kept: the groups that are trained on; None if dynamic sampling left none.
+        drawn: every draw, discarded groups included; statistics are over all of them.
         discarded: fraction of the drawn groups that dynamic sampling dropped.
         cursor: the first problem that was not drawn.
-        continued: tokens drawn for the credit and not trained on, of continuations, greedy responses and drafts.
+        continued: number of tokens sampled for the credit only: continuations, greedy responses and drafts.
     """
 
     rollouts: Rollouts | None
@@ -40,20 +40,20 @@ class Experience:
     continued: int = 0
 
     def everything(self) -> Rollouts:
-        """Facts of every draw, discarded groups included."""
+        """The rollouts of every draw, discarded groups included."""
         return facts(_joined([(piece, group) for piece in self.drawn for group in range(len(piece.problems))]))
 
 
 def gather(draws: Callable[[int, int], Draw], cursor: int, wanted: int, extra: int, *, choose: bool) -> Experience:
-    """One rollout batch from position `cursor` of the training problems on.
+    """One rollout batch, from training problem `cursor` on.
 
-    A refill asks for as many groups as the share kept so far suggests, at most a whole batch.
+    The size of a refill is estimated from the share of groups kept so far; it is at most a whole batch.
 
     Args:
         draws: (start, count) -> responses to these problems.
-        wanted: groups to train on.
-        extra: how often groups that dynamic sampling dropped may be refilled.
-        choose: dynamic sampling: only groups whose rewards differ are trained on.
+        wanted: number of groups to train on.
+        extra: number of refills for groups that dynamic sampling dropped.
+        choose: dynamic sampling: train only on groups whose rewards differ.
     """
     drawn: list[Draw] = []
     kept: list[tuple[Draw, int]] = []
@@ -103,7 +103,7 @@ def _joined(groups: Sequence[tuple[Draw, int]]) -> Draw:
 
 
 def facts(kept: Draw) -> Rollouts:
-    """Facts of every response, for an objective; `group` counts the problems from 0."""
+    """The responses as rollouts for an objective; `group` counts the problems from 0."""
     return Rollouts(
         mask=kept.mask, reward=kept.reward().to(kept.mask.device), group=kept.prompt, old_logprob=kept.logprob,
         old_entropy=kept.entropy, rollout_logprob=kept.rollout_logprob,
@@ -116,13 +116,13 @@ CREDITED = frozenset({"rewards", "token_reward", "turn", "anchor"})
 
 
 def credited(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict[str, Tensor]:
-    """Rewards by function, turns and the reward of each turn: those that the task reports, and those that are needed.
+    """Rewards by function, turns and rewards of turns: those that the task reports, and those in `needs`.
 
-    Where a task reports a reward alone, it is that of a single function, and arrives at the end of a single turn that
-    began at the prompt.
+    A task that reports only a reward counts as one reward function and one turn, which begins at the prompt and gets
+    the reward at its end.
 
     Raises:
-        TokenPOError: scores of different reward functions, or without the turns that a tool has made.
+        TokenPOError: scores of different reward functions, or fewer turns than a tool made.
     """
     scores, mask = kept.scores, rollouts.mask
     reported = ({"rewards"} if scores[0].rewards else set()) | (CREDITED - {"rewards"} if scores[0].turns else set())
@@ -138,7 +138,7 @@ def credited(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict[str,
 
 
 def reward_names(kept: Draw) -> list[str]:
-    """The names of the columns of `rewards`; a TokenPOError where scores are of different reward functions."""
+    """The column names of `rewards`; TokenPOError if responses were scored by different reward functions."""
     names = list(kept.scores[0].rewards or {"reward": 0.0})
     for row, score in enumerate(kept.scores):
         if set(score.rewards or ("reward",)) != set(names):
@@ -150,24 +150,24 @@ def reward_names(kept: Draw) -> list[str]:
 
 
 def _turns(kept: Draw, mask: Tensor) -> dict[str, Tensor]:
-    """Each run of sampled tokens is a turn; turns without one, where a response was cut, arrive with the last."""
+    """Each run of sampled tokens is a turn; turns without tokens, after a cut response, pay with the last turn."""
     turn = turns.numbered(mask)
     arriving, anchor = torch.zeros(mask.shape, dtype=torch.float64), torch.zeros(mask.shape, dtype=torch.long)
     names: dict[tuple[int, str], int] = {}
     group = kept.prompt.tolist()
     for row, score in enumerate(kept.scores):
-        told = score.turns or (Turn(score.reward, ""),)
+        reported = score.turns or (Turn(score.reward, ""),)
         places = mask[row].nonzero()[:, 0].tolist()
         runs = turn[row][mask[row]].tolist()
-        if runs and runs[-1] >= len(told):
+        if runs and runs[-1] >= len(reported):
             raise TokenPOError(
-                f"response {row} has {runs[-1] + 1} turns, and the task told of {len(told)}: give one for each"
+                f"response {row} has {runs[-1] + 1} turns, and the task told of {len(reported)}: give one for each"
             )
         for place, run, following in zip(places, runs, [*runs[1:], None], strict=True):
-            state = names.setdefault((group[row], told[run].state), len(names))
+            state = names.setdefault((group[row], reported[run].state), len(names))
             anchor[row, place] = state
             if run != following:
-                arrived = told[run:] if following is None else told[run : run + 1]
+                arrived = reported[run:] if following is None else reported[run : run + 1]
                 arriving[row, place] = math.fsum(one.reward for one in arrived)
     device = mask.device
     return {"turn": turn, "anchor": anchor.to(device), "token_reward": arriving.float().to(device)}

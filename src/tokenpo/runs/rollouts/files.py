@@ -27,10 +27,10 @@ def read(path: Path | str, step: int | None = None) -> Recording:
     """Reads the rollout batch of a JSON Lines or safetensors file, or of a run directory.
 
     Args:
-        step: of a file or run with several; None is the last.
+        step: the step to read, if there are several; None reads the last.
 
     Raises:
-        TokenPOError: nothing there, or a mistake in the file; one sentence with its remedy.
+        TokenPOError: no file, or a mistake in it; the message has the remedy.
     """
     path = Path(path)
     if path.is_dir():
@@ -54,29 +54,29 @@ def read(path: Path | str, step: int | None = None) -> Recording:
 
 
 def step_file(run: Path | str, step: int) -> Path:
-    """The file of a run with the rollouts of a step."""
+    """The file with a step's rollouts in a run directory."""
     return Path(run) / FOLDER / f"step-{step:06d}.jsonl"
 
 
 def recorded_steps(run: Path) -> list[int]:
-    """The steps whose rollouts a run has kept, ascending."""
+    """The steps with recorded rollouts in a run directory, ascending."""
     names = (re.fullmatch(r"step-(\d+)\.jsonl", file.name) for file in (run / FOLDER).glob("step-*.jsonl"))
     return sorted(int(name[1]) for name in names if name)
 
 
 def drop_after(run: Path, step: int) -> None:
-    """Removes the rollouts of later steps; a run that goes on from this one makes them again."""
+    """Removes the rollouts of later steps; a run resumed from `step` records them again."""
     for later in recorded_steps(run):
         if later > step:
             step_file(run, later).unlink()
 
 
 def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]]) -> Path:
-    """Writes the file whole or not at all; TokenPOError for a number that is not finite, or where it cannot be."""
+    """Writes the file whole or not at all; TokenPOError for a non-finite number, or if it cannot be written."""
     path = Path(path)
     with explained(lambda why: f"{path} cannot be written: {why}; give another place"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Half a surrogate pair is no character; inside a JSON string its escape is.
+        # Half a surrogate pair is not a character, but its escape is allowed in a JSON string.
         with whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             for number, response in enumerate(records, start=1):
                 line = response.as_json() if isinstance(response, Response) else response
@@ -89,7 +89,7 @@ def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]
 
 
 def _read_lines(path: Path, step: int | None = None) -> Recording:
-    """The batch of a step, by default the last; a note counts lines that are no JSON objects."""
+    """The batch of a step, by default the last; a note counts lines that are not JSON objects."""
     notes: list[str] = []
     lines = [(line.number, line.value) for line in whole_lines(path, _object, notes)]
     if not lines:
@@ -108,7 +108,7 @@ def _read_lines(path: Path, step: int | None = None) -> Recording:
 
 
 def _choose_step(source: str, steps: list[int], step: int | None) -> int | None:
-    """The step that is wanted, or the last one; a TokenPOError where it is missing."""
+    """`step`, or the last step; TokenPOError if it is missing."""
     if step is None:
         return steps[-1] if steps else None
     if not steps:

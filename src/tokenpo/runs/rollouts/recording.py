@@ -26,10 +26,10 @@ class Recording:
     Args:
         source: the file that it was read from.
         responses: the rows, in the order of the file.
-        rollouts: the facts; `group` counts from 0 in the order in which groups appear.
-        policy: the current policy at the same tokens; the old one's numbers where the file has no `logprob`.
-        moved: the file has a `logprob`, so that ratios differ from 1.
-        step: of the training, where the file says so.
+        rollouts: the recorded inputs; `group` counts from 0 in the order in which groups appear.
+        policy: the current policy at the same tokens; the old policy's numbers if the file has no `logprob`.
+        moved: the file has a `logprob`, so ratios differ from 1.
+        step: the training step, if the file has one.
         unread: fields of the file that the format does not know.
         notes: parts that were left out, and groups of odd sizes.
     """
@@ -45,19 +45,19 @@ class Recording:
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The names of the inputs that are given."""
+        """The names of the inputs that the recording has."""
         owners = (self.rollouts, self.policy)
         return frozenset(name for owner in owners for name, value in vars(owner).items() if value is not None)
 
     def at_first_update(self) -> Recording:
-        """The same facts when the policy is still the one that sampled them."""
+        """The same rollouts with the old policy as the current one."""
         old = Policy(logprob=self.rollouts.old_logprob, entropy=self.rollouts.old_entropy)
         return dataclasses.replace(self, policy=old, moved=False)
 
     @property
     def lag(self) -> Tensor | None:
-        """[N, T] updates between the policy that sampled the token and the newest that sampled any; None where one
-        policy sampled all, or none is known."""
+        """[N, T] updates between the policy that sampled a token and the newest one that sampled any token; None if one
+        policy sampled all, or versions are unknown."""
         version, mask = self.rollouts.version, self.rollouts.mask
         if version is None or len(version[mask].unique()) == 1:
             return None
@@ -74,7 +74,7 @@ class Recording:
 
     @property
     def entropy(self) -> Tensor | None:
-        """[N, T] nats of the policy that sampled, or of the current one where that is all there is."""
+        """[N, T] nats of the policy that sampled; if absent, of the current policy."""
         return self.policy.entropy if self.rollouts.old_entropy is None else self.rollouts.old_entropy
 
 
@@ -85,13 +85,13 @@ def record(
     """The batch of these responses.
 
     Args:
-        where: names a row by its number, for messages.
+        where: row number -> the row's name in messages.
         unread: fields of the file that the format does not know.
-        notes: on the file so far.
-        left_out: lines of the file could not be read, so groups may lack responses that the training had.
+        notes: notes on the file so far.
+        left_out: some lines could not be read, so groups may lack responses of the training.
 
     Raises:
-        TokenPOError: no response with a token, or an input that only some of them have.
+        TokenPOError: no response has a token, or only some responses have an input.
     """
     if not any(response.tokens for response in responses):
         raise TokenPOError(f"{source} holds no response with a token: write at least one")
@@ -99,7 +99,7 @@ def record(
     moved = "logprob" in responses[0].numbers
     facts, now = ({name: _padded(responses, name) for name in names} for names in ((*FACTS, *WHOLE), NOW))
     if not moved:
-        # The policy is the one that sampled: the numbers of one are those of the other.
+        # The current policy is the one that sampled, so both have the same numbers.
         now["logprob"] = facts["old_logprob"]
         now["entropy"] = facts["old_entropy"] if now["entropy"] is None else now["entropy"]
         facts["old_entropy"] = now["entropy"] if facts["old_entropy"] is None else facts["old_entropy"]
@@ -127,7 +127,7 @@ def record(
 
 
 def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -> None:
-    """Refuses inputs, or names of rewards, that only some of the responses have: nothing is made up for the others."""
+    """Refuses inputs, or names of rewards, that only some responses have; no value is invented for the others."""
     inputs = frozenset().union(*(response.given for response in responses))
     for row, response in enumerate(responses):
         if missing := sorted(inputs - response.given):
@@ -136,17 +136,17 @@ def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -
                 f"{where(row)}: no field {missing[0]!r}, which {where(other)} has: write it for every response, or for "
                 "none"
             )
-        first, these = (set(x.rewards or ()) for x in (responses[0], response))
-        if first != these:
+        first, names = (set(x.rewards or ()) for x in (responses[0], response))
+        if first != names:
             raise TokenPOError(
-                f"{where(row)}: 'rewards' has the names {', '.join(sorted(these))}, and {where(0)} has "
-                f"{', '.join(sorted(first))}: write {sorted(these ^ first)[0]!r} into both, null where it does not "
+                f"{where(row)}: 'rewards' has the names {', '.join(sorted(names))}, and {where(0)} has "
+                f"{', '.join(sorted(first))}: write {sorted(names ^ first)[0]!r} into both, null where it does not "
                 "apply, or into none"
             )
 
 
 def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
-    """[N, T] of one field, zero behind the end of a response; None where it is not there."""
+    """[N, T] of one field, zero after the end of a response; None if the field is absent."""
     rows = [r.token_ids if name == "token_ids" else r.numbers.get(name) for r in responses]
     if rows[0] is None:
         return None
@@ -156,7 +156,7 @@ def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
 
 
 def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
-    """Groups that a missing response has changed, as far as their sizes show it."""
+    """Notes on groups whose size shows that responses may be missing."""
     sizes = Counter(response.group for response in responses)
     if len(sizes) > 1 and max(sizes.values()) == 1:
         return ["Every response is a group of its own: give the responses to one prompt the same group."]

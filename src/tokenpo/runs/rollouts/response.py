@@ -1,4 +1,4 @@
-"""One recorded response: checked as a file has it, or made from a batch of tensors."""
+"""One recorded response: read and checked from a file's line, or made from a batch of tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...core.facts import facts_of
 from ...core.types import FACTS as DECLARED
 from ...core.types import OPTIONAL, Policy, Rollouts
 
-# Fields with one number for each token: facts in whole numbers and others, and the current policy.
+# Fields with one number per token: FACTS are fractional, WHOLE are integers, NOW belong to the current policy.
 FACTS, WHOLE = (
     tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N, T]" and fact.kind.whole is whole)
     for whole in (False, True)
@@ -25,7 +25,7 @@ NOW = tuple(facts_of(Policy))
 # Optional fields with one number for the response.
 PER_RESPONSE = tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N]" and name in OPTIONAL)
 PER_TOKEN = (*FACTS, *NOW, *(name for name in WHOLE if name != "token_ids"))
-ONE = ("temperature", "version")  # a line may hold one number for all of its tokens
+ONE = ("temperature", "version")  # a line may have one number for all its tokens
 REQUIRED = {
     "group": "the same number or text for all responses to one prompt",
     "reward": "the number that the response earned",
@@ -42,14 +42,14 @@ class Response:
     Args:
         group: the same for all responses to one prompt.
         tokens: T strings.
-        numbers: name to T numbers, names of `PER_TOKEN`.
+        numbers: name -> T numbers; names are those of `PER_TOKEN`.
         token_ids: T integers.
-        correct: whether the answer is right; None where it is not known.
-        step: of the training that drew it.
+        correct: whether the answer is right; None if unknown.
+        step: the training step that drew it.
         prompt_logprob: nats, mean log-probability of a token of the prompt.
         baseline: a reward or value known without the response.
-        role: that the policy played.
-        rewards: what each reward function gave, by its name; None where one does not apply.
+        role: the role that the policy played.
+        rewards: reward function -> its reward; None where a function does not apply.
     """
 
     group: int | str
@@ -85,16 +85,16 @@ def responses(
     prompts: Sequence[str] | None = None, correct: Sequence[bool | None] | None = None, step: int | None = None,
     policy: Policy | None = None, reward_names: Sequence[str] | None = None,
 ) -> Iterator[Response]:  # fmt: skip
-    """A batch of tensors as responses; a number of float32 becomes the shortest decimal that reads back as it.
+    """A batch of tensors as responses; a float32 number becomes the shortest decimal that reads back as the same.
 
     Args:
-        rollouts: N rollouts; every optional field that is there is taken along.
-        tokens: for each rollout as many strings as it has response tokens.
-        groups: [N], in the place of `rollouts.group`.
+        rollouts: N rollouts; every optional field that is set is included.
+        tokens: for each rollout one string per response token.
+        groups: [N] names, in place of `rollouts.group`.
         prompts: [N] texts.
         correct: [N].
-        policy: the current one, where it is not the one that sampled.
-        reward_names: [R] of the columns of `rollouts.rewards`; None numbers them.
+        policy: the current policy, if it is not the one that sampled.
+        reward_names: [R] names of the columns of `rollouts.rewards`; None numbers them.
     """
     columns = {name: getattr(policy if name in NOW else rollouts, name, None) for name in PER_TOKEN}
     per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
@@ -123,7 +123,7 @@ def responses(
 
 
 def shortest(x: float) -> float:
-    """The shortest decimal that is the same float32; a number that is no float32, or whole, stays.
+    """The shortest decimal with the same float32 value; integers, and numbers that are not float32, stay the same.
 
     >>> shortest(0.10000000149011612), shortest(0.1)
     (0.1, 0.1)
@@ -134,14 +134,14 @@ def shortest(x: float) -> float:
 
 
 def parse(where: str, line: Mapping[str, Any]) -> Response:
-    """A checked response. null stands for an optional field that is not there.
+    """A checked response; null means that an optional field is absent.
 
     Args:
         where: file and line, or file and row, for the messages.
 
     Raises:
-        MissingInput: a required field is not there.
-        TokenPOError: a value of the wrong kind or length, or a number that is not finite.
+        MissingInput: a required field is absent.
+        TokenPOError: a value has the wrong kind or length, or a number is not finite.
     """
     line = {name: value for name, value in line.items() if value is not None}
     for name, meaning in REQUIRED.items():
@@ -166,7 +166,7 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
                 f"{where}: {name!r} has {len(values)} numbers for {len(tokens)} tokens: give one for each response "
                 "token and none for prompt and padding"
             )
-        kind = DECLARED[name].kind  # checked here too: a batch knows no lines
+        kind = DECLARED[name].kind  # checked here too, because a batch cannot name the line
         wrong = next((i for i, x in enumerate(values) if kind.outside(x)), None)
         if wrong is not None:
             raise TokenPOError(f"{where}: '{name}[{wrong}]' is {values[wrong]:g}, but {kind.words}")
@@ -176,7 +176,7 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
 
 
 def plain(name: str) -> str:
-    """A field's name for a message: short, and without escapes that a terminal would obey."""
+    """A field's name for a message: short, without control sequences."""
     return (name if name.isprintable() else repr(name))[:40]
 
 
@@ -185,7 +185,7 @@ _Numbering = list[_Number]
 
 
 class _Fields(BaseModel):
-    # Nothing is converted: true is no group, and 1 says nothing about right or wrong.
+    # Nothing is converted: true is not a group, and 1 is not a verdict.
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     group: int | str
@@ -226,9 +226,9 @@ _KINDS = {
 def _explained(problem: ErrorDetails) -> str:
     name, value = str(problem["loc"][0]), problem["input"]
     place = name + "".join(f"[{step}]" for step in problem["loc"][1:] if isinstance(step, int))
-    too_large = problem["type"] == "float_type" and type(value) is int  # for a float
+    too_large = problem["type"] == "float_type" and type(value) is int  # an int too large for a float
     if too_large or problem["type"] == "finite_number":
         return f"{place!r} is {'inf' if too_large else value}: give a finite number, and mend what made this one"
     names = {dict: "an object", list: "a list", bool: "true or false", type(None): "null"}
-    told = names.get(type(value), f"{value!r:.40}")
-    return f"{place!r} is {told}: give {_KINDS.get(name, 'a list of numbers')}"
+    shown = names.get(type(value), f"{value!r:.40}")
+    return f"{place!r} is {shown}: give {_KINDS.get(name, 'a list of numbers')}"
