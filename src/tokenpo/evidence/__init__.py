@@ -1,1 +1,1 @@
-"""What a run or a method is worth: evaluation, comparison, explanation, reports."""
+"""Evidence on runs and methods: evaluation, comparison, explanation, reports."""

@@ -1,4 +1,4 @@
-"""The numbers of a run that methods are compared by, and how each is taken from its metrics."""
+"""The numbers by which runs are compared, and how each is computed from a run's metrics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ...runs.read import LOGGED, Run
 
 DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
 SECONDS = tuple(name for name in sorted(LOGGED) if name.startswith("seconds_"))
-WAITING = ("steps", "train-steps")  # for the accuracy of --threshold
+WAITING = ("steps", "train-steps")  # first step at the accuracy of --threshold
 THRESHOLD = 0.9
 Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Value:
-    """`number` of a run, None where it is undefined; `censored`: the true number is at least this, and not known."""
+    """`number` of a run, None if undefined; `censored`: only a lower bound of the true number."""
 
     number: float | None
     censored: bool = False
@@ -31,8 +31,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run: `name` as on the command line, `title` and `unit` as shown, `meaning` as a sentence, the
-    logged metric that it `needs`; `of` takes it from a run that made all of its steps.
+    """A number of a run.
+
+    Args:
+        name: on the command line.
+        title, unit: as shown.
+        meaning: a sentence.
+        needs: the logged metric that it reads.
+        of: computes it from a finished run.
     """
 
     name: str
@@ -44,11 +50,11 @@ class Measure:
 
 
 def measures(names: Sequence[str], threshold: float, config: Config | None) -> list[Measure]:
-    """The measures of these names; `threshold` is the accuracy that `steps` and `train-steps` wait for.
+    """The measures with these names; `threshold` is the accuracy for `steps` and `train-steps`.
 
     Raises:
         UnknownName: no such measure, or it reads a metric that no run logs.
-        TokenPOError: a threshold outside (0, 1], a name given twice, samples that runs of this config do not draw.
+        TokenPOError: a threshold outside (0, 1], a repeated name, or a measure of samples that this config never draws.
     """
     if not 0 < threshold <= 1:
         raise TokenPOError(f"--threshold {threshold:g} is an accuracy: give a number above 0 and at most 1")
@@ -63,7 +69,7 @@ def measures(names: Sequence[str], threshold: float, config: Config | None) -> l
 
 
 def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
-    """The least differences that matter, by measure, as written: "accuracy=0.02,area=0.01"."""
+    """Measure -> smallest difference that matters, from text such as "accuracy=0.02,area=0.01"."""
     least, names = {}, [measure.name for measure in chosen]
     for piece in filter(None, text.split(",")):
         name, _, number = (part.strip() for part in piece.rpartition("="))
@@ -129,12 +135,12 @@ def _curve(run: Run, name: str) -> Points:
 
 
 def _last(run: Run, name: str) -> Value:
-    """At the very last step: an earlier value is another number."""
+    """The value at the last step; undefined without one there, because an earlier value is another number."""
     return Value(dict(run.series(name)).get(run.series("step")[-1][0]))
 
 
 def _trained(run: Run, name: str) -> list[float]:
-    """Over the steps that trained: step 0 is the evaluation before them."""
+    """The values at steps that trained: step 0 is the evaluation before them."""
     return [value for step, value in _curve(run, name) if step > 0]
 
 
@@ -147,7 +153,7 @@ def _sd(values: Sequence[float]) -> float | None:
 
 
 def _cv(values: Sequence[float]) -> float | None:
-    """Coefficient of variation, to compare the spreads of metrics of different size; None for a mean of 0."""
+    """Coefficient of variation, which compares spreads of metrics of different size; None for a mean of 0."""
     mean, sd = _mean(values), _sd(values)
     return sd / abs(mean) if mean and sd is not None else None
 
@@ -169,12 +175,12 @@ def _area(curve: Points) -> float | None:
 
 
 def _reached(curve: Points, threshold: float) -> Value:
-    """The first step at the threshold. Of a run that never gets there a lower bound: one interval beyond its end, the
-    earliest at which it could still have.
+    """The first step at the threshold. For a run that never reaches it a lower bound: one interval after its end, the
+    earliest step at which it could have.
     """
     if not curve:
         return Value(None)
-    # Accuracies are shares of a count: 0.9 as 180/200 must not fail by rounding.
+    # Accuracies are fractions of a count: 180/200 must count as 0.9 in spite of rounding.
     if (step := next((step for step, height in curve if height >= threshold - 1e-9), None)) is not None:
         return Value(step)
     interval = max((b - a for (a, _), (b, _) in pairwise(curve)), default=1.0)

@@ -19,11 +19,11 @@ from .table import NUMBERS, heading, interval, means, name, numbers, pair_name, 
 from .verdict import Pair
 
 HERE = Path(__file__).parent
-STRIP = 360  # width of its drawing
+STRIP = 360  # width of a strip
 
 
 def render(comparison: Comparison) -> str:
-    """The page as text. The same runs give the same bytes."""
+    """The page as text. Equal runs give equal bytes."""
     subject = comparison.subject
     return frame.render(
         HERE / "compare.html", visible(subject.title, limit=200), facts=_facts(comparison),
@@ -65,7 +65,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
-    """One measure: its differences, each with its strip and verdict, and the number of every seed."""
+    """One measure: its differences, each with a strip and a verdict, and the number of every seed."""
     spots, all_seeds = [_spot(pair) for pair in result.pairs], comparison.subject.seeds
     ends = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
     axis = Axis(ticks(min([0.0, *ends]), max([0.0, *ends]), 4), STRIP, zero=True)
@@ -74,7 +74,7 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
         label = f"difference {signed(pair.mean)}, 95 % interval {interval(pair) or 'none'}"
         picture = Cell("", picture=strip([spot], axis, label, band=pair.margin))
         reason = pair.reason
-        for note in comparison.notes:  # what stands at the top of the page for all pairs is not repeated
+        for note in comparison.notes:  # do not repeat a note from the top of the page
             reason = reason.removeprefix(note).lstrip()
         verdict = Cell(name(pair.verdict), reason, kind="decided" if pair.decided else "")
         rows.append(Row(pair_name(comparison, pair), [picture, *numbers(pair), verdict]))
@@ -100,7 +100,7 @@ def _spot(pair: Pair) -> Spot:
 
 
 def _moved(comparison: Comparison) -> Markup | None:
-    """Training accuracy of every run against its KL; None where no two methods log both."""
+    """A scatter plot of every run's training accuracy against its KL; None unless two methods log both."""
     clouds = []
     for label, by_seed in comparison.moved.items():
         if by_seed:
@@ -114,7 +114,7 @@ def _moved(comparison: Comparison) -> Markup | None:
 
 
 def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Markup]]]]:
-    """(title, charts): every method beside the baseline, mean over seeds, shaded from the lowest to the highest."""
+    """(title, charts): every method with the baseline, mean over seeds, shaded from the lowest to the highest."""
     labels = comparison.subject.labels
     base = labels[0] if comparison.baseline == "all" else comparison.baseline
     for metric, title, unit, high in (

@@ -1,8 +1,8 @@
 """Statistics of paired runs: exact tests of difference, order and equivalence, an interval, seeds needed.
 
-Runs with equal seed give one difference d_s each. If the two methods were the same but for chance, every d_s would be
-as likely to be −d_s: the hypothesis of the sign-flip test, which as a test of the mean assumes differences that are
-symmetric around it. Where a run never reached a threshold, its pair has no difference and only the order is tested.
+Two runs with the same seed give one difference d_s. If two methods differ by chance only, d_s and −d_s are equally
+likely: this is the hypothesis of the sign-flip test. As a test of the mean it assumes differences that are symmetric
+around the mean. If a run never reached a threshold, its pair has no difference and only the order is tested.
 References: Fisher (1935) for the test, Phipson & Smyth (2010) for its p from random draws, Schuirmann (1987) for two
 one-sided tests, Holm (1979) for the correction, Hesterberg (2015) for the widened percentiles, Guenther (1981) for the
 number of seeds.
@@ -25,7 +25,7 @@ ALPHA, POWER = 0.05, 0.8
 DRAWS, RESAMPLES, BLOCK = 99_999, 9_999, 10_000
 
 Floats = NDArray[np.float64]
-MOST_EXACT = 16  # differences; beyond, 2^n sign patterns are too many to visit
+MOST_EXACT = 16  # differences; for more, 2^n sign patterns are too many
 MOST_SEEDS = 1000
 _NORMAL = NormalDist()
 
@@ -33,7 +33,7 @@ _NORMAL = NormalDist()
 def sign_flip(differences: ArrayLike, *, seed: int = 0, above: bool = False) -> Floats:
     """p [...] of differences [..., n]: the share of sign patterns with |Σ ± d| at least as large as |Σ d|.
 
-    Exact up to 16 differences; beyond, (1 + hits) / (1 + draws) of 99,999 seeded draws, which is never 0.
+    Exact up to 16 differences; for more, (1 + hits) / (1 + draws) of 99,999 seeded draws, which is never 0.
 
     >>> float(sign_flip([1.0, 2.0, 3.0]))  # 2 of the 8 patterns: all plus, all minus
     0.25
@@ -44,7 +44,7 @@ def sign_flip(differences: ArrayLike, *, seed: int = 0, above: bool = False) -> 
     d = np.asarray(differences, dtype=np.float64)
     n = d.shape[-1]
     if n <= MOST_EXACT:
-        # Flipping every sign leaves |Σ| as it is: two-sided, the last sign is held and half of the patterns suffice.
+        # Flipping all signs does not change |Σ|: two-sided, the last sign is fixed and half of the patterns suffice.
         patterns = np.arange(2 ** (n if above else max(n - 1, 0)))[:, None] >> np.arange(n) & 1
         return _hits(d, patterns, above) / len(patterns)
     generator = np.random.default_rng(seed)
@@ -65,7 +65,7 @@ def _hits(d: Floats, patterns: NDArray[np.int64], above: bool) -> Floats:
 def sign_test(ahead: int, behind: int, n: int) -> float:
     """Two-sided sign-test p of n pairs, given lower bounds on those above 0 (`ahead`) and below (`behind`).
 
-    A pair of unknown sign counts against both: p = 2 P(at least max(ahead, behind) of n fair coins).
+    A pair of unknown sign counts for neither side: p = 2 P(at least max(ahead, behind) of n fair coins).
 
     >>> sign_test(5, 0, 5), sign_test(5, 0, 6)  # 2 / 2^5; 2 (6 + 1) / 2^6
     (0.0625, 0.21875)
@@ -77,7 +77,7 @@ def sign_test(ahead: int, behind: int, n: int) -> float:
 def equivalence(differences: ArrayLike, margin: float) -> float:
     """p of "the mean differs by `margin` or more": the larger of the two one-sided sign-flip tests against ±margin.
 
-    At most 0.05 where the 90 % interval of the means that these tests do not reject lies within ±margin.
+    At most 0.05 if the 90 % interval of the means that these tests do not reject lies within ±margin.
 
     >>> equivalence([0.0, 0.1, -0.1, 0.0, 0.0], 0.2)  # 1 of 32 patterns each
     0.03125
@@ -108,18 +108,18 @@ def bootstrap(differences: Sequence[float], *, seed: int = 0, resamples: int = R
     d, swapped = canonical(differences)
     generator = np.random.default_rng(seed)
     means = d[generator.integers(0, len(d), (resamples, len(d)))].mean(-1)
-    # The level at which percentile intervals of n normal numbers are as wide as Student's at 95 %.
+    # The level at which a percentile interval of n normal numbers is as wide as Student's at 95 %.
     n = len(d)
     level = 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * student(LEVEL, n - 1)) - 1
     tail = 100 * (1 - level) / 2
     ends = np.percentile(means, [tail, 100 - tail])
-    # A sum that is 0 but for rounding is 0: an end there is read with care.
+    # An end that is 0 up to rounding becomes 0, because readers look for it.
     low, high = np.where(np.abs(ends) <= 1e-12 * np.abs(d).max(), 0.0, ends).tolist()
     return (-high, -low) if swapped else (low, high)
 
 
 def canonical(differences: Sequence[float]) -> tuple[Floats, bool]:
-    """The differences sorted and oriented in one way for all that mean the same; whether their signs were turned."""
+    """(differences sorted, with the same signs for a pair and the swapped pair; whether signs were flipped)."""
     up = np.sort(np.asarray(differences, dtype=np.float64))
     down = -up[::-1]
     swapped = down.tolist() > up.tolist()
@@ -127,7 +127,7 @@ def canonical(differences: Sequence[float]) -> tuple[Floats, bool]:
 
 
 def least_seeds(comparisons: int) -> int:
-    """The fewest seeds with which any difference can be told: 2 / 2^n times the comparisons must reach α.
+    """The smallest number of seeds n that can give a verdict: 2 / 2^n times the comparisons must be at most α.
 
     >>> least_seeds(1), least_seeds(6), least_seeds(21)
     (6, 8, 10)
@@ -136,11 +136,11 @@ def least_seeds(comparisons: int) -> int:
 
 
 def seeds_needed(differences: Sequence[float], comparisons: int) -> int | None:
-    """Seeds for a power of 80 % if the observed mean and deviation were the true ones.
+    """The number of seeds for a power of 80 %, if the observed mean and deviation are the true ones.
 
     n = ((z(1 − α/2m) + z(power)) / δ)² + z(1 − α/2m)² / 2 with δ = |mean| / deviation and m comparisons; the second
-    term is Guenther's, for an estimated deviation. At least `least_seeds`, and one more than there are. None where it
-    would take over a thousand, or where fewer than three differences tell nothing of their deviation.
+    term is Guenther's, for an estimated deviation. The result is at least `least_seeds`, and larger than the number of
+    differences. None for more than a thousand seeds, and with fewer than three differences.
     """
     d = np.asarray(differences, dtype=np.float64)
     if len(d) < 3:
@@ -161,7 +161,7 @@ class Differences:
 
     Args:
         values: a − b, or with a factor f log(a / f b); None for a pair in which a run has only a bound.
-        ahead, behind: pairs of which it is known that this lies above 0, below.
+        ahead, behind: number of pairs whose difference is known to be above 0, below 0.
     """
 
     values: tuple[float | None, ...]
@@ -172,14 +172,17 @@ class Differences:
     def of(
         a: Sequence[float], b: Sequence[float], late: Sequence[tuple[bool, bool]] = (), factor: float | None = None
     ) -> Differences:
-        """Of two methods, seed by seed: `late` says whether a's number is a lower bound, and b's (empty: none is);
-        `factor` compares a with `factor` times b, both positive.
+        """The differences of two methods, seed by seed.
+
+        Args:
+            late: for each pair whether a's number, and b's, is only a lower bound; empty: none is.
+            factor: compare a with `factor` times b, both positive.
         """
         values, ahead, behind = [], 0, 0
         for x, y, (x_late, y_late) in zip(a, b, late or [(False, False)] * len(a), strict=True):
             d = x - y if factor is None else math.log(x / (factor * y))
             values.append(None if x_late or y_late else d)
-            # Where x is at least what was written, d is too; where y is, d is at most that.
+            # If x is a lower bound, so is d; if y is a lower bound, d is an upper bound.
             ahead += d > 0 and not y_late
             behind += d < 0 and not x_late
         return Differences(tuple(values), ahead, behind)
@@ -190,22 +193,22 @@ class Differences:
 
     @property
     def bounded(self) -> bool:
-        """Whether some run has only a bound, so that nothing but the order of a pair is tested."""
+        """Whether a run has only a bound, so that only the order of pairs is tested."""
         return None in self.values
 
     @property
     def mean(self) -> float | None:
-        """The mean of the known differences; an exact sum, so that no order changes it."""
+        """The mean of the known differences, by an exact sum that does not depend on the order."""
         return math.fsum(self.known) / len(self.known) if self.known else None
 
     @property
     def direction(self) -> int:
-        """1 where a lies above, −1 where b does, 0 where neither."""
+        """1 if a is higher, −1 if b is, 0 if neither."""
         x = self.ahead - self.behind if self.bounded else self.mean or 0.0
         return (x > 0) - (x < 0)
 
     def p(self) -> float:
-        """p of the sign-flip test, or of the sign test where some run has only a bound."""
+        """p of the sign-flip test, or of the sign test if a run has only a bound."""
         if self.bounded:
             return sign_test(self.ahead, self.behind, len(self.values))
         return float(sign_flip(canonical(self.known)[0]))

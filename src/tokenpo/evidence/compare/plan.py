@@ -1,4 +1,4 @@
-"""The runs of a comparison: methods times seeds that are planned, each with its own directory, or runs that exist."""
+"""The runs of a comparison: planned ones, methods times seeds, each with its directory, or existing ones."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ...recipe.objective import accepted_here
 from ...runs.read import Run, read_run
 
 EVALUATIONS = 10
-# The settings that tell runs of one method apart; the sections of a foreign engine also hold paths.
+# Sections whose settings distinguish runs of one method; those of a foreign engine also contain paths.
 SECTIONS = ("model", "task", "rollout", "train", "evaluate")
-MOST_SETTINGS = 5  # of a note
+MOST_SETTINGS = 5  # settings named in a note
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: `arguments` are those of `tokenpo train`, `config` is what they come to; as verl does, a run that
-    `goes_on` continues what its directory holds without being asked to.
+    """One run: `arguments` for `tokenpo train`, and the resulting `config`. With `goes_on` (verl) the same command
+    resumes the run in its directory, without --resume.
     """
 
     label: str
@@ -46,14 +46,18 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Subject:
-    """The runs of several methods as one thing.
+    """The compared runs of several methods.
 
     Args:
-        name, place: what they were trained on, in a word, and where they lie, for messages.
-        labels: the methods, in order; `methods` has their name and options, `objectives` their text.
-        seeds, planned: ascending, of any method; how many runs there should be.
+        name: the task or recipe, in a word.
+        place: their directory, for messages.
+        labels: the methods, in order.
+        methods: label -> (name, options).
+        objectives: label -> the objective's text.
+        seeds: all seeds of any method, ascending.
+        planned: the number of planned runs.
         config: the settings that all runs share.
-        origin, origins: what made each run, a command or a directory, and the heading of these lines.
+        origin, origins: the heading, and one line for each run: its command or its directory.
     """
 
     name: str
@@ -75,8 +79,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Plan:
-    """A comparison to be made; `runs` are all methods with the first seed, then all with the second, so that a machine
-    that is slow for a while slows all.
+    """A planned comparison; `runs` has all methods with the first seed, then all with the second, so that a machine
+    that is slow for a while slows all methods.
     """
 
     subject: Subject
@@ -87,16 +91,16 @@ def make_plan(
     recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None,
     host: Host = EMBEDDED, accepted: Callable[[Config], Objective] = accepted_here,
 ) -> Plan:  # fmt: skip
-    """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
+    """The runs of `recipe` with `methods` (see `parse_methods`) and `seeds` seeds, beginning with the recipe's own.
 
-    Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise;
-    with TRL, which evaluates before and after, two. verl has no setting for threads, and validates greedily.
+    By default every run has one thread and ten evaluations; with TRL, which evaluates before and after, two. Overrides
+    change both, the recipe only the evaluations. verl has no setting for threads, and validates greedily.
 
     Args:
-        accepted: the objective of a recipe that the host can honour.
+        accepted: returns the objective of a recipe, or raises if the host cannot honour it.
 
     Raises:
-        TokenPOError: fewer than two methods or seeds, no evaluation, a setting that the comparison makes itself.
+        TokenPOError: fewer than two methods or seeds, no evaluation, or a setting that the comparison sets itself.
     """
     entries = parse_methods(methods)
     if seeds < 2:
@@ -108,8 +112,8 @@ def make_plan(
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
         raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
-    usual = {"evaluate.every": base.evaluate.every or -(-base.train.steps // EVALUATIONS), **host.compared}
-    settings = (*(f"{name}={value}" for name, value in usual.items() if name not in given), *overrides)
+    defaults = {"evaluate.every": base.evaluate.every or -(-base.train.steps // EVALUATIONS), **host.compared}
+    settings = (*(f"{name}={value}" for name, value in defaults.items() if name not in given), *overrides)
     out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
     runs = tuple(_run(recipe, entry, seed, settings, out, host) for seed in numbers for entry in entries)
@@ -145,7 +149,7 @@ def parse_methods(text: str) -> list[Entry]:
 
 
 def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
-    """(method, baseline) for every other method; with the baseline "all", every later method with every earlier one."""
+    """(method, baseline) for every other method; with baseline "all", every later method with every earlier one."""
     if baseline == "all":
         return [(b, a) for i, a in enumerate(labels) for b in labels[i + 1 :]]
     if baseline not in labels:
@@ -166,7 +170,7 @@ def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Pat
 def _check_directories(runs: Sequence[PlannedRun]) -> None:
     owners: dict[str, str] = {}
     for run in runs:
-        name = run.directory.name.lower()  # as file systems that ignore case see it
+        name = run.directory.name.lower()  # some file systems ignore case
         if name in owners:
             raise TokenPOError(
                 f"--methods: {owners[name]} and {run.label} would share the directory {run.directory}: tell them apart "
@@ -190,14 +194,13 @@ def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -
 
 
 def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tuple[Subject, dict[str, dict[int, Run]]]:
-    """The runs in the directories: their subject, and the runs by label and seed.
+    """The runs in the directories: their subject, and label -> seed -> run.
 
-    A label is the method with its options, the engine where there are several, and the settings by which runs of it
-    differ. A run that did not make all of its steps is left out, with a note. `exactly` are metrics of which every
-    point is needed.
+    A label is the method with its options, the engine if there are several, and the settings in which runs of the
+    method differ. An unfinished run is left out, with a note. Metrics in `exactly` are read without thinning.
 
     Raises:
-        TokenPOError: no run, one without method or seed, two of the same method and seed, or a single method.
+        TokenPOError: no run, a run without method or seed, two runs of one method and seed, or a single method.
     """
     runs = [read_run(directory, exactly) for directory in directories]
     whole = [run for run in runs if _whole(run)]
@@ -249,10 +252,10 @@ def _seed(run: Run) -> int:
 
 
 def _labels(runs: Sequence[Run]) -> Iterator[str]:
-    """One for each run."""
+    """The label of each run."""
     engines, settings, names = [], [_settings(run) for run in runs], []
     for run in runs:
-        # A recipe has sections for other engines too; a config that is no recipe has that of its own.
+        # A recipe may have sections for several engines; any other config has only that of its own engine.
         own = (name for name in HOSTS if run.config.get(name) and "rollout" not in run.config)
         engines.append(run.config.get("engine") or next(own, EMBEDDED.name))
     for run, engine in zip(runs, engines, strict=True):
@@ -270,7 +273,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def _unlike(firsts: Collection[Run]) -> Iterator[str]:
-    """Settings in which the methods differ, as the difference between them is then not the method's alone."""
+    """A note on settings in which the methods' runs differ: then a difference may not be due to the method."""
     settings = [_settings(run) for run in firsts]
     keys = dict.fromkeys(key for of in settings for key in of)
     if odd := [key for key in keys if len({repr(of.get(key)) for of in settings}) > 1]:

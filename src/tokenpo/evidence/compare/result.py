@@ -19,7 +19,7 @@ from .runs import Failure, State, state
 from .verdict import ALPHA, Pair, judge, too_few
 
 CURVES = ("eval/accuracy", "accuracy", "entropy")
-ByLabel = Mapping[str, Mapping[int, Run]]  # of a method by its label, of a run by its seed
+ByLabel = Mapping[str, Mapping[int, Run]]  # label of a method -> seed -> run
 Band = Sequence[tuple[float, float, float, float]]  # (step, mean, least, most) over the runs of one method
 MOVED = ("kl", "accuracy")
 
@@ -46,9 +46,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that is shown. `bands[metric][label]` are the curves, `finished[label]` the seeds that there are.
+    """Everything that is shown. `bands[metric][label]` are the curves, `finished[label]` the finished seeds.
 
-    `moved[label]` has for each seed whose run logs both: mean KL and mean training accuracy of its batches.
+    `moved[label][seed]` is (mean KL, mean training accuracy) over batches, for runs that log both.
     """
 
     subject: Subject
@@ -66,11 +66,11 @@ def gather(
     plan: Plan, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure] = (),
     margins: Mapping[str, float] | None = None, *, where_logged: bool = False,
 ) -> Comparison:  # fmt: skip
-    """Reads every whole run of the plan and judges the pairs.
+    """Reads every finished run of the plan and judges the pairs.
 
     Args:
-        margins: by the name of a measure, the least difference that matters.
-        where_logged: leave out a measure that no run has, as another engine logs other metrics.
+        margins: name of a measure -> smallest difference that matters.
+        where_logged: leave out measures that no run has, because engines log different metrics.
     """
     runs: dict[str, dict[int, Run]] = {label: {} for label in plan.subject.labels}
     for planned in plan.runs:
@@ -83,7 +83,7 @@ def gather_existing(
     directories: Sequence[Path], measures: Sequence[Measure], baseline: str | None, margins: Mapping[str, float],
     *, where_logged: bool = False,
 ) -> Comparison:  # fmt: skip
-    """`gather` for runs that exist; the default baseline is the method of the first run."""
+    """Like `gather`, for existing runs; the default baseline is the method of the first run."""
     subject, runs = read_existing(directories, _metrics(measures))
     return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins, where_logged)
 
@@ -135,7 +135,7 @@ def failed_in_words(failures: Sequence[Failure]) -> str:
 
 
 def _band(runs: Iterable[Run], name: str) -> Band:
-    """Over the steps that every run has a number for."""
+    """The band over the steps at which every run has a number."""
     series = [{step: value for step, value in run.series(name) if value is not None} for run in runs]
     steps = sorted(set.intersection(*map(set, series))) if series else []
     columns = [(step, [values[step] for values in series]) for step in steps]
@@ -171,7 +171,7 @@ def _notes(runs: ByLabel, every: Sequence[Run], results: Sequence[Result]) -> It
 
 
 def _incomplete(result: Result) -> Iterator[str]:
-    """Notes on runs without a number, and on those whose number is a bound."""
+    """Notes on runs without a number, and on runs whose number is only a bound."""
     missing, late = [], []
     for label, by_seed in result.values.items():
         if none := sum(value.number is None for value in by_seed.values()):
@@ -188,7 +188,7 @@ def _incomplete(result: Result) -> Iterator[str]:
 
 
 def to_json(comparison: Comparison) -> str:
-    """compare.json: everything that table and page are made of, and every difference; an option of inf is text."""
+    """compare.json: all data of table and page, and every difference; an infinite option is written as text."""
     subject = comparison.subject
     methods = [
         {

@@ -1,6 +1,6 @@
-"""Runs the plan as processes, several at once.
+"""Trains the runs of a plan as processes, several at once.
 
-What is done is skipped, what was begun goes on, and a directory that holds something else is refused.
+Finished runs are skipped, unfinished ones resumed, and a directory with other contents is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class State(Enum):
 
 
 class Failure(NamedTuple):
-    """A run that ended without making its steps; `line` is the last error line of its log."""
+    """A run that ended before its last step; `line` is the last error line of its log."""
 
     run: PlannedRun
     line: str
@@ -61,7 +61,7 @@ class Ended(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Told of a run that has ended, with its failure if any, unless it was asked to stop; and often of the others."""
+    """Protocol for progress: `ended` when a run ended by itself, with its failure if any; `running` at each poll."""
 
     def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None: ...
 
@@ -77,7 +77,7 @@ def train_command(run: PlannedRun, resume: bool) -> list[str]:
 
 
 def state(run: PlannedRun) -> State:
-    """The state of a run's directory; raises TokenPOError for another run, or something that is no run."""
+    """The state of a run's directory; TokenPOError for another run's, or a directory without a run."""
     if not run.directory.exists() or (run.directory.is_dir() and is_fresh(run.directory)):
         return State.NEW
     file = run.directory / (STARTED if run.goes_on else "config.json")
@@ -101,13 +101,13 @@ def state(run: PlannedRun) -> State:
 
 
 def is_whole(run: PlannedRun) -> bool:
-    """Whether all steps are made, and the model is saved wherever a checkpoint is left to save it from."""
+    """Whether all steps are made, and the model is saved if a checkpoint still exists to save it from."""
     steps = run.config.train.steps
     return steps_made(run) >= steps and not checkpoint.owes_model(run.directory, steps)
 
 
 def steps_made(run: PlannedRun) -> int:
-    """The last step in metrics.jsonl, of whole lines only; 0 without any."""
+    """The last step in the whole lines of metrics.jsonl; 0 without one."""
     for place in PLACES:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return int(json.loads(last_line(run.directory / place / "metrics.jsonl"))["step"])
@@ -117,12 +117,12 @@ def steps_made(run: PlannedRun) -> int:
 def execute(
     runs: Sequence[PlannedRun], jobs: int, out: Path, watcher: Watcher, command: Command = train_command
 ) -> Ended:
-    """Makes every run that is not done, `jobs` at a time. One that fails does not keep the others from running.
+    """Trains every unfinished run, `jobs` at a time. A run that fails does not stop the others.
 
-    Ctrl-C lets the running ones save where they stand and starts no more.
+    On Ctrl-C the active runs save a checkpoint and end, and no more are started.
 
     Raises:
-        TokenPOError: a directory that is refused (nothing was started), or another comparison at work in `out`.
+        TokenPOError: a directory is refused (nothing was started), or another comparison is at work in `out`.
     """
     busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
     with making(out):
@@ -164,33 +164,34 @@ class _Process:
     def __init__(self, run: PlannedRun, status: State, out: Path, lock: IO[str], command: Command) -> None:
         self.run, self.began = run, time.monotonic()
         if status is State.LOST:
-            # Nothing was saved that it could go on from. It is ours: its config is that of the plan.
+            # There is no checkpoint to resume from. The directory is ours: its config is the plan's.
             shutil.rmtree(run.directory)
         self._log = out / "logs" / f"{run.directory.name}.log"
         self._log.parent.mkdir(exist_ok=True)
         self._start = self._log.stat().st_size if self._log.exists() else 0
-        # As many threads as the config says, and the import path of this process, a user's verifiers included.
+        # The config's number of threads, and this process's import path, which may have a user's verifiers.
         threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        theirs, self._ours = os.pipe()  # ours closes when this process ends, however it ends, and theirs end with it
+        # Our end closes when this process ends in any way; the child then sees it and ends too.
+        theirs, self._ours = os.pipe()
         with os.fdopen(opened_in_place(self._log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             self.popen = subprocess.Popen(
                 command(run, status is State.BEGUN),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, 
                 env={**os.environ, **threads, "PYTHONPATH": path, PARENT: str(theirs)},
-                # A group of its own: Ctrl-C reaches it once, through us. It holds the lock as long as it lives.
+                # A process group of its own: Ctrl-C reaches it only through us. It keeps the lock as long as it lives.
                 start_new_session=True, pass_fds=(lock.fileno(), theirs),
             )  # fmt: skip
         os.close(theirs)
 
     def kill(self) -> None:
-        """Ends the process and what it has started."""
+        """Kills the process and its children."""
         os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
         os.close(self._ours)
 
     def failure(self, *, stopped: bool) -> Failure | None:
-        """None for a whole run, and for one that was asked to stop, however it took that."""
+        """The failure of an ended process; None for a finished run, and for one that was asked to stop."""
         code = self.popen.wait()
         os.close(self._ours)
         if stopped or (code == 0 and is_whole(self.run)):

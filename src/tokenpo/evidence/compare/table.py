@@ -1,4 +1,4 @@
-"""The tables of a comparison for terminal and page, and how its numbers and verdicts are written."""
+"""The tables of a comparison for terminal and page, and the format of its numbers and verdicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = ("difference", "95 % interval", "p", "p, Holm")
 
 
 def show(comparison: Comparison, stream: TextIO) -> None:
-    """Prints the verdicts, the means, a table of differences for each measure, then what to know of them."""
+    """Prints the verdicts, the means, a table of differences for each measure, then notes."""
     tables = [means(comparison)]
     for result in comparison.results:
         rows = [Row(pair_name(comparison, pair), [*numbers(pair), Cell(pair.short)]) for pair in result.pairs]
@@ -54,7 +54,7 @@ def name(label: str) -> str:
 
 
 def signed(x: float | None) -> str:
-    """Three significant digits with a sign; what rounding leaves of differences that cancel is 0.
+    """Three significant digits with a sign; rounding errors of differences that cancel become 0.
 
     >>> signed(0.0214), signed(-3.0), signed(0.0), signed(1.1e-17), signed(None)
     ('+0.0214', '−3', '0', '0', '–')
@@ -80,13 +80,13 @@ def p_value(p: float | None) -> str:
 
 
 def mean(result: Result, label: str) -> str:
-    """The mean over seeds; "≥" where runs that never got there make it a lower bound."""
+    """The mean over seeds; with "≥" if runs that never got there make it a lower bound."""
     late, text = result.censored(label), number(result.mean(label))
     return f"≥ {text} ({late} never)" if late else text
 
 
 def summary(result: Result) -> str:
-    """All verdicts of one measure in a line; those that decide nothing are counted."""
+    """All verdicts of one measure in a line; pairs without a decision are counted."""
     phrases = []
     for pair in result.pairs:
         if pair.decided:
@@ -98,7 +98,7 @@ def summary(result: Result) -> str:
 
 
 def pair_name(comparison: Comparison, pair: Pair) -> str:
-    """The row of a pair: with one baseline for all, it goes without saying."""
+    """The name of a pair's row; a common baseline is not repeated."""
     return f"{name(pair.a)} − {name(pair.b)}" if comparison.baseline == "all" else name(pair.a)
 
 

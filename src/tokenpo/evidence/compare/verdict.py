@@ -1,4 +1,4 @@
-"""From the numbers of paired runs to words: above, equivalent, inconclusive; and why."""
+"""Verdicts on paired runs: above, equivalent or inconclusive, with the reason."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from ...base.text import number
 from .paired import ALPHA, RESAMPLES, Differences, bootstrap, equivalence, holm, least_seeds, seeds_needed
 
-Values = Mapping[str, Mapping[int, float]]  # of a method by its label, of a run by its seed
-# Products of exact fractions: a p that is 0.05 on paper must not miss it by rounding.
+Values = Mapping[str, Mapping[int, float]]  # label of a method -> seed -> number
+# p is a product of exact fractions: one that is 0.05 on paper must not miss it by rounding.
 REACHED = ALPHA * (1 + 1e-9)
 
 
@@ -20,14 +20,14 @@ class Pair:
 
     Args:
         a, b: labels of the methods; every difference is a's value minus b's.
-        seeds: those in which both have a value, ascending.
-        differences: one per seed, those of runs that never got there unknown.
-        family: comparisons that Holm corrects for.
-        mean, low, high: of the known differences, with their 95 % bootstrap interval; None with fewer than two.
-        p, adjusted: of the test, and after Holm over the family; None with fewer than two seeds.
-        margin: the least difference that matters; None where none was named.
-        p_equal, equal_adjusted: of the two one-sided tests against it, and after Holm; None too where a difference is
-            unknown.
+        seeds: the seeds for which both have a value, ascending.
+        differences: one per seed; unknown if a run never got there.
+        family: number of comparisons that Holm corrects for.
+        mean, low, high: mean of the known differences with its 95 % bootstrap interval; None with fewer than two.
+        p, adjusted: p of the test, raw and after Holm over the family; None with fewer than two seeds.
+        margin: the smallest difference that matters; None if not given.
+        p_equal, equal_adjusted: p of the two one-sided tests against the margin, raw and after Holm; None without a
+            margin, or if a difference is unknown.
     """
 
     a: str
@@ -46,7 +46,7 @@ class Pair:
 
     @property
     def above(self) -> str | None:
-        """The label of the method with the higher numbers where the test tells them apart, else None."""
+        """The label of the method with the higher numbers if the difference is significant, else None."""
         if self.adjusted is None or self.adjusted > REACHED:
             return None
         return self.a if self.differences.direction > 0 else self.b
@@ -62,7 +62,7 @@ class Pair:
 
     @property
     def needed(self) -> int | None:
-        """Seeds that would probably decide, where it is inconclusive and an estimate can be made."""
+        """For an inconclusive pair the estimated number of seeds that would decide; None without an estimate."""
         if self.decided or self.differences.bounded:
             return None
         return seeds_needed(self.differences.known, self.family)
@@ -79,12 +79,12 @@ class Pair:
 
     @property
     def short(self) -> str:
-        """The verdict with the seeds that it would take."""
+        """The verdict, with the number of seeds that would decide."""
         return self.verdict + (f" (takes about {self.needed} seeds)" if self.needed else "")
 
     @property
     def reason(self) -> str:
-        """Why the verdict is what it is, in sentences."""
+        """The reason for the verdict, in sentences."""
         if self.adjusted is None:
             return "Fewer than two seeds have a value of both methods."
         d, seeds = self.differences, len(self.seeds)
@@ -106,12 +106,12 @@ class Pair:
             few = "Two seeds say too little of their spread to estimate how many would."
             near = "The difference is so near 0 that no number of seeds can be named."
             estimate = f"about {self.needed} seeds would probably tell (estimate)"
-            told = f"If the difference is what it seems, {estimate}."
-            sentences.append(told if self.needed is not None else few if seeds < 3 else near)
+            enough = f"If the difference is what it seems, {estimate}."
+            sentences.append(enough if self.needed is not None else few if seeds < 3 else near)
         return " ".join(sentences)
 
     def as_json(self) -> dict[str, Any]:
-        """The pair as compare.json has it."""
+        """The pair's entry in compare.json."""
         d = self.differences
         return {
             "a": self.a, "b": self.b, "seeds": self.seeds, "differences": d.values, "above": d.ahead, "below": d.behind,
@@ -139,12 +139,13 @@ def judge(
     values: Values, pairs: Sequence[tuple[str, str]], *, late: Mapping[str, Collection[int]] | None = None,
     margin: float | None = None, resamples: int = RESAMPLES,
 ) -> list[Pair]:  # fmt: skip
-    """A verdict for each of `pairs` (a, b) of labels from `values[label][seed]`; the pairs are the family of Holm's
-    correction, those with fewer than two seeds excepted. Differences and equivalences are corrected apart.
+    """A verdict for each of `pairs` (a, b) of labels, from `values[label][seed]`.
+
+    Holm's correction is over all pairs with at least two seeds, separately for differences and equivalences.
 
     Args:
-        late: the seeds by label whose value is only a lower bound, as the run never got there.
-        margin: the least difference that matters.
+        late: label -> seeds whose value is only a lower bound, because the run never got there.
+        margin: the smallest difference that matters.
     """
     late, judged = late or {}, []
     for a, b in pairs:
@@ -159,7 +160,7 @@ def judge(
         judged.append(pair)
     tested = [i for i, pair in enumerate(judged) if pair.p is not None]
     adjusted = holm([judged[i].p for i in tested]).tolist()
-    # A pair of which equivalence cannot be tested counts as one that showed none.
+    # A pair whose equivalence cannot be tested counts as not equivalent.
     equal = holm([1.0 if judged[i].p_equal is None else judged[i].p_equal for i in tested]).tolist()
     for i, p, q in zip(tested, adjusted, equal, strict=True):
         q = None if judged[i].p_equal is None else q

@@ -1,7 +1,7 @@
-"""The benchmarks as one table, and how an entry, or a file in its place, becomes problems with a verifier.
+"""The table of benchmarks, and the loading of an entry, or of a file in its place, as problems with a verifier.
 
-The hub ids, splits and columns come from public code that loads these data sets, not from the hub itself: `basis` says
-where two loaders agree, and on how many problems.
+Hub ids, splits and columns come from public code that loads these data sets, not from the hub itself; `basis` records
+whether two loaders agree, and on how many problems.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ...tasks.verify import VerifierOptions, checked, make_verifier
 
 BOXED = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
 TAGGED = "Think step by step, then give {what} alone between <answer> and </answer>."
-ALL = "all"  # of a list of references every one is asked for, so they are joined
-_OLDEST = 4  # the first major version of `datasets` that cannot run code from a data set at all
+ALL = "all"  # all references of a list are required, so they are joined
+_OLDEST = 4  # first major version of `datasets` that never runs code from a data set
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Benchmark:
     """A data set: its place, its columns, its prompt and its verifier.
 
     Args:
-        title: as papers write it.
+        title: the name as in papers.
         hub, config: data set and configuration on the Hugging Face hub; hub is "" for a file of the user.
-        split: on the hub; several take turns, "2ppl+3ppl", so that the first problems are of every kind.
-        question: column with the question; "" where the columns named in the prompt suffice.
+        split: on the hub; several, as in "2ppl+3ppl", alternate, so that the first problems are of every kind.
+        question: column with the question; "" if the prompt names all columns that it needs.
         answer: column with the reference; "" is the first that exists of answer, solution and verl's
             reward_model.ground_truth.
-        reference: where the reference stands in that column, a name of `EXTRACTORS`; "all" joins a list.
-        prompt: {question} is the question, {NAME} any column but the reference's (countdown's is part of the question).
-            Questions that are chat messages are left as they are.
+        reference: how to extract the reference from that column, a name of `EXTRACTORS`; "all" joins a list.
+        prompt: template; {question} is the question, {NAME} any column except the reference's (countdown's is part of
+            the question). Questions that are chat messages are not changed.
         verifier: "math", "exact", "countdown", "knights_knaves", or a function of yours by its dotted path.
-        extract: where the answer stands in a completion, a name of `EXTRACTORS`; "" is the verifier's own way.
-        basis: what the entry rests on.
+        extract: how to extract the answer from a completion, a name of `EXTRACTORS`; "" is the verifier's default.
+        basis: the evidence for the entry.
     """
 
     title: str
@@ -95,7 +95,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
 
 
 def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Benchmark:
-    """The entry called `name` (case, blanks and hyphens do not matter), or one for the file `name`.
+    """The entry called `name` (case, blanks and hyphens are ignored), or a new entry for the file `name`.
 
     Args:
         file: a local copy of its problems.
@@ -117,8 +117,8 @@ def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Ben
 
 
 def load(entry: Benchmark, file: Path | None = None, most: int | None = None) -> Files:
-    """The problems of an entry as the test split, in their own order and at most `most`, with their verifier; `file` is
-    a .jsonl or .parquet file in the place of the hub.
+    """The first `most` problems of an entry as the test split, with their verifier; `file` is a .jsonl or .parquet file
+    that is read in place of the hub.
     """
     verifier = make_verifier(entry.verifier, VerifierOptions(entry.extract), "eval")
     rows = read_rows(file) if file else _hub_rows(entry.hub, entry.config, entry.split, _columns(entry), most)
@@ -136,7 +136,7 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
 
 
 def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int | None = None) -> list[Row]:
-    """The rows of the splits "a+b+c" in turn, at most `most` of each, each with its place for error messages."""
+    """The rows of the splits "a+b+c", alternating, at most `most` of each, with each row's place for messages."""
     try:
         datasets: Any = import_module("datasets")
     except ImportError as error:
@@ -157,10 +157,10 @@ def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int |
                 f"the data set {hub} ({part}) can't be loaded from the hub: {reason[0].rstrip('.')}; "
                 "give a local copy with --data FILE"
             ) from error
-        there = list(table.column_names)
-        if lacking := next((name for name in columns if name not in there), None):
+        found = list(table.column_names)
+        if lacking := next((name for name in columns if name not in found), None):
             raise MissingInput(
-                f"{hub} has no column {lacking!r} (columns: {', '.join(there)}; {nearest(lacking, there)}): "
+                f"{hub} has no column {lacking!r} (columns: {', '.join(found)}; {nearest(lacking, found)}): "
                 "name yours with --question, --answer or --prompt"
             )
         table = table.select_columns(columns).select(range(min(len(table), most or len(table))))
@@ -180,7 +180,7 @@ def _reference(answer: Any, entry: Benchmark, where: str) -> Any:
 
 
 def _columns(entry: Benchmark) -> list[str]:
-    """The columns that are read from the hub; pictures and long solutions are not."""
+    """The columns to read from the hub; pictures and long solutions are left out."""
     placeholders = re.findall(r"\{([A-Za-z_]\w*)\}", entry.prompt)
     columns = [entry.question, entry.answer, *(name for name in placeholders if name != "question")]
     return list(dict.fromkeys(name for name in columns if name))

@@ -1,7 +1,7 @@
-"""avg@k, pass@k, pass^k and maj@k of one prompt: unbiased from its n samples, NaN where they cannot say.
+"""avg@k, pass@k, pass^k and maj@k of one prompt: unbiased estimates from its n samples, NaN if n < k.
 
-Each is the mean of a statistic over all C(n, k) subsets of k samples, every subset counting alike; so its expectation
-is the statistic of k fresh samples, whatever n is. Fewer than k samples leave it undefined: NaN, never a guess.
+Each is the mean of a statistic over all C(n, k) subsets of k samples, with equal weights; so its expectation is that of
+k fresh samples, for any n.
 
     avg@k   share of right samples              c / n
     pass@k  at least one of k is right          1 − C(n−c, k) / C(n, k)
@@ -60,13 +60,12 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
 def maj_at_k(votes: Sequence[Vote], k: int) -> float:
     """Probability that the most frequent answer of k samples is right; ties are broken evenly.
 
-    Answers are compared as text. A sample without an answer casts no vote, and where nobody votes nothing is right.
-    An answer whose samples have different verdicts counts by the share of right ones. NaN too where a right sample has
-    no answer.
+    Answers are compared as text. A sample without an answer casts no vote; without any vote the result is wrong. An
+    answer whose samples have different verdicts counts by the share of right ones. NaN if a right sample has no answer.
 
-    The sum over all C(n, k) subsets is exact, given to twelve digits: a uniform subset of k samples is n independent
-    draws with probability k / n each, given that k are drawn in all; so the number of samples of each answer is
-    binomial, and a table over (samples drawn, answers in the lead) multiplies the answers together.
+    The sum over all C(n, k) subsets is exact, rounded to twelve digits. A uniform subset of k samples is the same as n
+    independent draws with probability k / n each, given that k are drawn in total. So the number of samples of each
+    answer is binomial, and a table over (samples drawn, answers in the lead) combines the answers one by one.
 
     >>> votes = [Vote("7", True), Vote("7", True), Vote("3", False)]
     >>> [maj_at_k(votes, k) for k in (1, 2, 3)]
@@ -82,21 +81,22 @@ def maj_at_k(votes: Sequence[Vote], k: int) -> float:
 
 @lru_cache(maxsize=65536)
 def _majority(answers: tuple[tuple[int, int], ...], silent: int, k: int) -> float:
-    """maj@k of answers given as (samples, right ones among them) beside `silent` samples without an answer."""
+    """maj@k of answers, each given as (samples, right samples), and of `silent` samples without an answer."""
     n = silent + sum(size for size, _ in answers)
     most = max((size for size, _ in answers), default=0)
     won = math.fsum(_won_with(votes, answers, n, k) for votes in range(1, min(k, most) + 1))
-    # The last digits are rounding errors; without them 3/8 is 3/8, and what is certain is 1.
+    # The last digits are rounding errors; without them 3/8 is 3/8, and a certain result is 1.
     return round(won / float(_binomial(n, k / n, k)[k]), _DIGITS)
 
 
 def _won_with(votes: int, answers: tuple[tuple[int, int], ...], n: int, k: int) -> float:
-    """Probability that k samples are drawn, the winner has exactly `votes` of them, and it is right."""
+    """Probability that k samples are drawn, the winner has exactly `votes` samples, and the winner is right."""
     able = [(size, right) for size, right in answers if size >= votes]
     leaders = min(len(able), k // votes)
-    # chance[u, d]: d samples drawn, u answers at `votes`, none above; value[u, d]: times the sum of the u shares right.
+    # chance[u, d]: probability of d samples drawn, u answers at `votes`, none above; value[u, d]: chance times the sum
+    # of the leaders' shares of right samples.
     chance, value = np.zeros((leaders + 1, k + 1)), np.zeros((leaders + 1, k + 1))
-    # All who cannot reach `votes` are one: sums of binomials with the same probability are binomial.
+    # Answers that cannot reach `votes` are merged: a sum of binomials with equal probability is binomial.
     chance[0] = _binomial(n - sum(size for size, _ in able), k / n, k)
     for size, right in able:
         draws = _binomial(size, k / n, votes)
@@ -108,14 +108,14 @@ def _won_with(votes: int, answers: tuple[tuple[int, int], ...], n: int, k: int) 
 
 
 def _moved(table: NDArray[np.float64], votes: int) -> NDArray[np.float64]:
-    """One leader more, `votes` samples more; what falls off the table is more than k samples."""
+    """The table after one more leader with `votes` samples; entries beyond k samples are dropped."""
     out = np.zeros_like(table)
     out[1:, votes:] = table[:-1, : table.shape[1] - votes]
     return out
 
 
 def _behind(table: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The answer stays behind: with probability draws[s] it takes s samples."""
+    """The table after an answer that does not lead: it takes s samples with probability draws[s]."""
     width = table.shape[1]
     if len(draws) > len(table):
         return np.stack([np.convolve(row, draws)[:width] for row in table])

@@ -1,9 +1,9 @@
-"""Samples of a model on problems: how it samples, what the samples depend on, the sampling and its directory.
+"""Samples a model on problems into the directory of an evaluation.
 
-An interrupted evaluation goes on from its directory; nothing else may be in it.
+An interrupted evaluation resumes from its directory, which may hold nothing else.
 
-config.json     what the samples depend on: model, problems, sampling, versions; written first
-samples.jsonl   every sample, written as they come
+config.json     everything that the samples depend on: model, problems, sampling, versions; written first
+samples.jsonl   every sample, written as soon as it is drawn
 results.json    the config again, and the numbers
 """
 
@@ -52,11 +52,11 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How to sample: `samples` of each prompt, `rows` at once; `seed` is that of a training run, for the samples that
-    its own evaluation draws.
+    """How to sample: `samples` per prompt, `rows` at once. With the `seed` of a training run the samples are those of
+    the run's own evaluation.
 
     Raises:
-        TokenPOError: a number that makes no sense; the message names the option.
+        TokenPOError: an invalid number; the message names the option.
     """
 
     samples: int = 1
@@ -92,7 +92,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """The first `count` test problems of a task, a model, and how it samples."""
+    """The first `count` test problems of a task, a model, and its sampling options."""
 
     lm: LanguageModel
     task: Task
@@ -101,7 +101,7 @@ class SamplingPlan:
 
 
 def as_chat(task: Files) -> Files:
-    """The problems with every prompt of plain text as one user message."""
+    """The task with every plain-text prompt as one user message."""
     test = [
         dataclasses.replace(p, prompt=[{"role": "user", "content": p.prompt}]) if isinstance(p.prompt, str) else p
         for p in task.test
@@ -110,7 +110,7 @@ def as_chat(task: Files) -> Files:
 
 
 def digest(task: Task, count: int) -> str:
-    """Identifies the problems: a hash of prompts, references, and all that a verifier may read."""
+    """Identifies the problems: a hash of prompts, references and all columns that a verifier may read."""
     problems = [(problem.prompt, problem.answer, dict(problem.columns)) for problem in task.problems("test", 0, count)]
     return _hash(json.dumps(problems, default=str).encode())
 
@@ -123,7 +123,7 @@ def model_digest(where: str | Path, lm: LanguageModel) -> str:
 
 
 def describe(plan: SamplingPlan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
-    """The config: all that the samples depend on, and the software."""
+    """The config: everything that the samples depend on, and software versions."""
     sampling = {**dataclasses.asdict(plan.options), "device": str(plan.lm.device)}
     problem_set = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
     problem_set["verifier_source"] = getattr(getattr(plan.task, "verifier", None), "source", "")
@@ -143,20 +143,19 @@ def _hash(content: bytes) -> str:
 
 
 def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Callable[[int], None]) -> None:
-    """Draws what is missing in the directory; the same plan, the same bytes, interrupted or not.
+    """Draws the samples that are missing in the directory; equal plans give equal bytes, interrupted or not.
 
-    A directory with another `config`, all that the samples depend on, is refused; `watch` is called with the number of
-    problems that are done.
+    A directory with another `config` is refused. `watch` is called with the number of finished problems.
     """
-    check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
+    check(directory, config)  # before the lock, which is a file, because nothing is written into a foreign directory
     with reserved(directory), contextlib.ExitStack() as stack:
-        check(directory, config)  # again: another may have been here in between
+        check(directory, config)  # again: another process may have written in between
         start, options, lines = _cut_to_batches(directory / SAMPLES, plan), plan.options, None
         watch(start)
         for first in range(start, plan.count, options.at_once):
             count = min(options.at_once, plan.count - first)
             batch = draw(plan.lm, plan.task, "test", first, count, options.samples, options.sampling)
-            if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
+            if lines is None:  # only now, so that an error in sampling leaves no files
                 prepare(directory, config)
                 lines = stack.enter_context(contextlib.closing(Lines(directory / SAMPLES)))
             lengths = batch.mask.sum(1).tolist()
@@ -168,9 +167,9 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
 
 
 def _cut_to_batches(path: Path, plan: SamplingPlan) -> int:
-    """Cuts the file back to whole batches of the problems asked for, in their order; the number of problems in them.
+    """Cuts the file back to whole batches of the plan's problems, in order; returns the number of problems left.
 
-    A batch is sampled again as it was: in another one the last bits of a logit may differ.
+    Only whole batches are kept, because the last bits of a logit may depend on the batch.
     """
     if not path.is_file():
         return 0
@@ -186,7 +185,7 @@ def _cut_to_batches(path: Path, plan: SamplingPlan) -> int:
 
 
 def _problem(line: bytes) -> Any:
-    """The position of the problem that a line is of; None where it is no sample."""
+    """The position of a line's problem; None if the line is not a sample."""
     try:
         return json.loads(line)["problem"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -200,7 +199,7 @@ def write_results(directory: Path, config: Config, summary: Summary) -> Path:
 
 
 def prepare(directory: Path, config: Config) -> None:
-    """Makes the directory of an evaluation, or finds it made by the same one; raises as `check`."""
+    """Makes the directory of an evaluation, unless the same evaluation made it already; raises as `check`."""
     if not check(directory, config):
         with making(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -208,7 +207,7 @@ def prepare(directory: Path, config: Config) -> None:
 
 
 def check(directory: Path, config: Config) -> bool:
-    """Whether the directory is of this very evaluation; False where nothing is there yet.
+    """Whether the directory belongs to this evaluation; False if it is empty or does not exist.
 
     Raises:
         TokenPOError: it holds anything else.
@@ -226,7 +225,7 @@ def check(directory: Path, config: Config) -> bool:
 
 
 def free_directory(name: str, config: Config, seed: int) -> Path:
-    """The directory that this evaluation began in, or the next free name."""
+    """The directory in which this evaluation was begun, or the next free name."""
     base = Path("runs", f"eval-{name}-seed{seed}")
     names = itertools.chain([base], numbered(base))
     return next(path for path in names if not path.exists() or is_fresh(path) or _changed(path, config) == [])
@@ -234,7 +233,7 @@ def free_directory(name: str, config: Config, seed: int) -> Path:
 
 @contextlib.contextmanager
 def reserved(directory: Path) -> Iterator[None]:
-    """Lock the directory for this process; at the end, remove what was created if nothing was written."""
+    """Locks the directory for this process; removes it at the end if it was created here and nothing was written."""
     created = [path for path in (directory, *directory.parents) if not path.exists()]
     lock = directory / ".lock"
     creates_lock = not lock.exists()
@@ -248,7 +247,7 @@ def reserved(directory: Path) -> Iterator[None]:
             yield
         finally:
             if is_fresh(directory):
-                with contextlib.suppress(OSError):  # somebody else's by now: the first error is raised, not this
+                with contextlib.suppress(OSError):  # another process may use it by now; keep the first error
                     if creates_lock:
                         lock.unlink()
                     for path in created:
@@ -261,7 +260,7 @@ def _writing(directory: Path) -> AbstractContextManager[None]:
 
 
 def _changed(directory: Path, config: Config) -> list[str] | None:
-    """Differences from the config of the evaluation in the directory, versions apart; None where none is there."""
+    """Differences from the config in the directory, without versions; None if it has no config."""
     file = directory / CONFIG
     if not file.is_file():
         return None

@@ -1,17 +1,17 @@
-"""Samples on disk: one JSON object a line, written by an evaluation or by anything else.
+"""Samples on disk: one JSON object per line, written by an evaluation or by any other program.
 
-problem     any JSON value that says which lines belong together; without it, or where it is null, the prompt does
+problem     any JSON value; lines with the same value are samples of one problem. If absent or null, the prompt is used
 prompt      text, or chat messages
-completion  what the model wrote
-answer      what was read from it, text or number; null: nothing. Counted by majority votes only
+completion  the model's text
+answer      the answer in the completion, text or number; null: none. Used by majority votes only
 reference   the right answer, or a list of right answers
 correct     true or false
-reward      a number, where it says more than `correct`
-note        "" or what went wrong: "no answer", "timeout", ...
+reward      a number, if it differs from `correct`
+note        "" or a word on a failure: "no answer", "timeout", ...
 tokens      length of the completion, a whole number; finished: whether the model ended it
 
-Needed are `problem` or `prompt`, and `correct`; the rest is for people, majority votes and the mean reward, and for a
-verifier that is to judge the samples (`completion` and `reference`).
+Required are `problem` or `prompt`, and `correct`. The other fields are for readers, majority votes and the mean reward;
+a verifier that judges the samples again reads `completion` and `reference`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_REWARD = 3.4028234663852886e38  # float32, as in training
 
 
 class Vote(NamedTuple):
-    """One sample as the estimators see it: the answer that was read from it (None: none was), and the verdict."""
+    """One sample as the estimators see it: its answer (None without one) and its verdict."""
 
     answer: str | None
     correct: bool
@@ -40,7 +40,7 @@ class Vote(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """One line; `problem` is the same for all samples of one prompt, `name` is what the file calls it."""
+    """One line; `problem` is equal for all samples of one prompt, `name` is the file's name of the problem."""
 
     problem: str
     name: Any
@@ -52,7 +52,7 @@ class Sample:
 
 
 def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sample], list[str]]:
-    """The samples of a file, and what was left out of it; a verifier judges every completion anew.
+    """The samples of a file, and notes on lines that were left out; a verifier judges every completion again.
 
     Raises:
         TokenPOError: no such file, no whole line, a value of the wrong kind, a line that lacks a column.
@@ -77,7 +77,7 @@ def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sam
 
 
 def record_of(position: int, problem: Problem, completion: str, tokens: int, finished: bool, score: Score) -> dict:
-    reference = json.loads(json.dumps(problem.answer, default=str))  # parquet holds more kinds of values than JSON
+    reference = json.loads(json.dumps(problem.answer, default=str))  # parquet has more types than JSON
     return {
         "problem": position, "prompt": problem.prompt, "completion": completion, "answer": score.answer,
         "reference": reference, "correct": score.correct, "reward": score.reward, "note": score.note,
@@ -92,7 +92,7 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
     answer, tokens, reward = (record.get(name) for name in ("answer", "tokens", "reward"))
     if not isinstance(answer, (str, int, float, type(None))):
         raise TokenPOError(f"{where}: 'answer' is a {type(answer).__name__}: give text, a number or null")
-    # Recorded rollouts hold the tokens themselves in the place of their number.
+    # Recorded rollouts have the tokens themselves in this field.
     tokens = tokens if isinstance(tokens, (int, float)) and not isinstance(tokens, bool) else None
     if tokens is not None and (not 0 <= tokens < _MOST_TOKENS or tokens != int(tokens)):
         raise TokenPOError(
@@ -101,7 +101,7 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
     reward = reward if isinstance(reward, (int, float)) else None
     if reward is not None and not abs(reward) <= _MOST_REWARD:
         raise TokenPOError(f"{where}: 'reward' is {reward!r:.40}: give a finite number of float32, or null")
-    # null names nothing: all lines that hold it would be one prompt.
+    # null is no name: otherwise all lines with null would be one prompt.
     filled = {name: value for name, value in record.items() if value is not None}
     key = "problem" if "problem" in filled else "prompt"
     name = _column(where, filled, key, "which samples belong together; or name them by 'problem'")
@@ -126,7 +126,7 @@ def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -
         problems.append(Problem(record.get("prompt", ""), reference, record, where))
         texts.append(completion)
     scores = verifier(checked(verifier, problems), texts, [[] for _ in texts])
-    # A verdict without an answer says nothing against the one that the file holds.
+    # A verifier that reads no answers keeps the answer of the file.
     reads = verifier.reads_answers
     judged = []
     for (where, record), score in zip(records, scores, strict=True):

@@ -1,4 +1,4 @@
-"""From samples to estimates: every estimator at every k, per prompt and over prompts, with intervals; their table."""
+"""Estimates from samples: every estimator at every k, per prompt and over prompts, with intervals, as a table."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ...page.table import Cell, Row, Table, print_parts
 from .estimators import METRICS
 from .samples import Sample
 
-_NOTES = 5  # kinds of notes that are shown, the most frequent ones
+_NOTES = 5  # the most frequent notes that are shown
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimate over prompts: `metric` is a name of `METRICS` or "reward", of k samples.
+    """One estimate over prompts: `metric` is a name of `METRICS` or "reward", for k samples.
 
     Args:
-        value: mean over the `prompts` for which it is defined; NaN where there are none, and maj@k also where a right
-            sample of any prompt has no answer, or no sample has one.
-        low, high: its 95 % interval, found by `kind`: "wilson", "effective", "bootstrap", or "".
+        value: mean over the `prompts` for which it is defined, NaN without any. maj@k is also NaN if any right sample
+            has no answer, or no sample has one.
+        low, high: its 95 % interval, by the method `kind`: "wilson", "effective", "bootstrap", or "" for none.
     """
 
     metric: str
@@ -42,12 +42,14 @@ class Summary:
 
     Args:
         prompts, samples, correct: counts.
-        numbers: for every metric and k.
+        numbers: the estimate for every metric and k.
         per_prompt: for every prompt its counts and "pass@4": value, ...
-        notes: how many samples have which note.
-        length: mean tokens of a sample; `cut`: share of samples that the model did not end; None where they do not say.
-        sentences: what a reader of the numbers should know.
-        reward: of one sample; None where every reward is 1 for a right and 0 for a wrong sample, or some are not known.
+        notes: note -> number of samples with it.
+        length: mean tokens of a sample; None if unknown.
+        cut: share of samples that the model did not end; None if unknown.
+        sentences: caveats for a reader of the numbers.
+        reward: mean reward of a sample; None if every reward is 1 for a right and 0 for a wrong sample, or some are
+            unknown.
     """
 
     prompts: int
@@ -63,10 +65,10 @@ class Summary:
 
 
 def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: int = 0) -> Summary:
-    """The numbers of the samples at every k, intervals resampled by `seed`.
+    """The estimates from the samples at every k; `seed` is for bootstrap intervals.
 
     Args:
-        ks: None is 1, and as many samples as every prompt has.
+        ks: None takes 1 and the smallest number of samples of a prompt.
 
     Raises:
         TokenPOError: no samples.
@@ -78,7 +80,7 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
         prompts[sample.problem].append(sample)
     votes = [[sample.vote for sample in of_prompt] for of_prompt in prompts.values()]
     ks = sorted({1, min(map(len, votes))}) if ks is None else ks
-    # A prompt with a right sample that has no answer cannot just be left out: what is left would be the prompts that
+    # A prompt with a right sample without an answer cannot just be left out: the remaining prompts would be those that
     # are solved less often.
     every = [sample.vote for sample in samples]
     lost, right = sum(vote.correct and vote.answer is None for vote in every), sum(vote.correct for vote in every)
@@ -137,7 +139,7 @@ def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> Iterator
 
 
 def show(summary: Summary, title: str, stream: TextIO) -> None:
-    """Prints one column for each k, the interval below each value, and what a reader of them should know."""
+    """Prints one column for each k with the interval below each value, then caveats."""
     ks = list(dict.fromkeys(number.k for number in summary.numbers))
     cells = {(number.metric, number.k): _cell(number) for number in summary.numbers}
     rows = [Row(metric, [cells[metric, k] for k in ks]) for metric in METRICS]
@@ -150,7 +152,7 @@ def show(summary: Summary, title: str, stream: TextIO) -> None:
     facts = [] if summary.length is None else [f"mean length {summary.length:.1f} tokens"]
     facts += [] if summary.cut is None else [f"{summary.cut:.1%} cut at the length limit"]
     for note, count in sorted(summary.notes.items(), key=lambda item: -item[1])[:_NOTES]:
-        # A note of anybody's file: short, and nothing in it that a terminal would obey.
+        # A note may come from any file: keep it short and without control characters.
         plain = "".join(c if c.isprintable() else " " for c in note)[:40]
         facts.append(f"{count / summary.samples:.1%} {plain}")
     lines += [f"Samples: {', '.join(facts)}."] if facts else []

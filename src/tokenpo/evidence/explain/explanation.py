@@ -1,4 +1,4 @@
-"""The methods on one recording, side by side: credit, weight and push of every token, and where the push goes."""
+"""Several methods on one recording: credit, weight and push of every token, shares of the push, cosines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
 from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares
 
-SHADES = 9  # of a cosine, the colours d0..d8 of the style sheet
+SHADES = 9  # number of shades for a cosine: colours d0..d8 of the style sheet
 COLUMNS = {
     "right": "right", "wrong": "wrong", "high": "high H", "low": "low H", "up": "up", "silent": "no push",
     "clipped": "clipped",
@@ -29,7 +29,7 @@ COLUMNS = {
 
 
 def angle(x: float) -> str:
-    """A cosine with three decimals; none where it is undefined.
+    """A cosine with three decimals; a dash if it is undefined.
 
     >>> angle(0.98765), angle(-0.5), angle(float("nan"))
     ('0.988', '−0.500', '–')
@@ -38,7 +38,7 @@ def angle(x: float) -> str:
 
 
 def shade(cosine: float) -> str:
-    """The class of a cosine: orange where two methods push apart, blue where they push alike.
+    """The CSS class of a cosine: orange for opposite pushes, blue for equal ones.
 
     >>> shade(-1.0), shade(0.0), shade(1.0), shade(float("nan"))
     ('m0', 'm4', 'm8', 'mn')
@@ -47,7 +47,7 @@ def shade(cosine: float) -> str:
 
 
 def _cells(row: Shares) -> list[Cell]:
-    """The size, and each share with a bar."""
+    """Cells for the size and for each share, with a bar."""
     cells = [Cell(number(row.size))]
     for share in (getattr(row, name) for name in COLUMNS):
         bar = '<svg class="share" viewBox="0 0 40 4" aria-hidden="true"><path class="ground" d="M0 2H40"/>'
@@ -61,10 +61,10 @@ class Explanation:
     """Every method on one recording.
 
     Args:
-        quantile: tokens at or above this quantile of the entropy are of high entropy.
-        methods: those whose inputs the recording holds, in the order given; `entries` and `table` are theirs.
+        quantile: tokens at or above this quantile of the entropy have high entropy.
+        methods: the methods whose inputs the recording has, in the order given; `entries` and `table` belong to them.
         tokens: the shares of a push that is equal on all tokens.
-        refused: (label, why) of the others.
+        refused: (label, reason) of the other methods.
     """
 
     recording: Recording
@@ -95,7 +95,7 @@ class Explanation:
 
     @property
     def verdict(self) -> str:
-        """Which methods push most and least alike; of a single one, on which tokens it pushes."""
+        """A sentence: which methods push most and least alike, or for a single method on which tokens it pushes."""
         names, pairs = [visible(label, limit=80) for label in self.labels], []
         for i, row in enumerate(self.cosines):
             pairs += [(x, f"{names[j]} and {names[i]}") for j, x in enumerate(row[:i]) if not math.isnan(x)]
@@ -105,15 +105,15 @@ class Explanation:
                 return f"The pushes of {alike} have cosine {angle(most)}."
             return f"{alike} push most alike (cosine {angle(most)}), {apart} least ({angle(least)})."
         where = {"right responses": "right", "tokens of high entropy": "high"}
-        said = [
+        parts = [
             f"{percent(getattr(row, key))} of its push on {what}"
             for row in self.table[:1] for what, key in where.items() if not math.isnan(getattr(row, key))
         ]  # fmt: skip
-        return f"{names[0]} puts {' and '.join(said)}." if said and len(names) == 1 else ""
+        return f"{names[0]} puts {' and '.join(parts)}." if parts and len(names) == 1 else ""
 
     @property
     def tables(self) -> list[Table]:
-        """Shares, of all tokens and of each method's push, and with several methods cosines."""
+        """The table of shares, of all tokens and of each method's push; with several methods also that of cosines."""
         names = [visible(label, limit=80) for label in self.labels]
         rows = [Row("(all tokens)", _cells(self.tokens), apart=True), *map(Row, names, map(_cells, self.table))]
         result = [Table(["method", "size", *COLUMNS.values()], rows, visible(self.title, limit=200))]
@@ -144,11 +144,11 @@ class Explanation:
 def explain_all(
     recording: Recording, entries: Sequence[Entry], quantile: float = 0.8, correction: str | None = None
 ) -> Explanation:
-    """Every method that has its inputs in the recording; the others are refused with the reason.
+    """Explains every method whose inputs the recording has; the others are refused with the reason.
 
     Args:
-        quantile: tokens at or above this quantile of the entropy are of high entropy.
-        correction: name of one for the policy that sampled, which goes with every method.
+        quantile: tokens at or above this quantile of the entropy have high entropy.
+        correction: name of a correction for the sampling policy, applied to every method.
 
     Raises:
         UnknownName: no such method or option.
@@ -218,7 +218,7 @@ def _notes(
 
 
 def to_json(result: Explanation) -> str:
-    """explain.json: the numbers of table and page; null where one is undefined."""
+    """explain.json: the numbers of table and page; null if undefined."""
     recording, facts = result.recording, result.recording.rollouts
     of_each = zip(result.entries, result.methods, result.table, result.cosines, strict=True)
     methods = [
@@ -241,7 +241,7 @@ def to_json(result: Explanation) -> str:
 
 
 def token_lines(result: Explanation) -> Iterator[dict[str, Any]]:
-    """tokens.jsonl: what each method does to every token, one line for each response, in the order of the file."""
+    """tokens.jsonl: each method's numbers for every token, one line per response, in the order of the file."""
     for row, response in enumerate(result.recording.responses):
         inside = slice(len(response.tokens))
         methods = {

@@ -47,7 +47,7 @@ LAG = Quantity(
 
 @dataclass(frozen=True)
 class Drawn:
-    """The tokens that the page draws; `fixed` are (quantity, value) that do not vary."""
+    """The tokens that the page draws; `fixed` are (quantity, value) of quantities that do not vary."""
 
     scales: tuple[Scale, ...]
     views: tuple[str, ...]
@@ -57,7 +57,7 @@ class Drawn:
 
 
 def render(result: Explanation, responses: int = 8) -> str:
-    """The page as text, with the tokens of at most `responses` responses. The same recording gives the same bytes."""
+    """The page as text, with the tokens of at most `responses` responses. Equal recordings give equal bytes."""
     drawn = draw_responses(result, responses)
     shares, *cosines = result.tables
     return frame.render(
@@ -71,7 +71,7 @@ def render(result: Explanation, responses: int = 8) -> str:
 
 
 def _rules(drawn: Drawn) -> Iterator[str]:
-    """The style rules of this page alone: shades of cosines, colours per quantity, methods, columns of the readout."""
+    """The style rules of this page only: shades of cosines, colours per quantity, methods, columns of the readout."""
     for i in range(SHADES):
         yield f".m{i}{{background:var(--d{i});color:var(--dt{i})}}"
     for i, scale in enumerate(drawn.scales):
@@ -117,8 +117,8 @@ def draw_responses(result: Explanation, most: int) -> Drawn:
 
 
 def chosen(result: Explanation) -> list[int]:
-    """Rows worth reading, best first: of each group the response with the highest and with the lowest reward, groups
-    in which rewards differ before the others; then all the rest."""
+    """Rows in the order in which they are worth reading: the responses with the highest and the lowest reward of each
+    group, groups with different rewards first; then all others."""
     responses = result.recording.responses
     groups: dict[int | str, list[int]] = defaultdict(list)
     for row, response in enumerate(responses):
@@ -131,7 +131,7 @@ def chosen(result: Explanation) -> list[int]:
 
 
 def _numbers(result: Explanation, method: MethodPush, row: int) -> dict[Quantity, list[Number]]:
-    """[T] numbers of every quantity, those of the method before entropy and lag, which all methods share."""
+    """[T] numbers of every quantity: first the method's, then entropy and lag, which all methods share."""
     dropped = method.rejected
     if dropped is None and any(other.rejected is not None for other in result.methods):
         dropped = torch.zeros_like(method.push)

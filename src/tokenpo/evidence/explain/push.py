@@ -1,4 +1,4 @@
-"""One method on one recording: credit, weight and push of every token, and where the push goes."""
+"""One method on one recording: credit, weight and push of every token, and shares of the push."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ...methods.corrections import rejected
 from ...page.text import percent
 from ...runs.rollouts import Recording
 
-# What a file has in the place of a tensor.
+# Input -> its form in a file, if that is not a number per token or response.
 _IN_A_FILE = {"rewards": "an object: the name of each reward function and what it gave"}
 
 
 @dataclass(frozen=True, eq=False)
 class MethodPush:
-    """What one method makes of N responses; all tensors are [N, T], 0 behind the end of a response.
+    """One method's numbers on N responses; all tensors are [N, T], 0 after the end of a response.
 
     Args:
         advantage, weight: the credit of phase one, and the factor on the surrogate.
         ratio: of the current to the old policy, as this method takes it.
         clipped: the trust region cuts this token's gradient.
-        rejected: a correction for the policy that sampled drops the token; None where there is none that drops.
-        push: −M ∂L/∂lp with M the response tokens of the recording: > 0 makes the token more likely.
-        notes: what the numbers do not show.
+        rejected: a correction for the sampling policy drops the token; None if no correction drops tokens.
+        push: −M ∂L/∂lp, M the number of response tokens of the recording; > 0 makes the token more likely.
+        notes: limits of the numbers.
     """
 
     label: str
@@ -49,7 +49,7 @@ class MethodPush:
 
 
 def missing(label: str, objective: Objective, recording: Recording) -> str:
-    """Which inputs of the method the recording lacks, as a sentence; "" where it has all."""
+    """A sentence on the inputs that the recording lacks for the method; "" if it has all."""
     lacking = sorted(objective.needs - recording.inputs)
     if not lacking:
         return ""
@@ -86,7 +86,7 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
 
 
 def _limits(objective: Objective, recording: Recording, dropped: Tensor | None) -> Iterator[str]:
-    """What of the method is not in the push, where training would refuse it, and what a correction drops."""
+    """Notes: parts of the method that the push leaves out, refusals in training, tokens that a correction drops."""
     if objective.entropy_gradient:
         yield "an entropy bonus pushes through the entropy too, which a push on log-probabilities leaves out."
     if objective.teacher_beta is not None:
@@ -116,9 +116,9 @@ def _limits(objective: Objective, recording: Recording, dropped: Tensor | None) 
 
 @dataclass(frozen=True, eq=False)
 class TokenKinds:
-    """The kinds of tokens that shares are taken of; each [N, T] bool, inside the mask, None where nothing says which.
+    """The kinds of tokens for the shares, each [N, T] bool inside the mask; None if the recording lacks its input.
 
-    `high` and `low` have an entropy at or above, below the `threshold`, nats.
+    `high`: entropy at or above the `threshold` (nats); `low`: below it.
     """
 
     mask: Tensor
@@ -130,7 +130,7 @@ class TokenKinds:
 
     @staticmethod
     def of(recording: Recording, quantile: float) -> TokenKinds:
-        """The quantile is the nearest-rank one over all response tokens of the recording."""
+        """The kinds of a recording; the threshold is the nearest-rank quantile over all response tokens."""
         mask, entropy, correct = recording.rollouts.mask, recording.entropy, recording.correct
         right = wrong = high = low = threshold = None
         if any(verdict is not None for verdict in correct):
@@ -144,8 +144,8 @@ class TokenKinds:
 
 @dataclass(frozen=True)
 class Shares:
-    """A row of the table; NaN where it is undefined. `size` is the mean |push| of a token, `silent` and `clipped` are
-    fractions of the tokens, all others of Σ |push|; `up` is on tokens made more likely.
+    """A row of the table; NaN if undefined. `size` is the mean |push| of a token. `silent` and `clipped` are fractions
+    of the tokens; the others are fractions of Σ |push|, `up` that on tokens made more likely.
     """
 
     size: float
@@ -173,13 +173,13 @@ def shares(push: Tensor, clipped: Tensor, kinds: TokenKinds) -> Shares:
 
 
 def of_tokens(kinds: TokenKinds) -> Shares:
-    """The shares of a push that is equal on all tokens, to compare the methods' with."""
+    """The shares of a push that is equal on all tokens, as a reference for the methods' shares."""
     alike = shares(kinds.mask.double(), torch.zeros_like(kinds.mask), kinds)
     return replace(alike, size=math.nan, up=math.nan, silent=math.nan, clipped=math.nan)
 
 
 def cosine(a: Tensor, b: Tensor) -> float:
-    """Of two pushes [N, T] as vectors over all tokens; NaN where one of them is 0 everywhere.
+    """The cosine of two pushes [N, T] as vectors over all tokens; NaN if one is 0 everywhere.
 
     >>> round(cosine(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])), 6)
     0.707107
@@ -190,5 +190,5 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 
 def _over(a: Tensor, b: Tensor) -> float:
-    # Counts are integers, whose quotient torch would round to float32.
+    # As Python floats, because torch rounds a quotient of integers to float32.
     return float(a) / float(b) if b else math.nan

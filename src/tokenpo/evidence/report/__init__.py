@@ -1,4 +1,4 @@
-"""A run directory in, one self-contained HTML page out."""
+"""Draws a run directory as one self-contained HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The browser over steps, prompts and responses: the rollouts that fit a budget of bytes, and the first view."""
+"""The report's browser over steps, prompts and responses: rollouts within a budget of bytes, and the first view."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from ...runs.metrics import Number
 from ...runs.read import Rollout, Trace
 
 MOST_STEPS, MOST_ROLLOUTS, MOST_QUANTITIES = 64, 16, 14
-BUDGET = 1_000_000  # bytes that all tokens may take
-FIRST = 150_000  # bytes that one side of the first view may take beyond its first response
-# Inside a script element only these could end it or open another; JSON can spell them out.
+BUDGET = 1_000_000  # bytes for all tokens
+FIRST = 150_000  # bytes for one side of the first view, in addition to its first response
+# Only these characters could end a script element or open another; JSON can escape them.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 
 
@@ -47,7 +47,7 @@ class DrawnPrompt:
 
 @dataclass(frozen=True)
 class DrawnStep:
-    """`remark` says why a step has no colours; `live` is its first prompt with an advantage, else its first."""
+    """A step: `remark` is the reason if it has no colours; `live` is its first prompt with an advantage, else 0."""
 
     number: int
     remark: str
@@ -57,7 +57,7 @@ class DrawnStep:
 
 @dataclass(frozen=True)
 class DrawnRun:
-    """A run: its name on this page, its steps, and the labels of what its trace lacks."""
+    """A run: its name on this page, its steps, and the labels of quantities that its trace lacks."""
 
     label: str
     steps: tuple[DrawnStep, ...]
@@ -75,7 +75,7 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class Browser:
-    """`views` are the sides of the first view, one or two; `fixed` are quantities without variation."""
+    """The browser: `views` are the one or two sides of the first view; `fixed` are quantities that do not vary."""
 
     scales: tuple[Scale, ...]
     default: int
@@ -95,7 +95,7 @@ class Browser:
 
 
 def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
-    """The browser of the traces by the names of their runs, beside each other; None when they hold no rollout."""
+    """The browser of named traces, side by side; None if they hold no rollout."""
     traces = [(label, trace) for label, trace in traces if trace.index]
     if not traces:
         return None
@@ -110,10 +110,10 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
         notes += _notes(f" of {label}" if len(traces) > 1 else "", trace, rollouts)
     if left_out:
         notes.append(f"Left out for size: {', '.join(visible(s.quantity.name, limit=30) for s in left_out)}.")
-    # Advantage where it tells tokens of one response apart; else entropy, which always does; else the first.
+    # Advantage if it differs between tokens of one response; else entropy, which always does; else the first.
     names = [s.quantity.name for s in shown]
-    apart = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in everything)
-    first = "advantage" if apart else "entropy"
+    differs = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in everything)
+    first = "advantage" if differs else "entropy"
     return Browser(
         tuple(shown), names.index(first) if first in names else 0, runs,
         views=tuple(_bounded(runs, view) for view in _places(runs)), fixed=tuple(fixed), notes=tuple(notes),
@@ -122,7 +122,7 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
 
 
 def _load(trace: Trace, budget: int) -> list[Rollout]:
-    """The rollouts to draw, in page order. The last and first steps are served first, then in turn one of each step."""
+    """The rollouts to draw, in page order: one of each step in turn, the last and the first step first."""
     offsets: dict[int, list[int]] = defaultdict(list)
     for step, offset in trace.index:
         offsets[step].append(offset)
@@ -132,7 +132,7 @@ def _load(trace: Trace, budget: int) -> list[Rollout]:
     spent = budget // 100
     for turn in range(MOST_ROLLOUTS):
         for step in dict.fromkeys([steps[-1], steps[0], *steps]):
-            # With that little left, reading on would find at best a response of a few tokens.
+            # With so little left, only a response of a few tokens would fit.
             if turn < len(offsets[step]) and (budget > spent or not loaded):
                 rollout = trace.load(offsets[step][turn])
                 if (cost := _cost(rollout)) <= budget or not loaded:
@@ -142,26 +142,26 @@ def _load(trace: Trace, budget: int) -> list[Rollout]:
 
 
 def _cost(rollout: Rollout) -> int:
-    """About how many bytes the data of the page need for it."""
+    """The approximate bytes that a rollout takes in the page's data."""
     texts = [token_text(rollout.tokens[t]) for t in kept(len(rollout.tokens))]
     prompt = paragraph(rollout.prompt, limit=PROMPT_LIMIT)
-    # Twice for the marks that JSON in a page escapes once more.
+    # Twice, because JSON in a page escapes some characters again.
     written = len(json.dumps([prompt, *texts], ensure_ascii=False).encode()) * 2
     return 600 + written + len(texts) * 8 * min(len(rollout.terms), MOST_QUANTITIES)
 
 
 def _quantities(drawn: Sequence[Rollout]) -> list[str]:
-    """The names of what can be drawn: those the report knows in its own order, then the others."""
+    """The names of the quantities to draw: known ones in the report's order, then the others."""
     recorded = dict.fromkeys(name for rollout in drawn for name in rollout.terms if rollout.terms[name])
     if "old_logprob" in recorded:
-        # Shown as the probability; beside the current log-probability it would say the same thing twice.
+        # Shown as a probability, because it nearly repeats the current log-probability.
         del recorded["old_logprob"]
         recorded["probability"] = None
     return [*(name for name in KNOWN if name in recorded), *(name for name in recorded if name not in KNOWN)]
 
 
 def _values(rollout: Rollout, name: str) -> Sequence[Number]:
-    """[T] numbers of one quantity; None throughout where this rollout lacks it."""
+    """[T] numbers of one quantity; all None if this rollout lacks it."""
     nothing = (None,) * len(rollout.tokens)
     values = rollout.terms.get(name, nothing)
     if name == "clipped":
@@ -196,26 +196,26 @@ def _run(label: str, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> Dr
 def _card(rollout: Rollout, scales: Sequence[Scale]) -> DrawnResponse:
     return DrawnResponse(
         row=rollout.row, group="" if rollout.group is None else str(rollout.group), length=len(rollout.tokens),
-        reward=rollout.reward, correct=rollout.correct, prompt="",  # stands above all of its responses
+        reward=rollout.reward, correct=rollout.correct, prompt="",  # shown once, above all its responses
         answer=visible(rollout.answer or "", limit=200),
         views=(draw_tokens(rollout.tokens, [(s, _values(rollout, s.quantity.name)) for s in scales]),),
     )  # fmt: skip
 
 
 def _remark(rollouts: Sequence[Rollout]) -> str:
-    """Why a step may be colourless: advantages that are all 0, and the cause as far as its rewards show it."""
+    """The reason if a step has no colours: advantages are all 0, and perhaps because rewards are equal."""
     if {x for rollout in rollouts for x in rollout.terms.get("advantage", ())} != {0.0}:
         return ""
     rewards: dict[int | None, set[Number]] = defaultdict(set)
     for rollout in rollouts:
         rewards[rollout.group].add(rollout.reward)
-    alike = all(len(values) == 1 for values in rewards.values())
-    return "all advantages are 0 here" + (": every answer of these groups got the same reward" if alike else "")
+    equal = all(len(values) == 1 for values in rewards.values())
+    return "all advantages are 0 here" + (": every answer of these groups got the same reward" if equal else "")
 
 
 def _places(runs: Sequence[DrawnRun]) -> list[View]:
-    """Two runs at the first prompt that both have; else the first and the last step; else two prompts; else two
-    responses; else one.
+    """The first view: two runs at their first common prompt; else the first and the last step; else two prompts; else
+    two responses; else one.
     """
     first = runs[0]
     if len(runs) > 1:
@@ -230,7 +230,7 @@ def _places(runs: Sequence[DrawnRun]) -> list[View]:
 
 
 def _bounded(runs: Sequence[DrawnRun], view: View) -> View:
-    """The view, or that of its first response alone where the others would take too many bytes."""
+    """The view, or one of its first response only if the others take too many bytes."""
     cards = runs[view.run].steps[view.step].prompts[view.prompt].cards
     size = 0
     for tokens in (card.views[0] for card in cards[1:] if card.views[0]):
@@ -242,11 +242,11 @@ def _shared(first: DrawnRun, second: DrawnRun) -> Iterator[list[View]]:
     """The places of prompts that both runs answered at the same step."""
     numbers = {step.number: i for i, step in enumerate(second.steps)}
     for i, step in enumerate(first.steps):
-        if (there := numbers.get(step.number)) is not None:
-            prompts = [prompt.text for prompt in second.steps[there].prompts]
+        if (place := numbers.get(step.number)) is not None:
+            prompts = [prompt.text for prompt in second.steps[place].prompts]
             for k, prompt in enumerate(step.prompts):
                 if prompt.text in prompts:
-                    yield [View(0, i, k), View(1, there, prompts.index(prompt.text))]
+                    yield [View(0, i, k), View(1, place, prompts.index(prompt.text))]
 
 
 def in_common(browser: Browser) -> tuple[int, int]:
@@ -266,7 +266,7 @@ def _notes(whose: str, trace: Trace, drawn: Sequence[Rollout]) -> Iterator[str]:
 
 
 def embed(browser: Browser) -> Markup:
-    """The whole browser as JSON for a script element. Texts are already visible ones; colours are decided here."""
+    """The whole browser as JSON for a script element; texts are already escaped, and colours already chosen."""
     scales = [
         {"name": visible(s.quantity.name, limit=30), "label": s.quantity.label, "key": s.key} for s in browser.scales
     ]
@@ -280,7 +280,7 @@ def embed(browser: Browser) -> Markup:
 
 
 def _data(card: DrawnResponse) -> dict[str, Any]:
-    """`levels` and `values` hold one text per scale: a character, or a number and a blank, for each token."""
+    """A response's data; `levels` and `values` have one text per scale: per token a character, or number and blank."""
     tokens = card.views[0]
     levels = zip(*([name[1:] for name in token.classes.split()] for token in tokens), strict=True)
     values = zip(*(token.values for token in tokens), strict=True)
@@ -295,5 +295,5 @@ def _data(card: DrawnResponse) -> dict[str, Any]:
 
 
 def _short(texts: Sequence[str], between: str) -> str:
-    """The texts joined; a single one stands for all where they are equal."""
+    """The texts joined, or only one of them if all are equal."""
     return texts[0] if len(set(texts)) == 1 else between.join(texts)

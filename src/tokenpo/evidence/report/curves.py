@@ -15,7 +15,7 @@ MOST_OTHER = 12
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric as a line of a chart; `ends` are the metrics that bound it, shaded where `shade` says what they hold."""
+    """A metric as a line of a chart; `ends` are the metrics that bound it, drawn as a band if `shade` describes it."""
 
     metric: str
     label: str
@@ -61,12 +61,12 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
         Curve("clip_low_fraction", "below", 2),
     ]),
     (Chart("Ratio by lag", "mean, log scale", low=None, log=True,
-           help="Of tokens that so many updates lie between: the policy that sampled them and the one that learns."),
+           help="Tokens by the number of updates between the policy that sampled them and the one that learns."),
      _by_lag("ratio_mean")),
     (Chart("Clipped by lag", "share of the lag's tokens", fraction=True,
-           help="How much of what is learnt late the trust region cuts off."), _by_lag("clip_fraction")),
+           help="Share of a lag's tokens whose gradient the trust region cut off."), _by_lag("clip_fraction")),
     (Chart("Tokens by lag", "share of tokens", fraction=True, high=1.0,
-           help="How old what is learnt from is; equal shares are the minibatches of a batch."), _by_lag("share")),
+           help="How old the tokens in training are; equal shares are the minibatches of a batch."), _by_lag("share")),
     (Chart("KL moved", "nats per token",
            "Distance between the policy before and after a step; spikes mean steps too large."),
      [Curve("kl", "new against old (k3)")]),
@@ -108,7 +108,7 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
 
 
 def charts(run: Run) -> tuple[list[Chart], list[str]]:
-    """The charts that this run has numbers for, and the names of metrics that none of them draws."""
+    """The charts for which this run has numbers, and the names of metrics that no chart draws."""
     chosen = [*CHARTS]
     if run.series("reward") == run.series("accuracy"):
         chart, (*held_out, training) = chosen[0]

@@ -21,22 +21,22 @@ from .curves import charts
 
 HERE = Path(__file__).parent
 MOST_COLUMNS = 80
-WIDE, NARROW = 8, 3  # numbers in one row of the readout
+WIDE, NARROW = 8, 3  # numbers per row of the readout
 
 
 def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Path | str | None = None) -> Path:
     """Draws a run directory as one self-contained HTML file.
 
-    Its one script is admitted by its hash in a Content-Security-Policy that forbids everything else. What could not be
-    read (a line that was cut off, a missing trace) is named on the page. The same run gives the same bytes.
+    A Content-Security-Policy allows its only script by hash and forbids everything else. Parts that could not be read
+    (a cut line, a missing trace) are named on the page. Equal runs give equal bytes.
 
     Args:
         run_dir: the run.
         out: the file or its directory; None is report.html in the run directory, or beside-NAME.html with another run.
-        beside: another run directory, whose tokens are shown beside those of the first on the same scales.
+        beside: another run directory, whose tokens are shown next to those of the first, on the same scales.
 
     Raises:
-        TokenPOError: no run directory, no metrics, or a place that cannot be written.
+        TokenPOError: no run directory, no metrics, or `out` cannot be written.
     """
     run = read_run(run_dir)
     other = None if beside is None else read_run(beside)
@@ -48,7 +48,7 @@ def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Pat
 
 
 def render(runs: Sequence[tuple[Run, Trace]]) -> str:
-    """The page as text: head and curves are the first run's, the tokens those of all."""
+    """The page as text: head and curves of the first run, tokens of all."""
     run, names = runs[0][0], _names([run for run, _ in runs])
     title, facts = f"{_short(_method(run)) or 'A run'} on {_short(_task(run)) or 'an unnamed task'}", list(_facts(run))
     if len(runs) > 1:
@@ -59,7 +59,7 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
     outcomes, held_out = _outcomes(run)
     axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
     accuracies = "; ".join(f"{when}: {percent(spot.mean)} {_interval(spot)}" for when, spot in outcomes)
-    unread = [  # with several runs each note says whose it is
+    unread = [  # with several runs, each note names its run
         f"{name}: {note}" if len(runs) > 1 else note
         for name, (each, trace) in zip(names, runs, strict=True)
         for note in (*each.notes, *trace.notes, *_untraced(each, trace))
@@ -87,7 +87,7 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Names of the runs on the page: their methods, with the directory where two methods are the same."""
+    """Names of the runs on the page: their methods, with the directory if two methods are equal."""
     methods = [_short(_method(run)) or "a run" for run in runs]
     if len(set(methods)) == len(methods):
         return methods
@@ -95,7 +95,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
-    """(name, value), "" where the run does not say."""
+    """(name, value) for the head of the page; "" if unknown."""
     method, steps = _method(run), run.metrics.trained
     planned = _find(run.config, "train.steps", "steps")
     seconds = [run.total(name) for name in run.names if name.startswith("seconds_")]
@@ -137,7 +137,7 @@ def _short(value: Any) -> str:
 
 
 def _changes(first: Run, second: Run) -> str:
-    """The settings but the method in which two runs differ: with another task or seed no prompt is the same."""
+    """The settings in which two runs differ, without the method: with another task or seed no prompt is the same."""
     plain = [
         {key: x for key, x in run.config.items() if key not in ("method", "output", "name")} for run in (first, second)
     ]
@@ -188,7 +188,7 @@ def _interval(spot: Spot) -> str:
 
 
 def _table(run: Run) -> tuple[Table, str]:
-    """The numbers under the curves, and how much of them it is if not all."""
+    """The table of numbers under the curves, and a phrase on its size if it is not complete."""
     names = run.names[: MOST_COLUMNS - 1]
     lines, steps = run.metrics.lines, run.metrics.steps
     rows = [Row(number(line["step"]), [Cell(number(line.get(name))) for name in names]) for line in lines]
