@@ -1,1 +1,1 @@
-"""The theory: facts, parts, objectives and their laws. Needs torch and the standard library alone."""
+"""Inputs, parts, objectives, their learner and their laws; needs only torch and the standard library."""

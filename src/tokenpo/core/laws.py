@@ -1,7 +1,7 @@
-"""The conformance suite: laws that every method obeys, for methods from outside too.
+"""The conformance suite: laws that every method must obey, including methods from outside this package.
 
-A method is anything with `needs`, `prepare(rollouts)` and `loss(batch, totals)`, and with `observe` and `scope` if its
-loss reads the current policy over the whole step. A law's docstring is its statement.
+A method is any object with `needs`, `prepare(rollouts)` and `loss(batch, totals)`; it also has `observe` and `scope` if
+its loss reads the current policy over the whole step. The first line of a law's docstring is its statement.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from .parts.part import walk
 from .trial import Inputs, close, example, hold, same
 from .types import OPTIONAL, Batch, Rollouts, Totals
 
-# A spread of log-ratios with some ratios above 1,000 and some below 1/1,000.
+# Spread of the log-ratios at which some ratios exceed 1,000 and some are below 1/1,000.
 _FAR = 4.0
-# Seed, spread of the log-ratios, factor on the entropies: some parts act on far, rare or sure tokens only.
+# (seed, spread of log-ratios, factor on entropies): some parts act only on extreme ratios, rare or certain tokens.
 _TRIALS = ((6, 0.4, 1.0), (61, _FAR, 1.0), (64, 0.4, 0.01))
 
 LAWS: list[Callable[[Any], None]] = []
 
 
 class Nonconforming(AssertionError):
-    """A method broke laws; the message lists each law and how it failed."""
+    """A method breaks laws; the message lists each broken law with its failure."""
 
 
 def law(check: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Adds to `LAWS`."""
+    """Adds a law to `LAWS`."""
     LAWS.append(check)
     return check
 
 
 def law_of_parts(check: Callable[[Objective], None]) -> Callable[[Any], None]:
-    """Adds a law about the parts of an `Objective`; it passes any other method."""
+    """Adds a law about the parts of an `Objective`; every other method passes it."""
 
     @functools.wraps(check)
     def checked(objective: Any) -> None:
@@ -83,7 +83,7 @@ def padding_is_inert(objective: Any) -> None:
 
 @law
 def order_is_free(objective: Any) -> None:
-    """Neither the order of the rows nor the names of the groups change anything (random draws excepted)."""
+    """The order of the rows and the ids of the groups change nothing (random draws excepted)."""
     if getattr(objective, "draws", False):
         return
     inputs = example(3)
@@ -112,7 +112,7 @@ def groups_stand_alone(objective: Any) -> None:
 
 @law_of_parts
 def weights_are_not_negative(objective: Objective) -> None:
-    """Each weight is >= 0 on every response token: what turns the sign of an advantage is no weight."""
+    """Each weight is >= 0 on every response token: a weight must not change the sign of an advantage."""
     for inputs in (example(15), example(15, moved_by=_FAR)):
         for stage in objective.weights:
             alone = inputs.evaluate(dataclasses.replace(objective, weights=(stage,))).loss.terms["weight"]
@@ -124,7 +124,7 @@ def weights_are_not_negative(objective: Objective) -> None:
 def gradient_at_ratio_one(objective: Objective) -> None:
     """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart).
 
-    A ratio of whole responses spreads it evenly over the response: then it is the sum over the row that must agree.
+    A ratio of whole responses spreads the gradient over the response; then the sum over the row must agree.
     """
     inputs = example(4)
     policy = {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]}
@@ -133,7 +133,7 @@ def gradient_at_ratio_one(objective: Objective) -> None:
 
 @law_of_parts
 def gradient_anywhere(objective: Objective) -> None:
-    """The same wherever the policy has moved to: between the bounds weights are frozen and the slope is that of r."""
+    """The same after the policy has moved: inside the bounds, weights are constants and the slope is the ratio's."""
     if objective.surrogate.own_slope:
         return
     for moved_by in (0.01, 0.4, _FAR):
@@ -142,7 +142,7 @@ def gradient_anywhere(objective: Objective) -> None:
 
 @law_of_parts
 def the_clip_is_pessimistic(objective: Objective) -> None:
-    """A ratio beyond its bounds has no gradient where that gains, and all of it where that loses (dual clips apart)."""
+    """A ratio beyond its bounds gets no gradient where that raises the objective, and all of it where it lowers it."""
     if objective.surrogate.own_slope:
         return
     for moved_by in (0.4, _FAR):
@@ -189,7 +189,7 @@ def degenerate_batches_are_finite(objective: Any) -> None:
 
 @law
 def rows_without_advantage_add_nothing(objective: Any) -> None:
-    """Where the method says that its loss follows the advantage, rows whose advantage is 0 may be skipped."""
+    """If the method declares `follows_advantage`, rows whose advantage is 0 can be skipped."""
     if not getattr(objective, "follows_advantage", False):
         return
     inputs = example(11)
@@ -224,14 +224,14 @@ def needs_are_true(objective: Any) -> None:
 
 @law
 def entropy_gradient_is_declared(objective: Any) -> None:
-    """A gradient goes through the entropy only where the method says so: engines drop its graph otherwise."""
+    """A gradient goes through the entropy only if `entropy_gradient` is declared: engines drop its graph otherwise."""
     gradient = example(12).evaluate(objective).entropy_gradient.any()
     hold(getattr(objective, "entropy_gradient", False) or not gradient, "the entropy has a gradient nobody declared")
 
 
 @law
 def credit_carries_no_gradient(objective: Any) -> None:
-    """Phase one is cut off from the graph, and terms are detached and of shape [N, T]."""
+    """Phase one carries no graph, and terms are detached and of shape [N, T]."""
     inputs = example(7)
     attached = inputs.map(lambda x: x.clone().requires_grad_() if x.is_floating_point() else x)
     credit = objective.prepare(Rollouts(**attached.rollouts))
@@ -268,7 +268,7 @@ def same_inputs_same_bytes(objective: Any) -> None:
 
 @law
 def a_part_is_not_taken_for_the_whole(objective: Any) -> None:
-    """An objective of batch scope refuses a part of a step that nobody let it observe whole."""
+    """An objective of batch scope refuses a part of a step if `observe` did not see the whole step."""
     if getattr(objective, "scope", "row") == "row":
         return
     inputs = example(10)
@@ -283,7 +283,7 @@ def a_part_is_not_taken_for_the_whole(objective: Any) -> None:
 
 @law_of_parts
 def passes_add_up(objective: Objective) -> None:
-    """Where the method makes several optimiser passes, their losses at the same weights add up to the loss."""
+    """If the method makes several optimiser passes, their losses at the same weights add up to its loss."""
     if not objective.passes:
         return
     inputs = example(13)
@@ -295,7 +295,7 @@ def passes_add_up(objective: Objective) -> None:
 
 @law_of_parts
 def memory_survives_a_checkpoint(objective: Objective) -> None:
-    """A method's memory is finite numbers: written as JSON and read again, they lead to the same next batch."""
+    """A method's memory is finite numbers; after writing and reading them as JSON, the next batch is the same."""
     rollouts = Rollouts(**example(14).rollouts)
     state = objective.start()
     for _ in range(3):
@@ -317,7 +317,7 @@ def check_method(objective: Any) -> tuple[str, ...]:
         The names of the laws.
 
     Raises:
-        Nonconforming: listing every law that broke and how; or why an ordinary batch has no finite loss.
+        Nonconforming: lists every broken law with its failure, or says why an ordinary batch has no finite loss.
     """
     name = getattr(objective, "name", type(objective).__name__)
     if reason := _unsound(objective):
@@ -326,7 +326,7 @@ def check_method(objective: Any) -> tuple[str, ...]:
     for law in LAWS:
         try:
             law(objective)
-        except Exception as error:  # a method may fail in any way; the report must list them all
+        except Exception as error:  # a method may raise anything, and the report must list every broken law
             reason = " ".join(str(error).split())
             failed.append(f"{law.__name__}: {statement(law)}\n    {type(error).__name__}: {reason}")
     if failed:
@@ -335,12 +335,12 @@ def check_method(objective: Any) -> tuple[str, ...]:
 
 
 def statement(law: Callable[[Any], None]) -> str:
-    """A law in one line."""
+    """The law in one line."""
     return (law.__doc__ or "").partition("\n")[0]
 
 
 def _unsound(objective: Any) -> str:
-    """The reason why an ordinary batch has no finite loss and gradient; "" if it has."""
+    """The reason why an ordinary batch has no finite loss and gradient; "" if they are finite."""
     inputs = example()
     try:
         step = inputs.evaluate(objective)
@@ -352,9 +352,9 @@ def _unsound(objective: Any) -> str:
 
 
 def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:
-    """The gradient is −weight · A · ratio · coefficient where nothing is clipped, else 0; penalties apart.
+    """Requires the gradient, without penalties, to be −weight · A · ratio · coefficient, or 0 where clipped.
 
-    A ratio of whole responses spreads it over the response: then the sums over the rows must agree.
+    A ratio of whole responses spreads the gradient over the response; then the sums over the rows must agree.
     """
     step = inputs.evaluate(dataclasses.replace(objective, penalties=()))
     t, mask = step.loss.terms, inputs.rollouts["mask"]
@@ -372,7 +372,7 @@ def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:
 
 
 def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
-    """Whether other numbers in this input change the loss, a gradient, a signal or a memory.
+    """Whether different numbers in the input `name` change the loss, a gradient, a signal or a memory.
 
     Args:
         sure: factor on the old policy's entropies and log-probabilities.
@@ -390,10 +390,11 @@ def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
 
 
 def _everything(objective: Any, inputs: Inputs) -> list[Tensor]:
+    """The signals, the memories' numbers, the loss and its gradients."""
     rollouts, state = Rollouts(**inputs.rollouts), None
     tensors = list(objective.prepare(rollouts).signals.values())
     if isinstance(objective, Objective):
-        # A coefficient that is learnt may begin at 0, and grow where the policy has become sure.
+        # A coefficient in a memory may start at 0 and grow only once entropies are low.
         state = objective.after(objective.start(), Rollouts(**example(1007).rollouts))
         for _ in range(2):
             state = objective.after(state, rollouts)
@@ -405,7 +406,7 @@ def _everything(objective: Any, inputs: Inputs) -> list[Tensor]:
 
 
 def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:
-    """Names the part whose term depends on which rows are evaluated together."""
+    """Text that names the part whose term depends on which rows are evaluated together; "" if none does."""
     if not isinstance(objective, Objective):
         return ""
     n, mask = len(inputs.rollouts["reward"]), inputs.rollouts["mask"]

@@ -1,11 +1,12 @@
-"""An objective straight from hidden states and the head, a few whole responses at a time.
+"""The loss of an objective and its gradients from hidden states and the head, a few whole responses at a time.
 
-Losses of disjoint rows add up, so a chunk's logits give its loss and, from the residual of their softmax, the gradients
-of hidden states and head at once: three matrix products, and never more logits than a chunk. A response longer than a
-chunk takes a fourth product, which forms its logits again. The two backward products skip tokens whose gradient is
-exactly zero (no advantage, clipped).
+Losses of disjoint rows add up. So the logits of a chunk give its loss and, from the residual of their softmax, the
+gradients to hidden states and head at once: three matrix products, and never more logits than one chunk. A response
+longer than a chunk takes a fourth product, which computes its logits again. The two backward products skip tokens whose
+gradient is exactly zero (clipped tokens, or tokens without advantage).
 
-An objective of batch scope must have been observed, or the rows are the whole step and their statistics take a pass.
+For an objective of batch scope, call `observe` first, or pass the whole step, whose statistics then take a further
+pass.
 
 Axes: M true entries of the mask [N, T] in the order of `mask.nonzero()`, H hidden size, V vocabulary.
 """
@@ -51,23 +52,23 @@ def fused_loss(
     Args:
         hidden: [M, H], the final hidden state that predicts each response token.
         head: [V, H] output embedding.
-        rollouts: with token_ids; temperature is 1 where it has none.
-        credit: of `prepare`, or of `observe` for an objective of batch scope.
+        rollouts: with token_ids; without `temperature` it is 1.
+        credit: from `prepare`, or from `observe` for an objective of batch scope.
         totals: denominators of the whole optimiser step.
         bias: [V], if the head has one.
-        generator: of `observe`, where it has not been called.
-        chunk: tokens whose logits are alive at a time, 512 at least; by default 16 MB, or a 32nd of a GPU's
-            memory and at most 2.5 GiB.
+        generator: for `observe`, if that is called here.
+        chunk: number of tokens whose logits exist at a time, at least 512; by default 16 MB of logits, on a GPU a 32nd
+            of its memory and at most 2.5 GiB.
         terms: names of the loss's terms to keep; None keeps all.
-        teacher: of an objective that reads `Policy.teacher_divergence`, on these tokens.
+        teacher: the teacher on these tokens, for an objective that reads `Policy.teacher_divergence`.
 
     Raises:
-        MissingInput: no token ids, no teacher where one is needed, or an input that the objective needs is absent.
-        TokenPOError: shapes that do not belong together, a part of a step without the statistics of the whole, or an
-            unknown term.
+        MissingInput: token ids, a needed teacher, or another input that the objective needs is absent.
+        TokenPOError: shapes do not match, the rows are a part of a step and lack the statistics of the whole, or a term
+            is unknown.
     """
     work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms, teacher)
-    # The caller's tensors: under autocast the gradient of a float32 head stays float32.
+    # Not `work`'s tensors: under autocast the gradient of a float32 head must stay float32.
     inputs = hidden, head, bias
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     if not any(wanted):
@@ -94,16 +95,16 @@ def fused_gradient(
     teacher: Teacher | None = None,
     lean: bool = False,
 ) -> tuple[Fused, Tensor]:
-    """`fused_loss` without graph: adds the gradients to `head.grad` and `bias.grad` of leaves in place.
+    """`fused_loss` without graph: adds the gradients in place to `head.grad` and `bias.grad`, which must be leaves.
 
-    A float32 head needs no second buffer of its size, whatever dtype autocast computes in.
+    A float32 head needs no second buffer of its size, in whatever dtype autocast computes.
 
     Args:
-        lean: take the vocabulary in tiles too, for a fourth product: at most 512 tokens x 2048 of the vocabulary are
-            held (on a GPU 4096 x 8192), and `chunk` is not used.
+        lean: split the vocabulary into tiles too, for a fourth product: at most 512 tokens x 2048 tokens of the
+            vocabulary exist at a time (4096 x 8192 on a GPU), and `chunk` is not used.
 
     Returns:
-        The loss, detached, and its gradient to `hidden` [M, H], for `hidden.backward`.
+        The detached loss, and its gradient to `hidden` [M, H], for `hidden.backward`.
 
     Raises:
         MissingInput, TokenPOError: as `fused_loss`; or head or bias is no leaf.
@@ -112,7 +113,7 @@ def fused_gradient(
         if x is not None and x.requires_grad and not x.is_leaf:
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
     work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms, teacher)
-    # An earlier gradient of the head is added to in place, if its dtype is wide enough or every number is added once.
+    # Add to an earlier gradient of the head in place if its dtype is wide enough, or each number is added only once.
     own = head.grad if head.requires_grad and (lean or head.dtype == wide(head.dtype)) else None
     wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]
     once = head.dtype == work.head.dtype and (lean or work.fits)
@@ -128,7 +129,7 @@ def fused_gradient(
 
 
 def _add(x: Tensor, added: Tensor) -> None:
-    """Adds a gradient, perhaps of a wider dtype, to that of a leaf."""
+    """Adds a gradient, which may have a wider dtype, to a leaf's `.grad`."""
     if x.grad is None:
         x.grad = added.to(x.dtype)
         return

@@ -1,4 +1,4 @@
-"""The computation of `fused`: responses in chunks, from their logits to the gradients of the head.
+"""The computation behind `fused`: responses in chunks, from their logits to the gradients of the head.
 
 Axes: N responses, T their tokens, M true entries of the mask, H hidden size, V vocabulary.
 """
@@ -28,13 +28,13 @@ EVERYTHING = slice(None), slice(None)
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """A loss and its policy.
+    """A loss and the policy's predictions that it was computed from.
 
     Args:
-        loss: as of `Objective.loss`.
+        loss: as `Objective.loss` returns it.
         policy: the fields that the objective needs, detached.
-        entropy: [N, T] nats, detached, whether or not the objective needs it.
-        pull: [N, T], the gradient of the loss at each log-probability.
+        entropy: [N, T] nats, detached; also computed if the objective does not need it.
+        pull: [N, T], the gradient of the loss to each log-probability.
     """
 
     loss: Loss
@@ -43,7 +43,7 @@ class Fused:
     pull: Tensor
 
     def batch(self, rollouts: Rollouts, credit: Credit) -> Batch:
-        """The batch of the loss, with the pull in `logprob.grad`, where a backward pass would have left it."""
+        """The batch of the loss, with `pull` in `logprob.grad`, as after a backward pass."""
         batch = Batch.unchecked(rollouts, credit, self.policy)
         batch.policy.logprob.grad = self.pull
         return batch
@@ -51,10 +51,15 @@ class Fused:
 
 @dataclass(eq=False)
 class Work:
-    """The inputs of a fused loss, checked and without graph; `chunk` 0 takes the default.
+    """The inputs of a fused loss, checked and without graph.
 
-    To the rows of `hidden` [M, H] belong `place` [M], where the token is in [N · T], `target` [M], and `scale`, 1/T as
-    a number or [M, 1].
+    Args:
+        chunk: as in `fused.fused_loss`; 0 takes the default.
+
+    Attributes:
+        place: [M], each token's place in the flattened mask [N · T].
+        target: [M], its id.
+        scale: 1/T, a number or [M, 1].
     """
 
     objective: Objective
@@ -77,7 +82,7 @@ class Work:
             raise MissingInput(f"{name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
         mask, heat = self.rollouts.mask, self.rollouts.temperature
         self.hidden, self.head, self.bias = self.hidden.detach(), self.head.detach(), _detached(self.bias)
-        # Waits for the device, which has nothing to do yet; what selects tokens later need not.
+        # Waits for the device while it has nothing to do, so that later selections of tokens need not wait.
         self.place = mask.flatten().nonzero().squeeze(-1)
         self.target = self.rollouts.token_ids.flatten()[self.place]
         m, hidden, head = len(self.target), self.hidden, self.head
@@ -86,7 +91,7 @@ class Work:
                 f"fused objective: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H], "
                 f"with M = {m} response tokens"
             )
-        # `Rollouts` has checked that it is > 0; looking again would wait for the device.
+        # `Rollouts` has checked that it is > 0; another check would wait for the device.
         self.scale = 1.0 if heat is None else heat.flatten()[self.place].reciprocal().unsqueeze(-1)
         self.chunk = self.chunk or chunk_rows(len(head), head.dtype, head.device)
         if self.objective.teacher_beta is None:
@@ -102,7 +107,7 @@ class Work:
         return len(self.hidden) <= self.chunk
 
     def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
-        """The loss; adds the gradients to `total`, if there is one."""
+        """The loss; adds the gradients to `total` if that is given."""
         # `same_dtype` has already chosen the dtype of the products.
         with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
             work = self._observed(generator)
@@ -110,7 +115,7 @@ class Work:
             return _joined([work._part(rows, at, total, buffer) for rows, at in self._plan()])
 
     def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
-        """`run` for all responses at once, the vocabulary in tiles: logits are formed twice."""
+        """`run` for all responses at once with the vocabulary in tiles; computes the logits twice."""
         if self.teacher is not None:
             raise Unsupported(
                 f"{self.objective.name} compares whole distributions with a teacher's, which the head in tiles of the "
@@ -128,7 +133,7 @@ class Work:
             return fused
 
     def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
-        """The work with the credit of `observe`, which takes the statistics of all tokens of the step."""
+        """The work with the credit after `observe`, for which it computes the statistics of all tokens of the step."""
         if self.objective.scope == "row" or self.objective.has_observed(self.credit):
             return self
         stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
@@ -136,9 +141,9 @@ class Work:
         return dataclasses.replace(self, credit=self.objective.observed(everything, self.totals, generator).credit)
 
     def _plan(self) -> Iterator[tuple[slice, slice]]:
-        """(rows, tokens) of whole responses that fit a chunk together; a longer one stands alone."""
+        """(rows, tokens) of whole responses that together fit a chunk; a response that is longer comes alone."""
         if self.fits:
-            # Without waiting for the device to count tokens.
+            # No need to wait for the device to count tokens.
             yield slice(None), slice(0, len(self.hidden))
             return
         row = start = end = 0
@@ -150,7 +155,7 @@ class Work:
         yield slice(row, len(self.rollouts)), slice(start, end)
 
     def _part(self, rows: slice, at: slice, total: HeadGradient | None, buffer: Tensor) -> Fused:
-        """Loss and gradients of some responses, whose logits fit the buffer or are formed twice."""
+        """Loss and gradients of some responses; if their logits do not fit the buffer, they are computed twice."""
         fits = at.stop - at.start <= self.chunk
         stats, slope = self._form(at, buffer) if fits else (self._stats(at), None)
         fused, incoming = self._loss(rows, at, stats)
@@ -166,14 +171,14 @@ class Work:
             elif not isinstance(live, slice):
                 keep_rows_(buffer, live)
             h, y, scale = (part(x, place) for x in (self.hidden, self.target, self.scale))
-            bent = part(slope, live) if fits else slope
-            pulls = (part(g, live) for g in incoming)
-            w, factor = ascent(buffer[: len(h)], stats.at(live), y, scale, *pulls, slope=bent, spend=True)
+            live_slope = part(slope, live) if fits else slope
+            grads = (part(g, live) for g in incoming)
+            w, factor = ascent(buffer[: len(h)], stats.at(live), y, scale, *grads, slope=live_slope, spend=True)
             total.add(place, w, factor, h, self.head, spend=True)
         return fused
 
     def _form(self, at: slice | Tensor, buffer: Tensor) -> tuple[RowStats, Tensor | None]:
-        """Statistics of tokens that fit a chunk, and the slope of a divergence; leaves the residual in the buffer."""
+        """(statistics of tokens that fit a chunk, slope of their divergence); leaves the residual in the buffer."""
         hidden, target, scale = (part(x, at) for x in (self.hidden, self.target, self.scale))
         logits, slope, beta = logits_of(hidden, self.head, self.bias, buffer), None, self.objective.teacher_beta
         divergence = None
@@ -189,13 +194,15 @@ class Work:
         return joined([self._form(x, buffer)[0] for x in parts])
 
     def _loss(self, rows: slice, at: slice, stats: RowStats) -> tuple[Fused, list[Tensor | None]]:
-        """The loss of some rows, and its gradients [M'] at their log-probabilities and, where it has them, entropies
-        and divergences from a teacher."""
+        """The loss of some rows, and its gradients [M'] to log-probabilities, entropies and teacher's divergences.
+
+        A gradient is None if the loss does not have it.
+        """
         objective, piece, credit = self.objective, self.rollouts.rows(rows), self.credit.rows(rows)
         policy = self._policy(rows, at, stats)
         entropy = policy.entropy if objective.entropy_gradient else None
-        given = [policy.logprob, entropy, policy.teacher_divergence]
-        leaves = [x for x in given if x is not None]
+        fields = [policy.logprob, entropy, policy.teacher_divergence]
+        leaves = [x for x in fields if x is not None]
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_()
@@ -203,16 +210,16 @@ class Work:
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
         policy = dataclasses.replace(policy, **{name: _detached(x) for name, x in vars(policy).items()})
         fused = Fused(Loss(loss.value.detach(), loss.terms), policy, self._table(rows, at, stats.entropy), grads[0])
-        pulled = iter([x.flatten()[self._inside(rows, at)] for x in grads])
+        of_tokens = iter([x.flatten()[self._inside(rows, at)] for x in grads])
         try:
-            # Only now: a check waits for the device, which has the whole loss to compute by now.
+            # Checked only now, as a check waits for the device, which by now has the whole loss queued.
             Batch(piece, credit, policy)
         except NotFinite as error:
             raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
-        return fused, [None if x is None else next(pulled) for x in given]
+        return fused, [None if x is None else next(of_tokens) for x in fields]
 
     def _policy(self, rows: slice, at: slice, stats: RowStats) -> Policy:
-        """The fields [N', T] of the policy that the objective needs, zero on padding."""
+        """The policy's fields [N', T] that the objective needs, zero on padding."""
         needs = self.objective.needs
         return Policy(
             self._table(rows, at, stats.logprob),
@@ -222,12 +229,12 @@ class Work:
         )
 
     def _table(self, rows: slice, at: slice, x: Tensor) -> Tensor:
-        """[N', T] with the numbers [M'] of the tokens, zero elsewhere."""
+        """x [M'] at its tokens in [N', T], zero elsewhere."""
         shape = self.rollouts.mask[rows].shape
         return x.new_zeros(shape.numel()).index_copy_(0, self._inside(rows, at), x).view(shape)
 
     def _inside(self, rows: slice, at: slice) -> Tensor:
-        """Where the tokens `at` are among those of the responses `rows` [N' · T]."""
+        """[M'] places of the tokens `at` in the flattened table [N' · T] of the responses `rows`."""
         return self.place[at] - (rows.start or 0) * self.rollouts.mask.shape[1]
 
 
@@ -240,8 +247,8 @@ def _joined(parts: list[Fused]) -> Fused:
         return parts[0]
     value = torch.stack([one.loss.value for one in parts]).sum()
     terms = {name: torch.cat([one.loss.terms[name] for one in parts]) for name in parts[0].loss.terms}
-    given = [name for name, x in vars(parts[0].policy).items() if x is not None]
-    policy = Policy(**{name: torch.cat([getattr(one.policy, name) for one in parts]) for name in given})
+    present_fields = [name for name, x in vars(parts[0].policy).items() if x is not None]
+    policy = Policy(**{name: torch.cat([getattr(one.policy, name) for one in parts]) for name in present_fields})
     entropy, pull = (torch.cat([getattr(one, name) for one in parts]) for name in ("entropy", "pull"))
     return Fused(Loss(value, terms), policy, entropy, pull)
 

@@ -1,4 +1,4 @@
-"""The output embedding forward and backward: logits of some rows, and gradients from the residual of their softmax.
+"""The output embedding, forward and backward: logits of some rows, and gradients from the residual of their softmax.
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from .softmax import part, scaled, wide
 
-# Logits per chunk: 16 MB. On a GPU few large ones are faster, as the float32 sum of the head's gradient is read and
-# written for each: a share of the card's memory, not of what is free, since the order of sums depends on the chunks,
-# and no more than an H100's, beyond which memory is all that grows.
+# Bytes of logits per chunk. The float32 sum of the head's gradient is read and written once per chunk, so on a GPU few
+# large chunks are faster: a share of the card's total memory (not of its free memory, as the order of sums depends on
+# the chunks), at most that of an H100, above which no more time is saved.
 _CHUNK_BYTES, _GPU_CHUNK_BYTES, _CARD_SHARE, _CARD_MOST = 2**24, 2**30, 32, 5 * 2**29
 # With fewer rows, reading the head and its gradient takes longer than the products.
 _LEAST_CHUNK_ROWS = 512
@@ -25,11 +25,11 @@ _TILE, _GPU_TILE = 2**19, 2**24
 
 
 def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> int:
-    """Rows of logits [·, V] that make a chunk.
+    """Number of rows of logits [·, V] in a chunk.
 
     Args:
         dtype: of the logits.
-        device: of the chunk; None, for callers that hold several tensors of its size, gives the CPU's small chunk.
+        device: of the chunk; None gives the CPU's small chunk, for callers that hold several tensors of this size.
     """
     if device is None or device.type == "cpu":
         size = _CHUNK_BYTES
@@ -41,7 +41,7 @@ def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torc
 
 
 def same_dtype(hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """All three in one dtype: autocast's where it is enabled, else the wider of hidden's and head's."""
+    """All three tensors in one dtype: autocast's if it is enabled, else the wider of hidden's and head's."""
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -51,7 +51,7 @@ def same_dtype(hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tenso
 
 
 def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
-    """hidden [M, H] headᵀ [H, V] + bias [V], without graph; written to the first M rows of `out`, if given."""
+    """hidden [M, H] headᵀ [H, V] + bias [V], without graph; written to the first M rows of `out` if that is given."""
     out = part(out, slice(len(hidden)))
     if bias is None:
         return torch.mm(hidden, head.t(), out=out)
@@ -60,13 +60,13 @@ def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | N
 
 @dataclass(eq=False)
 class HeadGradient:
-    """Gradients being summed; None where one is not wanted.
+    """Running sums of the gradients to hidden states, head and bias; None for a gradient that is not needed.
 
     Args:
         hidden: [M, H], in the dtype of the hidden states.
-        head: [V, H], in float32 at least, or in the head's own dtype where a single product makes it.
-        bias: [V], in float32 at least.
-        blank: `head` is uninitialised: the first sum is written instead of added, which saves passes over a large head.
+        head: [V, H], at least float32, or in the head's own dtype if a single product computes it.
+        bias: [V], at least float32.
+        blank: `head` is uninitialised; the first product is written rather than added, which saves passes over it.
     """
 
     hidden: Tensor | None
@@ -84,12 +84,12 @@ class HeadGradient:
         every: bool = False,
         once: bool = False,
     ) -> HeadGradient:
-        """Before the first gradient.
+        """The sums before the first gradient.
 
         Args:
-            wanted: of hidden, head and bias.
+            wanted: whether the gradients to hidden, head and bias are needed.
             every: every row will be added, so `hidden` need not be zeroed.
-            once: one call will add all rows, so `head` needs no wider dtype to sum in.
+            once: one call will add all rows, so `head` needs no wider dtype for the sum.
         """
         return HeadGradient(
             (torch.empty_like(hidden) if every else torch.zeros_like(hidden)) if wanted[0] else None,
@@ -99,24 +99,24 @@ class HeadGradient:
         )
 
     def settle(self) -> HeadGradient:
-        """Itself, zeroed where nothing was added."""
+        """Zeroes `head` if nothing was added to it; returns itself."""
         if self.blank and self.head is not None:
             self.head.zero_()
         self.blank = False
         return self
 
     def like(self, hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The sums, each in the dtype of the tensor that it is the gradient of."""
+        """The gradients, each in the dtype of its tensor."""
         self.settle()
         pairs = ((self.hidden, hidden), (self.head, head), (self.bias, bias))
         return tuple(None if x is None or y is None else x.to(y.dtype) for x, y in pairs)
 
     def add(self, at: slice | Tensor, w: Tensor, factor: Tensor, hidden: Tensor, head: Tensor, *, spend: bool) -> None:
-        """Adds the gradient f · w [M', V] of the logits of the rows `at`.
+        """Adds the gradients that follow from factor · w [M', V], the gradient to the logits of the rows `at`.
 
         Args:
-            at: places of the rows, none twice.
-            w, factor: as `softmax.ascent` gives them.
+            at: distinct places of the rows.
+            w, factor: from `softmax.ascent`.
             hidden: [M', H], hidden states of the rows.
             head: [V, H].
             spend: w may be overwritten.
@@ -128,18 +128,18 @@ class HeadGradient:
         if self.bias is not None:
             self.bias += w.sum(0, dtype=self.bias.dtype) if f is None else (f.to(w.dtype).t() @ w)[0]
         if self.hidden is not None:
-            pulled = torch.mm(w, head, out=part(self.hidden, at) if isinstance(at, slice) else None)
+            gradient = torch.mm(w, head, out=part(self.hidden, at) if isinstance(at, slice) else None)
             if f is not None:
-                pulled.mul_(f)
+                gradient.mul_(f)
             if isinstance(at, Tensor):
-                self.hidden.index_copy_(0, at, pulled)
+                self.hidden.index_copy_(0, at, gradient)
         if self.head is not None:
             _add_product(self.head, w.t(), hidden if f is None else (hidden * f).to(w.dtype), blank=self.blank)
             self.blank = False
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
-    """total [V, H] += a [V, M] b [M, H], or = where it is blank."""
+    """total [V, H] += a [V, M] b [M, H], or = if `blank`."""
     beta = 0 if blank else 1
     if total.dtype == a.dtype:
         torch.addmm(total, a, b, beta=beta, out=total)
@@ -147,7 +147,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
     if _adds_wide(a.device, a.dtype, total.dtype):
         torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)
         return
-    # Two buffers serve all steps: new ones cost page faults, and a sum of two dtypes would allocate its own.
+    # Two buffers serve all tiles: new ones cost page faults, and a sum of two dtypes would allocate its own.
     rows = tile_rows(total)
     product = a.new_empty(min(rows, len(a)), b.shape[1])
     wider = torch.empty_like(product, dtype=total.dtype)
@@ -162,26 +162,26 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
 
 @functools.cache
 def _adds_wide(device: torch.device, narrow: torch.dtype, wider: torch.dtype) -> bool:
-    """Whether torch can add a half-precision product to a wider sum on the device, as newer versions can on CUDA."""
+    """Whether torch can add a half-precision product to a wider sum on the device; newer versions can on CUDA."""
     a, total = torch.ones(16, 24, dtype=narrow, device=device), torch.full((24, 24), torch.nan, device=device)
     total = total.to(wider)
     try:
         for beta in (0, 1):
             torch.addmm(total, a.t(), a, out_dtype=wider, beta=beta, out=total)
-    # No such argument, or not on this device.
+    # torch has no such argument, or does not support it on this device.
     except (TypeError, RuntimeError):
         return False
     return bool((total == 32).all())
 
 
 def tile_rows(x: Tensor) -> int:
-    """Rows of a tile of the head [V, H], or of logits [M, V] that are moved."""
+    """Number of rows of x [·, H] or [·, V] to process at a time."""
     tile = _TILE if x.device.type == "cpu" else _GPU_TILE
     return max(1, tile // x[0].numel())
 
 
 def keep_rows_(w: Tensor, rows: Tensor) -> Tensor:
-    """w[rows] for ascending `rows`, moved to the top of w [M, V] itself."""
+    """w[rows] for ascending `rows`, moved in place to the top of w [M, V]."""
     if len(rows) < len(w):
         step = tile_rows(w)
         for start in range(0, len(rows), step):

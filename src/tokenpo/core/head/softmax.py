@@ -1,14 +1,14 @@
-"""The softmax of rows of logits: its parts for a sampler; its statistics and its gradient for a learner.
+"""The softmax of rows of logits: its parts for sampling; its statistics and gradient for training.
 
 With a = 1/T the inverse temperature, m the largest logit of a row, d = (z - m) a, s = Σ_v exp(d_v), p = exp(d) / s:
 
     log p_y = d_y - log s        H = log s - Σ_v p_v d_v        drift = Σ_v p_v² (log p_v + H)
     ∂ log p_y / ∂z = -a (p - 1_y)        ∂H / ∂z_v = -a p_v (log p_v + H)
 
-This form of H is exact for nearly deterministic distributions, where log-sum-exp minus a mean of logits is not. The
-*residual* p - 1_y gives the gradient through log p_y and takes the place of the logits; its entry at y is
-expm1(log p_y), exact where p_y is almost 1. Logits of -inf count as probability zero. Statistics are in nats, float32
-(float64 of float64 logits).
+This form of H is exact for nearly deterministic distributions; log-sum-exp minus a mean of logits is not. The
+*residual* p - 1_y gives the gradient through log p_y and overwrites the logits; its entry at y is expm1(log p_y), which
+is exact where p_y is almost 1. A logit of -inf means probability zero. Statistics are in nats, float32 (float64 for
+float64 logits).
 
 Axes: M rows, V vocabulary.
 """
@@ -26,9 +26,9 @@ from torch import Tensor
 LN2 = math.log(2)
 # exp(-1e4) is 0 in every dtype here; 0 · -1e4 is 0, but 0 · -inf is NaN.
 FLOOR = -1e4
-# Logits per block: what fits a core's cache, or keeps a GPU busy.
+# Logits per block: few enough for a core's cache, or many enough to keep a GPU busy.
 _BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26
-# `sums`, or a kernel in its place.
+# Type of `sums` and of a kernel that replaces it.
 Sums = Callable[[Tensor, float | Tensor, Tensor, int], Tensor]
 
 
@@ -56,7 +56,7 @@ def entropy_of(parts: Softmax) -> Tensor:
 
 
 class RowStats(NamedTuple):
-    """log p_y, H, drift and divergence, each [M] in nats; the latter two are empty if not computed."""
+    """log p_y, H, drift and divergence of M rows, each [M] in nats; the last two are empty if not computed."""
 
     logprob: Tensor
     entropy: Tensor
@@ -69,14 +69,14 @@ class RowStats(NamedTuple):
 
 
 def part(x: Any, at: slice | Tensor) -> Any:
-    """The rows `at` of a tensor; x itself if those are all, or if x is no tensor."""
+    """The rows `at` of a tensor; x itself if these are all its rows, or if x is no tensor."""
     if not isinstance(x, Tensor) or (isinstance(at, slice) and at.indices(len(x)) == (0, len(x), 1)):
         return x
     return x[at]
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype to accumulate in: float32 at least."""
+    """The dtype for sums: at least float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -91,7 +91,7 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
     m, v = logits.shape
     step = block_rows(v, logits.device)
     result = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
-    # The buffers serve all blocks: new ones would cost page faults. In half precision p has its own.
+    # The buffers serve all blocks, as new ones would cost page faults. In half precision p needs a buffer too.
     shifted = logits.new_empty(min(step, m), v, dtype=result.dtype)
     apart = None if out.dtype == result.dtype else torch.empty_like(shifted)
     scales = scale.split(step) if isinstance(scale, Tensor) else repeat(scale)
@@ -106,7 +106,7 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
 def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, result: Tensor) -> None:
     """Writes the sums [3 or 5, k, 1] of k rows, and p; d is scratch."""
     peak, s, mean, *moments = result
-    # A row without a finite logit has no NaN before its sums are divided.
+    # Without the clamp, a row without a finite logit would have NaN before its sums are divided.
     torch.amax(z, -1, keepdim=True, out=peak).clamp_(min=torch.finfo(peak.dtype).min)
     torch.exp2(torch.sub(z, peak, out=d).mul_(scale).clamp_(min=FLOOR), out=p)
     torch.sum(p, -1, keepdim=True, out=s)
@@ -133,18 +133,20 @@ def ascent(
     *,
     spend: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """(w [M, V], f [M, 1]) with f · w the gradient of Σ g log p_y + g_entropy H + g_divergence D to the logits.
+    """(w [M, V], f [M, 1]); f · w is the gradient of Σ g log p_y + g_entropy H + g_divergence D to the logits.
 
-    f is apart because it is cheaper to apply to hidden states, and because w in half precision would lose digits to a
-    small f. With g alone w is `left` itself.
+    f is returned separately because it is cheaper to apply to hidden states, and because a small f would cost digits of
+    a half-precision w. With g alone, w is `left` itself.
 
     Args:
-        left, stats: written and returned by `softmax_backend.residual`.
+        left: [M, V] the residual that `softmax_backend.residual` wrote.
+        stats: the statistics that it returned.
         target: [M].
         scale: 1/T, a number or [M, 1].
         g: [M], incoming gradient at log p_y.
         g_entropy: [M], incoming gradient at H, if any.
-        g_divergence, slope: [M], incoming gradient at a divergence from a teacher, if any, and [M, V], its slope.
+        g_divergence: [M], incoming gradient at the divergence from a teacher, if any.
+        slope: [M, V], gradient of that divergence to the scaled logits.
         spend: `left` may be overwritten.
     """
     if g_entropy is None and g_divergence is None:
@@ -168,5 +170,5 @@ def ascent(
 
 
 def block_rows(vocabulary: int, device: torch.device) -> int:
-    """Rows of logits [·, V] to work on at once."""
+    """Number of rows of logits [·, V] to process at once."""
     return max(1, (_BLOCK_LOGITS if device.type == "cpu" else _GPU_BLOCK_LOGITS) // vocabulary)

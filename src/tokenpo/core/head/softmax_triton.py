@@ -1,8 +1,8 @@
-"""The sums of a softmax in one Triton kernel: a row of logits is read twice and written once.
+"""The sums of a softmax in one Triton kernel, which reads a row of logits twice and writes it once.
 
-What torch does in nine passes over the logits (`softmax.sums`) takes two here, so that on a GPU they take little time
-beside the matrix products. In the first the maximum is the largest logit so far, and sums are rescaled to each higher
-one, as in `tiles`. Without Triton this module cannot be imported.
+torch makes nine passes over the logits (`softmax.sums`), this kernel two, which take little time on a GPU beside the
+matrix products. The first pass keeps a running maximum and rescales its sums to each higher one, as in `tiles`. The
+module can only be imported if Triton is installed.
 
 Axes: M rows, V vocabulary.
 """
@@ -19,7 +19,7 @@ from .softmax import wide
 # As in `softmax`; a kernel reads a global only if it is declared constexpr.
 _FLOOR = tl.constexpr(-1e4)
 _LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
-# Logits of a row that are worked on at once, and by how many warps.
+# Logits of a row that are processed at once, and the number of warps.
 _BLOCK, _WARPS = 8192, 16
 
 
@@ -27,24 +27,24 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
     """As `softmax.sums`, for tensors whose rows are contiguous."""
     m, v = logits.shape
     result = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
-    # A number is filled in on the device: copying it there would wait for the work in progress.
+    # A number is filled in on the device, as copying it there would wait for the queued work.
     scales = scale if isinstance(scale, Tensor) else result.new_full((1, 1), scale)
     scales = scales.to(result.dtype).expand(m, 1).contiguous()
     block = min(_BLOCK, triton.next_power_of_2(v))
     if m:
         strides = logits.stride(0), out.stride(0)
         kernel = _row[(m,)]  # pyright: ignore[reportIndexIssue]
-        # Triton launches on the current device, whichever holds the tensors.
+        # Triton launches on the current device, even if the tensors are on another.
         with torch.cuda.device_of(logits):
             kernel(logits, out, scales, result, m, v, *strides, BLOCK=block, MOMENTS=count > 3, num_warps=_WARPS)
     return result
 
 
-# Compiled once for all numbers of rows.
+# `m` is not specialised, so that one compilation serves every number of rows.
 @triton.jit(do_not_specialize=["m"])
 def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexpr, MOMENTS: tl.constexpr):
-    """One row; in [M] each: m, s, Σ p d, and with MOMENTS Σ p², Σ p² d."""
-    # Places in memory are counted in 64 bits: a large chunk has more than 2^31 logits.
+    """One row. Writes m, s, Σ p d and, with MOMENTS, Σ p² and Σ p² d to [M] each."""
+    # Offsets are 64-bit, as a large chunk has more than 2^31 logits.
     row, m = tl.program_id(0).to(tl.int64), m.to(tl.int64)
     kind = sums.dtype.element_ty
     scale = tl.load(scales + row)
@@ -60,7 +60,7 @@ def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexp
         step = tl.maximum((peak - higher) * scale, _FLOOR)
         shrink = tl.exp2(step)
         peak = higher
-        # A NaN must reach the statistics, as it does through torch.
+        # A NaN must reach the statistics, as in torch.
         d = tl.maximum((z - peak) * scale, _FLOOR, propagate_nan=tl.PropagateNan.ALL)
         e = tl.exp2(d)
         if MOMENTS:
@@ -68,7 +68,7 @@ def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexp
             squares = squares * shrink * shrink + tl.sum(e * e, 0)
         mean = (mean + step * s) * shrink + tl.sum(e * d, 0)
         s = s * shrink + tl.sum(e, 0)
-    # A card's maximum passes NaN by.
+    # The GPU's maximum ignores NaN, so the peak of a row with NaN is set to its sum, NaN.
     tl.store(sums + row, tl.where(s == s, peak, s))
     tl.store(sums + m + row, s)
     tl.store(sums + 2 * m + row, mean / s)

@@ -5,9 +5,9 @@
     between           beta KL(q ‖ m) + (1 − beta) KL(p ‖ m)             (1 − beta) p_v (log(p_v/m_v) − KL(p ‖ m))
                       m = beta q + (1 − beta) p
 
-The one between is GKD's (2306.13649, eq. 1), which vanishes at both ends, as beta KL(q ‖ p) and (1 − beta) KL(p ‖ q):
-the scale jumps at exactly 0 and 1. A teacher's logits are formed for the rows of a chunk alone, and replaced by the
-slope.
+The divergence between the ends is GKD's (2306.13649, eq. 1). It vanishes toward both ends, as beta KL(q ‖ p) and
+(1 − beta) KL(p ‖ q), so the scale jumps at exactly 0 and 1. The teacher's logits exist for one chunk of rows at a time,
+and the slope overwrites them.
 
 Axes: M rows (tokens), V vocabulary, H hidden size of the teacher.
 """
@@ -27,11 +27,11 @@ from .softmax import FLOOR, block_rows, part, wide
 
 @dataclass(frozen=True, eq=False)
 class Teacher:
-    """What makes the teacher's logits; no gradient flows to it.
+    """The tensors that give the teacher's logits; no gradient flows to them.
 
     Args:
-        hidden: [M, H] its final hidden states that predict the tokens of the policy's rows, in their order.
-        head: [V, H] its output embedding, over the policy's vocabulary.
+        hidden: [M, H] the teacher's final hidden states that predict the tokens of the policy's rows, in their order.
+        head: [V, H] the teacher's output embedding, over the policy's vocabulary.
         bias: [V], if the head has one.
     """
 
@@ -40,10 +40,10 @@ class Teacher:
     bias: Tensor | None = None
 
     def ready(self, rows: int, vocabulary: int) -> Teacher:
-        """Without graph, in one dtype.
+        """The teacher without graph, with all tensors in one dtype.
 
         Raises:
-            TokenPOError: it is not of these rows, or of another vocabulary.
+            TokenPOError: the number of rows or the vocabulary is another.
         """
         hidden, head = self.hidden, self.head
         if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (rows, head.shape[1]) or len(head) != vocabulary:
@@ -54,17 +54,17 @@ class Teacher:
         return Teacher(*same_dtype(hidden.detach(), head.detach(), None if self.bias is None else self.bias.detach()))
 
     def compare(self, at: slice | Tensor, logits: Tensor, scale: float | Tensor, beta: float) -> tuple[Tensor, Tensor]:
-        """Divergence [M'] of the rows `at` and its slope [M', V], from the policy's logits [M', V] of these rows."""
+        """(divergence [M'], its slope [M', V]) of the rows `at`, from the policy's logits [M', V] of these rows."""
         slope = logits_of(part(self.hidden, at), self.head, self.bias)
         return divergence_(logits, slope, scale, beta), slope
 
 
 def divergence_(logits: Tensor, teacher: Tensor, scale: float | Tensor, beta: float) -> Tensor:
-    """[M] nats; writes the gradient in `logits · scale` over the teacher's logits [M, V].
+    """Divergence [M], nats; overwrites the teacher's logits [M, V] with its gradient to `logits · scale`.
 
     Args:
-        logits: [M, V] of the policy, left as they are.
-        scale: 1/T of both, a number or [M, 1].
+        logits: [M, V] of the policy, not changed.
+        scale: 1/T of both distributions, a number or [M, 1].
         beta: in [0, 1].
     """
     dtype, step = wide(logits.dtype), block_rows(logits.shape[1], logits.device)

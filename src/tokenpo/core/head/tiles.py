@@ -1,7 +1,7 @@
-"""The head one tile of the vocabulary at a time: least memory, one more product.
+"""The head, one tile of the vocabulary at a time: least memory, for one more matrix product.
 
-A running softmax gives the statistics; the backward pass forms each tile of logits again. At most a block of tokens x a
-tile of the vocabulary is held.
+A running softmax gives the statistics; the backward pass computes each tile of logits again. At most a block of tokens
+x a tile of the vocabulary exists at a time.
 
 Axes: M rows (tokens), H hidden size, V vocabulary; k rows of a block, t columns of a tile.
 """
@@ -18,10 +18,10 @@ from .projection import HeadGradient, logits_of
 from .softmax import FLOOR, LN2, RowStats, ascent, part, wide
 from .softmax_backend import sums_for
 
-# Rows and columns of the logits held: a few megabytes, or less than a gigabyte on a GPU.
+# Rows and columns of the logits that exist at a time: a few megabytes, or less than a gigabyte on a GPU.
 _SHAPE, _GPU_SHAPE = (512, 2048), (4096, 8192)
-# Columns beside a tile, of which the first takes the targets in other tiles: so many that rows begin at multiples of 16
-# bytes, without which a GPU multiplies several times slower.
+# Extra columns beside a tile; the first receives targets in other tiles. With 8, rows begin at multiples of 16 bytes;
+# otherwise a GPU multiplies several times slower.
 _BESIDE = 8
 
 
@@ -36,13 +36,13 @@ class Tiled:
 
     @staticmethod
     def of(head: Tensor, bias: Tensor | None = None) -> Tiled:
-        """Tiles that suit the head's device."""
+        """Blocks and tiles of the size for the head's device."""
         return Tiled(head, bias, *(_SHAPE if head.device.type == "cpu" else _GPU_SHAPE))
 
     def stats(
         self, hidden: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False
     ) -> tuple[RowStats, Tensor]:
-        """Statistics of tokens [M] and log-partition [2, M] of their logits: the maximum m and log2 Σ exp(z - m)/T."""
+        """(statistics of M tokens, log-partition [2, M] of their logits: the maximum m and log2 Σ exp(z - m)/T)."""
         pieces = [self._block(hidden[at], target[at], part(scale, at), drift) for at in _slices(len(hidden), self.rows)]
         columns = torch.cat(pieces, 1)
         none = columns.new_empty(0)
@@ -58,15 +58,20 @@ class Tiled:
         g: Tensor,
         g_entropy: Tensor | None,
     ) -> None:
-        """Adds the gradients of Σ g log p_y + g_entropy H to `total`; skips tokens where g and g_entropy are 0."""
+        """Adds the gradients of Σ g log p_y + g_entropy H to `total`; skips tokens where both g and g_entropy are 0.
+
+        Args:
+            known: the result of `stats`.
+            g, g_entropy: [M], incoming gradients.
+        """
         live = ((g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)).nonzero()[:, 0]
         stats, partition = known
-        # Sums over tiles in the head's own dtype would lose small numbers.
+        # At least float32, as sums over tiles in the head's own dtype would lose small numbers.
         pulled = torch.zeros(len(live), hidden.shape[1], dtype=stats.logprob.dtype, device=hidden.device)
         parts = [(at, live[at]) for at in _slices(len(live), self.rows)]
         for tile in _slices(len(self.head), self.tile):
             weight = self.head[tile]
-            # Summed in float32 at least, of which a half-precision head needs no more than a tile.
+            # Sums are at least float32; for a half-precision head a buffer of one tile is enough.
             kept = None if total.head is None else total.head[tile]
             apart = None
             if kept is not None and kept.dtype != wide(kept.dtype):
@@ -102,11 +107,11 @@ class Tiled:
             mine = z.gather(-1, place.clamp(max=z.shape[1] - 1)).to(dtype)
             at_target = torch.where(place < z.shape[1], mine, at_target)
             top, s, mean, *moments = sums_for(z, z)(z, scale, z, 5 if drift else 3)
-            # Without a finite logit in the tile, its means are 0 / 0.
+            # In a tile without a finite logit, the means are 0 / 0.
             means = (s.new_ones(()), mean, *((x * s for x in moments) if drift else (s.new_zeros(()),) * 2))
             here = [torch.where(s == 0, 0, x * s) for x in means]
             higher = torch.maximum(peak, top)
-            # What is relative to an old maximum becomes relative to the new one.
+            # Sums relative to an old maximum are rescaled to the new one.
             before, here = (_moved(x, (m - higher) * scale) for x, m in ((running, peak), (here, top)))
             running, peak = [a + b for a, b in zip(before, here, strict=True)], higher
         s, mean, squares, moved = running
@@ -119,7 +124,7 @@ class Tiled:
     def _residual(
         self, hidden: Tensor, target: Tensor, scale: float | Tensor, partition: Tensor, logprob: Tensor, tile: slice
     ) -> Tensor:
-        """p - 1_y of a tile in the head's dtype, [k, t + 8]; column t takes the targets in other tiles."""
+        """p - 1_y of a tile in the head's dtype, [k, t + 8]; column t receives the targets in other tiles."""
         peak, log_s = partition[0].unsqueeze(-1), partition[1].unsqueeze(-1)
         z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile])
         left = z.new_empty(len(z), z.shape[1] + _BESIDE)
@@ -134,7 +139,7 @@ class Tiled:
 
 
 def _moved(sums: Sequence[Tensor], step: Tensor) -> list[Tensor]:
-    """Σ e, Σ e d, Σ e² and Σ e² d, with e = exp2(d), where every d [k, 1] is `step` <= 0 lower."""
+    """Σ e, Σ e d, Σ e² and Σ e² d, with e = exp2(d), after adding `step` [k, 1] <= 0 to every d."""
     s, mean, squares, moved = sums
     step = step.clamp(min=FLOOR)
     shrink = step.exp2()
@@ -143,7 +148,7 @@ def _moved(sums: Sequence[Tensor], step: Tensor) -> list[Tensor]:
 
 
 def _column(target: Tensor, tile: slice, outside: int) -> Tensor:
-    """The column of each target in a tile; `outside` where the target is in another."""
+    """The column of each target in a tile; `outside` if the target is in another tile."""
     place = target - tile.start
     return torch.where((place >= 0) & (place < outside), place, outside)
 

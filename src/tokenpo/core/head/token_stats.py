@@ -1,8 +1,8 @@
 """Log-probability, entropy and entropy drift of tokens, from hidden states and the head, or from logits.
 
-At most `chunk` rows of logits are alive at a time. If all rows fit one chunk, the residual of their softmax is kept for
-the backward pass; else nothing of size [M, V] is, and the backward pass forms each chunk again. It skips rows whose
-incoming gradient is exactly zero (clipped or zero-advantage tokens).
+At most `chunk` rows of logits exist at a time. If all rows fit one chunk, the residual of their softmax is kept for the
+backward pass; otherwise no tensor of size [M, V] is, and the backward pass computes each chunk again. It skips rows
+whose incoming gradient is exactly zero (clipped tokens, or tokens without advantage).
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
@@ -25,8 +25,14 @@ from .teacher import Teacher, divergence_
 
 
 class TokenStats(NamedTuple):
-    """logprob [M] with graph; entropy [M], with graph if `entropy_grad`; entropy_drift [M] without graph, or None;
-    teacher_divergence [M] with graph, or None."""
+    """Statistics of M tokens, each [M].
+
+    Args:
+        logprob: with graph.
+        entropy: with graph if `entropy_grad`.
+        entropy_drift: without graph; None if not computed.
+        teacher_divergence: with graph; None without a teacher.
+    """
 
     logprob: Tensor
     entropy: Tensor
@@ -57,13 +63,14 @@ def token_stats(
         bias: [V], if the head has one.
         drift: also compute Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy.
-        teacher: also the divergence from its distribution at the same temperature; its logits are as many again.
-        beta: of that divergence (`head.teacher`); `Objective.teacher_beta`.
-        chunk: rows of logits alive at a time, 512 at least; by default 16 MB of logits, a 32nd of a GPU's
+        teacher: also compute the divergence from its distributions at the same temperature; its logits take as much
+            memory again.
+        beta: kind of that divergence (`head.teacher`); `Objective.teacher_beta`.
+        chunk: rows of logits that exist at a time, at least 512; by default 16 MB of logits, on a GPU a 32nd of its
             memory and at most 2.5 GiB.
 
     Raises:
-        TokenPOError: shapes that do not belong together, or a temperature <= 0.
+        TokenPOError: shapes do not match, or a temperature <= 0.
     """
     if hidden.dim() != 2 or head.dim() != 2 or hidden.shape[1] != head.shape[1]:
         raise TokenPOError(
@@ -88,10 +95,13 @@ def stats_from_logits(
     teacher: Tensor | None = None,
     beta: float = 0.5,
 ) -> TokenStats:
-    """`token_stats` from logits [M, V] that exist already (soft-capped ones, a foreign engine's), `teacher`'s too.
+    """`token_stats` from existing logits [M, V], such as soft-capped ones or those of another engine.
+
+    Args:
+        teacher: [M, V] the teacher's logits.
 
     Raises:
-        TokenPOError: shapes that do not belong together, or a temperature <= 0.
+        TokenPOError: shapes do not match, or a temperature <= 0.
     """
     if logits.dim() != 2:
         raise TokenPOError(f"stats_from_logits: logits {list(logits.shape)} must be [M, V]")
@@ -103,7 +113,7 @@ def stats_from_logits(
 
 
 class _LogitStats(torch.autograd.Function):
-    """Keeps the residual for the backward pass and leaves the caller's logits as they are."""
+    """Keeps the residual for the backward pass; does not change the caller's logits."""
 
     @staticmethod
     def forward(
@@ -136,7 +146,7 @@ class _LogitStats(torch.autograd.Function):
 
 
 class _HeadStats(torch.autograd.Function):
-    """One chunk of logits is alive at a time, forward and backward."""
+    """Computes one chunk of logits at a time, forward and backward."""
 
     @staticmethod
     def forward(
@@ -188,7 +198,7 @@ class _HeadStats(torch.autograd.Function):
                     _, slope = ctx.teacher.compare(at, left, scale, ctx.beta)
                 residual(left, y, scale)
             known = kept_stats.at(at)
-            # A view of what is kept must not be overwritten: there may be another backward pass.
+            # Views of the kept tensors must not be overwritten, as there may be another backward pass.
             spend = kept is None or not every
             w, factor = ascent(left, known, y, scale, *(part(g, at) for g in incoming), slope=slope, spend=spend)
             total.add(at, w, factor, h, head, spend=spend)
@@ -201,10 +211,9 @@ def _fixed(stats: RowStats, entropy_grad: bool, taught: bool) -> tuple[Tensor, .
 
 
 def live_rows(incoming: Sequence[Tensor | None], head: Tensor, chunk: int) -> Sequence[slice | Tensor]:
-    """The rows where not all incoming gradients [M] are exactly zero, at most `chunk` at a time; slices if those are
-    all.
+    """The rows where some incoming gradient [M] is not exactly zero, at most `chunk` at a time; slices if all rows are.
 
-    With V ≤ H they are all rows: gathering some would cost as much as the smaller products save.
+    With V ≤ H all rows are returned, as gathering some would cost as much as smaller products save.
     """
     count = len(present(incoming[0], "the gradient of the log-probabilities"))
     if head.shape[0] > head.shape[1]:
@@ -222,7 +231,11 @@ def joined(pieces: Sequence[RowStats]) -> RowStats:
 
 
 def inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, where: str) -> float | Tensor:
-    """1/T as a number or as [M, 1]."""
+    """1/T as a number or as [M, 1]; `where` names the caller in messages.
+
+    Raises:
+        TokenPOError: `target` is not [m] int, or the temperature has another shape or is not > 0.
+    """
     if tuple(target.shape) != (m,) or target.is_floating_point():
         raise TokenPOError(
             f"{where}: target has shape {list(target.shape)} and dtype {target.dtype}, expected [{m}] int"
