@@ -1,6 +1,6 @@
-"""Runs a model token by token for a shrinking batch of rows.
+"""Runs a model token by token on a shrinking batch of rows.
 
-Axes: P prompts of at most L tokens, N rows at the start, M rows that are left, V vocabulary, D head size.
+Axes: P prompts of at most L tokens, N rows at the start, M remaining rows, V vocabulary, D head size.
 """
 
 from __future__ import annotations
@@ -18,12 +18,21 @@ from .model import LanguageModel, Prompts
 from .packed import attention, packed_logits
 from .token_draw import Draw
 
-# Response slots allocated at first; doubled whenever they are full.
+# Response slots of the cache at first; doubled when they are full.
 _SLOTS = 64
 
 
 class Step(NamedTuple):
-    """One step of M rows: `alive` had not ended before it; `token` was drawn where `mine`, else a tool inserted it."""
+    """One step of M rows.
+
+    Args:
+        rows: [M] number of the response in each row.
+        alive: [M] bool, the response had not ended before this step.
+        drawn: the sampled tokens and their statistics.
+        ended: [M] bool, an EOS was sampled.
+        token: [M] the next token of each response.
+        mine: [M] bool, the token was sampled; false where a tool inserted it.
+    """
 
     rows: Tensor
     alive: Tensor
@@ -34,7 +43,7 @@ class Step(NamedTuple):
 
 
 def not_finite(step: int, row: int, n: int) -> NotFinite:
-    """The error for logits from which nothing can be drawn."""
+    """The error for logits from which no token can be sampled."""
     return NotFinite(
         f"the model's logits hold NaN or an infinity at token {step} of response {row} of {n}: its weights are "
         "broken, or its numbers too large for model.dtype",
@@ -43,13 +52,13 @@ def not_finite(step: int, row: int, n: int) -> NotFinite:
 
 
 class PackedDecoder:
-    """Keys and values are written in place in growing buffers; a step runs M tokens as one packed row.
+    """Decodes with a key-value cache in growing buffers, written in place; a step runs M tokens as one packed row.
 
-    Prompts are padded on the left, so a step writes the same slot in every row. Dropped rows are overwritten by the
-    last rows that go on, which copies as many rows as are dropped and not the whole cache.
+    Prompts are padded on the left, so that a step writes the same slot in every row. The last remaining rows overwrite
+    dropped rows, so that only as many rows are copied as were dropped, and not the whole cache.
 
     Attributes:
-        logits: [N, V], which predict the first token of every row.
+        logits: [N, V], the predictions of every row's first token.
     """
 
     def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
@@ -71,7 +80,7 @@ class PackedDecoder:
         self.logits = logits.repeat_interleave(group_size, 0)
 
     def step(self, token: Tensor) -> Tensor:
-        """Appends `token` [M] to the remaining rows; returns the logits [M, V] of the next."""
+        """Appends `token` [M] to the remaining rows; returns the logits [M, V] of the next token."""
         self.position = self.position + 1
         self.bias = self._step_bias(len(token))
         logits = packed_logits(self.model, token, self.position, self)
@@ -79,14 +88,18 @@ class PackedDecoder:
         return logits
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
-        """Drops the rows `ended` [M] and keeps `going` [M'] (ascending); returns the old places [M'] in new order."""
+        """Keeps the rows `going` [M'] (ascending) and drops those where `ended` [M] is true.
+
+        Returns:
+            [M'] old place of each remaining row, in the new order.
+        """
         buffers = [*self.keys.values(), *self.values.values(), *([] if self.padding is None else [self.padding])]
         order = fill_holes(buffers, going, ended)
         self.position = self.position[order]
         return order
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
-        """Called by the model's layers: a prompt run while nothing is filled, a step afterwards."""
+        """Attention for the model's layers: over the prompts while the cache is empty, then over one step."""
         if self.filled == 0:
             rows, length = self.shape
             q, k, v = (x.reshape(rows, length, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
@@ -100,7 +113,7 @@ class PackedDecoder:
         return out.squeeze(2)
 
     def _buffer(self, x: Tensor) -> Tensor:
-        """[N, Hkv, slots, D] from the prompts' [P, Hkv, L, D]."""
+        """A new buffer [N, Hkv, slots, D] that holds the prompts' keys or values x [P, Hkv, L, D]."""
         rows, heads, length, d = x.shape
         slots = min(length + _SLOTS, self.room)
         buffer = x.new_empty(rows, self.group_size, heads, slots, d)
@@ -108,7 +121,7 @@ class PackedDecoder:
         return buffer.view(rows * self.group_size, heads, slots, d)
 
     def _roomy(self, buffers: dict[int, Tensor], layer: int, m: int) -> Tensor:
-        """The layer's buffer, grown (and cut to the M remaining rows) if it is full."""
+        """The layer's buffer; if it is full, a larger one with only the M remaining rows takes its place."""
         old = buffers[layer]
         if self.filled == old.shape[2]:
             slots = min(2 * old.shape[2], self.room)
@@ -117,18 +130,18 @@ class PackedDecoder:
         return buffers[layer]
 
     def _prompt_bias(self, attended: Tensor) -> Tensor:
-        """[P, 1, L, L]: causal without the padding; a padded query sees itself, to stay finite."""
+        """[P, 1, L, L] causal bias that hides the padding; a padded query sees itself, to stay finite."""
         length = attended.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=attended.device).tril()
         allowed = (attended.bool().unsqueeze(1) & causal) | torch.eye(length, dtype=torch.bool, device=attended.device)
         return self._bias(~allowed)
 
     def _step_bias(self, m: int) -> Tensor | None:
-        """[M, 1, 1, slots] that hides the padding of the prompts."""
+        """[M, 1, 1, slots] bias that hides the padding of the prompts; None without padding."""
         if self.padding is None:
             return None
-        shown = self.padding.new_zeros(m, self.filled + 1 - self.padding.shape[1])
-        return self._bias(torch.cat([self.padding[:m], shown], 1).unsqueeze(1))
+        visible = self.padding.new_zeros(m, self.filled + 1 - self.padding.shape[1])
+        return self._bias(torch.cat([self.padding[:m], visible], 1).unsqueeze(1))
 
     def _bias(self, hidden: Tensor) -> Tensor:
         empty = torch.zeros(hidden.shape, dtype=self.model.dtype, device=hidden.device)
@@ -136,15 +149,18 @@ class PackedDecoder:
 
 
 def fill_holes(buffers: Iterable[Tensor], going: Tensor, ended: Tensor) -> Tensor:
-    """Overwrites rows `ended` [M] of every buffer [>= M, ...] by the last of `going` [M'] (ascending).
+    """Moves the rows `going` [M'] (ascending) of every buffer [>= M, ...] to its first M' rows.
 
-    Returns the old places [M'] of the first M' rows.
+    The last of them overwrite the rows where `ended` [M] is true; the others stay where they are.
+
+    Returns:
+        [M'] old place of each of the first M' rows.
     """
-    left = len(going)
-    order = torch.arange(left, device=going.device)
-    holes = ended[:left].nonzero().squeeze(-1)
+    remaining = len(going)
+    order = torch.arange(remaining, device=going.device)
+    holes = ended[:remaining].nonzero().squeeze(-1)
     if len(holes):
-        movers = going[left - len(holes) :]
+        movers = going[remaining - len(holes) :]
         order[holes] = movers
         for buffer in buffers:
             buffer.index_copy_(0, holes, buffer.index_select(0, movers))
@@ -152,7 +168,7 @@ def fill_holes(buffers: Iterable[Tensor], going: Tensor, ended: Tensor) -> Tenso
 
 
 class CacheDecoder:
-    """The same for any causal LM, through Hugging Face's own cache; prompts are padded on the left."""
+    """As `PackedDecoder`, for any causal LM, with Hugging Face's own cache; prompts are padded on the left."""
 
     def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
         self.model = lm.model

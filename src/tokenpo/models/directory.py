@@ -1,4 +1,4 @@
-"""Finds model directories, and refuses bad ones in one sentence before a loader fails on them."""
+"""Finds model directories, and refuses bad ones with a clear message before a loader fails on them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ..base.errors import TokenPOError, nearest
 from ..base.files import LARGEST, expanded, fingerprint, json_object, opened, read_text
 from ..base.text import first_line
 
-# In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
+# File that a run writes into its model directory: the step, and the checksum of the checkpoint's weights.
 RECORD = "trained.json"
 ASSETS = Path(__file__).parent / "assets" / "tiny"
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
-# The files that transformers may read, as `check_names` ensures: weights, configs, tokenizer, chat templates.
+# The only files that transformers may read, which `check_names` enforces: weights, configs, tokenizer, chat templates.
 _TEMPLATES = "additional_chat_templates/*.jinja"
 _READ = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.bpe", "*.codes", "*.spm", _TEMPLATES)
 _INDEX = ".safetensors.index.json"
-_GROWTH = 256  # times; the tokenizers in use stay below ten
-_PATIENCE = 20.0  # seconds for the hub's first answer
+_GROWTH = 256  # largest factor by which a tokenizer may lengthen a text; those in use stay below ten
+_PATIENCE = 20.0  # seconds to wait for the hub's first answer
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _SETTINGS = "tokenizer_config.json"
-# Read by `check_names` and `check_tokens`, beside the index.
+# Files that `check_names` and `check_tokens` read, besides the index.
 _CHECKED = ("config.json", _SETTINGS, "tokenizer.json", "vocab.json", "added_tokens.json")
-# Written by earlier versions of transformers, and never read.
+# Settings that earlier versions of transformers wrote and no version reads.
 _UNREAD = ("special_tokens_map_file",)
 
 
 def is_local(path_or_hub_id: str | Path) -> bool:
-    """Whether this names a local directory, not a hub model: so does a path whose parent directory exists.
+    """Whether this names a local directory rather than a hub model; true also if only the parent directory exists.
 
     >>> is_local("Qwen/Qwen3-0.6B"), is_local("./model"), is_local("/nowhere/model"), is_local("runs/a/model")
     (False, True, True, True)
@@ -52,7 +52,7 @@ def is_local(path_or_hub_id: str | Path) -> bool:
 
 
 def path_of(name: str | Path) -> Path:
-    """The path that a user names; raises TokenPOError where it is too long or may not be looked up."""
+    """The path that a user names; raises TokenPOError if it is too long or access is denied."""
     path = expanded(name)
     try:
         (path / "config.json").exists()
@@ -68,7 +68,7 @@ def locate(name: str | Path) -> str | Path:
     """The directory or hub id that a user names: "tiny" is the shipped model, a run directory means its `model/`.
 
     Raises:
-        TokenPOError: there is none, or a run without a model, or with one of fewer steps than its config asks for.
+        TokenPOError: the directory does not exist, or the run has no model or one of fewer steps than its config plans.
     """
     if name == "tiny":
         return ASSETS
@@ -91,9 +91,10 @@ def locate(name: str | Path) -> str | Path:
 
 
 def ask_hub(name: str) -> None:
-    """Asks the hub once for a model, and prints so: the loader would ask for each file six times.
+    """Asks the hub once whether it has a model, and prints that; the loader would ask for each file six times.
 
-    Raises TokenPOError where it has none of this name, cannot be reached, or is busy or broken.
+    Raises:
+        TokenPOError: the hub has no such model, cannot be reached, or answers with a server error.
     """
     from huggingface_hub import hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
@@ -104,7 +105,7 @@ def ask_hub(name: str) -> None:
     print(f"there is no directory {name} here{_similar(Path(name))}: asking the hub for it", file=sys.stderr)
     try:
         url, how = hf_hub_url(name, "config.json"), {"headers": build_hf_headers(), "follow_redirects": True}
-        # Its client waits for each byte anew.
+        # The client's timeout starts anew with each byte, so the whole answer gets a limit here.
         hf_raise_for_status(background(lambda: get_session().head(url, timeout=10, **how)).result(_PATIENCE))
     except RepositoryNotFoundError as error:
         raise TokenPOError(
@@ -116,8 +117,8 @@ def ask_hub(name: str) -> None:
             raise TokenPOError(
                 f"the hub answers {code} when asked for {name}: try again later, or give the directory of a model"
             ) from error
-        return  # it has answered: the loader reports what is missing
-    except Exception as error:  # whatever its client raises without a connection
+        return  # the hub has answered; the loader will report what is missing
+    except Exception as error:  # the client may raise anything without a connection
         why = first_line(error) if str(error) else f"no answer in {_PATIENCE:g} seconds"
         raise TokenPOError(
             f"the hub cannot be asked for {name} ({why}): give the directory of a run or of a model"
@@ -125,14 +126,17 @@ def ask_hub(name: str) -> None:
 
 
 def _similar(path: Path) -> str:
-    """The directory that was probably meant: beside the first that is missing on the way."""
+    """Hint at the directory that was probably meant, beside the first missing directory of the path; "" if none."""
     missing = next(x for x in (path, *path.parents) if x.parent.is_dir())
     hint = nearest(missing.name, [x.name for x in missing.parent.iterdir() if x.is_dir()])
     return f" ({hint})" if hint.startswith("did you mean") else ""
 
 
 def checked(path_or_hub_id: str | Path) -> tuple[str, Path | None]:
-    """Where the loaders find a model, and its directory or the hub's cached small files (None without any), checked."""
+    """(name for the loaders, directory of the checked files): a local one, or the cache of the hub's small files.
+
+    The directory is None if the hub has no such files. Raises as `check_directory`, `ask_hub` and `check_names`.
+    """
     if is_local(path_or_hub_id):
         path = path_of(path_or_hub_id)
         check_directory(path)
@@ -164,7 +168,7 @@ def _cached(name: str) -> Path | None:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a run wrote this directory: it has an objective, or the sections of a recipe in its config."""
+    """Whether a run wrote this directory: it has objective.txt, or a recipe's sections in its config.json."""
     sections = json_object(path / "config.json").keys()
     return (path / "objective.txt").is_file() or {"task", "method", "rollout"} <= sections
 
@@ -175,7 +179,7 @@ def identity(path: Path) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    """Every file that a loader may read; raises TokenPOError for a pipe, a device, or a JSON file that is too large."""
+    """Every file that a loader may read; raises TokenPOError for a pipe, a device, or a text file above `LARGEST`."""
     files = sorted(file for pattern in _READ for file in path.glob(pattern) if not file.is_dir())
     for file in files:
         try:
@@ -188,16 +192,16 @@ def _files(path: Path) -> list[Path]:
 
 
 def trained(path: Path) -> Mapping[str, object]:
-    """The record that a run wrote beside its model; empty where there is none that can be read."""
+    """The record that a run wrote beside its model; empty if there is none, or it cannot be read."""
     return json_object(path / RECORD)
 
 
 def check_directory(path: Path) -> None:
-    """Refuses a directory from which no model can be loaded, or which would run code of its own; see `check_names`."""
+    """Refuses a directory from which no model can be loaded, or which would run its own code; see `check_names`."""
     require_there(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is a file: give the directory that holds config.json and the weights")
-    if (path / "adapter_config.json").is_file():  # transformers would put it on top of whatever weights are there
+    if (path / "adapter_config.json").is_file():  # transformers would apply it to any weights in the directory
         raise TokenPOError(
             f"{path} holds a LoRA adapter (adapter_config.json), which is never applied here: merge it into its base "
             "model first, or move it away from weights that are whole without it"
@@ -220,10 +224,10 @@ def check_directory(path: Path) -> None:
 
 
 def check_names(path: Path) -> None:
-    """Refuses files that send the loaders elsewhere: they may read only safetensors and text of this directory.
+    """Refuses settings that make the loaders read anything but safetensors and text files of this directory.
 
-    Weight files must be plain names that end in .safetensors, since anything else would be unpickled; tokenizer files
-    must have their usual names; attention and experts must be transformers' own, not code from the hub.
+    Weight files must have plain names that end in .safetensors, as any other file would be unpickled. Tokenizer files
+    must have their usual names. Attention and experts must be transformers' own, not code from the hub.
     """
     config = path / "config.json"
     for key, value in _settings(_object(config)):
@@ -250,14 +254,14 @@ def check_names(path: Path) -> None:
 
 
 def _growth(step: Any) -> float:
-    """How many times as long a normalizer or decoder can make a text, by its replacements one after the other."""
-    total, left = 1.0, [step]
-    while left:
-        match left.pop():
+    """Largest factor by which the replacements of a normalizer or decoder, one after the other, lengthen a text."""
+    total, pending = 1.0, [step]
+    while pending:
+        match pending.pop():
             case list() as steps:
-                left += steps
+                pending += steps
             case {"type": "Sequence", "normalizers": steps} | {"type": "Sequence", "decoders": steps}:
-                left.append(steps)
+                pending.append(steps)
             case {"type": "Prepend", "prepend": str(text)}:
                 total *= 1 + len(text)
             case {"type": "Replace", "pattern": {"String": str(text)}, "content": str(new)} if text:
@@ -268,7 +272,7 @@ def _growth(step: Any) -> float:
 
 
 class _TokenizerSettings(BaseModel):
-    """Settings that are read only when a text is tokenized: a wrong one would be noticed only then."""
+    """Settings that are read only when a text is tokenized, so that a wrong one would be noticed late."""
 
     model_config = ConfigDict(strict=True, protected_namespaces=())
 
@@ -299,9 +303,9 @@ def _check_tokenizer_settings(file: Path) -> None:
 
 
 def check_tokens(path: Path, rows: int) -> None:
-    """Refuses a tokenizer with a token far beyond the model's `rows` embeddings: its library fills such a gap.
+    """Refuses a tokenizer with a token far beyond the model's `rows` embeddings, as its library would fill the gap.
 
-    Good models have a few tokens beyond; a prompt with one of those is refused when it is encoded.
+    Valid models may have a few tokens beyond; a prompt with such a token is refused when it is encoded.
     """
     tokens = list(_tokens(path))
     for file, token, number in tokens:
@@ -313,7 +317,7 @@ def check_tokens(path: Path, rows: int) -> None:
 
 
 def declared_rows(path: Path) -> int:
-    """The vocabulary of config.json, but no more than its weights have room for at a byte each."""
+    """The vocabulary size in config.json, at most the number of bytes of the weights."""
     config = _object(path / "config.json")
     sizes = [value for key, value in _settings(config) if key == "vocab_size" and isinstance(value, int)]
     return min(max(sizes, default=0), sum(file.stat().st_size for file in path.glob("*.safetensors")))
@@ -337,7 +341,7 @@ def _tokens(path: Path) -> Iterator[tuple[Path, Any, Any]]:
 
 
 def require_there(path: Path) -> None:
-    """TokenPOError where there is nothing at this path of a run or a model."""
+    """Raises TokenPOError if nothing exists at this path of a run or a model."""
     if not path.exists():
         owner = path.parent
         hub = f" (the hub is asked only where {owner} is no directory)" if _HUB_ID.fullmatch(str(path)) else ""
@@ -347,7 +351,7 @@ def require_there(path: Path) -> None:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty where there is no file; raises TokenPOError for anything else."""
+    """The object in a JSON file, empty without a file; raises TokenPOError for any other content."""
     try:
         content = json.loads(read_text(file))
     except FileNotFoundError:
@@ -367,13 +371,13 @@ def _inner(content: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _settings(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every setting of a config and of the configs inside it."""
+    """(key, value) of every setting of a config and of the configs inside it."""
     for key, value in config.items():
         yield from _settings(value) if isinstance(value, dict) else [(key, value)]
 
 
 def weights_file(path: Path) -> str:
-    """The weights that transformers reads: the usual file, unless the config names another."""
+    """Name of the weights file that transformers reads: the usual one, unless the config names another."""
     return str(_object(path / "config.json").get("transformers_weights") or "model.safetensors")
 
 
@@ -383,7 +387,7 @@ def index_of(weights: Path) -> Path:
 
 
 def _shards(weights: Path) -> list[Any] | None:
-    """The files that the index names; None where there is no index."""
+    """The files that the index names; None without an index."""
     index = index_of(weights)
     if not index.is_file():
         return None

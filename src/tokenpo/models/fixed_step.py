@@ -1,9 +1,9 @@
-"""One step of decoding whose tensors stay where they are, so that a CUDA graph can hold it (`graphed`).
+"""One decoding step whose tensors keep their addresses, so that a CUDA graph can record it (`graphed`).
 
-Keys and values have a fixed number of slots, of which a bias hides the empty ones; the slot to write to and the number
-of the step are counted on the device. What rows drew is recorded for `BLOCK` steps.
+Keys and values have a fixed number of slots, and a bias hides the empty ones. The device counts the slot to write to
+and the number of the step. Sampled tokens and their statistics are stored for `BLOCK` steps.
 
-Axes: N rows at the start, M rows of a step, S slots it attends to, V vocabulary, D head size.
+Axes: N rows at the start, M rows of a step, S slots that it attends to, V vocabulary, D head size.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ BLOCK = 16
 
 
 class FixedStep:
-    """One step of up to `rows` rows and `slots` slots; the `Packing` of its layers.
+    """A decoding step, and the `Packing` that its layers use.
 
     Args:
-        first: holds keys and values of the prompts.
-        rows, slots: most of any step.
+        first: the decoder that holds the prompts' keys and values.
+        rows, slots: largest numbers of rows and slots in any step.
     """
 
     def __init__(self, first: PackedDecoder, rows: int, slots: int) -> None:
-        some, dtype = first.keys[0], _cache_dtype(first.keys[0])
+        keys, dtype = first.keys[0], _cache_dtype(first.keys[0])
         self.rows, self.slots = rows, slots
         self.keys, self.values = (
             {i: x.new_zeros(rows, x.shape[1], slots, x.shape[3], dtype=dtype) for i, x in layers.items()}
             for layers in (first.keys, first.values)
         )
-        self.bias = some.new_zeros(rows, slots, dtype=dtype)
+        self.bias = keys.new_zeros(rows, slots, dtype=dtype)
         # Each row's last token, its position and its random stream.
         self.token, self.position, self.stream = first.position.new_zeros(3, rows)
         # The slot to write to and the number of the token to draw.
         self.slot, self.step = first.position.new_zeros(2, 1)
         self.tokens = first.position.new_zeros(BLOCK, rows)
-        self.logprob, self.entropy = some.new_zeros(2, BLOCK, rows, dtype=torch.float32)
+        self.logprob, self.entropy = keys.new_zeros(2, BLOCK, rows, dtype=torch.float32)
         self.window = rows, slots
 
     @property
@@ -50,25 +50,25 @@ class FixedStep:
         return [*self.keys.values(), *self.values.values()]
 
     def load(self, first: PackedDecoder, stream: Tensor) -> None:
-        """Starts N rows after their prompts. Other rows and empty slots hold zeros, as NaN would pass any bias."""
+        """Starts N rows after their prompts. Zeroes other rows and empty slots, as no bias would hide a NaN there."""
         n, length = len(stream), first.filled
-        for mine, theirs in ((self.keys, first.keys), (self.values, first.values)):
-            for layer, x in theirs.items():
-                mine[layer].zero_()[:n, :, :length] = x[:, :, :length]
+        for caches, prompts in ((self.keys, first.keys), (self.values, first.values)):
+            for layer, x in prompts.items():
+                caches[layer].zero_()[:n, :, :length] = x[:, :, :length]
         self.bias.fill_(float("-inf"))[:n, :length] = 0
         if first.padding is not None:
             self.bias[:n, :length].masked_fill_(first.padding, float("-inf"))
-        for mine, theirs in ((self.position, first.position), (self.stream, stream)):
-            mine.zero_()[:n] = theirs
+        for own, start in ((self.position, first.position), (self.stream, stream)):
+            own.zero_()[:n] = start
         self.slot.fill_(length)
         self.step.zero_()
 
     def run(self, model: Any, temperature: float) -> Tensor:
-        """One step: appends each row's token and draws the next; returns the logits [M, V]."""
+        """Makes one step: appends each row's token and samples the next; returns the logits [M, V]."""
         m = self.window[0]
         self.position.add_(1)
         if (positions := getattr(model.config, "max_position_embeddings", None)) is not None:
-            self.position.clamp_(max=positions - 1)  # of rows that have ended
+            self.position.clamp_(max=positions - 1)  # for rows that have ended
         self.bias.index_fill_(1, self.slot, 0)
         with _without_cached_casts(self.token.device.type):
             logits = packed_logits(model, self.token[:m], self.position[:m], self)
@@ -77,7 +77,7 @@ class FixedStep:
         return logits
 
     def draw(self, logits: Tensor, temperature: float) -> None:
-        """Draws each row's next token from logits [M, V] and records it."""
+        """Samples each row's next token from logits [M, V] and stores it."""
         m = len(logits)
         if temperature == 0:
             drawn = greedy(logits)
@@ -103,18 +103,18 @@ class FixedStep:
         return fill_holes([*self.caches, self.bias, self.token, self.position, self.stream], going, ended)
 
     def moving(self) -> list[Tensor]:
-        """The places that a step reads and changes, but for what it writes again."""
+        """The tensors that a step reads and then changes."""
         return [self.token, self.position, self.slot, self.step]
 
 
 def _cache_dtype(keys: Tensor) -> torch.dtype:
-    """That of the attention's products."""
+    """The dtype in which attention multiplies."""
     kind = keys.device.type
     cast = torch.is_autocast_enabled(kind) and keys.dtype != torch.float64
     return torch.get_autocast_dtype(kind) if cast else keys.dtype
 
 
 def _without_cached_casts(kind: str) -> torch.autocast:
-    """Autocast as it is, but weights are cast in every step: they change between replays."""
+    """The current autocast, but casting the weights anew in every step, as they change between replays."""
     on = torch.is_autocast_enabled(kind)
     return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=on, cache_enabled=False)

@@ -1,11 +1,11 @@
-"""Decoding by CUDA graphs: one step is recorded on the GPU and replayed, without Python between its kernels.
+"""Decoding by CUDA graphs: a step is recorded on the GPU and replayed, without Python between its kernels.
 
-A step of a language model is a thousand small kernels, and Python takes longer to launch one than a GPU to run it. A
-recorded step (`FixedStep`) is one launch. Rows and slots come in few sizes, each of which is recorded once and kept
-with the language model until its weights move. The program waits for the device once in `BLOCK` steps; tokens that
-rows draw after their end are outside of the mask.
+A step of a language model is about a thousand small kernels, and Python takes longer to launch a kernel than the GPU
+to run it. A recorded step (`FixedStep`) is a single launch. Numbers of rows and slots are rounded up to few sizes; each
+size is recorded once and kept with the language model until its weights are in other memory. The program waits for the
+device once per `BLOCK` steps, so rows may sample tokens after their end, which the mask leaves out.
 
-Axes: N rows at the start, M rows of a step, S slots it attends to, K steps of a block, V vocabulary.
+Axes: N rows at the start, M rows of a step, S slots that it attends to, K steps of a block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from .sampler import Sampling
 
 _FEWEST_ROWS, _FEWEST_SLOTS = 16, 64
-# With fewer steps to go, rows stay: to record a step of fewer takes longer than they save.
+# With fewer remaining steps, ended rows are kept: recording a step with fewer rows would take longer than it saves.
 _WORTH_RECORDING = 2 * BLOCK
-# Buffers are kept for the next call up to this share of the device's memory.
+# Buffers up to this share of the device's memory are kept for the next call.
 _KEPT = 1 / 8
 
 
 def decode_graphed(
     lm: LanguageModel, prompts: Prompts, group_size: int, sampling: Sampling, keys: Tensor, limit: Tensor | None
 ) -> list[Step] | None:
-    """The steps of all rollouts; None where the model, the device or a fault leaves that to the ordinary decoders.
+    """The steps of all rollouts; None if the model, the device or a fault requires an ordinary decoder.
 
     Args:
         keys: [N] the rollouts' random streams.
-        limit: [N] longest response of each; None for `max_new_tokens`.
+        limit: [N] longest response of each rollout; None is `max_new_tokens` for all.
 
     Raises:
-        NotFinite: logits from which nothing can be drawn, found up to `BLOCK` steps later.
+        NotFinite: no token can be sampled from some logits; noticed up to `BLOCK` steps later.
     """
     if lm.device.type == "cuda" and "graphed" not in lm.abilities:
         lm.abilities["graphed"] = Graphs(_CudaGraphs())
@@ -62,13 +62,13 @@ def decode_graphed(
 
 
 def size_for(count: int, least: int) -> int:
-    """The smallest 2^k or 3 · 2^k that is at least `count` and `least`."""
+    """The smallest number 2^k or 3 · 2^k that is at least both `count` and `least`."""
     size = 1 << (max(count, least) - 1).bit_length()
     return 3 * size // 4 if 3 * size // 4 >= max(count, least) else size
 
 
 class _Rows:
-    """Which response each of M rows draws, and which of them have not ended."""
+    """The response that each of M rows samples, and whether it has ended."""
 
     def __init__(self, lm: LanguageModel, n: int, m: int, vocabulary: int, limit: Tensor | None) -> None:
         self.n, self.limit, self.is_eos = n, limit, lm.ends(vocabulary)
@@ -76,7 +76,10 @@ class _Rows:
         self.alive = torch.arange(m, device=lm.device) < n
 
     def after(self, start: int, token: Tensor, logprob: Tensor, entropy: Tensor, base: float) -> tuple[list[Step], int]:
-        """The steps start, ..., start + K - 1 that drew [K, M], without any after all ends, and the rows left."""
+        """(steps, number of rows that have not ended) from the tables [K, M] of the steps start, ..., start + K - 1.
+
+        Steps after the end of all rows are left out.
+        """
         ended = self.is_eos[token]
         last = ended
         if self.limit is not None:
@@ -85,7 +88,7 @@ class _Rows:
         before = self.alive & (last.cumsum(0) - last.long() == 0)
         self.alive = before[-1] & ~last[-1]
         broken = before & ~torch.isfinite(logprob)
-        # The only wait for the device in a block.
+        # The only wait for the device per block.
         left, used, faults = torch.stack([self.alive.sum(), before.any(1).sum(), broken.sum()]).tolist()
         if faults:
             step, place = broken.nonzero()[0].tolist()
@@ -101,12 +104,12 @@ class _Rows:
         self.alive = torch.arange(m, device=order.device) < left
 
 
-# Makes of a step its replay. The step may run meanwhile: what it moves, the tensors, is put back.
+# Takes a step and the tensors that it changes; returns the replay. If recording runs the step, it restores the tensors.
 Recorder = Callable[[Callable[[], None], list[Tensor]], Callable[[], None]]
 
 
 class Graphs:
-    """The recorded steps of one language model, and the buffers they share."""
+    """The recorded steps of one language model, and the buffers that they share."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -120,7 +123,7 @@ class Graphs:
         self, lm: LanguageModel, prompts: Prompts, group_size: int, sampling: Sampling, keys: Tensor,
         limit: Tensor | None,
     ) -> list[Step]:  # fmt: skip
-        """As `decode_graphed`; raises RuntimeError where a step cannot be recorded or is not the ordinary one."""
+        """As `decode_graphed`; raises RuntimeError if a step cannot be recorded, or differs from the ordinary one."""
         if (now := _recorded_for(lm)) != self.recorded_for:
             self._drop()
             self.recorded_for = now
@@ -131,7 +134,7 @@ class Graphs:
         step.load(first, keys)
         step.draw(F.pad(first.logits, (0, 0, 0, m - n)), sampling.temperature)
         going = _Rows(lm, n, m, first.logits.shape[-1], limit)
-        wanted = None if self.verified else first.step(step.token[:n])
+        expected = None if self.verified else first.step(step.token[:n])
         del first
         record: list[Step] = []
         for start in range(0, longest, BLOCK):
@@ -139,9 +142,9 @@ class Graphs:
             step.window = m, size_for(length + end, _FEWEST_SLOTS)
             for number in range(max(start, 1), end):
                 self._replay(lm.model, step, sampling.temperature)
-                if number == 1 and wanted is not None:
-                    self._verify(wanted)
-                    wanted = None
+                if number == 1 and expected is not None:
+                    self._verify(expected)
+                    expected = None
             tables = (x[: end - start, :m].clone() for x in (step.tokens, step.logprob, step.entropy))
             steps, left = going.after(start, *tables, sampling.temperature or 1.0)
             record += steps
@@ -162,7 +165,7 @@ class Graphs:
         self.step = None
 
     def _ready(self, first: PackedDecoder, rows: int, slots: int) -> FixedStep:
-        """The kept buffers, or larger ones."""
+        """The kept buffers, or larger ones if they are too small."""
         if self.step is not None and (rows > self.step.rows or slots > self.step.slots):
             rows, slots = max(rows, self.step.rows), max(slots, self.step.slots)
             self._drop()
@@ -181,21 +184,21 @@ class Graphs:
             self.replays[key] = self.recorder(run, step.moving())
         self.replays[key]()
 
-    def _verify(self, wanted: Tensor) -> None:
+    def _verify(self, expected: Tensor) -> None:
         """Compares the logits of the first replay with the ordinary decoder's."""
-        mine, self.logits = self.logits, None
-        if mine is None or not bool(torch.isfinite(wanted).all()):
+        replayed, self.logits = self.logits, None
+        if replayed is None or not bool(torch.isfinite(expected).all()):
             return
-        far = float((mine[: len(wanted)] - wanted).abs().max() / wanted.abs().max())
-        whole = wanted.dtype == torch.float64 or torch.get_float32_matmul_precision() == "highest"
-        allowed = 1e-4 if whole and wanted.dtype in (torch.float32, torch.float64) else 3e-2
+        far = float((replayed[: len(expected)] - expected).abs().max() / expected.abs().max())
+        exact = expected.dtype == torch.float64 or torch.get_float32_matmul_precision() == "highest"
+        allowed = 1e-4 if exact and expected.dtype in (torch.float32, torch.float64) else 3e-2
         if not far <= allowed:
             raise RuntimeError(f"logits of a replayed step differ by {far:.1e} of the largest, allowed {allowed:.0e}")
         self.verified = True
 
 
 def _recorded_for(lm: LanguageModel) -> Any:
-    """What a recorded step takes for granted: where weights are, which adapters are on, and autocast."""
+    """Key of everything that a recorded step assumes: the weights' addresses, the active adapters, and autocast."""
     kind = lm.device.type
     cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     weights = [(x.data_ptr(), x.shape) for x in (*lm.model.parameters(), *lm.model.buffers())]
@@ -229,14 +232,14 @@ class _CudaGraphs:
 
 
 def _refuse_waits(step: Callable[[], None]) -> None:
-    """Runs a step, which loads its kernels; raises RuntimeError where it waits for the device: no graph can hold that.
+    """Runs a step, which loads its kernels; raises RuntimeError if it waits for the device, as a graph cannot do that.
 
-    A failed recording would leave the device's random numbers unusable.
+    Without this check the recording itself would fail and leave the device's random generator unusable.
     """
     side, mode = torch.cuda.Stream(), torch.cuda.get_sync_debug_mode()
     side.wait_stream(torch.cuda.current_stream())
     with warnings.catch_warnings(), torch.cuda.stream(side):
-        warnings.simplefilter("ignore")  # of the mode, that it is a prototype
+        warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
         torch.cuda.set_sync_debug_mode("error")
         try:
             step()

@@ -1,6 +1,6 @@
-"""A causal language model with its tokenizer: from a Hugging Face directory or hub id, back to a directory.
+"""A causal language model with its tokenizer: loaded from a Hugging Face directory or hub id, saved to a directory.
 
-Weights are read from safetensors only and no code from a model directory is ever run.
+Weights are read from safetensors only, and code from a model directory is never run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LanguageModel(Tokenized):
         eos_ids: every id that ends a response.
         pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
         adapter: the PeftModel that wraps `model` when LoRA is used.
-        abilities: results of probes, each made once ("packed", "graphed", "plain_head", "tokens_ending").
+        abilities: cached results of probes ("packed", "graphed", "plain_head", "tokens_ending").
     """
 
     model: Any
@@ -51,7 +51,7 @@ class LanguageModel(Tokenized):
 
     @property
     def device(self) -> torch.device:
-        """Where the model's input embeddings are."""
+        """The device of the model's input embeddings."""
         return self.model.get_input_embeddings().weight.device
 
     @property
@@ -65,15 +65,15 @@ class LanguageModel(Tokenized):
         return torch.isin(ids, torch.tensor(self.eos_ids, device=self.device))
 
     def encode(self, prompt: str | list[dict]) -> list[int]:
-        """As `Tokenized.encode`; raises TokenPOError for a token that the model does not embed too."""
+        """As `Tokenized.encode`; also raises TokenPOError for a token that the model does not embed."""
         return self._embedded(super().encode(prompt))
 
     def inserted(self, text: str) -> list[int]:
-        """Token ids of a text inside a response, without any that a tokenizer puts around a text."""
+        """Token ids of a text inside a response, without the special tokens that tokenizers put around a text."""
         return self._embedded(token_ids(self.tokenizer, text, add_special_tokens=False))
 
     def _embedded(self, ids: list[int]) -> list[int]:
-        """The ids, all below `rows`: on a GPU another one would end the process."""
+        """The ids; raises TokenPOError for one that is not below `rows`, as it would end the process on a GPU."""
         if (number := max(ids)) >= self.rows:
             token = self.tokenizer.convert_ids_to_tokens(number)
             raise TokenPOError(
@@ -83,7 +83,7 @@ class LanguageModel(Tokenized):
         return ids
 
     def tokens_ending(self, text: str) -> frozenset[int]:
-        """The tokens whose own text ends with this one."""
+        """The tokens whose own text ends with `text`."""
         known = self.abilities.setdefault("tokens_ending", {})
         if text not in known:
             with asked(self.tokenizer, "on single tokens"):
@@ -100,11 +100,11 @@ def load(
     Args:
         path_or_hub_id: a directory with config.json, safetensors weights and tokenizer files, or "owner/name".
         dtype: "float32", "bfloat16", "float16" or "float64".
-        device: a torch device, such as "cpu" or "cuda"; "auto" is cuda where there is one.
+        device: a torch device, such as "cpu" or "cuda"; "auto" is cuda if there is one.
         lora: adapters to train instead of the weights.
 
     Raises:
-        TokenPOError: what is missing or wrong in the directory (or on the hub), with the remedy.
+        TokenPOError: something is missing or wrong in the directory or on the hub; the message has the remedy.
         UnknownName: an unknown dtype.
     """
     if dtype not in _DTYPES:
@@ -126,16 +126,16 @@ def load(
 
 
 def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
-    """Writes a Hugging Face directory that `load` and AutoModelForCausalLM read, whole or not at all.
+    """Writes a Hugging Face directory that `load` and AutoModelForCausalLM can read, completely or not at all.
 
-    LoRA adapters are merged in. After an error an older model is still there.
+    LoRA adapters are merged into the weights. After an error, an older model in the directory is unchanged.
 
     Args:
-        record: what `directory.trained` returns for the directory.
+        record: data to store beside the model; `directory.trained` reads it.
 
     Raises:
         TokenPOError: the destination exists and is not a model directory.
-        OSError, SafetensorError: the disk is full, or worse.
+        OSError, SafetensorError: writing failed, for instance on a full disk.
     """
     target = Path(directory).expanduser().absolute()
     if target.exists() and not (target.is_dir() and ((target / "config.json").exists() or not any(target.iterdir()))):
@@ -148,14 +148,14 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
                 lm.tokenizer.save_pretrained(fresh)
             except OSError:
                 raise
-            except Exception as error:  # what the tokenizers' library raises where the disk is full
+            except Exception as error:  # the tokenizers' library raises its own types on a full disk
                 raise OSError(f"the tokenizer cannot be saved: {error}") from error
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
 def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
-    """Writes the LoRA adapters alone, as peft reads them; False without any. Errors as in `save`."""
+    """Writes only the LoRA adapters, in peft's format; returns False if there are none. Raises as `save`."""
     if lm.adapter is None:
         return False
     with whole_directory(Path(directory).expanduser().absolute()) as fresh, _quiet():
@@ -164,7 +164,7 @@ def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
 
 
 def _save_weights(model: Any, directory: Path) -> None:
-    """Saves generation settings as they were loaded: transformers refuses to save some that it loads."""
+    """Saves the weights, and the generation settings unchanged: transformers refuses to save some that it loads."""
     settings = model.generation_config
     model.generation_config = GenerationConfig()
     try:
@@ -176,7 +176,7 @@ def _save_weights(model: Any, directory: Path) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Eval mode and no gradients inside; afterwards the mode as it was."""
+    """Runs the block in eval mode without gradients, then restores the mode."""
     training = model.training
     if training:
         model.eval()
@@ -196,7 +196,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
                 dtype=dtype,
                 use_safetensors=True,
                 trust_remote_code=False,
-                # Reported below; the loader's own error names no weight.
+                # Mismatches are reported below, as the loader's own error names no weight.
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
@@ -204,7 +204,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
     except Exception as error:
         here = "" if is_local(where) else f"there is no directory {where} here, and "
         raise TokenPOError(f"{here}cannot load a causal language model from {where}: {first_line(error)}") from error
-    if getattr(model, "_hf_peft_config_loaded", False):  # from the hub; `check_directory` refuses a local one
+    if getattr(model, "_hf_peft_config_loaded", False):  # one from the hub; `check_directory` refuses a local one
         raise TokenPOError(
             f"{where} holds a LoRA adapter, which is never applied here: merge it into its base model first"
         )
@@ -231,7 +231,7 @@ def _load_tokenizer(where: str) -> Any:
 
 
 def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
-    """Every id that the generation config, the config or the tokenizer calls end of sequence."""
+    """Every id that the generation config, the config or the tokenizer names as end of sequence."""
     rows = model.get_input_embeddings().weight.shape[0]
     ids: dict[int, None] = {}
     for source in (getattr(model, "generation_config", None), model.config, tokenizer):
@@ -253,7 +253,7 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
 
 
 def _pad_id(model: Any, tokenizer: Any, eos_ids: Sequence[int]) -> int:
-    """The tokenizer's, if the model embeds it: padding goes through the model, though its outputs are never read."""
+    """The tokenizer's padding id if the model embeds it, as padding passes through the model; else an EOS id or 0."""
     embedded = range(model.get_input_embeddings().weight.shape[0])
     return next(i for i in (tokenizer.pad_token_id, *eos_ids, 0) if i in embedded)
 
@@ -274,13 +274,14 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LoraOptions:
-    """Low-rank adapters trained in place of the weights (needs peft).
+    """Low-rank adapters that are trained in place of the weights (needs peft).
 
     Args:
         rank: inner dimension.
         alpha: the update is scaled by alpha / rank.
         targets: names of the adapted linear layers, or "all-linear".
-        dropout: on the adapter's input, in training mode only; 0 scores tokens as they were sampled.
+        dropout: on the adapter's input, in training mode only; above 0, training scores tokens with another policy
+            than the one that sampled.
     """
 
     rank: int = 16
@@ -290,7 +291,10 @@ class LoraOptions:
 
 
 def adapted(model: Any, options: LoraOptions, where: str) -> Any:
-    """The PeftModel around a model, whose layers it changes in place; `where` is the model's path, for messages.
+    """The PeftModel around a model; changes the model's layers in place.
+
+    Args:
+        where: the model's path, for messages.
 
     Raises:
         TokenPOError: peft is not installed, or targets do not exist or cannot be merged.
@@ -309,16 +313,16 @@ def adapted(model: Any, options: LoraOptions, where: str) -> Any:
         adapter = get_peft_model(model, config)
     except ValueError as error:
         raise TokenPOError(f"LoRA targets {options.targets!r}: {first_line(error)}") from error
-    if hit := sorted(tied.intersection(adapter.targeted_module_names)):
+    if names := sorted(tied.intersection(adapter.targeted_module_names)):
         raise TokenPOError(
-            f"LoRA targets {options.targets!r}: in the model in {where} the weights of {hit[0]} are tied to another "
+            f"LoRA targets {options.targets!r}: in the model in {where} the weights of {names[0]} are tied to another "
             "layer's, so the merged model would not be the one that was trained: leave it out of model.lora.targets"
         )
     return adapter
 
 
 def _tied(model: torch.nn.Module) -> set[str]:
-    """Names of the layers that share a weight with another, such as a head that is the embedding."""
+    """Names of the layers that share a weight with another layer, as a head may share the embedding's."""
     owners: dict[torch.nn.Parameter, list[str]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         owners.setdefault(weight, []).append(name.rpartition(".")[0])

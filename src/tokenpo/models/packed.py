@@ -1,11 +1,11 @@
-"""Runs a model on packed tokens: no padding in its linear layers, and the tokens of a prompt once for its group.
+"""Runs a model on packed tokens: no padding in its linear layers, and each prompt's tokens once for its group.
 
-transformers calls our registered attention function with the keywords given to `forward`. It gets queries, keys and
-values of one long row [1, heads, S, D] of packed tokens, and a `Packing` knows which of them attend to which. The rest
-of the model (embedding, projections, norms, MLP, adapters) is its own code on S tokens.
+transformers calls our registered attention function with the keywords passed to `forward`. The function gets queries,
+keys and values of one long row [1, heads, S, D] of packed tokens; a `Packing` knows which of them attend to which. The
+rest of the model (embedding, projections, norms, MLP, adapters) runs its own code on S tokens.
 
-Only for models whose layers all attend causally to everything before them: `can_pack` compares with the ordinary
-forward pass once per model, and callers use padded batches where it fails.
+This works only if all layers attend causally to all earlier tokens. `can_pack` compares with the ordinary forward pass
+once per model; if the results differ, callers use padded batches.
 
 Axes: S packed tokens, B rows of one attention call, Q and K their padded queries and keys, D head size.
 """
@@ -25,7 +25,8 @@ from ..base.errors import Unsupported
 from .model import LanguageModel, Prompts, evaluating
 
 _NAME = "tokenpo_packed"
-# Up to this many attention weights, two plain products beat the fused kernel on a CPU; more take too much memory.
+# Up to this number of attention weights, two plain products are faster than the fused kernel on a CPU; with more they
+# take too much memory.
 _PLAIN_WEIGHTS = 2**24
 
 
@@ -42,7 +43,7 @@ def run_packed(model: Any, ids: Tensor, position: Tensor, packing: Packing) -> T
 
 
 def packed_logits(model: Any, ids: Tensor, position: Tensor, packing: Packing, keep: Tensor | None = None) -> Tensor:
-    """Logits [S, V] of packed tokens, or only those at the places `keep`."""
+    """Logits [S, V] of packed tokens; with `keep`, only those of the tokens at these places."""
     kept = 0 if keep is None else keep
     with _packed_attention(model.config):
         return model(**_inputs(ids, position), packing=packing, logits_to_keep=kept).logits[0]
@@ -63,14 +64,14 @@ def can_pack(lm: LanguageModel) -> bool:
 
 
 class Rows:
-    """Packing of prompts, then of responses by length, each of which continues one prompt.
+    """Packs prompts, followed by responses in ascending length, each of which continues one of the prompts.
 
     Responses of similar length share an attention call.
 
     Args:
         prompts: token ids of the prompts in use.
         owner: [B] int64, each response's prompt.
-        length: [B] int64 >= 0, tokens of each response to run.
+        length: [B] int64 >= 0, number of tokens of each response to run.
     """
 
     def __init__(self, prompts: Prompts, owner: Tensor, length: Tensor) -> None:
@@ -91,26 +92,28 @@ class Rows:
         self.position = torch.cat([columns.expand_as(inside)[inside], *(block.position for block in self.blocks[1:])])
 
     def _responses(self, rows: Tensor, owner: Tensor, length: Tensor) -> _Block:
-        mine, size = owner[rows], length[rows].unsqueeze(1)
+        """The attention call of some responses of similar length."""
+        prompt, size = owner[rows], length[rows].unsqueeze(1)
         columns = torch.arange(int(size.max()), device=rows.device)
         inside = columns < size
         index = (self.start[rows].unsqueeze(1) + columns) * inside
-        before = self.prompt_length[mine].unsqueeze(1)
-        prompt = torch.arange(int(before.max()), device=rows.device)
-        known = prompt < before
-        key = torch.cat([(self.prompt_start[mine].unsqueeze(1) + prompt) * known, index], 1)
+        before = self.prompt_length[prompt].unsqueeze(1)
+        prompt_columns = torch.arange(int(before.max()), device=rows.device)
+        in_prompt = prompt_columns < before
+        key = torch.cat([(self.prompt_start[prompt].unsqueeze(1) + prompt_columns) * in_prompt, index], 1)
         shape = (len(rows), len(columns), -1)
-        allowed = torch.cat([known.unsqueeze(1).expand(shape), _causal(len(columns), rows.device).expand(shape)], 2)
+        causal = _causal(len(columns), rows.device).expand(shape)
+        allowed = torch.cat([in_prompt.unsqueeze(1).expand(shape), causal], 2)
         return _Block(index, key, inside, allowed, (before + columns)[inside])
 
     def ids(self, prompts: Prompts, token_ids: Tensor, length: Tensor) -> Tensor:
-        """[S] the packed tokens; `token_ids` [B, ·] are the responses in their original order."""
+        """[S] the packed token ids; `token_ids` [B, ·] are the responses in their original order."""
         flat = torch.tensor([i for prompt in prompts for i in prompt], device=token_ids.device)
         columns = torch.arange(token_ids.shape[1], device=token_ids.device)
         return torch.cat([flat, token_ids[self.order][columns < length[self.order].unsqueeze(1)]])
 
     def predictor(self, row: Tensor, column: Tensor, owner: Tensor) -> Tensor:
-        """Packed position whose output predicts token `column` of response `row`."""
+        """[M] packed place of the output that predicts token `column` of response `row`."""
         last = (self.prompt_start + self.prompt_length - 1)[owner[row]]
         return torch.where(column == 0, last, self.start[row] + column - 1)
 
@@ -148,15 +151,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float
         bias = bias.to(q.dtype)
     if q.device.type != "cpu" or b * heads * n * k.shape[2] > _PLAIN_WEIGHTS:
         if n == 1:
-            # Heads that share keys become queries of one head.
+            # Query heads that share keys become several queries of one head.
             q = q.reshape(b, shared, heads // shared, d)
         elif bias is not None and heads != shared:
-            # With a mask, shared keys would leave a GPU nothing but the slow plain kernel.
+            # With a mask and shared keys, a GPU would use its slow plain kernel.
             k, v = (x.repeat_interleave(heads // shared, 1) for x in (k, v))
         gqa = q.shape[1] != k.shape[1]
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale, enable_gqa=gqa)
         return out.reshape(b, heads, n, d)
-    # Heads that share keys become rows of one product instead of copies of the keys.
+    # Query heads that share keys become rows of one product, which saves copies of the keys.
     weight = (q * scale).reshape(b, shared, -1, d) @ k.transpose(2, 3)
     if bias is not None:
         weight = weight.view(b, heads, n, -1) + bias
@@ -186,7 +189,7 @@ AttentionInterface.register(_NAME, _forward)
 def _packed_attention(config: Any) -> Iterator[None]:
     attention, pad = config._attn_implementation, getattr(config, "pad_token_id", None)
     config._attn_implementation = _NAME
-    # With a padding id, some models look for padding among the tokens and so wait for the device.
+    # With a padding id, some models search the tokens for padding, which waits for the device.
     config.pad_token_id = None
     try:
         yield
@@ -195,7 +198,7 @@ def _packed_attention(config: Any) -> Iterator[None]:
 
 
 def _probe(lm: LanguageModel) -> bool:
-    """Packed against ordinary logits of two short texts that share a packed run."""
+    """Whether packed logits agree with ordinary ones, on three short responses to two prompts."""
     model, device = lm.model, lm.device
     if not getattr(model, "_supports_attention_backend", False):
         return False
@@ -204,7 +207,7 @@ def _probe(lm: LanguageModel) -> bool:
     responses = torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]], device=device) % vocabulary
     owner, length = torch.tensor([0, 1, 1], device=device), torch.tensor([3, 2, 3], device=device)
     rows = Rows(prompts, owner, length)
-    # Autocast rounds more than the tolerance.
+    # Without autocast, whose rounding exceeds the tolerance.
     with evaluating(model), torch.autocast(device.type, enabled=False):
         try:
             packed = packed_logits(model, rows.ids(prompts, responses, length), rows.position, rows).float()
@@ -214,10 +217,10 @@ def _probe(lm: LanguageModel) -> bool:
             text = torch.tensor([*prompts[int(owner[row])], *responses[row].tolist()], device=device)
             plain = model(input_ids=text.unsqueeze(0), use_cache=False).logits[0].float()
             columns = torch.arange(int(length[row]) + 1, device=device)
-            mine = packed[rows.predictor(torch.full_like(columns, row), columns, owner)]
-            wanted = plain[len(prompts[int(owner[row])]) - 1 :][: len(columns)]
+            found = packed[rows.predictor(torch.full_like(columns, row), columns, owner)]
+            expected = plain[len(prompts[int(owner[row])]) - 1 :][: len(columns)]
             tolerance = 1e-4 if model.dtype in (torch.float32, torch.float64) else 3e-2
-            if not (mine - wanted).abs().max() <= tolerance * wanted.abs().max():
+            if not (found - expected).abs().max() <= tolerance * expected.abs().max():
                 return False
     return True
 
@@ -231,7 +234,7 @@ def _causal(n: int, device: torch.device) -> Tensor:
 
 
 def _similar(sizes: list[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of ascending sizes with little padding; rows of size 0 are in none."""
+    """(first, end) of ranges of ascending sizes that need little padding; rows of size 0 are left out."""
     low = sum(size == 0 for size in sizes)
     for i in range(low, len(sizes)):
         if sizes[i] > 1.5 * sizes[low] + 8:

@@ -1,6 +1,6 @@
-"""An adaptive temperature as flat numbers of a request (`SamplingParams.extra_args`), which HTTP carries too.
+"""An adaptive temperature as plain numbers in a request (`SamplingParams.extra_args`), which can also go over HTTP.
 
-vLLM applies them to logits in a processor of ours.
+Our logits processor for vLLM applies it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Heat:
     scale: EntropyScale
 
     def __call__(self, entropy: Tensor) -> Tensor:
-        """T_t / T [M] of tokens whose logits have this entropy [M] (nats) at the base temperature T."""
+        """T_t / T [M] of tokens, from the entropy [M] (nats) of their logits at the base temperature T."""
         return self.rule(entropy, 1.0, self.scale._asdict())
 
     def on(self, device: torch.device | str) -> Heat:
-        """The same with its scale on a device, so a call does not wait for it."""
+        """A copy with its scale on a device, so that a call does not wait for the device."""
         scale = torch.tensor(self.scale, dtype=torch.float64).to(device)
         return Heat(self.rule, EntropyScale(*scale.unbind()))
 
 
 def extra_args(objective: Objective, state: State) -> dict[str, float]:
-    """The numbers of a request in this state; empty where nothing adapts, or before the first rollout batch."""
+    """The numbers for a request, from the memories' state; empty without a rule, or before the first rollout batch."""
     rule = objective.temperature
     scale = {} if rule is None else state[rule]
     if rule is None or not scale:
@@ -57,12 +57,12 @@ def extra_args(objective: Objective, state: State) -> dict[str, float]:
 
 
 def read(given: Mapping[str, Any] | None) -> Heat | None:
-    """The adaptation in a request's extra_args; None without any of our keys.
+    """The adaptive temperature in a request's extra_args; None without any of our keys.
 
     Raises:
-        UnknownName: an unknown key with our prefix.
-        MissingInput: some of the keys without the others.
-        TokenPOError: a value that is no number, or outside its range.
+        UnknownName: a key with our prefix is unknown.
+        MissingInput: some of the keys are missing.
+        TokenPOError: a value is not a number, or outside its range.
     """
     ours = {key: value for key, value in (given or {}).items() if isinstance(key, str) and key.startswith(PREFIX)}
     if not ours:
@@ -76,7 +76,7 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
             "give what tokenpo.engines.vllm.extra_args(objective, state) returns, whole"
         )
     x = {key.removeprefix(PREFIX): _number(key, value) for key, value in ours.items()}
-    for name, fits, wanted in (
+    for name, fits, expected in (
         ("tau", 0 <= x["tau"] < 1, "in [0, 1)"),
         ("quantile", 0 <= x["quantile"] <= 1, "in [0, 1]"),
         ("released_sign", x["released_sign"] in (0, 1), "0 or 1"),
@@ -85,21 +85,21 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
         ("bottom", x["bottom"] <= 0, "at most 0"),
     ):
         if not fits:
-            raise TokenPOError(f"extra_args of a request: {PREFIX}{name} = {x[name]:g} must be {wanted}")
+            raise TokenPOError(f"extra_args of a request: {PREFIX}{name} = {x[name]:g} must be {expected}")
     rule = AdaptiveTemperature(x["tau"], x["quantile"], bool(x["released_sign"]))
     return Heat(rule, EntropyScale(*(x[name] for name in EntropyScale._fields)))
 
 
 def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tensor | None = None) -> Tensor:
-    """T_t / T of each row, [M] float32 (float64 for float64 logits); exactly 1 where `which` names no heat.
+    """T_t / T of each row, [M] float32 (float64 for float64 logits); exactly 1 for a row without a heat.
 
-    Waits for no device, given heats that are on it. Works in blocks of logits, to save memory.
+    Does not wait for the device if the heats are on it. Works in blocks of logits, to save memory.
 
     Args:
         logits: [M, V]; -inf excludes a token.
-        which: [M] int, the number of each row's heat.
-        heats: by number.
-        base: [M] temperature T of each row; None where the logits are divided by it already.
+        which: [M] int, the number of each row's heat; a number that is not in `heats` means none.
+        heats: number -> heat.
+        base: [M] temperature T of each row; None if the logits are already divided by it.
     """
     step = block_rows(logits.shape[1], logits.device)
     pieces = []

@@ -1,9 +1,9 @@
 """Batched sampling with a KV cache that records the log-prob and entropy of every token.
 
-Each unique prompt is run once and its cache repeated over its group; finished rows leave the batch. Every rollout has
-its own random numbers (tokenpo.models.token_draw), so batch order, padding and group size change nothing.
+Each prompt is run once and its cache repeated for its group; finished rows leave the batch. Every rollout has its own
+random numbers (`token_draw`), so that its tokens do not depend on batch order, padding or group size.
 
-Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest response, M rollouts still running.
+Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest response, M running rollouts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .model import LanguageModel, Prompts, evaluating
 from .packed import can_pack
 from .token_draw import draw, greedy, stream_keys, uniforms
 
-# Steps whose uniforms are made at once.
+# Number of steps whose uniform numbers are computed at once.
 _BLOCK = 64
-# Finished rows are dropped once at most this share of the rows goes on; fewer at a time cost more than they save.
+# Finished rows are dropped when at most this share of the rows remains; dropping fewer costs more than it saves.
 _WORTHWHILE = 15 / 16
 
 
@@ -36,8 +36,8 @@ class Sampling:
 
     Args:
         max_new_tokens: longest response, EOS included.
-        temperature: at least 1.2e-38, or 0 for the most probable token, with its statistics at temperature 1.
-        seed: with a prompt's stream id and the sample's index in its group it fixes every random number.
+        temperature: at least 1.2e-38; 0 takes the most probable token, with statistics at temperature 1.
+        seed: together with a prompt's stream id and the sample's index in its group, fixes every random number.
     """
 
     max_new_tokens: int
@@ -58,13 +58,13 @@ class Samples:
     """N = P·G rollouts; row = prompt·G + g. A tool's tokens are in the response, outside the mask.
 
     Args:
-        token_ids: [N, T] int64, pad_id beyond the response.
+        token_ids: [N, T] int64, pad_id after the response.
         mask: [N, T] bool, true on sampled tokens, EOS included.
-        logprob: [N, T] float32 nats, of the token at the base temperature; 0 beyond the response.
-        entropy: [N, T] float32 nats, full vocabulary, at the base temperature; 0 beyond. None from a foreign sampler
-            that returns log-probabilities alone.
-        temperature: [N, T] float32 that sampled the token; 1 beyond the response and for greedy sampling.
-        rollout_logprob: [N, T] float32 nats, at the temperature that sampled the token; 0 beyond.
+        logprob: [N, T] float32 nats, of the token at the base temperature; 0 after the response.
+        entropy: [N, T] float32 nats, over the full vocabulary at the base temperature; 0 after the response. None from
+            another sampler that returns only log-probabilities.
+        temperature: [N, T] float32, at which the token was sampled; 1 after the response and for greedy sampling.
+        rollout_logprob: [N, T] float32 nats, at the temperature that sampled the token; 0 after the response.
         prompt: [N] int64, index into the prompts.
         finished: [N] bool, an EOS was sampled (false: cut at max_new_tokens).
     """
@@ -91,7 +91,7 @@ class Tool(Protocol):
         ...
 
     def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
-        """The tokens to insert into the response of a row, given all of it so far; may be empty."""
+        """The tokens to insert into the response of a row, from all of its tokens so far; may be empty."""
         ...
 
 
@@ -103,15 +103,15 @@ def sample(
 
     Args:
         prompts: token ids of each prompt, none empty.
-        streams: one id per prompt that addresses its random numbers; its position by default.
+        streams: one id per prompt that selects its random numbers; by default the prompt's position.
         rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`.
         tool: its inserted tokens count towards `max_new_tokens`.
-        limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, the default.
+        limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, which is the default.
 
     Raises:
-        TokenPOError: no prompts, an empty prompt, group_size < 1, streams of another length, more positions than
-            the model has, or a rule with temperature 0.
-        NotFinite: logits from which nothing can be drawn.
+        TokenPOError: no prompts, an empty prompt, group_size < 1, a wrong number of streams, more positions than the
+            model has, or a rule with temperature 0.
+        NotFinite: no token can be sampled from some logits.
     """
     if rule is not None and sampling.temperature == 0:
         raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
@@ -123,7 +123,7 @@ def sample(
     limit = None if limits is None else torch.tensor(list(limits), device=device).repeat_interleave(group_size)
     inserted = None if tool is None else _Inserted(tool, n)
     with evaluating(lm.model):
-        # Both may call Python between two steps, which a recorded step cannot.
+        # Rules and tools call Python between two steps, which a recorded step cannot do.
         fixed = rule is None and tool is None
         record = decode_graphed(lm, prompts, group_size, sampling, keys, limit) if fixed else None
         if record is None:
@@ -142,7 +142,7 @@ class _Inserted:
         self._waiting: list[list[int]] = [[] for _ in range(n)]
 
     def after(self, rows: Tensor, drawn: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
-        """([M] next token, [M] true where it is the one drawn)."""
+        """([M] next token, [M] bool: it is the sampled one)."""
         token, mine = drawn.tolist(), [True] * len(drawn)
         for place, (row, going) in enumerate(zip(rows.tolist(), alive.tolist(), strict=True)):
             if not going:
@@ -180,7 +180,7 @@ def _decode(
         alive = alive & ~ended
         if limit is not None:
             alive = alive & (limit[rows] > step + 1)
-        # The only wait for the device in a step.
+        # The only wait for the device per step.
         left, sound = torch.stack([alive.sum(), torch.isfinite(drawn.logprob).all()]).tolist()
         if not sound:
             raise not_finite(step, int(rows[~torch.isfinite(drawn.logprob)][0]), n)
@@ -220,12 +220,12 @@ def _assemble(record: list[Step], prompt: Tensor, pad_id: int) -> Samples:
 
 
 def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -> None:
-    """Raises TokenPOError where a prompt and its longest response exceed the model's positions."""
+    """Raises TokenPOError if a prompt and its longest response exceed the model's positions."""
     require_length(lm, len(prompt), sampling.max_new_tokens)
 
 
 def require_length(lm: LanguageModel, prompt: int, longest: int) -> None:
-    """Raises TokenPOError where a prompt of so many tokens and a response exceed the model's positions."""
+    """Raises TokenPOError if `prompt` tokens and `longest` new ones exceed the model's positions."""
     positions = getattr(lm.model.config, "max_position_embeddings", None)
     if positions is not None and prompt + longest > positions:
         raise TokenPOError(

@@ -1,4 +1,4 @@
-"""Scores given responses under a model: log-prob with graph, entropy without, at each token's own temperature.
+"""Scores responses under a model: log-prob with graph, entropy without, at each token's own temperature.
 
 Axes: P prompts, N rollouts, T response tokens (padded), M scored tokens, V vocabulary.
 """
@@ -18,7 +18,7 @@ from ..core.types import Policy
 from .model import LanguageModel, Prompts, evaluating
 from .packed import Rows, can_pack, packed_logits, run_packed
 
-# Tokens that one forward pass may hold, unless a single row is longer.
+# Most tokens in a forward pass, unless a single row is longer.
 MAX_TOKENS = 16384
 
 
@@ -40,17 +40,17 @@ def score(
         prompts: token ids of each prompt.
         prompt_of_row: [N] int, index into `prompts`.
         token_ids: [N, T] int, responses from column 0; ids after the last true mask entry are never read.
-        mask: [N, T] bool, the tokens to score; others before the last true entry are context (a tool's output).
-        temperature: [N, T], of each token, or one number.
+        mask: [N, T] bool, the tokens to score; false entries before the last true one are context (a tool's output).
+        temperature: [N, T] of each token, or one number.
         drift: also compute the entropy drift Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy too.
-        max_tokens: per forward pass; a single row may exceed it.
+        max_tokens: most tokens of a forward pass; a single row may exceed it.
 
     Returns:
-        Policy with [N, T] tensors, 0 where mask is false: logprob carries the graph.
+        Policy with [N, T] tensors, 0 where mask is false; logprob carries the graph.
 
     Raises:
-        TokenPOError: shapes that do not belong together, an empty batch, or an index outside the prompts.
+        TokenPOError: shapes do not match, the batch is empty, or an index is outside the prompts.
     """
     check_texts("score", prompts, prompt_of_row, token_ids, mask, temperature)
     stats, places = [], []
@@ -59,25 +59,25 @@ def score(
         places.append((part.row, part.column))
 
     def table(values: list[Tensor]) -> Tensor:
-        """[N, T], zero where nothing was scored."""
+        """[N, T] with the values of the scored tokens, zero elsewhere."""
         if not values:
             return torch.zeros(mask.shape, device=lm.device)
         index = tuple(torch.cat(part) for part in zip(*places, strict=True))
         flat = torch.cat(values)
         return flat.new_zeros(mask.shape).index_put(index, flat)
 
-    moved = table([s.entropy_drift for s in stats if s.entropy_drift is not None]) if drift else None
-    return Policy(table([s.logprob for s in stats]), table([s.entropy for s in stats]), moved)
+    drifts = table([s.entropy_drift for s in stats if s.entropy_drift is not None]) if drift else None
+    return Policy(table([s.logprob for s in stats]), table([s.entropy for s in stats]), drifts)
 
 
 class Predictions(NamedTuple):
     """M scored tokens and the outputs that predict them.
 
     Args:
-        row, column: [M], the places of the tokens.
+        row, column: [M], the tokens' places in [N, T].
         target: [M], the tokens.
-        temperature: [M] or a number, at which they were sampled.
-        out: [M, H] final hidden states, or [M, V] logits where the head is not plain.
+        temperature: [M] or a number, at which the tokens were sampled.
+        out: [M, H] final hidden states, or [M, V] logits if the head is not plain.
     """
 
     row: Tensor
@@ -96,7 +96,7 @@ def predictions(
     temperature: Tensor | float,
     max_tokens: int = MAX_TOKENS,
 ) -> Iterator[Predictions]:
-    """All tokens of the mask, in forward passes of at most `max_tokens`; the arguments are those of `score`."""
+    """Predictions of all tokens in the mask, one forward pass at a time; the arguments are those of `score`."""
     device = lm.device
     token_ids, mask, owner = token_ids.to(device), mask.to(device), prompt_of_row.to(device)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=device)).amax(1)
@@ -113,13 +113,13 @@ def predictions(
 def _packed(
     lm: LanguageModel, prompts: Prompts, owner: Tensor, token_ids: Tensor, length: Tensor, row: Tensor, column: Tensor
 ) -> Tensor:
-    """Hidden states (logits, if the head is not plain) [M, ·] that predict the tokens at [row, column].
+    """Hidden states [M, H] (logits [M, V] if the head is not plain) that predict the tokens at [row, column].
 
-    Every prompt is run once; nothing is padded outside of attention.
+    Every prompt is run once; only attention pads.
     """
     used, owner = owner.unique(return_inverse=True)
     mine = [prompts[i] for i in used.tolist()]
-    # The last token of a response predicts nothing that is scored.
+    # The last token of a response is not run, as it predicts no scored token.
     rows = Rows(mine, owner, length - 1)
     ids = rows.ids(mine, token_ids, length - 1)
     where = rows.predictor(row, column, owner)
@@ -131,7 +131,7 @@ def _packed(
 def _padded(
     lm: LanguageModel, prompts: Prompts, owner: Tensor, token_ids: Tensor, length: Tensor, row: Tensor, column: Tensor
 ) -> Tensor:
-    """The same for any causal LM: prompt and response in one row, padded on the right."""
+    """As `_packed`, for any causal LM: prompt and response in one row, padded on the right."""
     mine = [prompts[i] for i in owner.tolist()]
     texts = [
         [*prompt, *response[: size - 1]]
@@ -156,14 +156,14 @@ def _stats(lm: LanguageModel, part: Predictions, drift: bool, entropy_grad: bool
 
 
 def has_plain_head(lm: LanguageModel) -> bool:
-    """Whether logits are exactly head(hidden), without Gemma's soft cap or Cohere's scale; probed once per model."""
+    """Whether logits are exactly head(hidden), without a soft cap (Gemma) or scale (Cohere); probed once per model."""
     if "plain_head" not in lm.abilities:
         lm.abilities["plain_head"] = probe_head(lm.model)
     return lm.abilities["plain_head"]
 
 
 def probe_head(model: Any) -> bool:
-    """`has_plain_head` for any causal LM of transformers, by a forward pass over a few tokens."""
+    """`has_plain_head` for any causal LM of transformers, tested by a forward pass over a few tokens."""
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or model.base_model is model or "forward" in vars(head):
         return False
@@ -173,7 +173,7 @@ def probe_head(model: Any) -> bool:
     with evaluating(model), torch.autocast(device.type, enabled=False):
         body = model.base_model(**inputs)
         hidden = getattr(body, "last_hidden_state", None)
-        # Bit-equality, as a soft cap hardly changes small logits; a false alarm only costs speed.
+        # Compared bit by bit, as a soft cap hardly changes small logits; a false alarm only costs speed.
         return hidden is not None and torch.equal(head(hidden), model(**inputs).logits)
 
 
@@ -186,7 +186,7 @@ def _inputs(model: Any, ids: Tensor, attended: Tensor) -> dict[str, Any]:
 def _batches(
     prompts: Prompts, owners: list[int], lengths: list[int], max_tokens: int, *, packed: bool
 ) -> Iterator[list[int]]:
-    """Rows with a response in batches of at most `max_tokens`: in order when packed, else by length."""
+    """Batches, of at most `max_tokens`, of the rows that have a response: in order if packed, else by length."""
     totals = [len(prompts[owner]) + length for owner, length in zip(owners, lengths, strict=True)]
     rows = [row for row, length in enumerate(lengths) if length]
     if not packed:

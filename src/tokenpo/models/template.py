@@ -1,4 +1,4 @@
-"""Renders a chat template, a program of the model's: run by its path in a process with limits, without torch."""
+"""Renders a chat template, which is a program from the model: run as a script in a limited process, without torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST = 1_000_000  # characters of a prompt
 
 
 def render(template: str, messages: list[dict[str, Any]], tokens: Mapping[str, Any]) -> dict[str, str]:
-    """{"text": the prompt}, or {"failed": the reason}; `template` is Jinja, `tokens` the special ones by name."""
+    """{"text": the prompt}, or {"failed": the reason}; `template` is Jinja, `tokens` the special tokens by name."""
     try:
         (text,), _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **tokens)
     except MemoryError:

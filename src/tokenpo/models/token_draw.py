@@ -1,8 +1,9 @@
-"""One token per row from logits by inversion of the cumulative distribution, with its statistics.
+"""Samples one token per row from logits, by inverting the cumulative distribution, with the token's statistics.
 
-Every rollout has a private stream of uniform numbers, addressed by counters instead of drawn in turn: that of (seed,
-stream, sample, step) is SplitMix64 at position `step` from a state hashed from the other three, so a rollout sees the
-same numbers in any batch and order. Integer arithmetic only (int64 wraps around in torch): bit-identical everywhere.
+Every rollout has its own stream of uniform numbers, which are computed from counters rather than drawn in turn. The
+number of (seed, stream, sample, step) is SplitMix64 at position `step`, from a state hashed from the other three, so a
+rollout gets the same numbers in any batch and order. Only integers are used (int64 wraps around in torch), which are
+bit-identical on every device.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from torch import Tensor
 from ..core.head.softmax import LN2, entropy_of, softmax_parts, wide
 from ..core.head.softmax_backend import sums_for
 
-# A larger vocabulary is summed by blocks first: one long running sum is slow.
+# A vocabulary above `_SMALL` is first summed by blocks, as one long running sum is slow.
 _SMALL, _BLOCK = 1024, 256
 
 
 class Draw(NamedTuple):
-    """One token a row, with its statistics; all [M], float32 (float64 for float64 logits).
+    """One token per row, with its statistics; all [M], float32 (float64 for float64 logits).
 
     Args:
         token: int64.
         logprob, entropy: nats, at the base temperature.
-        temperature: that sampled the token.
+        temperature: at which the token was sampled.
         rollout_logprob: nats, at that temperature.
     """
 
@@ -43,7 +44,7 @@ class TemperatureRule(Protocol):
 
 
 def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | None = None) -> Draw:
-    """Samples at temperature `base`, or at the temperature that `rule` gives each row; statistics are those at `base`.
+    """Samples at temperature `base`, or at the temperature that `rule` returns for each row.
 
     Args:
         logits: [M, V]; -inf excludes a token.
@@ -72,7 +73,7 @@ def greedy(logits: Tensor) -> Draw:
 
 
 class _Distribution:
-    """The softmax of logits [M, V] at inverse temperature `scale`; p [M, V] are its probabilities times any factor."""
+    """The softmax of logits [M, V] at inverse temperature `scale`; p [M, V] is proportional to its probabilities."""
 
     def __init__(self, logits: Tensor, scale: float | Tensor) -> None:
         self.parts = None
@@ -80,7 +81,7 @@ class _Distribution:
             self.parts = softmax_parts(logits, scale)
             self.p = self.parts.p
             return
-        # Fewer passes, and a kernel on a GPU.
+        # Takes fewer passes, and a kernel on a GPU.
         self.z, self.scale = logits.to(wide(logits.dtype)), scale / LN2
         self.p = torch.empty_like(self.z)
         self.peak, s, self.mean = sums_for(self.z, self.p)(self.z, self.scale, self.p, 3)
@@ -99,12 +100,12 @@ class _Distribution:
 
 
 def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
-    """The first index at which the running sum of `weight` [M, V] exceeds uniform · total; never one of weight 0."""
+    """[M] first index at which the running sum of `weight` [M, V] exceeds uniform · total; its weight is never 0."""
     m, v = weight.shape
     if v <= _SMALL:
-        # No entry is above NaN; an index outside would end the process on a GPU.
+        # With NaN no entry is found; an index outside the row would end the process on a GPU.
         return _first_above(weight.cumsum(-1, dtype=torch.float64), uniform)[0].clamp(max=v - 1)
-    # Most vocabularies divide by 128 at least, which saves a copy.
+    # Most vocabularies are multiples of 128 or 256, which saves the copy for padding.
     size = _BLOCK if v % _BLOCK == 0 or v % (_BLOCK // 2) else _BLOCK // 2
     blocks = -(-v // size)
     if v % size:
@@ -113,14 +114,14 @@ def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
     block, rest = _first_above(weight.sum(-1, dtype=torch.float64).cumsum(-1), uniform)
     block = block.clamp(max=blocks - 1)
     inside = weight[torch.arange(m, device=weight.device), block].cumsum(-1, dtype=torch.float64)
-    # Block sums and running sums may differ in the last bit: stay inside the block, on a token of positive weight.
+    # Block sums and running sums may differ in the last bit; stay inside the block, on a token of positive weight.
     rest = torch.minimum(rest, inside[:, -1] * (1 - 2.0**-40))
     return (block * size + torch.searchsorted(inside, rest.unsqueeze(-1), right=True).squeeze(-1)).clamp(max=v - 1)
 
 
 def _first_above(running: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Index [M] of the first entry above uniform · total, and that product minus the entry before it."""
-    # uniform <= 1 - 2^-32, so in float64 the product stays below the total and an entry above it exists.
+    """(index [M] of the first entry above uniform · total, that product minus the entry before it)."""
+    # As uniform <= 1 - 2^-32, in float64 the product is below the total and an entry above it exists.
     mark = (running[:, -1] * uniform).unsqueeze(-1)
     index = torch.searchsorted(running, mark, right=True)
     before = running.gather(-1, (index - 1).clamp(min=0)) * (index > 0)
@@ -134,18 +135,18 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 def stream_keys(seed: int, stream: Tensor, sample: Tensor) -> Tensor:
     """[N] int64 keys of the rollouts with stream ids `stream` [N] and sample indices `sample` [N] (int64)."""
-    folded = (seed + 2**63) % 2**64 - 2**63  # any integer into int64
+    folded = (seed + 2**63) % 2**64 - 2**63  # maps any integer to int64
     start = _mix(torch.tensor(folded ^ _GOLDEN, dtype=torch.int64, device=stream.device))
     return _mix(_mix(stream.long() + start) + sample.long() * _GOLDEN)
 
 
 def uniforms(keys: Tensor, start: int, count: int) -> Tensor:
-    """[count, N] float64: the numbers of steps start, ..., start + count - 1, as `uniforms_at`."""
+    """[count, N] float64: `uniforms_at` for the steps start, ..., start + count - 1."""
     return uniforms_at(keys, torch.arange(start, start + count, device=keys.device).unsqueeze(-1))
 
 
 def uniforms_at(keys: Tensor, step: Tensor) -> Tensor:
-    """float64 in [0, 1), multiples of 2^-32: the numbers of `step`, int64 and broadcast against the keys [N]."""
+    """Uniform numbers in [0, 1), float64 multiples of 2^-32, for `step` int64, which broadcasts against keys [N]."""
     bits = _mix((step + 1) * _GOLDEN + keys)
     return _shifted(bits, 32).double() * 2.0**-32
 
@@ -157,5 +158,5 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Logical shift to the right; torch's own keeps the sign."""
+    """Logical shift to the right; torch's own shift keeps the sign."""
     return (x >> bits) & (2 ** (64 - bits) - 1)

@@ -1,4 +1,4 @@
-"""Text and chats to token ids and back, whether or not the weights are here."""
+"""Converts text and chats to token ids and back; needs a tokenizer, but no weights."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..base.pool import Pool
 from ..base.silence import held_back
 from ..base.text import first_line
 
-CHAT_SECONDS = 10.0  # a prompt may take
-CHAT_MEMORY = 2**30  # bytes of address space
+CHAT_SECONDS = 10.0  # limit for rendering a prompt
+CHAT_MEMORY = 2**30  # its limit of address space, bytes
 
 
 def require_same_tokens(setting: str, teacher: object, theirs: Any, policy: Any) -> None:
-    """Raises TokenPOError, naming the setting, where two tokenizers number their tokens otherwise."""
+    """Raises TokenPOError, naming the setting, if two tokenizers number their tokens differently."""
     if theirs.get_vocab() != policy.get_vocab():
         raise TokenPOError(
             f"{setting}: the tokens of {teacher} are not those of the policy, and a teacher scores the policy's tokens "
@@ -34,15 +34,14 @@ class Tokenized:
     eos_ids: tuple[int, ...]
 
     def encode(self, prompt: str | list[dict]) -> list[int]:
-        """Token ids of a prompt: text as the tokenizer sees it, or chat messages through the chat template.
+        """Token ids of a prompt: of a text by the tokenizer, of chat messages by the chat template.
 
         Raises:
-            TokenPOError: chat messages for a tokenizer without chat template or with one that fails, or a prompt of no
-                tokens.
+            TokenPOError: the chat template is missing or fails, or the prompt has no tokens.
         """
         if isinstance(prompt, str):
             ids = token_ids(self.tokenizer, prompt)
-            # Some tokenizers close every text; a prompt is to be continued.
+            # Some tokenizers end every text with EOS; a prompt must be open to continue.
             while len(ids) > 1 and ids[-1] in self.eos_ids:
                 ids.pop()
         else:
@@ -63,21 +62,21 @@ class Tokenized:
 
 @dataclass(frozen=True)
 class Vocabulary(Tokenized):
-    """Of a model whose weights are elsewhere."""
+    """The tokenizer of a model whose weights are elsewhere."""
 
     tokenizer: Any
     eos_ids: tuple[int, ...]
 
 
 def token_ids(tokenizer: Any, text: str, **settings: Any) -> list[int]:
-    """Token ids of a text, with settings of the tokenizer's call; raises TokenPOError where the tokenizer fails."""
+    """Token ids of a text; `settings` go to the tokenizer's call. Raises TokenPOError if the tokenizer fails."""
     with asked(tokenizer, f"on the text {text!r:.80}"):
         return list(tokenizer(text, **settings)["input_ids"])
 
 
 @contextlib.contextmanager
 def asked(tokenizer: Any, what: str) -> Iterator[None]:
-    """Raises TokenPOError where the tokenizer fails, even by a panic of its library."""
+    """Turns any failure of the tokenizer inside the block, even a panic of its library, into a TokenPOError."""
     try:
         with held_back():
             yield
@@ -101,10 +100,10 @@ def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Token ids of a chat up to where the response begins; the template runs in a process with limits.
+    """Token ids of a chat up to the start of the response; the template runs in a process with limits.
 
     Raises:
-        TokenPOError: there is no chat template, or it fails, or exceeds `CHAT_SECONDS` or `CHAT_MEMORY`.
+        TokenPOError: the chat template is missing, fails, or exceeds `CHAT_SECONDS` or `CHAT_MEMORY`.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise TokenPOError(
@@ -114,8 +113,8 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
     try:
         (outcome,) = _template_pool().map([(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)])
         if outcome.note:
-            endless = outcome.note == "timeout"
-            raise ValueError(f"it does not end within {CHAT_SECONDS:g} seconds" if endless else outcome.note)
+            timeout = outcome.note == "timeout"
+            raise ValueError(f"it does not end within {CHAT_SECONDS:g} seconds" if timeout else outcome.note)
         if "failed" in outcome.value:
             raise ValueError(outcome.value["failed"])
     except (ValueError, TypeError) as error:
@@ -128,5 +127,5 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
 
 @functools.cache
 def _template_pool() -> Pool:
-    """One process for all models; it starts with the first chat."""
+    """The process that renders the templates of all models; it starts with the first chat."""
     return Pool(Path(__file__).with_name("template.py"), "render", workers=1, limit=CHAT_SECONDS, memory=CHAT_MEMORY)
