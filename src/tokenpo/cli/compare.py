@@ -37,7 +37,7 @@ What the numbers mean: docs/comparison.md
 
 
 def add(commands: Any) -> None:
-    about = "train a recipe with several methods and seeds, and say what the seeds tell apart"
+    about = "train a recipe with several methods and seeds, and test the differences over seeds"
     parser = add_command(commands, compare, about, EXAMPLES)
     argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
     argument(parser, "--methods", "LIST", METHODS)
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
     argument(parser, "--metrics", "LIST", "numbers to compare; default: accuracy,area,steps,entropy,seconds")
     threshold = "accuracy that the metrics steps and train-steps wait for; default: 0.9"
     argument(parser, "--threshold", "A", threshold, type=float)
-    margin = "least differences that matter, METRIC=M,METRIC=M: what is shown to be smaller is called equivalent"
+    margin = "smallest differences that matter, METRIC=M,METRIC=M; one shown to be smaller is called equivalent"
     argument(parser, "--margin", "LIST", margin)
     add_flag(parser, "--dry-run", "print every run and its state, and train nothing")
 

@@ -60,7 +60,7 @@ def add(commands: Any) -> None:
     argument(group, "--verifier", "NAME", "math, exact, ..., or package.module:function")
     argument(group, "--extract", "HOW", "how to read the answer from a completion: boxed, tag, hash, ...")
 
-    about = "a run that is evaluated on its own task is sampled as it was in training, by default"
+    about = "by default a run that is evaluated on its own task is sampled as in training"
     group = parser.add_argument_group("sampling", about)
     argument(group, "--samples-per-prompt", "N", "default: 1")
     argument(group, "--temperature", "T", "0 is greedy; default: 1", type=float)

@@ -43,8 +43,8 @@ def add(commands: Any) -> None:
     argument(parser, "methods", "METHOD", f"{ONE_METHOD}; default: all", nargs="*", default=[])
     argument(parser, "--world", "LIST", "worlds; 'large' is the six large ones; default: the twelve")
     argument(parser, "--measure", "LIST", "measures to print, as the page names them; default: three")
-    kept = "all numbers; a method that stands in the file is not run again, and others are shown beside"
-    place(parser, "--json", "FILE", kept)
+    numbers = "all numbers; methods already in FILE are reused"
+    place(parser, "--json", "FILE", numbers)
     add_set(parser, "another setting: group, batch, network, sampler", "KEY=VALUE")
     place(parser, "--page", "FILE", "a page of all numbers, drawn")
     about = "methods at a checkpoint of a run, against the gradient of the reward from very many rollouts"
@@ -52,12 +52,12 @@ def add(commands: Any) -> None:
     argument(parser, "directory", "RUN", "directory of a run of the embedded engine")
     argument(parser, "methods", "METHOD", f"{ONE_METHOD}; default: all", nargs="*", default=[])
     argument(parser, "--step", "N", "of the checkpoint; default: the newest")
-    after = f"minibatches of the run after which they are looked at again; 0: not; default: {AFTER}"
+    after = f"minibatches of the run after which the methods are measured again; 0: never; default: {AFTER}"
     argument(parser, "--after", "K", after, type=_count, default=AFTER)
     argument(parser, "--batches", "N", "minibatches of each method; default: 32", type=_count, default=32)
     rollouts = "for the gradient of the reward; default: 8192"
     argument(parser, "--rollouts", "N", rollouts, type=_count, default=8192)
-    place(parser, "--json", "FILE", "all numbers; a method that stands in the file is not run again")
+    place(parser, "--json", "FILE", numbers)
 
 
 def _worlds(text: str | None) -> list[World]:

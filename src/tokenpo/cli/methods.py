@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
     argument(parser, "method", "METHOD", ONE_METHOD)
     add_flag(parser, "--fingerprint", "what its push on a token depends on, and its picture with --out")
     place(parser, "--out", "FILE", "the picture, an .svg, or a directory for it", folder=True)
-    parser = add_command(commands, check, "hold methods, also of your own, to the laws that every method obeys")
+    parser = add_command(commands, check, "test methods, also your own, against the laws that every method obeys")
     argument(parser, "methods", "LIST", METHODS)
     about = "worked-out values of a method as JSON, for implementations in any language"
     parser = add_command(commands, golden, about)

@@ -20,7 +20,7 @@ What the page shows: docs/report.md
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, train, "train a model as a recipe says, and write a report")
+    parser = add_command(commands, train, "train a model by a recipe, and write a report")
     argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
     add_run(parser)
     argument(parser, "--resume", "RUN", "continue the run in this directory")

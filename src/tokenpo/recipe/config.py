@@ -78,7 +78,7 @@ class Model(Section):
 class Task(Section):
     name: str = "dial_sum"
     seed: int | None = setting(None, "of the problems; none: the run's")
-    options: dict[str, Any] = Field(default_factory=dict, description="what the task's constructor takes")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the task")
 
 
 class Method(BaseModel):
@@ -124,12 +124,12 @@ class Criterion(Section):
         "token", "a token; a response by its tokens' sum (product of ratios), mean, or each of them"
     )
     of: Literal["ratio", "k2", "k3"] = setting("ratio", "old / sampler's, or its divergence in nats")
-    low: float = setting(0.0, "least that stays", ge=0)
-    high: float | None = setting(None, "most that stays; none: no bound", ge=0)
+    low: float = setting(0.0, "smallest value that is kept", ge=0)
+    high: float | None = setting(None, "largest value that is kept; none: no bound", ge=0)
 
 
 class Correction(Section):
-    preset: str | None = setting(None, "tis, icepop, seq_mis, mis_geo, ...; the others say more")
+    preset: str | None = setting(None, "tis, icepop, seq_mis, mis_geo, ..., in place of the settings below")
     level: Literal["token", "sequence", "geometric"] | None = setting(
         "token", "one weight for each token, or response (product, geometric mean); none: no weight"
     )
@@ -137,8 +137,8 @@ class Correction(Section):
     cap: float | None = setting(2.0, "largest weight; none: no bound", ge=1)
     floor: float = setting(0.0, "smallest weight", ge=0, le=1)
     normalise: bool = setting(False, "divide by the mean over the rollout batch")
-    reject: list[Criterion] = setting([], "what is dropped: all of these must be met to stay")
-    leaves: bool = setting(False, "what is rejected leaves the denominators")
+    reject: list[Criterion] = setting([], "criteria; what fails one of them is dropped")
+    leaves: bool = setting(False, "rejected tokens leave the denominators")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -152,7 +152,7 @@ class Correction(Section):
 
 
 class Drafts(Section):
-    count: int = setting(8, "of each problem, beside its group_size responses", ge=1, le=10**5)
+    count: int = setting(8, "drafts of each problem, in addition to its group_size responses", ge=1, le=10**5)
     template: str | None = setting(
         None, "the second prompt: {prompt} is the first, {draft} the draft of largest reward; none: igrpo's"
     )
@@ -174,7 +174,7 @@ class Rollout(Section):
     max_extra_batches: int = setting(3, "how often one batch may be refilled", ge=0, le=10**4)
     soft_overlong: SoftOverlong | None = setting(None, "DAPO's penalty on long responses")
     group_overlong: GroupOverlong | None = setting(None, "GTPO's penalty on long answers to easy prompts")
-    drafts: Drafts | None = setting(None, "drafts, the best of which stands in the prompt (iGRPO)")
+    drafts: Drafts | None = setting(None, "drafts; the prompt then contains the best of them (iGRPO)")
     rescore: bool = setting(False, "old log-prob and entropy from a forward pass, not from the sampler")
     correction: Correction | None = setting(
         None, "weights old / sampler's probability; they act with rescore or an adaptive temperature"
@@ -198,7 +198,7 @@ class Train(Section):
     steps: int = setting(60, "rollout batches, each followed by epochs x minibatches updates", ge=1, le=10**9)
     epochs: int = setting(1, "passes over one rollout batch", ge=1, le=10**4)
     minibatches: int = setting(4, "optimiser updates of one epoch", ge=1, le=10**5)
-    minibatch_by: Literal["groups", "rows"] = setting("groups", "what a minibatch takes whole")
+    minibatch_by: Literal["groups", "rows"] = setting("groups", "unit that minibatches do not split")
     micro_rows: int = setting(256, "most rows of one forward and backward pass", ge=1)
     micro_tokens: int = setting(16384, "most tokens of one pass: rows x (prompt + response)", ge=1)
     lr: float = setting(2e-4, "of AdamW, after the warm-up", ge=0, le=100)
@@ -242,12 +242,12 @@ class Teacher(Section):
         pattern=_PATH,
     )  # fmt: skip
     hint: str | None = setting(
-        None, "what the teacher alone reads before the prompt; {answer} is the reference answer", min_length=1
+        None, "text that only the teacher reads before the prompt; {answer} is the reference answer", min_length=1
     )
     coef: float | None = setting(
-        None, "adds so much of the teacher to a method that has none of its own (tokenpo.with_teacher)", gt=0
+        None, "coefficient of the teacher, for a method that has none of its own (tokenpo.with_teacher)", gt=0
     )
-    form: Literal["credit", "penalty", "divergence"] = setting("credit", "of what coef adds")
+    form: Literal["credit", "penalty", "divergence"] = setting("credit", "form in which coef adds the teacher")
 
 
 class Critic(Section):
@@ -255,7 +255,7 @@ class Critic(Section):
         0.03, "of Adam on the value head's bias; its weights have it divided by their number", gt=0, le=100
     )
     warmup: int = setting(0, "first rollout batches, which train the value head alone", ge=0, le=10**9)
-    shared: bool = setting(False, "its loss moves the model too; false: it reads hidden states as they are")
+    shared: bool = setting(False, "its loss trains the model too; false: it trains the value head alone")
 
 
 class Evaluate(Section):
