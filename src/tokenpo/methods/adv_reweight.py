@@ -53,7 +53,7 @@ def adv_reweight(
     low: Low = 0.2,
     high: High = 0.24,
     dual: Dual = 10.0,
-    a: Annotated[Share, "strength"] = 0.2,
+    a: Annotated[Share, "strength of the reweighting; 0 switches it off"] = 0.2,
     beta: Beta = 1e-3,
     bounded_kl: BoundedKl = False,
 ) -> Objective:
@@ -73,7 +73,7 @@ def lopti(
     *,
     eta: Annotated[Between, "probability that divides the tokens between the passes"] = 0.4,
     a: Annotated[Share, "Advantage Reweighting's strength; 0 weighs all tokens alike"] = 0.0,
-    high_first: Annotated[bool, "the probable tokens first"] = False,
+    high_first: Annotated[bool, "update on the probable tokens first"] = False,
     low: Low = 0.2,
     high: High = 0.24,
     dual: Dual = 10.0,

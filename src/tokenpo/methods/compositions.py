@@ -89,7 +89,7 @@ def dapo(
     high: High = 0.28,
     dual: Dual = 10.0,
     overlong_length: Annotated[Count | None, "L_max of the soft overlong penalty, tokens"] = None,
-    overlong_cache: Annotated[Count | None, "L_cache of the same; give both or neither"] = None,
+    overlong_cache: Annotated[Count | None, "L_cache of that penalty, tokens; give both or neither"] = None,
 ) -> Objective:
     """GRPO with a token mean over the batch, a wider clip above and an optional penalty on overlong responses.
 
@@ -216,7 +216,9 @@ def archer(
     *,
     low_clip: Annotated[Share, "clip, below and above, of tokens with low entropy"] = 0.2,
     high_clip: Annotated[Share, "clip of tokens with high entropy"] = 0.5,
-    kl: Annotated[NotNegative, "k3 divergence from the reference, on tokens with low entropy; 0 needs none"] = 1e-3,
+    kl: Annotated[
+        NotNegative, "coefficient of the k3 divergence from the reference on tokens with low entropy; 0 needs none"
+    ] = 1e-3,
     quantile: OfResponse = 0.8,
     dual: Dual = None,
     entropy: OfPolicy = "old",
@@ -255,13 +257,15 @@ def tr_grpo(
     low: Low = 0.2,
     high: High = 0.2,
     alpha: Annotated[NotNegative, "height of the sigmoid"] = 2.0,
-    tau: Annotated[Finite, "its steepness; below 0 it falls"] = 9.0,
-    mu: Annotated[Finite, 'where the weight is alpha / 2; with shape "outside" it is taken from the sigmoid'] = 0.25,
+    tau: Annotated[Finite, "steepness of the sigmoid; below 0 it falls"] = 9.0,
+    mu: Annotated[
+        Finite, 'probability at which the weight is alpha / 2; with shape "outside", subtracted from the sigmoid'
+    ] = 0.25,
     lower: Annotated[NotNegative, "smallest weight"] = 1.0,
     upper: Annotated[NotNegative, "largest weight, >= lower"] = 1.4,
     shape: Annotated[Literal["inside", "outside"], "mu inside the sigmoid, or alpha (sigmoid(tau p) − mu)"] = "inside",
     weight_placement: Annotated[
-        Literal["ratio", "advantage"], "on the ratio, inside minimum and clip, or on the advantage"
+        Literal["ratio", "advantage"], "weight on the ratio, inside minimum and clip, or on the advantage"
     ] = "ratio",
     weight_prob: Annotated[Literal["current", "old"], "the policy of the probability, detached"] = "current",
     beta: Beta = 0.0,
@@ -312,10 +316,10 @@ def tr_grpo(
 def opsm(
     *,
     delta: Annotated[AboveZero, "largest mean log-ratio of a wrong response, nats"] = 0.5,
-    anchor: Annotated[Literal["old", "rollout"], "the policy whose log-probabilities come before the update"] = "old",
+    anchor: Annotated[Literal["old", "rollout"], "the policy of lp_b, the log-probabilities before the update"] = "old",
     low: Low = 0.2,
     high: High = 0.2,
-    beta: Annotated[NotNegative, "unbiased divergence from the reference"] = 0.0,
+    beta: Annotated[NotNegative, "coefficient of the unbiased divergence from the reference"] = 0.0,
 ) -> Objective:
     """Masks wrong responses that the policy has moved away from.
 
@@ -346,9 +350,9 @@ def opsm(
 )  # fmt: skip
 def vineppo(
     *,
-    every: Annotated[Count, "tokens of a step"] = 16,
+    every: Annotated[Count, "number of tokens of a step"] = 16,
     separator: Annotated[TokenId | None, "id of the token that ends a step, in place of `every`"] = None,
-    continuations: Annotated[Count, "drawn from each step"] = 9,
+    continuations: Annotated[Count, "number of continuations sampled from each step"] = 9,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
@@ -376,7 +380,7 @@ def vineppo(
 )  # fmt: skip
 def igrpo(
     *,
-    drafts: Annotated[Count, "sampled for each problem; they are not trained on"] = 8,
+    drafts: Annotated[Count, "number of drafts sampled for each problem; they are not trained on"] = 8,
     template: Annotated[str, "second prompt: {prompt} is the first, {draft} the draft of largest reward"] = TEMPLATE,
     low: Low = 0.2,
     high: High = 0.2,

@@ -96,8 +96,8 @@ def clip_cov(
 @PAPER
 def kl_cov(
     *,
-    fraction: Annotated[Fraction, "share of all tokens that are held; one token at least"] = 2e-3,
-    coef: Annotated[NotNegative, "coefficient of |lp − lp_old| on them"] = 1.0,
+    fraction: Annotated[Fraction, "share of all tokens that are penalised; one token at least"] = 2e-3,
+    coef: Annotated[NotNegative, "coefficient of |lp − lp_old| on these tokens"] = 1.0,
 ) -> Objective:
     """Penalises the tokens with the highest covariance for leaving the old policy."""
     return Objective(GroupAdvantage(), Unclipped(), TokenMean(), penalties=(Anchor(coef, TopCovariant(fraction)),))

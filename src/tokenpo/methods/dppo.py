@@ -31,7 +31,7 @@ PAPER = Paper(
 )  # fmt: skip
 TINY = 1e-8
 Cap = Annotated[float, limit(1)]
-Anchor = Annotated[Literal["rollout", "old"], "the policy whose probabilities are compared"]
+Anchor = Annotated[Literal["rollout", "old"], "the policy that the current one is compared with"]
 
 
 class BinaryDivergence(Region):

@@ -44,7 +44,9 @@ class ToOld(Penalty):
     "the papers were not read, two frameworks were; the advantage is not the method's soft one; beta is an example's",
     code=VERL,
 )  # fmt: skip
-def dro(*, beta: Annotated[NotNegative, "of half the squared log-ratio to the old policy"] = 0.05) -> Objective:
+def dro(
+    *, beta: Annotated[NotNegative, "coefficient of half the squared log-ratio to the old policy"] = 0.05
+) -> Objective:
     """Log-likelihood weighted by the advantage, with a squared penalty on leaving the old policy."""
     surrogate, penalties = (Regularised(), (ToOld(beta),)) if beta else (LogLikelihood(), ())
     return Objective(GroupAdvantage(), surrogate, TokenMean(), penalties=penalties)

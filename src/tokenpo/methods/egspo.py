@@ -50,7 +50,7 @@ class Attenuated(BatchWeight):
 )  # fmt: skip
 def egspo(
     *,
-    quantile: Annotated[Share, "of the rollout batch's old entropies; from it on a token learns in full"] = 0.8,
+    quantile: Annotated[Share, "quantile of the rollout batch's old entropies; from it on the weight is 1"] = 0.8,
     attenuation: Attenuation = 0.5,
     curve: Annotated[
         Literal["constant", "chord"], "weight of the others: all the same, or by their probability"

@@ -31,7 +31,7 @@ from .paper import Paper
 def gkd(
     *,
     beta: Annotated[Share, "0 is the forward, 1 the reverse divergence, between is Jensen-Shannon's"] = 0.5,
-    coef: Annotated[Positive, "of the divergence, per nat"] = 1.0,
+    coef: Annotated[Positive, "coefficient of the divergence, per nat"] = 1.0,
     rewards: Annotated[bool, "add the reward less its group's mean as an advantage"] = False,
 ) -> Objective:
     """Moves every next-token distribution toward the teacher's."""

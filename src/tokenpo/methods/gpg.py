@@ -40,7 +40,7 @@ class RescaledAdvantage(CreditStage):
     "AMAP-ML/GPG@e096da8:R1-V/src/r1-v/src/open_r1/trainer/grpo_trainer.py",
 )  # fmt: skip
 def gpg(
-    *, sequence_mean: Annotated[bool, "the mean of response means, not the mean over all tokens"] = False
+    *, sequence_mean: Annotated[bool, "take the mean of response means, not the mean over all tokens"] = False
 ) -> Objective:
     """The plain policy gradient of group advantages, without ratio, clip or deviation."""
     return Objective(RescaledAdvantage(), LogLikelihood(), SequenceMean() if sequence_mean else TokenMean())

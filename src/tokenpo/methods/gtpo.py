@@ -48,7 +48,7 @@ def _is_clamp(value: object) -> bool:
     )
 
 
-Collection = Annotated[Literal["with_zeros", "own_set", "pooled"], "whose tokens give mean and deviation"]
+Collection = Annotated[Literal["with_zeros", "own_set", "pooled"], "tokens that mean and deviation are taken over"]
 Clamp = Annotated[tuple[float, float], Range("(low, high) with 0 <= low <= high", _is_clamp)]
 
 
@@ -186,7 +186,7 @@ def grpo_s(
     b1: Annotated[NotNegative, "the outcome's part of the reward"] = 1.0,
     b2: Annotated[NotNegative, "the entropy's part"] = 0.1,
     mean: Annotated[
-        Literal["arithmetic", "geometric"], "of ratio, entropies and their shares; geometric is the appendix's variant"
+        Literal["arithmetic", "geometric"], "mean for ratio, entropies and shares; geometric is the appendix's variant"
     ] = "arithmetic",
     threshold: Threshold = 0.0,
     group_overlong: GroupPenalty = False,

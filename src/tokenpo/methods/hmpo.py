@@ -32,7 +32,7 @@ from ..core.types import Rollouts
 from .options import Beta, Dual, High, Low, Threshold
 from .paper import Paper
 
-Scale = Annotated[NotNegative, "of the cosine in the length"]
+Scale = Annotated[NotNegative, "factor of the cosine in the length"]
 Shift = Annotated[Finite, "added to the cosine"]
 Cap = Annotated[AboveZero, "largest reward for the length"]
 Additive = Annotated[bool, "correctness plus the reward for the length, rather than their product"]

@@ -85,7 +85,7 @@ def mt_grpo(
     coef: OfTurn = 1.0,
     outcome_rewards: Outcomes = 1,
     norm: Annotated[
-        Literal["each", "joint"], "each sum over its own deviation, or all over that of the whole"
+        Literal["each", "joint"], "divide each sum by its own deviation, or all by the deviation of the total"
     ] = "each",
     low: Low = 0.2,
     high: High = 0.2,

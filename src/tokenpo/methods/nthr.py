@@ -32,7 +32,7 @@ from .options import Beta, High, Low
 from .paper import Paper
 
 Beyond = Annotated[Number, "influence threshold, as a multiple of a right response's least mean; may be ±inf"]
-Factor = Annotated[NotNegative | None, "factor on selected tokens; None takes 2 |1/2 − share of right responses|"]
+Factor = Annotated[NotNegative | None, "factor on selected tokens; None uses 2 |1/2 − share of right responses|"]
 
 
 class SparedTokens(Signal):

@@ -19,7 +19,7 @@ Floor = Annotated[Share, "floor of the weight, ratio ≥ 1 − low; 1 leaves it 
 Ceiling = Annotated[Limit, "cap of the weight, ratio ≤ 1 + high"]
 
 # The divergence from the reference.
-Beta = Annotated[NotNegative, "coefficient of the k3 divergence from the reference; 0 asks for no reference"]
+Beta = Annotated[NotNegative, "coefficient of the k3 divergence from the reference; 0 needs no reference"]
 BoundedKl = Annotated[
     bool, "log-ratios to the reference within ±5 and k3 at most 10, flat beyond, as in the authors' code"
 ]
@@ -27,8 +27,8 @@ BoundedKl = Annotated[
 # Rewards and entropies that select responses or tokens.
 Threshold = Annotated[Finite, "a response is right when its reward exceeds this"]
 GroupPenalty = Annotated[bool, "add the group-relative overlong penalty"]
-OfPolicy = Annotated[Literal["old", "current"], 'of the "old" or of the "current" policy']
-OfResponse = Annotated[Share, "of a response's entropies; above it they are high"]
+OfPolicy = Annotated[Literal["old", "current"], 'entropies of the "old" or of the "current" policy']
+OfResponse = Annotated[Share, "quantile of a response's entropies; entropies above it are high"]
 
 # A coefficient that follows the entropy from batch to batch.
 Step = Annotated[NotNegative, "change of the coefficient after a rollout batch"]

@@ -40,10 +40,10 @@ from .paper import Paper
 )  # fmt: skip
 def ospo(
     *,
-    segments: Annotated[int, "of a response, at most", whole(1, MOST)] = 4,
+    segments: Annotated[int, "largest number of segments of a response", whole(1, MOST)] = 4,
     separator: Annotated[TokenId | None, "id of the token that ends a unit; segments are of whole units"] = None,
-    union: Annotated[Count, "neighbouring segments of a union; 1 is Shapley's value"] = 2,
-    share: Annotated[NotNegative, "of the segments' differences; 0 is GRPO"] = 1.0,
+    union: Annotated[Count, "number of neighbouring segments of a union; 1 is Shapley's value"] = 2,
+    share: Annotated[NotNegative, "factor of the segments' differences; 0 is GRPO"] = 1.0,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:

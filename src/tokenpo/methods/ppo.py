@@ -29,8 +29,8 @@ from ..core.ranges import Limit, NotNegative, Positive, Share
 from .options import High, Low, Threshold
 from .paper import VERL, Paper
 
-Lambda = Annotated[Share, "of the advantage; 1 is the return to go less the value"]
-CriticLambda = Annotated[Share, "of the critic's target; 1 fits it to returns alone, without its own values"]
+Lambda = Annotated[Share, "lambda of the advantage; 1 is the return to go less the value"]
+CriticLambda = Annotated[Share, "lambda of the critic's target; 1 fits it to returns alone, without its own values"]
 Discount = Annotated[Share, "discount of a token"]
 ValueClip = Annotated[Limit, "how far a step may move the value, in units of the reward; inf is no bound"]
 Whitened = Annotated[bool, "advantages with mean 0 and variance 1 over the tokens of the batch"]
@@ -46,7 +46,7 @@ def ppo(
     high: High = 0.2,
     value_clip: ValueClip = 0.5,
     whiten: Whitened = True,
-    beta: Annotated[NotNegative, "divergence from the reference inside the rewards; 0 needs none"] = 0.0,
+    beta: Annotated[NotNegative, "coefficient of the divergence from the reference in the rewards; 0 needs none"] = 0.0,
     token_reward: Annotated[bool, "rewards arrive at tokens, read from `Rollouts.token_reward`"] = False,
 ) -> Objective:
     """Uses a learnt value as the baseline of every token and as the estimate of the reward still to come."""
@@ -68,7 +68,9 @@ def vapo(
     high: High = 0.28,
     value_clip: ValueClip = 0.5,
     whiten: Whitened = True,
-    coef: Annotated[NotNegative, "of the negative log-likelihood of right responses; 0 switches it off"] = 0.1,
+    coef: Annotated[
+        NotNegative, "coefficient of the negative log-likelihood of right responses; 0 switches it off"
+    ] = 0.1,
     threshold: Threshold = 0.0,
 ) -> Objective:
     """PPO whose lambda grows with the length of the response, with a critic fitted to returns."""

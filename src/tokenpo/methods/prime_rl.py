@@ -57,7 +57,10 @@ class SquaredLogRatio(Penalty):
     code="PrimeIntellect-ai/prime-rl@559b447:src/prime_rl/trainer/rl/loss.py",
 )  # fmt: skip
 def prime_rl(
-    *, low: Fall = 0.2, high: Rise = 0.2, kl: Annotated[NotNegative, "of the squared log-ratio to the sampler"] = 1e-3
+    *,
+    low: Fall = 0.2,
+    high: Rise = 0.2,
+    kl: Annotated[NotNegative, "coefficient of the squared log-ratio to the sampler"] = 1e-3,
 ) -> Objective:
     """Uses the ratio to the sampler and drops tokens whose probability has moved too far."""
     weights, penalties = (Keep(NearSampler(low, high)),), (SquaredLogRatio(kl),) if kl else ()

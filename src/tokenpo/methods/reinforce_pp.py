@@ -67,7 +67,7 @@ def reinforce_pp(
     *,
     low: Low = 0.2,
     high: High = 0.2,
-    beta: Annotated[NotNegative, "divergence from the reference inside the reward; 0 needs none"] = 0.0,
+    beta: Annotated[NotNegative, "coefficient of the divergence from the reference in the reward; 0 needs none"] = 0.0,
 ) -> Objective:
     """Normalises returns over all tokens of the batch, without groups."""
     return Objective(WhitenedReturn(beta), Clip(FixedBounds(low, high)), TokenMean())
@@ -78,7 +78,7 @@ def reinforce_pp_baseline(
     *,
     low: Low = 0.2,
     high: High = 0.2,
-    beta: Annotated[NotNegative, "k2 divergence from the reference in the loss; 0 needs none"] = 0.0,
+    beta: Annotated[NotNegative, "coefficient of the k2 divergence from the reference in the loss; 0 needs none"] = 0.0,
 ) -> Objective:
     """Takes the group's mean as the baseline and the batch's deviation as the scale."""
     penalties = (ReferenceKl(beta, K2()),) if beta else ()

@@ -37,7 +37,11 @@ class Between(Region):
     "GLM-5 (SkyRL's rollout_is)", "2602.15763", "code", "the paper's equation was not read: a framework's loss",
     code="NovaSky-AI/SkyRL@a956457:skyrl/backends/skyrl_train/utils/ppo_utils.py",
 )  # fmt: skip
-def rollout_is(*, low: Annotated[Share, "bound below"] = 0.2, high: Annotated[Limit, "bound above"] = 0.2) -> Objective:
+def rollout_is(
+    *,
+    low: Annotated[Share, "bound below, ratio > 1 − low"] = 0.2,
+    high: Annotated[Limit, "bound above, ratio < 1 + high"] = 0.2,
+) -> Objective:
     """Drops the tokens whose ratio to the sampler's probability lies outside the bounds."""
     surrogate = DetachedClip(FixedBounds(1.0, math.inf), RolloutRatio(), Between(low, high))
     return Objective(GroupAdvantage(), surrogate, TokenMean())

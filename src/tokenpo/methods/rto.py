@@ -33,9 +33,9 @@ from .ppo import Lambda, ValueClip, Whitened
 )  # fmt: skip
 def rto(
     *,
-    dpo: Annotated[NotNegative, "of log π_dpo − log π_ref, the token's reward; 0 needs no teacher"] = 0.05,
-    bound: Annotated[AboveZero, "of that reward, in units of the response's; inf is none"] = 0.05,
-    beta: Annotated[NotNegative, "divergence from the reference inside the rewards"] = 0.01,
+    dpo: Annotated[NotNegative, "coefficient of log π_dpo − log π_ref, the token's reward; 0 needs no teacher"] = 0.05,
+    bound: Annotated[AboveZero, "bound of that reward, in units of the response's reward; inf is none"] = 0.05,
+    beta: Annotated[NotNegative, "coefficient of the divergence from the reference in the rewards"] = 0.01,
     lam: Lambda = 0.95,
     low: Low = 0.2,
     high: High = 0.2,

@@ -40,7 +40,7 @@ class SoftGate(SurrogateStage):
 def sapo(
     *,
     tau_pos: Annotated[Positive, "steepness of the gate for positive advantages"] = 1.0,
-    tau_neg: Annotated[Positive, "steepness for the others"] = 1.05,
+    tau_neg: Annotated[Positive, "steepness of the gate for the other advantages"] = 1.05,
 ) -> Objective:
     """Tokens fade out smoothly as their ratio leaves 1, instead of being cut off."""
     return Objective(GroupAdvantage(), SoftGate(tau_pos, tau_neg), SequenceMean())

@@ -43,7 +43,7 @@ def sdar(
     *,
     low: Low = 0.2,
     high: High = 0.2,
-    coef: Annotated[NotNegative, "of the pull toward the teacher; 0 asks for none"] = 0.1,
+    coef: Annotated[NotNegative, "coefficient of the pull toward the teacher; 0 needs no teacher"] = 0.1,
     gate: Gate = 5.0,
 ) -> Objective:
     """Adds a gated pull toward the tokens that an informed teacher prefers to GRPO's advantage."""

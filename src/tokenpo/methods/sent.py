@@ -64,10 +64,10 @@ class CovarianceTails(BatchSignal):
 )  # fmt: skip
 def sent(
     *,
-    fraction: Annotated[Fraction, "share of the sure tokens that is held at either end of the covariances"] = 2e-4,
-    low_entropy: Annotated[Fraction, "share of all tokens that counts as sure"] = 0.8,
+    fraction: Annotated[Fraction, "share of the low-entropy tokens that is penalised at each end"] = 2e-4,
+    low_entropy: Annotated[Fraction, "share of all tokens that counts as having low entropy"] = 0.8,
     strong: Annotated[NotNegative, "factor for the largest covariances"] = 2.0,
-    weak: Annotated[NotNegative, "factor for the smallest"] = 0.5,
+    weak: Annotated[NotNegative, "factor for the smallest covariances"] = 0.5,
     coef: Annotated[NotNegative, "coefficient of |lp − lp_old|"] = 1.0,
     beta: Beta = 0.0,
     entropy: OfPolicy = "current",

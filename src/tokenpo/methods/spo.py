@@ -44,9 +44,9 @@ class OverImprobable(Signal):
 )  # fmt: skip
 def spo(
     *,
-    interval: Annotated[Count, "improbable tokens of a segment"] = 5,
+    interval: Annotated[Count, "number of improbable tokens of a segment"] = 5,
     below: Annotated[Fraction, "tokens whose old probability is below this are improbable"] = 0.9,
-    continuations: Annotated[Count, "drawn from each cut"] = 9,
+    continuations: Annotated[Count, "number of continuations sampled from each cut"] = 9,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:

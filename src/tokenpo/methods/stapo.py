@@ -26,7 +26,7 @@ from .options import High, Low
 from .paper import Paper
 
 Unlikely = Annotated[Share, "a token is unlikely below this probability"]
-Quantile = Annotated[Share, "of the entropies of unlikely tokens in right responses; below it they are dropped"]
+Quantile = Annotated[Share, "quantile of the entropies of unlikely tokens in right responses; tokens below are dropped"]
 
 
 class Spurious(BatchSignal):

@@ -115,7 +115,9 @@ def tepo(
         Literal["delta", "analytic", "reference"], "H < H_old, the sign of one logit-space step, or lp > lp_ref"
     ] = "delta",
     kl_target: Annotated[Literal["old", "reference"], "the policy from which the KL is measured"] = "old",
-    estimator: Annotated[Literal["k3", "abs", "k1", "k2"], "of lp − lp_old or of lp_ref − lp"] = "k3",
+    estimator: Annotated[
+        Literal["k3", "abs", "k1", "k2"], "estimator of the KL, from lp − lp_old or lp_ref − lp"
+    ] = "k3",
 ) -> Objective:
     """TEPO v2: v1 with a KL on tokens of right answers whose entropy is falling."""
     rule = {"delta": BelowOld(), "analytic": StepSign(), "reference": BelowReference()}[decreasing]

@@ -109,7 +109,7 @@ def s_grpo(
 def t_spmo(
     *,
     count: Annotated[
-        Literal["pairs", "rollouts"], "every distinct pair of prefix and token once, or every token of every rollout"
+        Literal["pairs", "rollouts"], "count each distinct pair of prefix and token once, or each token of each rollout"
     ] = "pairs",
     low: Low = 0.2,
     high: High = 0.2,
