@@ -114,7 +114,7 @@ def place_of(error: BaseException) -> str:
     return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
-def told(error: BaseException) -> str:
+def summary_of(error: BaseException) -> str:
     """Type, place and message of an exception from the user's code; without a message, the function."""
     text = _message(error)
     inside = "" if text else f" in {_frame_of(error).name}"

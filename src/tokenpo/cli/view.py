@@ -77,7 +77,7 @@ class PlainView(SilentView):
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
         shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in _rows(ROWS[:6], metrics))
-        step, pace = int(metrics["step"]), self._pace.told(metrics, total)
+        step, pace = int(metrics["step"]), self._pace.text(metrics, total)
         self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
 
 
@@ -127,7 +127,7 @@ class LiveView:
             mean = sum(recent) / len(recent) if recent else None
             drawn = [sparkline(course, width)] if width else []
             table.add_row(name, _padded(metrics.get(key)), _padded(mean), *drawn, *([meaning] if meant else []))
-        return Group(table, Text(f"{self._pace.told(metrics, total)}; {split(metrics)}", style="dim"))
+        return Group(table, Text(f"{self._pace.text(metrics, total)}; {split(metrics)}", style="dim"))
 
 
 def _rows(rows: tuple[Row, ...], metrics: Mapping[str, float]) -> tuple[Row, ...]:
@@ -156,7 +156,7 @@ class Pace:
         self._begun = time.monotonic()
         self._first = True
 
-    def told(self, metrics: Mapping[str, float], total: int) -> str:
+    def text(self, metrics: Mapping[str, float], total: int) -> str:
         """The text after the step of these metrics."""
         seconds = sum(value for key, value in metrics.items() if key.startswith("seconds_"))
         if not self._first:

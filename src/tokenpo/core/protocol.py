@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..base.errors import MissingInput, TokenPOError
 from ..base.memory import is_shortage
-from ..base.user_code import told
+from ..base.user_code import summary_of
 from .parts import Memory, Part
 from .types import Batch, Policy, Rollouts, Trust
 
@@ -89,7 +89,7 @@ class Answers:
             if is_shortage(error):  # engines recognise a shortage of memory by its type
                 raise
             hint = _not_there(error, given)
-            raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {told(error)}{hint}") from error
+            raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {summary_of(error)}{hint}") from error
         if changed := [name for name, tensor, version in versions if tensor._version != version]:
             names = ", ".join(name if isinstance(name, str) else f"signal {name!r}" for name in changed)
             raise TokenPOError(

@@ -60,7 +60,7 @@ class FirstTurn(CreditStage):
         if each.shape[1] < self.columns:
             raise TokenPOError(
                 f"mt_grpo: the last {self.outcome_rewards} rewards judge the outcome, and Rollouts.rewards has "
-                f"{each.shape[1]} columns: give so many, and before them those of the turn"
+                f"{each.shape[1]} columns: give at least that many, and those of the turn before them"
             )
         of_turn = each[:, : -self.outcome_rewards].sum(1)
         of_outcome = each[:, -self.outcome_rewards :].sum(1) + bonus

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base.errors import TokenPOError, present, require_loaded
-from ..base.user_code import Loaded, told
+from ..base.user_code import Loaded, summary_of
 from ..core.objective import Objective
 from .signature import documented
 
@@ -41,7 +41,7 @@ def own(name: str) -> Callable[..., Objective]:
         except TokenPOError:
             raise
         except (Exception, SystemExit) as error:
-            raise TokenPOError(f"method {name} raised {told(error)}") from error
+            raise TokenPOError(f"method {name} raised {summary_of(error)}") from error
         if not isinstance(objective, Objective):
             raise TokenPOError(
                 f"method {name} returned a {type(objective).__name__}: let it return a tokenpo.Objective"

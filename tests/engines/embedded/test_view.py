@@ -51,7 +51,7 @@ def test_numbers_are_whole_at_every_width(width, meant):
 
 def test_the_first_step_says_nothing_of_the_others():
     pace = Pace()
-    first, second, last = (pace.told({"step": n, "seconds_update": s}, 4) for n, s in ((1, 90.0), (2, 5.0), (4, 5.0)))
+    first, second, last = (pace.text({"step": n, "seconds_update": s}, 4) for n, s in ((1, 90.0), (2, 5.0), (4, 5.0)))
     assert first == "0 s so far"
     assert second == "0 s so far, about 10 s left"
     assert last == "0 s in all"

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...base.errors import TokenPOError
-from ...base.user_code import told
+from ...base.user_code import summary_of
 from ..ranges import Range, range_of, require
 from ..types import Batch, Rollouts, Totals, Trust
 
@@ -276,7 +276,7 @@ def _check_declarations(part: Part, owner: str) -> None:
         except TokenPOError:
             raise
         except Exception as error:
-            raise TokenPOError(f"{owner}: {name} of {kind} raised {told(error)}") from error
+            raise TokenPOError(f"{owner}: {name} of {kind} raised {summary_of(error)}") from error
         if not isinstance(value, expected):
             remedy = f"let it be {words}, or a property that returns it"
             raise TokenPOError(f"{owner}: {name} of {kind} is a {type(value).__name__}: {remedy}")
