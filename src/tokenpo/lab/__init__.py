@@ -1,1 +1,1 @@
-"""What is asked of a method without a run: exact worlds, gradients at a checkpoint, fingerprints, golden values."""
+"""Analyses of methods without a training run: exact worlds, gradients at a checkpoint, fingerprints, golden values."""

@@ -1,13 +1,13 @@
-"""The gradient coefficient of a token: how hard a loss pushes it, whatever its formula.
+"""The gradient coefficient c of a token: how strongly any loss changes its log-probability.
 
     ∇L = −Σ_it coefficient_it · c_it · ∇lp_it
 
-c is a loss's gradient divided by the aggregation's coefficient. It includes weights and penalties, but no gradient
-through the entropy. It is A at ratio 1, and 0 where a token is cut off.
+c is the loss's gradient divided by the aggregation's coefficient. It includes weights and penalties, but no gradient
+through the entropy. It is A at ratio 1, and 0 where a token is clipped.
 
-Some methods compare a token with the others of its step. So it stands beside `ROWS` companions of `TOKENS` tokens: half
-of them are right, and their policy has not moved. Their entropies have an exponential distribution with mean
-`MEAN_ENTROPY`, each token as surprising as its entropy says (lp = −H): most tokens are sure, a few are not.
+Some methods compare a token with other tokens of its step. So the step also has `ROWS` companion responses of `TOKENS`
+tokens. Half of them are right, and the policy has not moved on them. Their entropies have an exponential distribution
+with mean `MEAN_ENTROPY`, and each token's log-probability is −H: most tokens are nearly certain, a few are not.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..core.types import FACTS, Batch, Credit, Policy, Rollouts, Totals
 
 ROWS, TOKENS, GROUP = 256, 16, 8
 MEAN_ENTROPY = 0.5  # nats
-# A method that draws tokens at random shows the mean over this many copies of the response.
+# For a method that chooses tokens at random, c is the mean over this number of copies of the response.
 COPIES = 64
 
 Numbers = Tensor | Sequence[float]
 
 
 def entropy_at(quantile: float) -> float:
-    """The entropy, nats, below which this share of the companions' tokens lies.
+    """This quantile of the companions' entropies, nats.
 
     >>> entropy_at(0.0), round(entropy_at(0.5), 3), round(entropy_at(0.8), 3)
     (0.0, 0.347, 0.805)
@@ -50,24 +50,24 @@ def coefficients(
 ) -> Tensor:  # fmt: skip
     """c of a token for each ratio [R] and advantage [K]: [K, R] float64, by automatic differentiation.
 
-    The token is alone in its response, whose ratio is then its own. Entropies given as [E] make it a response of E
-    tokens with the same ratio and advantage: [E, K, R], one table per token, for methods with a quantile over the
-    response. With scope "batch" the E tokens compete.
+    The token is the only one of its response, so the response's ratio is the token's. Entropies of shape [E] make it a
+    response of E tokens with the same ratio and advantage, for methods that take a quantile over the response; the
+    result is [E, K, R], one table per token. With scope "batch" the E tokens are in the same step.
 
-    The advantage is given, so methods that differ in their credit alone have the same c. Rollout and reference policy
-    are the old one, temperatures are 1, memories are empty, the influence of the token is 1 and that of its companions
-    0, and the response counts as right where A > 0.
+    As the advantage is an argument, methods that differ only in credit have the same c. Rollout and reference policy
+    equal the old one, temperatures are 1, memories are empty, the token's influence is 1 and its companions' is 0, and
+    the response counts as right if A > 0.
 
     Args:
         objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
         ratio: p / p_old > 0.
-        advantage: credit of the token.
-        old_prob: p_old in (0, 1]; no ratio may lead beyond p = 1.
-        entropy: of the current policy, nats; None takes the old one's.
+        advantage: advantage of the token.
+        old_prob: p_old in (0, 1]; ratio · old_prob must not exceed 1.
+        entropy: of the current policy, nats; None takes the old policy's.
         old_entropy: of the old policy, nats; None takes the companions' median.
 
     Raises:
-        TokenPOError: an axis that is not flat, finite and non-empty, a probability outside (0, 1], a negative entropy.
+        TokenPOError: an axis is not flat, finite and non-empty, a probability outside (0, 1], or an entropy negative.
 
     >>> from tokenpo.methods import method
     >>> coefficients(method("grpo"), [0.5, 1.0, 1.5], [1.0, -1.0])
@@ -92,7 +92,7 @@ def coefficients(
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """One optimiser step: the response in its first `copies` rows and `tokens` columns, its companions below them."""
+    """One optimiser step: the response in the first `copies` rows and `tokens` columns, then its companions."""
 
     objective: Any
     rollouts: Rollouts
@@ -102,11 +102,11 @@ class _Step:
 
     @staticmethod
     def of(objective: Any, old_logprob: float, entropy: Tensor, old_entropy: Tensor) -> _Step:
-        """The step with exactly the fields that the objective needs, neutral where the caller gives no number."""
+        """The step with exactly the fields that the objective needs; fields that are not designed here are neutral."""
         copies, tokens = COPIES if getattr(objective, "draws", False) else 1, max(entropy.numel(), 1)
         shape = (copies + ROWS, max(TOKENS, tokens))
 
-        def laid(own: Tensor | float, others: Tensor | float) -> Tensor:
+        def table(own: Tensor | float, others: Tensor | float) -> Tensor:
             x = torch.zeros(shape, dtype=torch.float64)
             x[:copies, :tokens], x[copies:, :TOKENS] = own, others
             return x
@@ -114,14 +114,14 @@ class _Step:
         # A stride of about the golden ratio spreads every response over all quantiles, without randomness.
         ranks = (torch.arange(ROWS * TOKENS) * 2531 % (ROWS * TOKENS)).view(ROWS, TOKENS)
         spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
-        old = laid(old_logprob, -spread)
+        old = table(old_logprob, -spread)
         row, columns = torch.arange(shape[0]), getattr(getattr(objective, "credit", None), "columns", 1)
-        right = (row % 2).double()  # right and wrong take turns, so that every group holds both
-        # With zeros alone a threshold on the influence would drop every token.
+        right = (row % 2).double()  # right and wrong responses alternate, so that every group has both
+        # With an influence of 0 everywhere, a threshold on it would drop every token.
         known = {
-            "mask": laid(1.0, 1.0).bool(), "reward": right, "group": row // GROUP, "old_logprob": old, "logprob": old,
-            "old_entropy": laid(old_entropy, spread), "entropy": laid(entropy, spread), "prompt_logprob": old[:, 0],
-            "token_ids": torch.arange(old.numel()).view(shape), "influence": laid(1.0, 0.0),
+            "mask": table(1.0, 1.0).bool(), "reward": right, "group": row // GROUP, "old_logprob": old, "logprob": old,
+            "old_entropy": table(old_entropy, spread), "entropy": table(entropy, spread), "prompt_logprob": old[:, 0],
+            "token_ids": torch.arange(old.numel()).view(shape), "influence": table(1.0, 0.0),
             "rewards": right[:, None].expand(-1, columns),
         }  # fmt: skip
         for name in FACTS.keys() - known.keys():
@@ -133,15 +133,15 @@ class _Step:
         return _Step(objective, rollouts, policy, copies, tokens)
 
     def coefficients(self, advantage: Tensor, logprob: Tensor) -> Tensor:
-        """[R, E] for one advantage [] and the current log-probabilities [R] of the response's tokens."""
+        """c [R, E] for one advantage [] and each current log-probability [R] of the response's tokens."""
         reward = self.rollouts.reward.clone()
         reward[: self.copies] = (advantage > 0).double()
         rollouts = dataclasses.replace(self.rollouts, reward=reward)
         credit = self.objective.prepare(rollouts)
-        given = credit.advantage.clone()
-        given[: self.copies] = torch.where(rollouts.mask[: self.copies], advantage, 0.0)
-        credit = dataclasses.replace(credit, advantage=given)
-        # The credit now holds all that a row takes from the others, so the rows of all ratios are evaluated at once.
+        advantages = credit.advantage.clone()
+        advantages[: self.copies] = torch.where(rollouts.mask[: self.copies], advantage, 0.0)
+        credit = dataclasses.replace(credit, advantage=advantages)
+        # The credit now holds all that a row needs of other rows, so the rows of all ratios can be evaluated at once.
         same = torch.arange(self.copies).repeat(len(logprob))
         if getattr(self.objective, "scope", "row") == "batch":
             credit = Credit.joined([self._observed(rollouts, credit, lp) for lp in logprob])
@@ -149,14 +149,14 @@ class _Step:
             credit = credit.rows(same)
         moved = logprob.repeat_interleave(self.copies)[:, None].expand(-1, rollouts.mask.shape[1])
         policy = dataclasses.replace(self.policy.rows(same), logprob=moved)
-        seen = differentiate(self.objective, rollouts.rows(same), credit, policy, Totals.of(rollouts))
-        coefficient = seen.loss.terms["coefficient"]
-        # Tokens that the aggregation leaves out, and padding, have coefficient 0.
-        pushed = torch.where(coefficient == 0, 0.0, -seen.gradient / coefficient)[:, : self.tokens]
-        return pushed.reshape(len(logprob), self.copies, self.tokens).mean(1)
+        step = differentiate(self.objective, rollouts.rows(same), credit, policy, Totals.of(rollouts))
+        coefficient = step.loss.terms["coefficient"]
+        # Padding, and tokens that the aggregation leaves out, have coefficient 0.
+        c = torch.where(coefficient == 0, 0.0, -step.gradient / coefficient)[:, : self.tokens]
+        return c.reshape(len(logprob), self.copies, self.tokens).mean(1)
 
     def _observed(self, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> Credit:
-        """The response's credit, observed in a step in which its tokens have this log-probability []."""
+        """The response's credit after `observe`, in a step in which its tokens have this log-probability []."""
         moved = self.policy.logprob.clone()
         moved[: self.copies] = logprob
         batch = Batch(rollouts, credit, dataclasses.replace(self.policy, logprob=moved))

@@ -1,8 +1,8 @@
-"""Distillation losses where the truth is known: their expected update beside the gradients of four divergences.
+"""Distillation losses in worlds where everything can be computed: their expected update beside four true gradients.
 
-A student p and a teacher q are tables over the states of a small world whose responses are all listed. The expectation
-of an update over the student's own responses, and its noise, are then finite sums in float64. A form is the loss of
-every token, summed over a response: an `Objective`, or a formula over `Tokens`.
+A student p and a teacher q are tables over the states of a small world, of which all responses are listed. The
+expectation of an update over the student's own responses, and its noise, are then finite sums in float64. A "form" is a
+loss, summed over the tokens of a response: an `Objective`, or a formula over `Tokens`.
 
 Axes: N responses, T tokens of a response (padded), S states, V tokens of the vocabulary.
 """
@@ -27,10 +27,10 @@ from .exact.sampling import Walk, rollouts, view
 from .exact.truth import truth
 from .exact.world import State, World
 
-DEPTH, VOCABULARY, KEPT = 4, 4, 2  # tokens of the longest response; the last token ends a response; k of top-k
-SPREAD = 1.0  # deviation, in logits, of the student's from even and of the teacher's from the student's
-STEPS, RATE = 100, 2.0  # of training
-NONE = 1e-10  # relative length of an expected update that is rounding
+DEPTH, VOCABULARY, KEPT = 4, 4, 2  # longest response; tokens, of which the last ends a response; k of top-k
+SPREAD = 1.0  # standard deviation of the student's logits from 0, and of the teacher's from the student's
+STEPS, RATE = 100, 2.0  # number and size of training steps
+NONE = 1e-10  # an expected update that is relatively shorter than this is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Taught:
 
 @functools.cache
 def taught(seed: int) -> Taught:
-    """Student, teacher and right responses at random; a token hangs on its place and the token before it."""
+    """A random student, teacher and reward; next-token distributions depend on the position and the last token."""
     draws = keyed_generator(seed, "distillation")
     places = [(t, last) for t in range(DEPTH) for last in range(VOCABULARY - 1 if t else 1)]
     logits, moved = SPREAD * torch.randn(2, len(places), VOCABULARY, dtype=torch.float64, generator=draws)
@@ -58,13 +58,13 @@ def taught(seed: int) -> Taught:
 
 @functools.lru_cache(maxsize=64)
 def responses(world: World) -> Walk:
-    """Every response of a world with one prompt, once, in a group of its own."""
+    """Every response of a world with one prompt, once, each in its own group."""
     paths: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((int(world.starts[0]),), ())]
     ended = paths[:0]
-    for states, tokens in paths:  # grows meanwhile
+    for states, tokens in paths:  # the loop itself appends to `paths`
         for token, state in enumerate(world.next[states[-1]].tolist()):
-            known = ended if state < 0 else paths
-            known.append((states if state < 0 else (*states, state), (*tokens, token)))
+            found = ended if state < 0 else paths
+            found.append((states if state < 0 else (*states, state), (*tokens, token)))
     states, tokens = torch.zeros(2, len(ended), world.length, dtype=torch.long)
     mask = torch.zeros(states.shape, dtype=torch.bool)
     for n, (s, v) in enumerate(ended):
@@ -75,7 +75,13 @@ def responses(world: World) -> Walk:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Log-probabilities `logp`, `logq` [N, T, V], `lp`, `lq` [N, T] of the sampled tokens; p's carry the graph."""
+    """Log-probabilities of the student p, which carry the graph, and of the teacher q.
+
+    Args:
+        logp, logq: [N, T, V], of every token.
+        lp, lq: [N, T], of the sampled tokens.
+        mask: [N, T] bool.
+    """
 
     logp: Tensor
     logq: Tensor
@@ -85,11 +91,11 @@ class Tokens:
 
     @property
     def x(self) -> Tensor:
-        """[N, T] log q − log p of the sampled token, without gradient; 0 behind the end."""
+        """[N, T] log q − log p of the sampled token, without gradient; 0 after the end."""
         return torch.where(self.mask, self.lq - self.lp, 0.0).detach()
 
     def top(self, of: Tensor) -> Tensor:
-        """[N, T, V] bool, the `KEPT` likeliest tokens."""
+        """[N, T, V] bool, the `KEPT` likeliest tokens under `of` [N, T, V]."""
         return of >= of.topk(KEPT).values[..., -1:]
 
 
@@ -97,8 +103,11 @@ Form = Objective | Callable[[Tokens], Tensor]
 
 
 def updates(at: Taught, form: Form, logits: Tensor | None = None, size: int = 1) -> tuple[Tensor, Tensor]:
-    """(chance [M], −∂loss/∂logits [M, S·V]) of each of the M possible groups of `size` responses, in the mean over its
-    responses; where the student has these logits [S, V] and not the world's.
+    """(probability [M], −∂loss/∂logits [M, S·V], mean over its responses) of each of the M possible groups.
+
+    Args:
+        logits: [S, V] of the student; None takes the world's initial policy.
+        size: responses in a group.
     """
     logits, walked = at.world.initial if logits is None else logits.detach(), responses(at.world)
     chance = torch.where(walked.mask, walked.taken(logits.log_softmax(-1)), 0.0).sum(1).exp()
@@ -106,7 +115,7 @@ def updates(at: Taught, form: Form, logits: Tensor | None = None, size: int = 1)
         several = torch.tensor([*itertools.product(range(len(chance)), repeat=size)])
         walked, chance = walked.rows(several.flatten()), chance[several].prod(1)
         walked = dataclasses.replace(walked, group=torch.arange(len(several)).repeat_interleave(size))
-    # Every response has a table of its own, so that one backward pass gives the gradient of each.
+    # Every response gets its own copy of the table, so that one backward pass gives each response's gradient.
     rows = len(walked.reward)
     tables = logits.repeat(rows, 1).requires_grad_()
     own = dataclasses.replace(walked, states=walked.states + len(logits) * torch.arange(rows)[:, None])
@@ -115,7 +124,7 @@ def updates(at: Taught, form: Form, logits: Tensor | None = None, size: int = 1)
 
 
 def _loss(at: Taught, form: Form, walked: Walk, own: Walk, logits: Tensor, tables: Tensor) -> Tensor:
-    """Summed over the tokens of all rows."""
+    """The loss, summed over the tokens of all rows."""
     logq = at.teacher.log_softmax(-1)
     lq = walked.taken(logq)
     if not isinstance(form, Objective):
@@ -134,15 +143,16 @@ def _loss(at: Taught, form: Form, walked: Walk, own: Walk, logits: Tensor, table
 
 @dataclass(frozen=True)
 class Found:
-    """A form in a world.
+    """Results of a form in a world.
 
     Args:
-        cosine: of its expected update with each of `ways`; NaN without an expected update.
-        bias: distance from that way, in lengths of it.
-        needed: responses in whose mean signal and noise are equally large; inf without an expected update.
-        standing: length of the expected update where student and teacher agree; 1 is that of the way "reverse" where
-            they do not yet.
-        left: reverse KL of whole responses after training on expected updates; 1 is that of the start.
+        cosine: between its expected update and each of `ways`; NaN if the expected update is 0.
+        bias: distance of its expected update from each of `ways`, relative to the length of that way.
+        needed: number of responses at which signal and noise of their mean update are equal; inf if the expected update
+            is 0.
+        standing: length of the expected update where student and teacher are equal, relative to that of the way
+            "reverse" at the start.
+        left: reverse KL of whole responses after training on expected updates, relative to the start.
     """
 
     cosine: Mapping[str, float]
@@ -159,15 +169,15 @@ def judge(at: Taught, form: Form) -> Found:
     mean, unit = chance @ each, float(down["reverse"].norm())
     noise = float((chance @ (each - mean).square().sum(1)) / mean.square().sum())
     none = float(mean.norm()) < NONE * unit
-    same, pushed = updates(at, form, at.teacher)
+    chance_agreed, each_agreed = updates(at, form, at.teacher)
     logits = start
     for _ in range(STEPS):  # plain steps along the expected update
-        now, pushes = updates(at, form, logits)
-        logits = logits + RATE * (now @ pushes).view_as(logits)
+        chance_now, each_now = updates(at, form, logits)
+        logits = logits + RATE * (chance_now @ each_now).view_as(logits)
     return Found(
         {name: math.nan if none else float(mean @ way / mean.norm() / way.norm()) for name, way in down.items()},
         {name: float((mean - way).norm() / way.norm()) for name, way in down.items()},
-        math.inf if none else noise, float((same @ pushed).norm()) / unit,
+        math.inf if none else noise, float((chance_agreed @ each_agreed).norm()) / unit,
         float(apart(at, logits) / apart(at, start)),
     )  # fmt: skip
 
@@ -178,8 +188,10 @@ def apart(at: Taught, logits: Tensor) -> Tensor:
 
 
 def ways(at: Taught, logits: Tensor) -> dict[str, Tensor]:
-    """[S·V] the ways down, −∂/∂logits: "sequence" of the reverse KL of whole responses; the others of a divergence of
-    the next token at the states that are visited, as if the student did not choose them.
+    """Descent directions −∂D/∂logits [S·V], by the name of the divergence D.
+
+    "sequence" is the reverse KL of whole responses. The others are divergences of the next token at the visited states,
+    as if the student did not choose these states.
     """
     logits = logits.detach().requires_grad_()
     p, q = logits.log_softmax(-1), at.teacher.log_softmax(-1)

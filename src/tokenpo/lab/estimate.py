@@ -1,4 +1,4 @@
-"""Numbers with their standard errors, by the jackknife over independent replicates; their JSON."""
+"""Numbers with standard errors, from the jackknife over independent replicates, and their JSON."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Estimate:
     """A statistic of R replicates.
 
     Args:
-        value: of all.
-        without: [R] of all but one.
+        value: the statistic of all replicates.
+        without: [R], the statistic without each replicate in turn.
     """
 
     value: float
@@ -41,7 +41,7 @@ class Estimate:
         return math.sqrt((count - 1) / count * sum((x - mean) ** 2 for x in self.without))
 
     def row(self) -> list[float | None]:
-        """For JSON: seven digits, the value first."""
+        """The numbers for JSON, with seven digits, the value first."""
         return [rounded(x, 7) for x in (self.value, *self.without)]
 
     @staticmethod
@@ -52,7 +52,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Number:
-    """A measure and its standard error, which is NaN where the value has none."""
+    """A measure and its standard error, which is NaN if the value has none."""
 
     value: float
     error: float = math.nan
@@ -62,7 +62,7 @@ class Number:
         return Number(estimate.value, estimate.error)
 
     def pair(self) -> list[float | None]:
-        """For JSON: four digits of the value, two of the error."""
+        """[value, error] for JSON, with four and two digits."""
         return [rounded(self.value), rounded(self.error, 2)]
 
     @property
@@ -71,12 +71,12 @@ class Number:
 
     @property
     def note(self) -> str:
-        """The standard error as it stands below the value in a table."""
+        """The standard error as text, for the line below the value in a table."""
         return "" if math.isnan(self.error) else f"±{number(round(self.error, 6), 2)}"
 
 
 def rounded(x: float, digits: int = 4) -> float | None:
-    """For JSON: significant digits; null for what is not finite."""
+    """x with this number of significant digits; None, JSON's null, if it is not finite."""
     return float(f"{x:.{digits}g}") if math.isfinite(x) else None
 
 
@@ -100,7 +100,7 @@ def jackknife(statistic: Callable[..., float], *replicates: Tensor) -> Estimate:
 
 
 def combined(function: Callable[..., float], *estimates: Estimate) -> Estimate:
-    """A function of estimates that were made of the same replicates, so that what they share cancels."""
+    """A function of estimates from the same replicates; noise that the estimates share cancels."""
     pairs = zip(*(estimate.without for estimate in estimates), strict=True)
     return Estimate(function(*(e.value for e in estimates)), tuple(function(*row) for row in pairs))
 

@@ -1,7 +1,7 @@
-"""Golden values of a method: one small step as JSON, to test an implementation in any language against.
+"""Golden values of a method: one small step as JSON, for tests of implementations in any language.
 
-The random inputs that the method reads, every stage of the derivation, the loss and its gradient, all in float64.
-Numbers are read back exactly; padding is null.
+They contain the random inputs that the method reads, every intermediate result, the loss and its gradient, all in
+float64. Numbers are read back exactly; padding is null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..core.trial import evaluate, example
 
 FORMAT = "tokenpo golden 1"
 GROUPS, SIZE, TOKENS = 2, 4, 5
-LONGEST = 8  # the longest response allowed, which some methods divide by
+LONGEST = 8  # largest allowed length of a response, which some methods divide by
 MEANINGS = {
     "inputs": "what the method is given: N responses, T tokens; null: padding or no number; entropies and lp in nats",
     "totals": "denominators of the step: response tokens, responses with a token, the longest response allowed",
@@ -41,29 +41,29 @@ MEANINGS = {
 
 
 def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
-    """The values as plain data for JSON, of an objective called `name` on inputs of this seed."""
+    """The golden values, as plain data for JSON, of an objective called `name` on inputs with this seed."""
     rollouts, policy = example(seed, groups=GROUPS, size=SIZE, length=TOKENS).values()
     rollouts, policy, mask = rollouts.only(objective.needs), policy.only(objective.needs), rollouts.mask
     state, draws = objective.start(), torch.Generator().manual_seed(seed)
-    seen = evaluate(objective, rollouts, policy, state=state, length=LONGEST, draws=draws)
-    gradient = {"logprob": seen.gradient} | ({"entropy": seen.entropy_gradient} if objective.entropy_gradient else {})
-    gradient |= {} if objective.teacher_beta is None else {"teacher_divergence": seen.teacher_gradient}
+    step = evaluate(objective, rollouts, policy, state=state, length=LONGEST, draws=draws)
+    gradient = {"logprob": step.gradient} | ({"entropy": step.entropy_gradient} if objective.entropy_gradient else {})
+    gradient |= {} if objective.teacher_beta is None else {"teacher_divergence": step.teacher_gradient}
     derivation = {
-        "signals": _plain({repr(key): x for key, x in seen.batch.credit.signals.items()}, mask),
-        **_plain({key: x.expand(mask.shape) for key, x in seen.loss.terms.items()}, mask),
+        "signals": _plain({repr(key): x for key, x in step.batch.credit.signals.items()}, mask),
+        **_plain({key: x.expand(mask.shape) for key, x in step.loss.terms.items()}, mask),
     }
     return {
         "format": FORMAT, "made_by": f"tokenpo {__version__}", "method": name,
         "objective": str(objective).splitlines(), "meanings": MEANINGS,
         "inputs": {"rollouts": _plain(vars(rollouts), mask), "policy": _plain(vars(policy), mask)},
-        "totals": dataclasses.asdict(seen.totals),
+        "totals": dataclasses.asdict(step.totals),
         "memory": {repr(part): dict(numbers) for part, numbers in state.items()}, "derivation": derivation,
-        "value": seen.loss.value.item(), "gradient": _plain(gradient, mask),
+        "value": step.loss.value.item(), "gradient": _plain(gradient, mask),
     }  # fmt: skip
 
 
 def _plain(tensors: Mapping[str, Tensor | None], mask: Tensor) -> dict[str, Any]:
-    """The tensors that are not None as lists, those [N, T] but the mask with null where the mask is false."""
+    """The tensors, without those that are None, as lists; [N, T] ones but the mask have null on padding."""
     shown = {}
     for name, x in tensors.items():
         if x is not None:
@@ -73,7 +73,7 @@ def _plain(tensors: Mapping[str, Tensor | None], mask: Tensor) -> dict[str, Any]
 
 
 def _numbers(x: Any, hidden: Any) -> Any:
-    """JSON has no NaN, which becomes null, and no infinity, which becomes a text that languages read as a number."""
+    """x for JSON: hidden entries and NaN become null, infinities the text "inf" or "-inf"."""
     if isinstance(x, list):
         return [_numbers(*pair) for pair in zip(x, hidden, strict=True)]
     if hidden or (isinstance(x, float) and math.isnan(x)):

@@ -1,8 +1,8 @@
-"""Measures of a method's updates at a checkpoint of a run, where the gradient of the reward is an estimate too.
+"""Measures of a method's updates at a checkpoint of a run, where the gradient of the reward is itself estimated.
 
-The gradient of the reward is estimated from many more rollouts than an update has. A statistic never multiplies an
-estimate with itself, so the noise of that gradient makes no cosine smaller. All measures are inner products: vectors as
-long as the model's weights are kept as few coordinates.
+That gradient is estimated from many more rollouts than an update has. No statistic multiplies an estimate with itself,
+so the gradient's noise does not lower a cosine. All measures are inner products, so vectors with one entry per weight
+of the model can be replaced by vectors of few coordinates.
 
 Axes: R replicates, K batches of each, D weights.
 """
@@ -42,8 +42,12 @@ MEANING = (
 
 @dataclass
 class Judged:
-    """A method at a checkpoint: its objective's text, numbers by the keys of `TITLES`, and what a difference to another
-    method is made of, so that the noise of the rollouts cancels.
+    """Results of a method at a checkpoint.
+
+    Args:
+        objective: its text.
+        numbers: by the keys of `TITLES`.
+        paired: estimates for differences to another method on the same rollouts, whose noise then cancels.
     """
 
     objective: str
@@ -64,16 +68,16 @@ def coordinates(vectors: Tensor) -> Tensor:
 
 def together(truth: Tensor, single: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of the reward [R, D] and directions [R, K, D] in common coordinates."""
-    found = coordinates(torch.cat([truth, single.flatten(0, 1)]))
-    return found[: len(truth)], found[len(truth) :].view(*single.shape[:2], -1)
+    vectors = coordinates(torch.cat([truth, single.flatten(0, 1)]))
+    return vectors[: len(truth)], vectors[len(truth) :].view(*single.shape[:2], -1)
 
 
 def on_policy(truth: Tensor, single: Tensor) -> dict[str, Estimate]:
-    """useful, single, cosine and snr, as in `measures`.
+    """useful, single, cosine and snr, as in `exact.measures`.
 
     Args:
-        truth: [R, D] gradients of the reward, independent of each other and of the directions.
-        single: [R, K, D] directions of small batches at the policy that sampled.
+        truth: [R, D] estimated gradients of the reward, independent of each other and of the directions.
+        single: [R, K, D] directions of small batches, at the policy that sampled them.
     """
     truth, single = together(truth, single)
 
@@ -83,16 +87,16 @@ def on_policy(truth: Tensor, single: Tensor) -> dict[str, Estimate]:
     def cosines(truth: Tensor, single: Tensor) -> float:
         return float(_along(unit(single), truth).mean())
 
-    made = {"useful": useful, "single": cosines, "cosine": _cosine, "snr": _snr}
-    return {name: jackknife(statistic, truth, single) for name, statistic in made.items()}
+    statistics = {"useful": useful, "single": cosines, "cosine": _cosine, "snr": _snr}
+    return {name: jackknife(statistic, truth, single) for name, statistic in statistics.items()}
 
 
 def off_policy(truth: Tensor, size: Tensor, moved: Tensor) -> dict[str, Estimate]:
-    """cosine and snr once the policy has moved to θ', and useful: E⟨g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|).
+    """cosine and snr after the policy has moved to θ', and useful: E⟨g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|).
 
     Args:
-        truth: [R, D] gradients of the reward at θ'.
-        size: [R, K] lengths of the directions at θ, which sampled.
+        truth: [R, D] estimated gradients of the reward at θ'.
+        size: [R, K] lengths of the directions at θ, the policy that sampled.
         moved: [R, K, D] directions at θ', on the same rollouts.
     """
     truth, moved = together(truth, moved)
@@ -100,17 +104,17 @@ def off_policy(truth: Tensor, size: Tensor, moved: Tensor) -> dict[str, Estimate
     def useful(J: Tensor, at: Tensor, to: Tensor) -> float:
         return float(_along(to, J).mean() / root(at.square().mean()))
 
-    found = {name: jackknife(statistic, truth, moved) for name, statistic in (("cosine", _cosine), ("snr", _snr))}
-    return found | {"useful": jackknife(useful, truth, size.double(), moved)}
+    estimates = {name: jackknife(statistic, truth, moved) for name, statistic in (("cosine", _cosine), ("snr", _snr))}
+    return estimates | {"useful": jackknife(useful, truth, size.double(), moved)}
 
 
 def reliability(truth: Tensor) -> float:
-    """cos² of the mean of the replicates [R, D] with what it estimates: how much of its power is signal."""
+    """cos² between the mean of the replicates [R, D] and the gradient that it estimates: its share of signal power."""
     return float((squared_mean(x := coordinates(truth)) / x.mean(0).square().sum()).clamp(-1, 1))
 
 
 def _cosine(truth: Tensor, single: Tensor) -> float:
-    """Not cut at 1: where the truth is 1 an estimate lies beyond it every other time."""
+    """The cosine; not cut at 1, as half the estimates of a true cosine of 1 lie above 1."""
     return float(_along(single.flatten(0, 1).mean(0), truth) / root(squared_mean(single.flatten(0, 1))))
 
 
@@ -126,7 +130,7 @@ def _along(g: Tensor, truth: Tensor) -> Tensor:
 
 
 def compare(rows: Mapping[str, Judged]) -> None:
-    """Adds to every row what it has more than DAPO, with the error that remains once the rollouts' noise cancels."""
+    """Adds to every row its difference from DAPO, with the error that remains after the rollouts' noise cancels."""
     base = rows[BASE].paired
     for row in rows.values():
         for key, x in row.paired.items():
@@ -135,7 +139,7 @@ def compare(rows: Mapping[str, Judged]) -> None:
 
 
 def table(rows: Mapping[str, Judged], title: str) -> Table:
-    """Methods x measures, the most useful first."""
+    """A table of methods x measures, sorted by useful progress."""
     columns = [key for key in TITLES if any(key in row.numbers for row in rows.values())]
     body = []
     for label in sorted(rows, key=lambda label: -rows[label].numbers["useful"].value):
@@ -146,16 +150,16 @@ def table(rows: Mapping[str, Judged], title: str) -> Table:
 
 
 def verdict(rows: Mapping[str, Judged]) -> str:
-    """Who makes more useful progress than DAPO, by two standard errors of the difference."""
+    """A sentence about which methods make more useful progress than DAPO, by two standard errors of the difference."""
     against = {label: row.numbers["against"] for label, row in rows.items() if label != BASE}
     if not against:
         return "DAPO alone: name methods to compare it with."
     beyond = {label: math.copysign(1, x.value) * (abs(x.value) > 2 * x.error) for label, x in against.items()}
     if len(against) > 4:
         most = max(against, key=lambda label: against[label].value)
-        more = sum(sign > 0 for sign in beyond.values())
+        better = sum(sign > 0 for sign in beyond.values())
         most = visible(most, limit=60)
-        return f"{more} of {len(against)} methods make more useful progress than DAPO; {most} makes most."
+        return f"{better} of {len(against)} methods make more useful progress than DAPO; {most} makes most."
     how = {1: "makes more useful progress than DAPO", -1: "makes less useful progress than DAPO"}
     near = "cannot be told from DAPO"
     return "; ".join(f"{visible(label, limit=60)} {how.get(int(sign), near)}" for label, sign in beyond.items()) + "."
@@ -172,7 +176,7 @@ def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Pa
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
-    """Reads a file that `save` wrote; anything else is refused."""
+    """Reads a file that `save` wrote; refuses any other."""
 
     def judged(row: Mapping[str, Any]) -> Judged:
         numbers = {key: Number(*(math.nan if x is None else x for x in pair)) for key, pair in row["numbers"].items()}
@@ -185,7 +189,7 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
 
 
 def context(about: Mapping[str, Any]) -> str:
-    """A paragraph: the reliability of the estimated gradient, and the distance that the policy has moved."""
+    """A paragraph about the reliability of the estimated gradient and the distance that the policy has moved."""
     known = f"Of the power of the estimated gradient of the reward {percent(about['reliability'])} is signal"
     if "kl" not in about:
         return f"{known}."
@@ -199,7 +203,7 @@ def context(about: Mapping[str, Any]) -> str:
 
 
 def require_same(path: Path, held: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Refuses to put methods at two checkpoints beside each other, naming the file and what differs."""
+    """Raises TokenPOError, naming the file and the differences, if its methods are at another checkpoint or setting."""
     if differ := [key for key in about if held.get(key) != about[key]]:
         names = ", ".join(differ)
         raise TokenPOError(f"{path} is of another checkpoint or setting ({names} differ): give another file")

@@ -1,1 +1,1 @@
-"""Exact worlds: small automata in which the true gradient of the reward is known, to hold methods to it."""
+"""Exact worlds: small automata whose true gradient of the reward is known, so that methods can be compared with it."""

@@ -1,4 +1,4 @@
-"""A method in a world, driven as every host drives it: a `Learner`, its steps and their updates."""
+"""A method in a world, used as every host uses it: through a `Learner`, its steps and their updates."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .world import World
 
 @dataclass(frozen=True, eq=False)
 class Contestant:
-    """A method that is judged; with `exact`, Q − V of every token takes the place of its credit: perfect credit."""
+    """A method in a study; with `exact`, its credit is replaced by Q − V of every token, which is perfect credit."""
 
     label: str
     objective: Objective
     exact: bool = False
 
     def learner(self, world: World, seed: int = 0, moved: bool = False) -> Learner:
-        """A fresh learner; `moved` where the policy will differ from the one that sampled."""
+        """A new learner; without ratio check if `moved`: the policy will differ from the one that sampled."""
         return Learner(self.objective, length=world.length, seed=seed, ratio=None if moved else RatioCheck())
 
     def heat(self, learner: Learner, logits: Tensor) -> Tensor:
-        """[S, 1] temperature at which the method has the next batch sampled: 1 unless it adapts it."""
+        """[S, 1] temperature at which the method samples the next batch; 1 unless it adapts the temperature."""
         rule, nats = self.objective.temperature, entropy(logits.log_softmax(-1))
         return (torch.ones_like(nats) if rule is None else rule(nats, 1.0, learner.memory[rule]))[:, None]
 
@@ -48,8 +48,8 @@ class Contestant:
         """Phase one of a rollout batch under the policy with these logits [S, V].
 
         Args:
-            sampler: [S, V] logits of the policy that sampled, where it was another.
-            facts: the inputs without continuations, where they are known already.
+            sampler: [S, V] logits of the policy that sampled; None if it is the same.
+            facts: the inputs without continuations, if they are known already.
         """
         if facts is None:
             facts = rollouts(world, walked, logits, self.objective.needs, sampler)
@@ -65,7 +65,7 @@ class Contestant:
 
 
 def direction(learner: Learner, update: Update, walked: Walk, logits: Tensor) -> Tensor:
-    """[S, V] the direction of an update of a rollout batch, −∂loss/∂logits, at the policy with these logits."""
+    """[S, V] direction −∂loss/∂logits of one update on a rollout batch, at the policy with these logits."""
     rows, logits = walked.rows(update.rows), logits.detach().requires_grad_()
     policy = view(logits, rows, update.objective.needs)
     if update.observes:
@@ -76,7 +76,7 @@ def direction(learner: Learner, update: Update, walked: Walk, logits: Tensor) ->
 
 
 def push(learner: Learner, step: Step, walked: Walk, logits: Tensor) -> Tensor:
-    """[S, V] the sum of the directions of all passes over a batch, all of them at these logits."""
+    """[S, V] sum of the directions of all passes over a batch, all at these logits."""
     return sum((direction(learner, update, walked, logits) for update in step.updates()), torch.zeros_like(logits))
 
 
@@ -88,10 +88,10 @@ class Continued(NamedTuple):
 
 
 def continued(world: World, walked: Walk, logits: Tensor, facts: Rollouts, plan: Continuations) -> Continued:
-    """Draws the continuations of a plan under the policy with these logits [S, V].
+    """Samples the continuations of a plan from the policy with these logits [S, V].
 
-    As in an engine, responses of a group that share a prefix share what is drawn from its end. The draws are keyed by
-    the responses, so the same ones are always continued alike.
+    As in an engine, responses of a group with the same prefix share its continuations. The random numbers are keyed by
+    the responses, so that the same responses always get the same continuations.
     """
     cuts, value, tokens = plan.at(facts), torch.zeros_like(facts.old_logprob), 0
     if cuts.any():
@@ -107,11 +107,11 @@ def continued(world: World, walked: Walk, logits: Tensor, facts: Rollouts, plan:
 
 
 def _prefixes(walked: Walk) -> Tensor:
-    """[N, T] int, equal where responses of one group have the same tokens before this one."""
-    node, columns, known = walked.group - walked.group.min(), [], 0
+    """[N, T] int, the number of the prefix before each token; equal for equal prefixes of one group."""
+    node, columns, count = walked.group - walked.group.min(), [], 0
     for tokens in walked.tokens.T:
         node = torch.unique(node, return_inverse=True)[1]
-        columns.append(node + known)
-        known += int(node.max()) + 1
+        columns.append(node + count)
+        count += int(node.max()) + 1
         node = node * (int(walked.tokens.max()) + 1) + tokens
     return torch.stack(columns, 1)

@@ -1,7 +1,7 @@
-"""Measures of a method's update at a fixed policy. g is its direction, −∂loss/∂logits, as one vector.
+"""Measures of a method's update at a fixed policy. g is the update's direction, −∂loss/∂logits, as one vector.
 
-E is over rollout batches of the setting's size; a population of `POPULATION` of them stands for the expectation itself.
-With a network g and the true gradients are those in its parameters.
+E is the expectation over rollout batches of the setting's size; a population of `POPULATION` batches approximates it.
+With a network, g and the true gradients are those to its parameters.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from .sampling import Walk, rollouts, walk
 from .setting import USUAL, Setting
 from .truth import deciding, slopes
 
-POPULATION, REPLICATES = 16, 8  # batches of a population, populations
+POPULATION, REPLICATES = 16, 8  # batches of a population; number of populations
 
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """The directions of a method at one policy; R replicates, K batches of each, D parameters.
+    """The directions of a method at one policy. R replicates (populations), K batches of each, D parameters.
 
-    `whole` [R, D] are those of each population as one batch, `single` [R, K, D] those of its batches, `slopes` the true
-    gradients [D] of J, entropy and length, `share` [R, K] that of a squared direction on states whose token matters.
+    Args:
+        whole: [R, D], of each population as one batch.
+        single: [R, K, D], of each batch of a population.
+        slopes: the true gradients [D] of J, entropy and length, by name.
+        share: [R, K] share of |g|² on states whose token matters.
     """
 
     whole: Tensor
@@ -39,26 +42,26 @@ class Directions:
 
 
 def cosine(of: Directions) -> Estimate:
-    """cos(E g, ∇J): 1 where the method climbs the mean reward in the steepest direction. E over large batches."""
+    """cos(E g, ∇J), E over large batches; 1 if the method follows the gradient of the mean reward."""
     return jackknife(
         lambda g: float((_along(g.mean(0), of.slopes["J"]) / root(squared_mean(g))).clamp(-1, 1)), of.whole
     )
 
 
 def useful(of: Directions) -> Estimate:
-    """E⟨g, ∇J⟩ / (sqrt(E|g|²) |∇J|): progress of a small batch's step, per root mean square step; at most 1."""
+    """E⟨g, ∇J⟩ / (sqrt(E|g|²) |∇J|): progress of a small batch's step per root mean square step; at most 1."""
     return jackknife(
         lambda single: float(_along(single, of.slopes["J"]).mean() / root(sum(_moments(single)))), of.single
     )
 
 
 def single_cosine(of: Directions) -> Estimate:
-    """E cos(g, ∇J) over small batches; a batch without a direction counts as 0. It ignores how long the steps are."""
+    """E cos(g, ∇J) over small batches, independent of the steps' lengths; a batch with g = 0 counts as 0."""
     return jackknife(lambda single: float(_along(unit(single), of.slopes["J"]).mean()), of.single)
 
 
 def snr(of: Directions) -> Estimate:
-    """|E g|² / E|g − E g|² of a small batch: power of the signal over power of the noise."""
+    """|E g|² / E|g − E g|² of a small batch: the signal's power over the noise's."""
 
     def estimate(single: Tensor) -> float:
         signal, noise = _moments(single)
@@ -68,12 +71,12 @@ def snr(of: Directions) -> Estimate:
 
 
 def slope(of: Directions, name: str) -> Estimate:
-    """E⟨g/|g|, ∇X⟩: what entropy (nats a token) or mean length (tokens) moves by in a step of length 1, first order."""
+    """E⟨g/|g|, ∇X⟩: first-order change of entropy (nats per token) or mean length (tokens) in a step of length 1."""
     return jackknife(lambda single: float((unit(single) @ of.slopes[name]).mean()), of.single)
 
 
 def deciding_share(of: Directions) -> Estimate:
-    """E of the share of |g|², g in the logits, that lies on states whose token changes what can be expected."""
+    """Mean share of |g|², g in the logits, on states whose token changes the expected reward."""
     return jackknife(lambda share: float(share.mean()), of.share)
 
 
@@ -84,12 +87,12 @@ MEASURES = {
 
 
 def captured(method: Estimate, dapo: Estimate, perfect: Estimate) -> Estimate:
-    """(useful − useful of DAPO) / (useful of perfect credit − useful of DAPO): what a method gets of what there is."""
+    """(useful − useful of DAPO) / (useful of perfect credit − useful of DAPO): the share of the possible gain."""
     return combined(lambda x, low, high: (x - low) / (high - low) if high > low else 0.0, method, dapo, perfect)
 
 
 def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Directions:
-    """The method at one of `POLICIES`, on the same rollouts as every other method."""
+    """The method's directions at one of `POLICIES`, on the same rollouts as every other method."""
     world, at = model.world, policy(model, name)
     logits, chosen = model.logits(at), deciding(world)
     sampler, whole, single, share = setting.sampled_by(logits), [], [], []
@@ -112,12 +115,12 @@ def observe(contestant: Contestant, model: Table, name: str, setting: Setting = 
 
 
 def drift(contestant: Contestant, model: Table, of: Directions, way: str, setting: Setting = USUAL) -> Estimate:
-    """⟨E g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|): `useful` once the policy has moved to θ', per step on policy.
+    """⟨E g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|): `useful` after the policy has moved to θ', per on-policy step.
 
-    Where nothing is clipped it is about what `useful` is on policy; 0 where all is.
+    About the on-policy `useful` if no token is clipped, 0 if all are.
 
     Args:
-        of: what `observe` returned at the initial policy θ, which sampled.
+        of: the result of `observe` at the initial policy θ, which sampled.
         way: one of `DRIFTS`.
     """
     world, at = model.world, policy(model, "init")
@@ -133,7 +136,7 @@ def drift(contestant: Contestant, model: Table, of: Directions, way: str, settin
     )
 
 
-# What all methods share is kept from one to the next.
+# Results that all methods share are cached.
 
 
 @functools.lru_cache(maxsize=512)
@@ -145,7 +148,7 @@ def _population(model: Table, name: str, setting: Setting, replicate: int) -> Wa
 
 @functools.lru_cache(maxsize=512)
 def _facts(model: Table, name: str, setting: Setting, replicate: int) -> Rollouts:
-    """Every input that a method may need; an objective reads those that it declares."""
+    """Every input that a method may need; an objective reads only those that it declares."""
     logits = model.logits(policy(model, name))
     population = _population(model, name, setting, replicate)
     return rollouts(model.world, population, logits, OPTIONAL, setting.sampled_by(logits))
@@ -153,7 +156,7 @@ def _facts(model: Table, name: str, setting: Setting, replicate: int) -> Rollout
 
 @functools.lru_cache(maxsize=512)
 def _slopes(model: Table, at: Tensor) -> dict[str, Tensor]:
-    """The true gradients in the parameters."""
+    """The true gradients [D] to the parameters, by name."""
     return {name: model.back(at, x).flatten() for name, x in slopes(model.world, model.logits(at)).items()}
 
 
@@ -168,15 +171,16 @@ def unit(g: Tensor) -> Tensor:
 
 
 def squared_mean(g: Tensor) -> Tensor:
-    """|E g|² from replicates [R, D], without bias: products of different ones."""
+    """Unbiased estimate of |E g|² from replicates [R, D], by products of different replicates."""
     count = len(g)
     return (g.sum(0).square().sum() - g.square().sum()) / (count * (count - 1))
 
 
 def _moments(single: Tensor) -> tuple[Tensor, Tensor]:
-    """(|E g|², E|g − E g|²) from populations [R, K, D] that their K batches share out.
+    """(|E g|², E|g − E g|²) from populations [R, K, D], each divided into K batches.
 
-    A population is close to its expectation, so that its batches deviate from it with (K − 1)/K of the variance.
+    A population's mean is close to the expectation, so its batches deviate from that mean with (K − 1)/K of the
+    variance.
     """
     mean, count = single.mean(1), single.shape[1]
     noise = (single - mean[:, None]).square().sum(-1).mean() * count / (count - 1)
@@ -184,5 +188,5 @@ def _moments(single: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def root(square: Tensor | float) -> float:
-    """The square root; infinite for nothing, so that a method without a direction has no progress."""
+    """The square root; infinite for 0, so that a method whose g is 0 has no progress."""
     return float(square) ** 0.5 if square > 1e-30 else float("inf")

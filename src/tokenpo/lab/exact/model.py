@@ -1,12 +1,13 @@
-"""The policy's parameters, and the policies at which a method is judged.
+"""The policy's parameters, and the policies at which a method's update is measured.
 
-The parameters are a table of logits, or those of a small network that its states share.
+The parameters are a table of logits, or the weights of a small network that all states share.
 
-In a table a token's step moves no other state; in a network it does, as in a language model, and some methods argue
-from this interference. The gradient stays exact: it is the one in the logits, taken back through the network.
+In a table, a step on a token changes no other state. In a network it does, as in a language model, and some methods are
+motivated by this interference. The gradient is still exact: the gradient to the logits, propagated back through the
+network.
 
-`late` and `stuck` lie on the exact gradient flow of the mean reward through the initial policy, at J = 0.95 and 0.03:
-no method's training led there. A drifted policy is a step away from the one that sampled, as after some minibatches.
+`late` and `stuck` lie on the exact gradient flow of the mean reward through the initial policy, at J = 0.95 and 0.03,
+so they favour no method. A drifted policy is a step away from the policy that sampled, as after some minibatches.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ...core.seeds import keyed_generator
 from .truth import slopes, truth
 from .world import World
 
-HIDDEN, OWN = 16, 4  # units; features that are a state's own
-LATE, STUCK = 0.95, 0.03  # mean rewards
-DRIFT = 0.01  # nats of KL(sampler, policy) a token
-_STEP, _MOST = 0.1, 5000  # of the flow, in logits
+HIDDEN, OWN = 16, 4  # hidden units; random features of each state
+LATE, STUCK = 0.95, 0.03  # mean rewards of these policies
+DRIFT = 0.01  # KL(sampler ‖ policy) of a drifted policy, nats per token
+_STEP, _MOST = 0.1, 5000  # length of a step of the flow, and the largest number of steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +43,15 @@ class Table:
         return parameters
 
     def back(self, parameters: Tensor, gradient: Tensor) -> Tensor:
-        """The gradient in the parameters, from the one [S, V] in the logits."""
+        """The gradient to the parameters, from the gradient [S, V] to the logits."""
         return gradient
 
 
 class Network(Table):
-    """logits(s) = initial(s) + f(x_s) − f₀(x_s), f = W₂ tanh(W₁ x) with random weights, f₀ as it began.
+    """logits(s) = initial(s) + f(x_s) − f₀(x_s), f = W₂ tanh(W₁ x) with random weights, f₀ the initial f.
 
-    The features x_s of a prefix are its length and `OWN` random numbers of its state: prefixes of one length share much
-    of a step, others little.
+    The features x_s of a state are its length (one-hot) and `OWN` random numbers. A step on one state changes states of
+    the same length much, others little.
     """
 
     def __init__(self, world: World) -> None:
@@ -89,7 +90,7 @@ def policy(model: Table, name: str) -> Tensor:
 
 @functools.lru_cache(maxsize=256)
 def drifted(model: Table, name: str) -> Tensor:
-    """Parameters at KL `DRIFT` from the initial ones, in the direction of one of `DRIFTS`."""
+    """Parameters in the direction of one of `DRIFTS` from the initial ones, at KL `DRIFT`."""
     at = policy(model, "init")
     way, sampler, far = DRIFTS[name](model, at), model.logits(at), 1.0
 
@@ -102,14 +103,14 @@ def drifted(model: Table, name: str) -> Tensor:
 
 
 def divergence(world: World, sampler: Tensor, other: Tensor) -> float:
-    """KL of the sampler's next token to the other's, nats, in the mean over the tokens of the sampler."""
+    """KL(sampler ‖ other) of the next token, nats, mean over the tokens of the sampler's responses."""
     logp, visits = sampler.log_softmax(-1), truth(world, sampler).visits
-    apart = (logp.exp() * (logp - other.log_softmax(-1))).sum(-1)
-    return float(visits @ apart / visits.sum())
+    kl = (logp.exp() * (logp - other.log_softmax(-1))).sum(-1)
+    return float(visits @ kl / visits.sum())
 
 
 def _flow(model: Table, level: float) -> Tensor:
-    """Up or down the gradient of J, in short steps, to where J is `level`."""
+    """Parameters where J is `level`, reached in short steps up or down the gradient of J."""
 
     def below(parameters: Tensor) -> bool:
         return float(truth(model.world, model.logits(parameters)).J) < level
@@ -126,7 +127,7 @@ def _flow(model: Table, level: float) -> Tensor:
 
 
 def _bisected(below: Callable[[float], bool], high: float = 1.0) -> float:
-    """The number in 0..high at which `below` ends."""
+    """The number in 0..high up to which `below` is true, by bisection."""
     low = 0.0
     for _ in range(60):
         middle = (low + high) / 2

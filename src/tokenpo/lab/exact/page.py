@@ -1,4 +1,4 @@
-"""The page of a study: a matrix methods x worlds for every measure, a card for each world and each method."""
+"""The page of a study: for every measure a matrix of methods x worlds, and a card for each world and each method."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 
 
 def render(rows: Sequence[Row], worlds: Sequence[World]) -> str:
-    """The page as text. The same numbers give the same bytes."""
+    """The page as text; the same numbers give the same bytes."""
     known = {row.label: row for row in rows}
     keys = {key for row in rows for cell in row.cells.values() for key in cell.numbers}
     measures = [measure for measure in CATALOGUE.values() if measure.key in keys]
@@ -54,7 +54,7 @@ def _matrix(known: Mapping[str, Row], worlds: Sequence[World], measure: Measure)
 
 
 def _colour(row: Row, world: World, measure: Measure) -> str:
-    """Blue is good, by the measure's own scale; a run that never arrives has the worst colour."""
+    """Style class of a cell: blue is good, on the measure's own scale; a run that never arrives is the worst."""
     x, half = row.cells[world.name].numbers.get(measure.key, Number(math.nan)).value, DIVERGING // 2
     if x == math.inf:
         return "d0"
@@ -81,7 +81,7 @@ def _world(world: World, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _curves(world: World, rows: Sequence[Row]) -> tuple[chart.Chart, Markup]:
-    """Expected training of the references, and of the first and the last of the others to arrive."""
+    """Curves of expected training: the references, and the two first and two last of the other methods to arrive."""
     others = sorted(
         (row for row in rows if row.label not in (BASE, PERFECT)),
         key=lambda row: (row.at(world, "train/batches").value, -row.at(world, "train/J").value),
@@ -108,7 +108,7 @@ def _method(row: Row, base: Row, worlds: Sequence[World]) -> dict[str, Any]:
 
 
 def _methods(rows: Sequence[Row]) -> str:
-    """How many methods are in rows, of which some may be one method at other options."""
+    """The number of methods as text; rows of one method with different options count once."""
     return _count({row.objective.partition("\n")[0] for row in rows}, "method")
 
 
@@ -116,12 +116,12 @@ def _count(things: Collection[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
-SMALL = 0.01  # of useful progress or of area, below which nothing is said
-FAR = 2.0  # standard errors
+SMALL = 0.01  # differences in useful progress below this are not reported
+FAR = 2.0  # nor those below this number of standard errors
 
 
 def helps(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """The worlds where an update is worth more than DAPO's."""
+    """A sentence about the worlds where the method's update is more useful than DAPO's."""
     gains = [(world, *(r.at(world, "init/useful") for r in (row, base))) for world in worlds]
     gains = [(w, x, y) for w, x, y in gains if x.value - y.value > max(SMALL, FAR * math.hypot(_error(x), _error(y)))]
     if not gains:
@@ -132,7 +132,7 @@ def helps(row: Row, base: Row, worlds: Sequence[World]) -> str:
 
 
 def trains(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """How noisy training at the best step size compares with DAPO's; "" where it was not run."""
+    """A sentence that compares noisy training at the best step size with DAPO's; "" if it was not run."""
     if any("noisy/area" not in r.cells[world.name].numbers for r in (row, base) for world in worlds):
         return ""
     own, theirs = (fmean(r.at(world, "noisy/area").value for world in worlds) for r in (row, base))
@@ -140,7 +140,7 @@ def trains(row: Row, base: Row, worlds: Sequence[World]) -> str:
 
 
 def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """The worlds where training stays below the goal, and where an update is worth less than DAPO's."""
+    """Sentences about the worlds where training stays below the goal, or an update is less useful than DAPO's."""
     losses, stays = [], []
     for world in worlds:
         x, y = (r.at(world, "init/useful") for r in (row, base))
@@ -164,7 +164,7 @@ def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
 
 
 def why(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """The largest difference from DAPO among what an update is made of: direction, place, clip."""
+    """A sentence about the largest difference from DAPO's update: in direction, tokens or clip."""
     if blind := [world.name for world in worlds if row.at(world, "init/deciding").value < 1e-9]:
         return f"Its update leaves the tokens that decide exactly as they are in {_list(blind)}."
     bent = min(worlds, key=lambda world: row.at(world, "init/cosine").value)
@@ -192,7 +192,7 @@ def why(row: Row, base: Row, worlds: Sequence[World]) -> str:
 
 
 def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
-    """The update's worth in a world, its extremes, and the methods that never arrive."""
+    """Sentences about a world: useful progress of the references, the extremes, and methods that never arrive."""
     known = {row.label: row for row in rows}
     dapo, perfect = (number(known[label].at(world, "init/useful").value) for label in (BASE, PERFECT))
     yield f"The useful progress of an update is {dapo} with DAPO and {perfect} with exact credit in its place."
@@ -238,12 +238,12 @@ def _list(words: Sequence[str]) -> str:
 
 
 COLUMN, ROW, MARGIN, RADIUS = 74, 26, 16, 6
-_SMALLER = 14  # states in a column from which they move closer together
-_LONGER = 10  # columns, likewise
+_SMALLER = 14  # with more states in a column, they are drawn closer together
+_LONGER = 10  # with more columns, likewise
 
 
 def draw(world: World) -> Markup:
-    """The automaton as one <svg>: states in the order of their positions, arrows as wide as they are probable.
+    """The automaton as one <svg>: states by position from left to right, arrows with widths by their probability.
 
     A filled circle is a state whose token matters; squares are rewards.
     """
@@ -287,7 +287,7 @@ def draw(world: World) -> Markup:
 
 
 def _places(world: World) -> dict[str, tuple[float, float]]:
-    """(column, row) of every state and reward: a column further than anything that leads there, centred."""
+    """(column, row) of every state and reward: one column after every predecessor, rows centred in the column."""
     column = dict.fromkeys(world.prompts, 0)
     for _ in world.states:
         for state in world.states:
@@ -301,7 +301,7 @@ def _places(world: World) -> dict[str, tuple[float, float]]:
         rows[nodes[node]].append(node)
     tallest = max(map(len, rows.values()))
     return {
-        node: (float(x), y + (tallest - len(there)) / 2) for x, there in rows.items() for y, node in enumerate(there)
+        node: (float(x), y + (tallest - len(below)) / 2) for x, below in rows.items() for y, node in enumerate(below)
     }
 
 

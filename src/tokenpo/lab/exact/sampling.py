@@ -1,4 +1,4 @@
-"""Rollouts from a world: what a sampler and a forward pass would report, computed from the table of logits.
+"""Rollouts from a world: the inputs that sampler and forward passes would report, computed from a table of logits.
 
 Axes: N rollouts, T tokens (padded), S states, V tokens of the vocabulary, G rollouts of a group.
 """
@@ -19,14 +19,19 @@ from ...core.types import Policy, Rollouts
 from .truth import truth
 from .world import World
 
-PROMPT_LOGPROB = -1.0  # nats; a world has prompts but no tokens in them
-_FURTHEST = 11.0  # nats, in `divergence`
+PROMPT_LOGPROB = -1.0  # nats; any number, as a world's prompts have no tokens
+_FURTHEST = 11.0  # nats, bound of the log-ratios in `_divergence`
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Sampled paths: states and tokens [N, T] int, 0 where the mask [N, T] is false; reward [N]; G rows after each
-    other are a group [N] int.
+    """Sampled paths.
+
+    Args:
+        states, tokens: [N, T] int, 0 where the mask is false.
+        mask: [N, T] bool.
+        reward: [N].
+        group: [N] int; G consecutive rows are a group.
     """
 
     states: Tensor
@@ -39,16 +44,16 @@ class Walk:
         return Walk(*(x[index] for x in (self.states, self.tokens, self.mask, self.reward, self.group)))
 
     def taken(self, logp: Tensor) -> Tensor:
-        """[N, T] of the sampled tokens, from log-probabilities [S, V]."""
+        """[N, T], the numbers of the sampled tokens from a table [S, V]."""
         return logp[self.states, self.tokens]
 
 
 def walk(world: World, logits: Tensor, groups: int, size: int, draws: torch.Generator, *, even: bool) -> Walk:
-    """Paths of the policy with these logits [S, V]: `groups` groups of `size`, prompts by their shares.
+    """Paths of the policy with these logits [S, V], in `groups` groups of `size`; prompts by their shares.
 
     Args:
-        even: tokens are dealt in each state as evenly as their probabilities allow (systematic sampling, in random
-            order) in place of independent draws: a large batch is then close to its expectation.
+        even: sample tokens in each state as evenly as their probabilities allow (systematic sampling, in random order)
+            rather than independently, so that a large batch is close to its expectation.
     """
     start = world.starts[_dealt(world.shares.cumsum(0).expand(groups, -1), torch.zeros(groups).long(), draws)]
     group = torch.arange(groups).repeat_interleave(size)
@@ -56,7 +61,7 @@ def walk(world: World, logits: Tensor, groups: int, size: int, draws: torch.Gene
 
 
 def onward(world: World, logits: Tensor, at: Tensor, group: Tensor, draws: torch.Generator, *, even: bool) -> Walk:
-    """Paths from the states `at` [N], as `walk` draws them; `group` [N] becomes that of the rows."""
+    """Paths from the states `at` [N], sampled as in `walk`, with the groups `group` [N]."""
     at, rows, cumulative = at.clone(), len(at), logits.softmax(-1).cumsum(-1)
     states, tokens = torch.zeros(2, world.length, rows, dtype=torch.long)
     mask, reward = torch.zeros(world.length, rows, dtype=torch.bool), torch.zeros(rows, dtype=logits.dtype)
@@ -80,8 +85,8 @@ def rollouts(
     """The inputs of an objective with these needs; the reference policy is the world's initial one.
 
     Args:
-        logits: [S, V] of the policy that the update is anchored to.
-        sampler: [S, V] of the policy that sampled, where it is another.
+        logits: [S, V] of the old policy, to which the update is anchored.
+        sampler: [S, V] of the policy that sampled; None if that is the old policy.
     """
     size = int((walked.group == walked.group[0]).sum())
     logp, mask, reward = logits.log_softmax(-1), walked.mask, walked.reward
@@ -90,7 +95,7 @@ def rollouts(
     optional = {
         "rollout_logprob": lambda: walked.taken((logits if sampler is None else sampler).log_softmax(-1)),
         "ref_logprob": lambda: walked.taken(world.initial.log_softmax(-1)),
-        # The initial policy, better by what each token adds.
+        # The teacher is the initial policy with each token's advantage added to its logit.
         "teacher_logprob": lambda: walked.taken(
             (world.initial + truth(world, world.initial).advantage).log_softmax(-1)
         ),
@@ -98,16 +103,16 @@ def rollouts(
         "prompt_logprob": lambda: torch.full((len(reward),), PROMPT_LOGPROB, dtype=logits.dtype),
         "influence": lambda: _influence(logp, walked, size),
         "divergence": lambda: _divergence(logp, walked, size),
-        # Where rewards arrive on the way, these are told from the outcome.
+        # If tokens before the last earn rewards, their sum is one column and the outcome another.
         "rewards": lambda: torch.cat([reward[:, None] - outcome, outcome], 1) if world.earns else reward[:, None],
         "token_reward": lambda: arrived,
         "baseline": lambda: _greedy(world, logits)[walked.states[:, 0]],
-        # A prompt stands for a role: in one, what can be earned is like.
+        # Each prompt is a role: rewards of one prompt are comparable.
         "role": lambda: walked.states[:, 0],
-        # A token is an action: every one is a turn of its own.
+        # Each token is an action, so it is a turn of its own.
         "turn": lambda: torch.arange(mask.shape[1]).expand(mask.shape),
         "anchor": lambda: walked.states,
-        "value": lambda: truth(world, logits).value.detach()[walked.states],  # a perfect critic's
+        "value": lambda: truth(world, logits).value.detach()[walked.states],  # that of a perfect critic
     }
     return Rollouts(
         mask=mask, reward=reward, group=walked.group, old_logprob=walked.taken(logp),
@@ -117,7 +122,7 @@ def rollouts(
 
 
 def _greedy(world: World, logits: Tensor) -> Tensor:
-    """[S] what the likeliest tokens earn from a state on."""
+    """[S] reward from each state on if the likeliest token is always taken."""
     best, earned = logits.argmax(-1), torch.zeros(len(logits), dtype=logits.dtype)
     reward, following = (x.gather(1, best[:, None])[:, 0] for x in (world.reward, world.next))
     for _ in range(world.length):
@@ -126,7 +131,7 @@ def _greedy(world: World, logits: Tensor) -> Tensor:
 
 
 def _by_formula(owner: type, logp: Tensor, walked: Walk, needs: frozenset[str]) -> dict[str, Tensor]:
-    """The inputs [N, T] that are functions of the next-token distributions."""
+    """The needed inputs [N, T] that are functions of the next-token distributions."""
     return {
         name: fact.formula(logp)[walked.states]
         for name, fact in facts_of(owner).items()
@@ -135,10 +140,10 @@ def _by_formula(owner: type, logp: Tensor, walked: Walk, needs: frozenset[str]) 
 
 
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
-    """The policy with these logits [S, V] at the sampled tokens, with its graph.
+    """The predictions at the sampled tokens of the policy with these logits [S, V], with their graph.
 
     Raises:
-        Unsupported: the objective compares whole distributions with a teacher's.
+        Unsupported: the objective reads teacher_divergence, which compares whole distributions.
     """
     if "teacher_divergence" in needs:
         raise Unsupported(
@@ -150,12 +155,12 @@ def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
 
 
 def _drawn(cumulative: Tensor, draws: torch.Generator) -> Tensor:
-    """[M] places in the rows of cumulative probabilities [M, V], drawn independently."""
+    """[M] tokens, sampled independently from the rows of cumulative probabilities [M, V]."""
     return _place(cumulative, torch.rand(len(cumulative), dtype=torch.float64, generator=draws))
 
 
 def _dealt(cumulative: Tensor, state: Tensor, draws: torch.Generator) -> Tensor:
-    """[M] places as `_drawn` gives them, but the rows of one `state` [M] share out its probabilities evenly."""
+    """[M] tokens as from `_drawn`, but rows with the same `state` [M] share its tokens evenly (systematic sampling)."""
     shuffled = torch.randperm(len(state), generator=draws)
     order = shuffled[state[shuffled].argsort(stable=True)]
     count = torch.bincount(state)
@@ -169,7 +174,7 @@ def _dealt(cumulative: Tensor, state: Tensor, draws: torch.Generator) -> Tensor:
 
 def _place(cumulative: Tensor, at: Tensor) -> Tensor:
     place = (cumulative.double() <= at[:, None]).sum(-1)
-    return place.clamp(max=cumulative.shape[-1] - 1)  # the last sum may be 1 less a rounding
+    return place.clamp(max=cumulative.shape[-1] - 1)  # by rounding, the last sum may be below 1
 
 
 def _influence(logp: Tensor, walked: Walk, size: int) -> Tensor:
@@ -185,8 +190,8 @@ def _influence(logp: Tensor, walked: Walk, size: int) -> Tensor:
 
 
 def _divergence(logp: Tensor, walked: Walk, size: int) -> Tensor:
-    """[N, T] how far the group's next-token distributions lie apart at a position; uniform where one has ended."""
+    """[N, T] divergence of the group's next-token distributions at each position; uniform ones for ended responses."""
     rows = logp[walked.states].masked_fill(~walked.mask[..., None], -math.log(logp.shape[1]))
     grouped = rows.unflatten(0, (-1, size))
-    apart = (grouped.mean(1, keepdim=True) - grouped).clamp(-_FURTHEST, _FURTHEST)
-    return kl.k3(apart).sum(-1).mean(1, keepdim=True).expand(-1, size, -1).flatten(0, 1)
+    x = (grouped.mean(1, keepdim=True) - grouped).clamp(-_FURTHEST, _FURTHEST)
+    return kl.k3(x).sum(-1).mean(1, keepdim=True).expand(-1, size, -1).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""The setting of a study, the same for all methods of a file. The defaults are those of docs/exact.json."""
+"""The setting of a study, the same for all methods of a file; docs/exact.json has the defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError, choose
 
-HOT, GRID = 1.2, 0.5  # temperature of the hot sampler; distance between the logits of the rounding one
+HOT, GRID = 1.2, 0.5  # temperature of the hot sampler; multiple to which the rounding sampler rounds logits
 SAMPLERS = ("same", "hot", "rounded")
 
 
@@ -21,12 +21,12 @@ class Setting:
     """The axes of a study.
 
     Args:
-        group: rollouts of a group.
-        batch: groups of an update.
-        network: a small network, whose states share parameters, gives the logits in place of a table; noisy training
-            always has it.
-        sampler: the policy itself samples, or one with another temperature or rounded logits, which the method sees in
-            `rollout_logprob` alone.
+        group: number of rollouts in a group.
+        batch: number of groups in an update.
+        network: compute the logits by a small network, whose states share parameters, rather than a table; noisy
+            training always does.
+        sampler: "same" samples from the policy, "hot" at a higher temperature, "rounded" from rounded logits; the
+            method sees the difference only in `rollout_logprob`.
     """
 
     group: int = 8
@@ -41,14 +41,14 @@ class Setting:
 
     @classmethod
     def of(cls, pairs: Iterable[str]) -> Self:
-        """From KEY=VALUE.
+        """The setting from texts KEY=VALUE.
 
         >>> str(Setting.of(["group=4", "network=true"]))
         'group=4,network=true'
 
         Raises:
-            UnknownName: no such axis.
-            TokenPOError: a value of the wrong kind.
+            UnknownName: an axis does not exist.
+            TokenPOError: a value has the wrong type.
         """
         kinds, values = {field.name: type(field.default) for field in dataclasses.fields(cls)}, {}
         for pair in pairs:
@@ -57,18 +57,18 @@ class Setting:
             try:
                 values[key] = {"true": True, "false": False}[value] if kind is bool else kind(value)
             except (KeyError, ValueError):
-                wanted = "true or false" if kind is bool else "a number"
-                raise TokenPOError(f"--set {pair}: give {key} as {wanted}") from None
+                expected = "true or false" if kind is bool else "a number"
+                raise TokenPOError(f"--set {pair}: give {key} as {expected}") from None
         return cls(**values)
 
     def sampled_by(self, logits: Tensor) -> Tensor:
-        """The logits of the sampler where the policy has these."""
+        """The sampler's logits, from the policy's."""
         if self.sampler == "hot":
             return logits / HOT
         return torch.round(logits / GRID) * GRID if self.sampler == "rounded" else logits
 
     def __str__(self) -> str:
-        """The axes that are not as usual."""
+        """The axes that are not at their defaults."""
         usual = {field.name: field.default for field in dataclasses.fields(self)}
         return ",".join(f"{key}={str(x).lower()}" for key, x in vars(self).items() if x != usual[key])
 

@@ -1,4 +1,4 @@
-"""The measures of a method in a world, by name, with standard errors; and their file."""
+"""The measures of methods in worlds, with standard errors, and the file that stores them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from .setting import USUAL, Setting
 from .world import World
 
 HERE = Path(__file__).parent
-BASE, PERFECT = "dapo", "exact credit"  # what `captured` lies between
-EXPECTED = 2  # runs of expected training
-_SHOWING = ("__init__", "page", "table")  # modules that make no number
+BASE, PERFECT = "dapo", "exact credit"  # the references, at which `captured` is 0 and 1
+EXPECTED = 2  # number of runs of expected training
+_SHOWING = ("__init__", "page", "table")  # modules that do not affect the numbers
 
 
 @dataclass
 class Cell:
-    """A method in a world.
+    """Results of a method in a world.
 
     Args:
-        numbers: by `POLICY/measure`, `drift/WAY`, `train/what` of expected training and `noisy/what`.
-        useful: at the initial policy, kept whole because differences are taken where noise cancels.
+        numbers: by `POLICY/measure`, `drift/WAY`, `train/what` (expected training) and `noisy/what` (noisy training).
+        useful: useful progress at the initial policy, with its replicates, for differences whose noise cancels.
         curve: mean reward after each batch of expected training.
-        code, setting: hash of the program that made it, and what was not as usual.
+        code: hash of the program that computed the numbers.
+        setting: the axes of the setting that are not at their defaults.
     """
 
     numbers: dict[str, Number]
@@ -52,37 +53,37 @@ class Cell:
 
 @dataclass
 class Row:
-    """A method in all worlds; `objective` is its text."""
+    """Results of a method by world; `objective` is the method's text."""
 
     label: str
     objective: str
     cells: dict[str, Cell]
 
     def at(self, world: World, key: str) -> Number:
-        """One number."""
+        """The number `key` in a world."""
         return self.cells[world.name].numbers[key]
 
     def with_cells_of(self, other: Row | None) -> Row:
-        """This row with the further cells of another row of the same objective."""
+        """This row, with cells for further worlds from another row if that has the same objective."""
         more = other.cells if other and other.objective == self.objective else {}
         return Row(self.label, self.objective, more | self.cells)
 
 
 def references() -> list[Contestant]:
-    """The references: DAPO, and DAPO's loss with Q − V in the place of its credit."""
+    """The references: DAPO, and DAPO's loss with Q − V in place of its credit."""
     dapo = method(BASE)
     return [Contestant(BASE, dapo), Contestant(PERFECT, dapo, exact=True)]
 
 
 def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cell:
-    """All measures of a method in a world but `captured`, which needs the references."""
+    """All measures of a method in a world, except `captured`, which needs the references."""
     network = _network(world)
     model = network if setting.network else _table(world)
     at = {name: measures.observe(contestant, model, name, setting) for name in POLICIES}
-    found = {f"{name}/{key}": measure(x) for name, x in at.items() for key, measure in measures.MEASURES.items()}
-    found |= {f"drift/{way}": measures.drift(contestant, model, at["init"], way, setting) for way in DRIFTS}
-    numbers = {key: Number.of(x) for key, x in found.items()}
-    cell = Cell(numbers, found["init/useful"], setting=str(setting))
+    estimates = {f"{name}/{key}": measure(x) for name, x in at.items() for key, measure in measures.MEASURES.items()}
+    estimates |= {f"drift/{way}": measures.drift(contestant, model, at["init"], way, setting) for way in DRIFTS}
+    numbers = {key: Number.of(x) for key, x in estimates.items()}
+    cell = Cell(numbers, estimates["init/useful"], setting=str(setting))
     runs = [training.expected(contestant, model, seed, setting) for seed in range(EXPECTED)]
     numbers |= {f"train/{key}": number for key, number in _summary(world, runs).items()}
     cell.curve = runs[0].J
@@ -96,7 +97,7 @@ def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cel
 
 @functools.lru_cache(maxsize=64)
 def _table(world: World) -> Table:
-    """One for each world, as what is computed of it is kept by model."""
+    """The table of a world; one object per world, as results are cached by model."""
     return Table(world)
 
 
@@ -106,14 +107,17 @@ def _network(world: World) -> Network:
 
 
 def _summary(world: World, runs: list[training.Course]) -> dict[str, Number]:
-    """Batches to the goal, infinite unless all runs arrive, what holds there, and the mean reward at the end."""
+    """Means over runs: batches to the goal, the mean reward at the end, and entropy, length and sound at the goal.
+
+    Unless all runs reach the goal, batches is infinite and the last three are NaN.
+    """
     never = (math.nan, math.inf)
-    what = {"batches": [run.arrival for run in runs], "J": [run.J[-1] for run in runs]}
+    results = {"batches": [run.arrival for run in runs], "J": [run.J[-1] for run in runs]}
     for key in ("entropy", "length", *(["sound"] if world.sound else [])):
-        what[key] = [run.on_arrival(key) for run in runs]
+        results[key] = [run.on_arrival(key) for run in runs]
     return {
         key: Number.of(mean_of(values)) if all(map(math.isfinite, values)) else Number(never[key == "batches"])
-        for key, values in what.items()
+        for key, values in results.items()
     }
 
 
@@ -125,17 +129,17 @@ def all_rows(
     setting: Setting = USUAL,
     done: Callable[[Mapping[str, Row], str, int], None] = lambda rows, label, count: None,
 ) -> list[Row]:
-    """Studies what is not known yet, the references first, and returns these and all other known rows.
+    """Studies all methods, the references first, and returns their rows followed by the other known rows.
 
     Args:
-        known: rows by label, of the same setting; a cell of the same objective and program is not made again.
-        fresh: labels that are studied anew all the same.
-        done: called with the rows so far, the label of the last and the number of worlds in which it is done.
+        known: rows by label, in the same setting; a cell of the same objective and program is reused.
+        fresh: labels whose cells are not reused.
+        done: called after each cell, with the rows so far, the label, and the number of worlds that it has.
     """
-    wanted = {c.label: c for c in [*references(), *contestants]}
+    studied = {c.label: c for c in [*references(), *contestants]}
     rows: dict[str, Row] = {}
     known, worlds = dict(known or {}), list(worlds)
-    for label, contestant in wanted.items():
+    for label, contestant in studied.items():
         text, code, old = str(contestant.objective), program(contestant.objective), known.pop(label, None)
         row = rows[label] = Row(label, text, dict(old.cells) if old and old.objective == text else {})
         for count, world in enumerate(worlds, 1):
@@ -152,7 +156,7 @@ def all_rows(
 
 
 def require_setting(known: Mapping[str, Row], setting: Setting, path: Path) -> None:
-    """Refuses to put studies of two settings beside each other, naming the file and both."""
+    """Raises TokenPOError, naming the file and both settings, if known rows have another setting."""
     for cell in (cell for row in known.values() for cell in row.cells.values()):
         if cell.setting != str(setting):
             theirs, ours = (text or "the usual one" for text in (cell.setting, str(setting)))
@@ -160,7 +164,7 @@ def require_setting(known: Mapping[str, Row], setting: Setting, path: Path) -> N
 
 
 def program(objective: Objective) -> str:
-    """A hash of the code that makes an objective's numbers: the core, its parts, this study."""
+    """A hash of the code that computes an objective's numbers: the core, the objective's parts, this study."""
     modules = [sys.modules.get(type(part).__module__) for part in walk(objective)]
     parts = [Path(module.__file__) for module in modules if module is not None and module.__file__]
     made_by = [HERE.parent / "estimate.py", *(path for path in HERE.glob("*.py") if path.stem not in _SHOWING)]
@@ -168,7 +172,7 @@ def program(objective: Objective) -> str:
 
 
 def shipped(setting: Setting) -> dict[str, Row]:
-    """The references in the usual setting, which the package brings; a test makes them again."""
+    """The references' rows that the package contains, for the default setting; a test computes them again."""
     if setting != USUAL:
         return {}
     rows = load(HERE / "references.json")
@@ -179,7 +183,7 @@ def shipped(setting: Setting) -> dict[str, Row]:
 
 
 def save(rows: Iterable[Row], path: Path) -> Path:
-    """All numbers as JSON, of four digits; null stands for what is not finite; raises as `frame.write`."""
+    """Writes all numbers as JSON, with four digits and null for non-finite ones; raises as `frame.write`."""
 
     lines = []
     for row in rows:
@@ -196,7 +200,7 @@ def save(rows: Iterable[Row], path: Path) -> Path:
 
 
 def load(path: Path) -> dict[str, Row]:
-    """Rows that `save` wrote, by label; anything else is refused."""
+    """Rows that `save` wrote, by label; refuses any other file."""
 
     def number(key: str, value: float | None, error: float | None) -> Number:
         never = math.inf if key.endswith("/batches") else math.nan

@@ -1,4 +1,4 @@
-"""The measures of a study by name, and the study in a terminal: methods x worlds, a table for each measure."""
+"""The measures of a study by name, and the study in a terminal: for each measure a table of methods x worlds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Measure:
 
     Args:
         key: its name in `Cell.numbers`.
-        title: in a heading.
+        title: text of a heading.
         meaning: one sentence, with the unit.
-        ends: of the page's colours, the worst and the best value; None for no colours.
+        ends: the worst and the best value, as ends of the page's colours; None for no colours.
     """
 
     key: str
@@ -36,7 +36,7 @@ _AT = {"init": "at the initial policy", "late": "at J = 0.95", "stuck": "at J = 
 
 
 def _fixed(name: str) -> list[Measure]:
-    """The measures of an update that are worth a column at every policy."""
+    """The measures of an update that are shown for every policy."""
     return [
         Measure(
             f"{name}/useful", f"useful progress, {_AT[name]}",
@@ -85,12 +85,12 @@ CATALOGUE: dict[str, Measure] = {
                 "training: no score of a method.", _AROUND_0),
     )
 }  # fmt: skip
-ROUNDING = 1e-4  # of a file's numbers
+ROUNDING = 1e-4  # rounding of the numbers in a file
 SHOWN = ("init/useful", "drift/toward", "noisy/area")
 
 
 def show(rows: Sequence[Row], worlds: Sequence[str], measures: Iterable[str], stream: TextIO) -> None:
-    """For each measure a table and what it means; at the end what each says of the methods beside DAPO."""
+    """Prints for each measure a table and its meaning, and at the end the verdicts of all measures."""
     parts: list[Table | str] = []
     verdicts: list[str] = []
     for key in measures:
@@ -105,9 +105,10 @@ def show(rows: Sequence[Row], worlds: Sequence[str], measures: Iterable[str], st
 
 
 def verdict(rows: Sequence[Row], worlds: Sequence[str], measure: Measure) -> str:
-    """In how many worlds a method is better than DAPO by two standard errors, and worse; "" where no end is better.
+    """A sentence: in how many worlds each method is better or worse than DAPO by two standard errors.
 
-    Of more than four methods it is said how many are better in most worlds, and which most often.
+    With more than four methods: how many are better in most worlds, and which most often. "" if the measure has no
+    better direction.
     """
     if (measure.ends is None and not measure.key.endswith("/batches")) or measure.key == "init/deciding":
         return ""
@@ -123,17 +124,17 @@ def verdict(rows: Sequence[Row], worlds: Sequence[str], measure: Measure) -> str
     if len(won) > 4:
         most = max(won, key=lambda label: won[label])
         many = sum(better > len(worlds) / 2 for better, _ in won.values())
-        said = f"{many} of {len(won)} methods are better than DAPO in most of {count}; most often {most}"
-        said += f", in {won[most][0]}"
+        text = f"{many} of {len(won)} methods are better than DAPO in most of {count}; most often {most}"
+        text += f", in {won[most][0]}"
     else:
         each = (f"{label} is better than DAPO in {b} and worse in {w} of {count}" for label, (b, w) in won.items())
-        said = "; ".join(each)
-    return f"{measure.title}: {said}."
+        text = "; ".join(each)
+    return f"{measure.title}: {text}."
 
 
 def _sign(row: Row, base: Row, world: str, measure: Measure) -> int:
-    """1 where it is better than DAPO by more than two standard errors, −1 where it is worse, else 0."""
-    x, y = (one.cells[world].numbers.get(measure.key) for one in (row, base))
+    """1 if the row is better than DAPO by more than two standard errors, −1 if it is worse, else 0."""
+    x, y = (r.cells[world].numbers.get(measure.key) for r in (row, base))
     if x is None or y is None or x.value == y.value:
         return 0
     noise = math.hypot(*(0.0 if math.isnan(n.error) or math.isinf(n.value) else n.error for n in (x, y)))
@@ -143,12 +144,12 @@ def _sign(row: Row, base: Row, world: str, measure: Measure) -> int:
 
 
 def heading(worlds: Iterable[str]) -> list[str]:
-    """A name breaks between its words, so that twelve columns fit."""
+    """Headings of a table; spaces in place of underscores let names wrap, so that twelve columns fit."""
     return ["method", *(world.replace("_", " ") for world in worlds)]
 
 
 def cell(row: Row, world: str, measure: Measure, kind: str = "") -> Cell:
-    """The value above its standard error, or above the reward at which a run stays."""
+    """A cell with the value above its standard error; ∞ above the reward at which the run ends."""
     numbers = row.cells[world].numbers if world in row.cells else {}
     x = numbers.get(measure.key)
     if x is None:

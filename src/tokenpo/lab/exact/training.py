@@ -1,12 +1,12 @@
 """Training in a world, with the exact reward, entropy and length after each rollout batch of several updates.
 
-Expected training takes batches that are dealt evenly over the responses and stand for infinitely large ones. A step has
-the length `SIZE` · |g| / scale in the logits, where scale² is a running mean of |g|² over the first, on-policy updates
-of the batches. Methods that differ only in the scale of their loss then train alike, and what clipping takes away after
-the first update is not given back. It shows fixed points, and entropy and length at equal reward.
+Expected training uses batches that are sampled evenly over the responses and approximate infinitely large ones. A step
+has length `SIZE` · |g| / scale in the logits, where scale² is a running mean of |g|² over the batches' first, on-policy
+updates. Methods that differ only in the scale of their loss then train alike, but steps that clipping shortens in later
+updates stay shorter. It shows fixed points, and entropy and length at equal reward.
 
-Noisy training draws small batches and makes Adam's steps in a network whose states share parameters. There a step that
-is too long costs reward, so that every method has a best step size; methods are compared at their own.
+Noisy training samples small batches and makes Adam steps in a network whose states share parameters. Too long a step
+costs reward there, so that every method has a best step size; methods are compared at their own.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from .setting import USUAL, Setting
 from .truth import truth
 from .world import World
 
-SIZE = 0.2  # of a step of expected training, in the logits
+SIZE = 0.2  # step size of expected training, in the logits
 GOAL = 0.9  # mean reward at which a run has arrived
-UPDATES = 4  # minibatches of a rollout batch
-MOST, NOISY = 160, 30  # rollout batches of expected training at most, and of noisy training
+UPDATES = 4  # minibatches per rollout batch
+MOST, NOISY = 160, 30  # largest number of rollout batches in expected training; their number in noisy training
 GRID = tuple(0.05 * 2**k for k in range(11))  # step sizes of noisy training, in the network's parameters
-START = 6  # place in `GRID` where the search for the best begins
-NOISE = 4  # a noisy update has the setting's groups divided by this
-SEEDS = 12  # noisy runs of a step size
-_KEPT = 0.9  # of the running mean, from batch to batch
-_ADAM = (0.9, 0.999)
+START = 6  # index in `GRID` where the search for the best begins
+NOISE = 4  # a noisy update has the setting's number of groups divided by this
+SEEDS = 12  # noisy runs per step size
+_KEPT = 0.9  # decay of the running mean of |g|², per batch
+_ADAM = (0.9, 0.999)  # Adam's betas
 
 
 @dataclass
 class Course:
-    """The course of a run: one number for each policy, from the initial one on.
+    """The course of a run: lists with one number per policy, from the initial one on.
 
     Args:
-        kl: nats of KL a token of every rollout batch, from the policy that sampled it to the one after its updates.
+        J: mean reward.
+        entropy, length, sound: as in `Truth`.
+        kl: for every rollout batch, KL(policy before ‖ policy after its updates), nats per token.
     """
 
     J: list[float] = field(default_factory=list)
@@ -61,7 +63,7 @@ class Course:
 
     @property
     def arrival(self) -> float:
-        """Rollout batches until the mean reward was `GOAL`, between two by straight lines; infinite if it never was."""
+        """Rollout batches until the mean reward reached `GOAL`, interpolated linearly; infinite if it never did."""
         for batch, J in enumerate(self.J):
             if J >= GOAL:
                 before = self.J[batch - 1] if batch else J
@@ -69,7 +71,7 @@ class Course:
         return math.inf
 
     def on_arrival(self, name: str) -> float:
-        """Entropy, length or sound share where the mean reward was `GOAL`; NaN if it never was."""
+        """Entropy, length or sound share when the mean reward reached `GOAL`; NaN if it never did."""
         if self.arrival == math.inf:
             return math.nan
         values, (part, low) = getattr(self, name), math.modf(self.arrival)
@@ -77,29 +79,29 @@ class Course:
 
     @property
     def stands(self) -> bool:
-        """Whether the mean reward has not moved for ten batches: a fixed point."""
+        """Whether the mean reward has not changed for ten batches, as at a fixed point."""
         return len(self.J) > 10 and max(self.J[-11:]) - min(self.J[-11:]) < 1e-9
 
     @property
     def area(self) -> float:
-        """Mean of the mean reward over the run."""
+        """Mean reward, averaged over the policies of the run."""
         return sum(self.J) / len(self.J)
 
 
 def expected(contestant: Contestant, model: Table, seed: int, setting: Setting = USUAL) -> Course:
-    """One run from the world's initial policy until the goal is reached, nothing moves, or after `MOST` batches."""
+    """One run from the world's initial policy until the goal, a fixed point, or `MOST` batches."""
     run = _Run(contestant, model, seed, setting, groups=POPULATION * setting.batch, even=True)
     return run.train(Norm(), SIZE, MOST)
 
 
 def noisy(contestant: Contestant, network: Network, size: float, seed: int, setting: Setting = USUAL) -> Course:
-    """One run of `NOISY` batches with Adam's steps of length `size`."""
+    """One run of `NOISY` batches with Adam steps of size `size`."""
     groups = UPDATES * max(1, setting.batch // NOISE)
     return _Run(contestant, network, seed, setting, groups, even=False).train(Adam(), size, NOISY)
 
 
 def tuned(contestant: Contestant, network: Network, setting: Setting = USUAL) -> tuple[float, list[Course]]:
-    """The step size of `GRID` with the largest mean area of noisy runs, found by climbing, and its runs."""
+    """(step size of `GRID` with the largest mean area of noisy runs, found by hill climbing; its runs)."""
 
     @functools.cache
     def runs(k: int) -> list[Course]:
@@ -116,7 +118,7 @@ def tuned(contestant: Contestant, network: Network, setting: Setting = USUAL) ->
 
 @dataclass(frozen=True)
 class _Run:
-    """A method in a world, with the rollouts that it trains on: `groups` a batch, dealt evenly or drawn."""
+    """A training run of a method in a world, with `groups` groups per batch, sampled evenly or independently."""
 
     contestant: Contestant
     model: Table
@@ -148,7 +150,7 @@ class _Run:
 
 @dataclass
 class Norm:
-    """g over the root of a running mean of |g|² of first updates, corrected for its start at 0."""
+    """g divided by the root of a running mean of |g|² over first updates, which is corrected for its start at 0."""
 
     square: float = 0.0
     weight: float = 0.0
@@ -162,7 +164,7 @@ class Norm:
 
 @dataclass
 class Adam:
-    """Adam's step, of every update and each parameter for itself, over √D: of length 1 where all D move alike."""
+    """Adam's step divided by √D, so that it has length 1 if all D parameters move equally."""
 
     mean: Tensor | float = 0.0
     square: Tensor | float = 0.0

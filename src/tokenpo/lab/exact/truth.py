@@ -1,10 +1,10 @@
-"""The value of a policy in a world and its gradient: exact, in float64, by linear algebra.
+"""The value of a policy in a world and its gradient, exact in float64 by linear algebra.
 
-A response visits no state twice, so that the expected number of visits d and the value V of every state solve
+A response visits no state twice, so the expected number of visits d and the value V of every state solve
 
     d = start + Pᵀ d        V = r + P V        P_ss' = Σ_a π(a|s) 1[a: s to s'],  r_s = Σ_a π(a|s) reward(s, a)
 
-and J = Σ_p share_p V(start_p). This is the sum over all responses, taken state by state; autograd goes through it.
+and J = Σ_p share_p V(start_p). This equals the sum over all responses; autograd differentiates it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from .world import World
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """Axes: S states, V tokens. All of them carry the graph of the logits; J is the mean reward.
+    """Exact properties of a policy, all with the graph to the logits. Axes: S states, V tokens.
 
     Args:
-        value: [S] mean reward of what follows.
-        advantage: [S, V] Q − V of a token: how much it adds to the reward, in the mean.
+        J: mean reward.
+        value: [S] mean reward from a state on.
+        advantage: [S, V] Q − V of a token, its mean effect on the reward.
         visits: [S] mean number of visits in a response.
-        entropy: nats, of a token in the mean over tokens.
-        length: mean tokens of a response.
-        sound: share of the reward that passes the world's sound state; NaN without one.
+        entropy: nats, mean over tokens.
+        length: mean number of tokens of a response.
+        sound: share of the reward from responses through the world's sound state; NaN without one.
     """
 
     J: Tensor
@@ -40,16 +41,16 @@ class Truth:
 
 
 def truth(world: World, logits: Tensor) -> Truth:
-    """The exact values of the policy with these logits [S, V]."""
+    """The exact properties of the policy with these logits [S, V]."""
     logp = logits.log_softmax(-1)
     p, states = logp.exp(), len(logits)
     goes_on = world.next >= 0
     source = torch.arange(states)[:, None].expand_as(world.next)[goes_on]
-    on = torch.zeros(states, states, dtype=p.dtype).index_put((source, world.next[goes_on]), p[goes_on], True)
-    through = torch.eye(states, dtype=p.dtype) - on
+    P = torch.zeros(states, states, dtype=p.dtype).index_put((source, world.next[goes_on]), p[goes_on], True)
+    system = torch.eye(states, dtype=p.dtype) - P
     start = torch.zeros(states, dtype=p.dtype).index_put((world.starts,), world.shares, True)
-    value = torch.linalg.solve(through, (p * world.reward).sum(-1))
-    visits = torch.linalg.solve(through.T, start)
+    value = torch.linalg.solve(system, (p * world.reward).sum(-1))
+    visits = torch.linalg.solve(system.T, start)
     q = world.reward + torch.where(goes_on, value[world.next.clamp(min=0)], 0.0)
     length, J = visits.sum(), start @ value
     sound = visits[world.index[world.sound]] * value[world.index[world.sound]] / J if world.sound else J * torch.nan
@@ -58,7 +59,7 @@ def truth(world: World, logits: Tensor) -> Truth:
 
 
 def slopes(world: World, logits: Tensor) -> dict[str, Tensor]:
-    """The gradients [S, V] of J, entropy and length in the logits, by name."""
+    """The gradients [S, V] of J, entropy and length to the logits, by name."""
     logits = logits.detach().requires_grad_()
     at = truth(world, logits)
     targets = {"J": at.J, "entropy": at.entropy, "length": at.length}
@@ -66,6 +67,6 @@ def slopes(world: World, logits: Tensor) -> dict[str, Tensor]:
 
 
 def deciding(world: World) -> Tensor:
-    """[S] bool, the states whose token changes what is to be expected at the start."""
+    """[S] bool, the states whose token changes the expected reward under the initial policy."""
     advantage = truth(world, world.initial).advantage
     return (advantage.max(-1).values - advantage.min(-1).values) > 1e-9

@@ -1,7 +1,7 @@
-"""A world: a finite automaton whose responses are paths.
+"""A world: a finite automaton whose paths are the responses.
 
-In a state the policy draws one of V tokens; the token leads to the next state, or ends the response with a reward. The
-policy's value and its gradient are then sums over all responses, which `truth.py` takes without error.
+In each state the policy samples one of V tokens, which leads to another state or ends the response with a reward. The
+policy's value and its gradient are sums over all responses, which `truth.py` computes exactly.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ...base.errors import TokenPOError
 
 @dataclass(frozen=True)
 class State:
-    """A state, in which a token is drawn.
+    """A state, in which a token is sampled.
 
     Args:
         name: unique in its world.
         p: probability of each token under the initial policy.
-        to: where each token leads: the name of a state, or the reward with which the response ends.
-        earns: reward that arrives with each token where the response goes on; () is none.
+        to: for each token, the name of the next state, or the reward with which the response ends.
+        earns: reward of each token after which the response goes on; () means 0.
     """
 
     name: str
@@ -38,16 +38,16 @@ class World:
     """Axes: S states, V tokens, P prompts.
 
     Args:
-        name: on the command line.
+        name: the name on the command line.
         premise: the assumption of a family of methods, in words.
-        holds: whether the assumption is true here; None for a world that isolates an effect without testing one.
-        about: the world in one or two sentences.
+        holds: whether the assumption is true here; None for a world that isolates an effect and tests no assumption.
+        about: one or two sentences about the world.
         states: in any order.
-        prompts: share of the prompts that begin in a state, by its name.
-        sound: the state that a response passes if its answer is reasoned; "" where that means nothing.
+        prompts: state -> share of the prompts that begin in it.
+        sound: the state that a response passes if its answer comes from reasoning; "" if the world has none.
 
     Raises:
-        TokenPOError: probabilities that do not sum to 1, a state that does not exist, is never reached or met again.
+        TokenPOError: probabilities do not sum to 1, or a state does not exist, is never reached, or can recur.
     """
 
     name: str
@@ -74,12 +74,12 @@ class World:
 
     @functools.cached_property
     def next(self) -> Tensor:
-        """[S, V] int, the state that each token leads to; -1 where the response ends."""
+        """[S, V] int, the state after each token; -1 if the response ends."""
         return torch.tensor([[self.index[x] if isinstance(x, str) else -1 for x in s.to] for s in self.states])
 
     @functools.cached_property
     def reward(self) -> Tensor:
-        """[S, V] that arrives with a token: with the last one what the response ends with, mostly 0 before."""
+        """[S, V] reward of each token: for a last token the reward that ends the response, before it mostly 0."""
         earns = [s.earns or (0.0,) * len(s.to) for s in self.states]
         rewards = [
             [earned if isinstance(x, str) else x for x, earned in zip(s.to, e, strict=True)]
@@ -89,7 +89,7 @@ class World:
 
     @property
     def earns(self) -> bool:
-        """Whether rewards arrive on the way."""
+        """Whether tokens before the last earn rewards."""
         return any(state.earns for state in self.states)
 
     @functools.cached_property
@@ -104,7 +104,7 @@ class World:
 
     @functools.cached_property
     def layers(self) -> list[set[int]]:
-        """The states that the t-th token can be drawn in; the last set is empty if every response ends."""
+        """The states in which the t-th token can be sampled; the last set is empty if every response ends."""
         layers = [set(self.starts.tolist())]
         while layers[-1] and len(layers) <= len(self.states):
             layers.append({x for s in layers[-1] for x in self.next[s].tolist() if x >= 0})
@@ -112,7 +112,7 @@ class World:
 
     @property
     def length(self) -> int:
-        """Tokens of the longest response."""
+        """Number of tokens of the longest response."""
         return len(self.layers) - 1
 
     def _faults(self) -> Iterator[str]:
@@ -138,7 +138,7 @@ class World:
 
 
 def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:
-    """Probabilities that begin with `top`; each of the others is `ratio` of the one before it.
+    """Probabilities of `tokens` tokens: `top`, then a rest in which each is `ratio` times the one before it.
 
     >>> falling(0.5, 3, 0.25)
     (0.5, 0.4, 0.1)
@@ -148,8 +148,12 @@ def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:
 
 
 def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float) -> tuple[State, ...]:
-    """A chain NAME1, NAME2, ... of states in which the token does not matter; the last leads to `to`. `certainty` is
-    the probability of the likeliest token in each of them.
+    """A chain NAME1, NAME2, ... of states in which the token does not matter.
+
+    Args:
+        certainty: probability of the likeliest token in each of the states.
+        tokens: V.
+        to: the state or reward to which the last one leads.
     """
     ways: list[str | float] = [*(f"{name}{k}" for k in range(2, len(certainty) + 1)), to]
     return tuple(
@@ -159,5 +163,5 @@ def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float)
 
 
 def between(low: float, high: float, count: int) -> list[float]:
-    """`count` numbers from low to high, evenly apart."""
+    """`count` evenly spaced numbers between low and high."""
     return [low + (high - low) * (k + 0.5) / count for k in range(count)]

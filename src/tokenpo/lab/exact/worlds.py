@@ -1,7 +1,7 @@
-"""The worlds: a world is added here, as one function that returns its states.
+"""The worlds. To add one, write a function here that returns its states.
 
-Fillers are states whose token does not matter. No two of them are equally sure: methods that rank tokens by entropy
-would otherwise depend on how ties are broken.
+Fillers are states whose token does not matter. No two of them are equally certain, as methods that rank tokens by
+entropy would otherwise depend on how ties are broken.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def _world(
     premise: str, holds: bool | None, about: str, prompts: Mapping[str, float] | None = None,
     *, sound: str = "", into: dict[str, Callable[[], World]] = WORLDS,
 ) -> Callable[[Callable[[], Iterable[State]]], Callable[[], World]]:  # fmt: skip
-    """Registers the world of the decorated function's name and states; without `prompts` all begin in its first."""
+    """Registers a world with the decorated function's name and states; by default all prompts begin in the first."""
 
     def register(states: Callable[[], Iterable[State]]) -> Callable[[], World]:
         def build() -> World:
-            made = tuple(states())
-            return World(states.__name__, premise, holds, about, made, prompts or {made[0].name: 1.0}, sound)
+            built = tuple(states())
+            return World(states.__name__, premise, holds, about, built, prompts or {built[0].name: 1.0}, sound)
 
         into[states.__name__] = build
         return build
@@ -41,8 +41,12 @@ def _decision(
     p: tuple[float, ...], right: Collection[int], certainty: Sequence[Sequence[float]],
     names: Sequence[str] = ("before", "fork", "right", "wrong"),
 ) -> Iterator[State]:  # fmt: skip
-    """Fillers, a decision in which the tokens `right` earn 1, and fillers on either side: `certainty` of those before,
-    on the right side and on the wrong one, `names` of these chains and, in the second place, of the decision.
+    """Fillers, then a decision in which the tokens `right` earn 1 and others 0, then fillers on either side.
+
+    Args:
+        p: probabilities of the decision's tokens.
+        certainty: of the fillers before the decision, on the right side and on the wrong side.
+        names: of the chain before, the decision, the chain on the right side and the one on the wrong side.
     """
     before, fork, on, lost = names
     ends = zip((on, lost), certainty[1:], (1.0, 0.0), strict=True)
@@ -82,7 +86,12 @@ def wandering_sure() -> Iterable[State]:
 
 
 def _wandering(fork: tuple[float, ...], span: tuple[float, float]) -> Iterator[State]:
-    """Token k of the first state leads to a path with k fillers, the decision, and 3 - k fillers."""
+    """Token k of the first state leads to a path of k fillers, the decision `fork`, and 3 - k fillers.
+
+    Args:
+        fork: probabilities of the decision's tokens.
+        span: range of the fillers' certainties.
+    """
     sure = iter(between(*span, 18))
     yield State("gate", (0.3, 0.27, 0.23, 0.2), ("path0fork", *(f"path{k}before1" for k in (1, 2, 3))))
     for k in range(4):

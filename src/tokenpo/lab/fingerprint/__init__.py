@@ -1,1 +1,1 @@
-"""Fingerprints of methods: curves of the push over each fact of a token, and pictures of them."""
+"""Fingerprints of methods: how the push on a token depends on each of its properties, as curves and pictures."""

@@ -1,4 +1,4 @@
-"""A fingerprint: the push of a method on a token over each fact that it may depend on, and how two of them differ."""
+"""Fingerprints: the push of a method on a token as a function of each property, and the distance of two of them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ...core.trial import example
 from ...core.types import OPTIONAL
 from .step import DRAWS, LENGTH, SIZE, Facts, pushes
 
-EQUAL = 1e-6  # two pushes that differ by less are one: far above rounding, far below what a picture shows
+EQUAL = 1e-6  # pushes that differ by less count as equal: far above rounding, far below what a picture shows
 _EIGHTHS = tuple(i / SIZE for i in range(SIZE + 1))
 _ENTROPIES = (0.01, 0.03, 0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0)
 _ENTROPY = frozenset({"entropy", "old_entropy"})
 
 
 def _logarithmic(low: float, high: float, count: int) -> tuple[float, ...]:
-    """Numbers in equal steps of their logarithm."""
+    """`count` numbers from low to high, in equal steps of the logarithm."""
     steps = torch.logspace(torch.tensor(low).log10(), torch.tensor(high).log10(), count, dtype=torch.float64)
     return tuple(float(f"{x:.4g}") for x in steps.tolist())
 
 
-# Closer where the trust regions end; on none of their bounds, where rounding would decide.
+# Denser near the bounds of trust regions, but never on a bound, where rounding would decide.
 _NEAR = tuple(round(0.695 + 0.03 * i, 3) for i in range(26))
 RATIOS = tuple(sorted({*_NEAR, *(x for x in _logarithmic(0.1, 9.9, 25) if not 0.66 < x < 1.5)}))
 PROBABILITIES = _logarithmic(0.001, 0.99, 17)
@@ -35,15 +35,17 @@ PROBABILITIES = _logarithmic(0.001, 0.99, 17)
 
 @dataclass(frozen=True)
 class Axis:
-    """A fact that is varied while the others stand at their usual values, or at those of `at`.
+    """A property that varies while the others have their defaults, or the values in `at`.
 
     Args:
-        key: the field of `Facts` that varies, or a name of its own where `plain` has the field.
-        title, unit: above and below its panel.
-        reads: only a method that reads one of these inputs can depend on it; none for any method.
-        remembers: only a method with a memory can.
-        plain: key of the axis without `at`; where the curves are the same, this one says nothing new.
-        logarithmic: equal steps of the logarithm.
+        key: the field of `Facts` that varies; or, if `plain` names the field, a name for this axis.
+        title, unit: texts above and below the panel.
+        values: of the property, ascending.
+        at: values of other properties.
+        reads: only a method that reads one of these inputs can depend on it; empty if any method can.
+        remembers: only a method with a memory can depend on it.
+        plain: key of the same axis without `at`; if both curves are equal, this one is left out.
+        logarithmic: the values are in steps of the logarithm.
     """
 
     key: str
@@ -67,7 +69,7 @@ class Axis:
         return Facts(other=((self.fact, value),))
 
     def matters(self, objective: Any) -> bool:
-        """Whether the objective is given what varies."""
+        """Whether the objective can depend on the property."""
         if self.remembers:
             return bool(getattr(objective, "memories", ()))
         return not self.reads or bool(self.reads & objective.needs)
@@ -111,11 +113,12 @@ _DESIGNED = frozenset({"temperature", "token_ids", "token_reward", *(name for ax
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """`curves` holds [P, 2, 2] for each axis that can matter: points, right and wrong, push on lp and on the entropy.
+    """The curves of a method.
 
     Args:
-        base: the pushes [2, 2] at the usual facts, which is what every other axis shows.
-        noise: of a method that draws tokens at random, three standard errors of a push; 0 for any other.
+        base: [2, 2] pushes at the default facts, which hold along every axis that cannot matter.
+        curves: axis -> [P, 2, 2] for axes that can matter: points, right and wrong response, push on lp and on entropy.
+        noise: three standard errors of a push, for a method that chooses tokens at random; 0 for others.
     """
 
     base: Tensor
@@ -123,21 +126,21 @@ class Fingerprint:
     noise: float = 0.0
 
     def on(self, axis: Axis) -> Tensor:
-        """The curve over an axis; where the method cannot depend on it, that of the plain axis or a flat one."""
+        """The curve over an axis; if the method cannot depend on it, the plain axis's curve or a flat one."""
         if axis.key in self.curves:
             return self.curves[axis.key]
         return self.curves[axis.plain] if axis.plain else self.base.expand(len(axis.values), 2, 2)
 
     def varies(self, axis: Axis, channel: int) -> bool:
-        """Whether the curve says something: it is not flat, and not that of the plain axis again."""
+        """Whether the curve is not flat and not equal to the plain axis's curve."""
         own = self.on(axis)[..., channel]
-        again = bool(axis.plain) and gap(own, self.on(_BY_KEY[axis.plain])[..., channel]) < EQUAL
-        return gap(own, own.nanmean(0)) >= EQUAL + self.noise and not again
+        repeats = bool(axis.plain) and gap(own, self.on(_BY_KEY[axis.plain])[..., channel]) < EQUAL
+        return gap(own, own.nanmean(0)) >= EQUAL + self.noise and not repeats
 
 
 @functools.lru_cache(maxsize=512)
 def fingerprint(objective: Any) -> Fingerprint:
-    """The curves of an objective over every axis that can matter to it, computed once for equal objectives.
+    """The fingerprint of an objective over every axis that can matter to it; cached for equal objectives.
 
     Args:
         objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
@@ -152,31 +155,31 @@ def fingerprint(objective: Any) -> Fingerprint:
 
 
 def axes_of(*objectives: Any) -> list[Axis]:
-    """The axes of `AXES`, and one for each further number at a token that an objective reads."""
+    """The axes of `AXES`, and one for each other floating-point input [N, T] that an objective reads."""
     return [*AXES, *_further(frozenset().union(*(objective.needs for objective in objectives)))]
 
 
 def gap(one: Tensor, other: Tensor) -> float:
-    """The largest difference; what is impossible, NaN, differs from nothing."""
+    """The largest difference; NaN, for an impossible case, counts as no difference."""
     return float(torch.nan_to_num(one - other).abs().max())
 
 
 @functools.lru_cache(maxsize=8192)
 def distance(one: Any, other: Any) -> tuple[float, str]:
-    """The largest mean difference of two fingerprints over an axis, 0 for equal ones alone; the title of that axis."""
+    """(largest mean difference of two fingerprints over an axis, title of that axis); 0 only if they are equal."""
     a, b = fingerprint(one), fingerprint(other)
-    apart = [((a.on(axis) - b.on(axis)).abs().nanmean((0, 1)).max(), axis.title) for axis in axes_of(one, other)]
-    far, where = max(apart, key=lambda found: round(float(found[0]), 9))  # the first of those that are as far
-    return float(far), where
+    differences = [((a.on(axis) - b.on(axis)).abs().nanmean((0, 1)).max(), axis.title) for axis in axes_of(one, other)]
+    far, title = max(differences, key=lambda pair: round(float(pair[0]), 9))  # of equal ones the first
+    return float(far), title
 
 
 def _further(needs: frozenset[str]) -> Iterator[Axis]:
-    """An axis for each input [N, T] that is not designed: from its lowest to its highest value in `example`."""
+    """An axis for each needed input [N, T] that is not designed, from its lowest to its highest value in `example`."""
     inputs = example()
     known, mask = {**inputs.rollouts, **inputs.policy}, inputs.rollouts["mask"]
     for name in sorted(needs & OPTIONAL - _DESIGNED):
         if name in known and known[name].shape == mask.shape and known[name].is_floating_point():
-            held = known[name][mask]
-            values = torch.linspace(float(held.min()), float(held.max()), 13, dtype=torch.float64).tolist()
+            numbers = known[name][mask]
+            values = torch.linspace(float(numbers.min()), float(numbers.max()), 13, dtype=torch.float64).tolist()
             title = name.replace("_", " ")
             yield Axis(name, title, "at the token", tuple(values), reads={name})

@@ -1,7 +1,7 @@
-"""Fingerprints as pictures: small multiples in one SVG that follows light and dark and needs no other file.
+"""Fingerprints as pictures: small panels in one SVG file, which has light and dark colours and needs no other file.
 
-Blue is the push on the token in a right response, orange in a wrong one, and the broad grey lines behind them are the
-same two of the method that it is compared with. A panel whose lines are flat in both is left out.
+Blue is the push on the token in a right response, orange in a wrong one; the broad grey lines behind them are those of
+the method that it is compared with. A panel is left out if its lines are flat for both methods.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .curves import Axis, axes_of, fingerprint
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30
 
-CHANNELS = ("", "push on the entropy")  # what a panel is called that does not show the push on lp
-HIGHEST = 2.5  # pushes beyond this, or beyond twice the usual one, are cut off
+CHANNELS = ("", "push on the entropy")  # titles of panels of channels 0, push on lp, and 1
+HIGHEST = 2.5  # pushes above this and above twice the usual push are cut off
 PER_ROW = 5
 STYLE = """
 text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fill:#5b616a}
@@ -39,8 +39,14 @@ text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fi
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One axis of one method: the pushes [P, 2] of its own and of the method behind it, and those of both at the usual
-    facts [2]; channel 0 is the push on the log-probability, 1 that on the entropy.
+    """The panel of one axis.
+
+    Args:
+        axis: the property that varies.
+        channel: 0 for the push on the log-probability, 1 for the push on the entropy.
+        own: [P, 2] pushes of the method.
+        behind: [P, 2] pushes of the method that it is compared with.
+        usual: pushes [2] of both at the default facts.
     """
 
     axis: Axis
@@ -51,13 +57,13 @@ class Panel:
 
     @property
     def limit(self) -> float:
-        """End of the axis of pushes on both sides, a round number; lines beyond it are cut off."""
+        """Both ends (±) of the axis of pushes, a round number; lines beyond it are cut off."""
         most = max(float(x.nan_to_num().abs().max()) for x in (self.own, self.behind))
         return nice(min(most, max(HIGHEST, 2 * float(self.usual[0].abs().max()))))
 
 
 def panels(objective: Any, base: Any) -> list[Panel]:
-    """The panels of a method, GRPO's or another's lines behind; flat ones left out."""
+    """The panels of a method, with the lines of `base` behind; flat panels are left out."""
     both = own, behind = fingerprint(objective), fingerprint(base)
     return [
         Panel(axis, k, own.on(axis)[..., k], behind.on(axis)[..., k], (own.base[:, k], behind.base[:, k]))
@@ -83,7 +89,7 @@ def write(name: str, objective: Any, base: Any, out: Path) -> Path:
 
 
 def ranges(name: str, objective: Any) -> list[str]:
-    """The lowest and the highest push over each fact that a method depends on, as lines for a terminal."""
+    """Lines for a terminal: the lowest and the highest push over each property that a method depends on."""
     own = fingerprint(objective)
     rows = [("", "right response", "wrong response")]
     for channel in range(len(CHANNELS)):
@@ -109,7 +115,7 @@ def svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
 
 
 def panel_svg(panel: Panel, x: float, y: float) -> str:
-    """Its title, two axes with their ends, and the lines."""
+    """The panel at (x, y) as SVG: its title, two axes with their ends, and the lines."""
     axis, limit = panel.axis, panel.limit
     inner, tall, low, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM, axis.values[0], axis.values[-1]
     across = scale(low, high, 0, inner, log=axis.logarithmic)
@@ -135,7 +141,7 @@ def panel_svg(panel: Panel, x: float, y: float) -> str:
 
 
 def _path(xs: Sequence[float], ys: Tensor, px: Callable[[float], float], py: Callable[[float], float]) -> str:
-    """The line through the points that there are, those within a straight stretch left out."""
+    """The line through all points but NaN; points within a straight stretch are left out."""
     runs: list[list[tuple[float, float]]] = [[]]
     for x, y in zip(xs, ys.tolist(), strict=True):
         if math.isnan(y):
@@ -145,7 +151,7 @@ def _path(xs: Sequence[float], ys: Tensor, px: Callable[[float], float], py: Cal
         run.append((px(x), py(y)))
         if len(run) > 2:
             (x1, y1), (x2, y2), (x3, y3) = run[-3:]
-            # The middle one lies on the way, to a twentieth of a pixel.
+            # The middle point lies on the line between the others, to a twentieth of a pixel.
             if x3 != x1 and abs(y1 + (y3 - y1) * (x2 - x1) / (x3 - x1) - y2) < 0.05:
                 del run[-2]
     return "".join("M" + "L".join(f"{x:g} {y:g}" for x, y in run) for run in runs if len(run) > 1)

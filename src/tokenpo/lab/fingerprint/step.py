@@ -1,12 +1,12 @@
-"""One designed optimiser step, in which the facts of one token vary and everything else stands still.
+"""One designed optimiser step, in which the properties of one token vary and everything else is fixed.
 
-The step holds eight groups of eight responses. The token is the same in two of them: in a right response (first row of
-the first group) and in a wrong one (first row of the second). The push on it is the gradient of the method's loss:
+The step has eight groups of eight responses. The token occurs in two responses: a right one (first row of the first
+group) and a wrong one (first row of the second group). The push on it is the gradient of the method's loss:
 
     push = −∂L/∂lp · tokens of the step
 
-GRPO's at ratio 1, usual length and a group half right is about its advantage, ±0.94. The denominators are those of a
-step of this many responses with `LENGTH` tokens on average, which is Dr. GRPO's constant here, too.
+GRPO's push at ratio 1, default length and a half-right group is about its advantage, ±0.94. The denominators are those
+of a step with this number of responses and `LENGTH` tokens on average; `LENGTH` is also Dr. GRPO's constant.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ...core.types import Batch, Credit, Policy, Rollouts, Totals
 GROUPS, SIZE, WIDTH, LENGTH = 8, 8, 32, 16
 ROWS = GROUPS * SIZE
 FOCAL = (0, SIZE)  # rows of the token: right, wrong
-FIRST_ENTROPY = 1.5  # nats: of the run's first batch; by now the policy is surer
-SURPRISE = 0.001  # probability of one token in every other response that is right
-DRAWS = 32  # a method that draws tokens at random shows the mean over as many seeds
+FIRST_ENTROPY = 1.5  # nats, of the run's first batch, before entropies fell
+SURPRISE = 0.001  # probability of one token in every right response but the token's own
+DRAWS = 32  # number of seeds to average over, for a method that chooses tokens at random
 TOTALS = Totals(tokens=float(ROWS * LENGTH), sequences=float(ROWS), length=float(LENGTH))
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The token and its surroundings; a fact stands at its default while another varies.
+    """Properties of the token and its surroundings; each has its default while another varies.
 
     Args:
         ratio: p / p_old of the token.
@@ -48,14 +48,14 @@ class Facts:
         length: tokens of its response.
         accuracy: share of right responses in its group, in eighths.
         batch_accuracy: share of right responses in every other group, in eighths.
-        batch_entropy: mean entropy of the other responses, nats; their tokens are as improbable as that says.
+        batch_entropy: mean entropy of the other responses, nats; the log-probability of their tokens is −entropy.
         earlier_accuracy: share of right responses in the batch before, in eighths, for methods with a memory.
         ref_ratio: p_ref / p_old of the token.
         rollout_ratio: p_old / p of the sampling engine, for the token.
         prompt_logprob: mean log-probability of a token of the prompt, nats.
-        influence: of the token; those of the others have mean 0 and deviation 1.
+        influence: of the token; that of other tokens has mean 0 and standard deviation 1.
         divergence: of the group's next-token distributions at the token's position; 0.5 on average elsewhere.
-        other: field -> value of any further input [N, T] of floating point, at the token.
+        other: (field, value at the token) of further floating-point inputs [N, T].
     """
 
     ratio: float = 1.0
@@ -79,25 +79,29 @@ class Facts:
 
 
 def pushes(objective: Any, facts: Sequence[Facts], seeds: Sequence[int] | None = None) -> Tensor:
-    """[P, 2, 2]: for each of the facts, in the right and the wrong response, the push on the token's log-probability
-    and on its entropy; NaN where the group's accuracy leaves no such response.
+    """[P, 2, 2] pushes: for each of the facts, in the right and the wrong response, on log-probability and entropy.
 
-    `seeds` are those of a method that draws tokens at random, whose mean it is; None takes `DRAWS` of them.
+    NaN where the group's accuracy excludes such a response.
+
+    Args:
+        seeds: to average over, for a method that chooses tokens at random; None takes `DRAWS` seeds.
     """
     if seeds is None:
         seeds = range(DRAWS if getattr(objective, "draws", False) else 1)
-    drawn = {f: dataclasses.replace(f, ratio=1.0, response_ratio=1.0, entropy_change=0.0) for f in facts}
+    # Facts that differ only in the current policy share the rollouts and phase one.
+    rollouts = {f: dataclasses.replace(f, ratio=1.0, response_ratio=1.0, entropy_change=0.0) for f in facts}
     found: dict[Facts, Tensor] = {}
-    for one in dict.fromkeys(drawn.values()):
-        alike = [f for f in facts if drawn[f] == one]
-        found |= dict(zip(alike, _pushes(objective, one, alike, seeds), strict=True))
+    for shared in dict.fromkeys(rollouts.values()):
+        sharing = [f for f in facts if rollouts[f] == shared]
+        found |= dict(zip(sharing, _pushes(objective, shared, sharing, seeds), strict=True))
     return torch.stack([found[f] for f in facts])
 
 
-def _pushes(objective: Any, drawn: Facts, facts: Sequence[Facts], seeds: Sequence[int]) -> Tensor:
-    fields = _fields(drawn)
+def _pushes(objective: Any, shared: Facts, facts: Sequence[Facts], seeds: Sequence[int]) -> Tensor:
+    """`pushes` of facts that all have the rollouts of `shared`."""
+    fields = _fields(shared)
     rollouts = Rollouts.of(fields, objective.needs)
-    credit = objective.prepare(rollouts, *_state(objective, drawn))
+    credit = objective.prepare(rollouts, *_state(objective, shared))
     policies = [_policy(objective, fields, one) for one in facts]
     focal = torch.tensor(FOCAL)
     if getattr(objective, "scope", "row") == "batch":
@@ -105,18 +109,20 @@ def _pushes(objective: Any, drawn: Facts, facts: Sequence[Facts], seeds: Sequenc
         batches = [objective.observe(Batch(rollouts, credit, policy), draw).rows(focal) for policy, draw in steps]
     else:
         batches = [Batch(rollouts.rows(focal), credit.rows(focal), policy.rows(focal)) for policy in policies]
-    # The rows of several steps one below the other: they stand alone once the credit holds all that they share.
-    credit, given = Credit.joined([batch.credit for batch in batches]), [vars(batch.policy) for batch in batches]
-    policy = Policy(**{name: torch.cat([p[name] for p in given]) for name, x in given[0].items() if x is not None})
-    found = differentiate(objective, rollouts.rows(focal.repeat(len(batches))), credit, policy, TOTALS)
-    slopes = -torch.stack([found.gradient, found.entropy_gradient], -1) * TOTALS.tokens
-    pushed = slopes.view(len(facts), -1, 2, WIDTH, 2).mean(1)[:, :, round(drawn.position) - 1]
-    possible = torch.tensor([drawn.accuracy > 0.5 / SIZE, drawn.accuracy < 1 - 0.5 / SIZE])
-    return torch.where(possible[:, None], pushed, torch.nan)
+    # The rows of all steps are concatenated, as their credit already holds all that they need of other rows.
+    credit, policies = Credit.joined([batch.credit for batch in batches]), [vars(batch.policy) for batch in batches]
+    policy = Policy(
+        **{name: torch.cat([p[name] for p in policies]) for name, x in policies[0].items() if x is not None}
+    )
+    step = differentiate(objective, rollouts.rows(focal.repeat(len(batches))), credit, policy, TOTALS)
+    slopes = -torch.stack([step.gradient, step.entropy_gradient], -1) * TOTALS.tokens
+    at_token = slopes.view(len(facts), -1, 2, WIDTH, 2).mean(1)[:, :, round(shared.position) - 1]
+    possible = torch.tensor([shared.accuracy > 0.5 / SIZE, shared.accuracy < 1 - 0.5 / SIZE])
+    return torch.where(possible[:, None], at_token, torch.nan)
 
 
 def _state(objective: Any, facts: Facts) -> tuple[Any, ...]:
-    """What the memories hold after a batch of `FIRST_ENTROPY` and one of this, both `earlier_accuracy` right."""
+    """The memories' numbers after two batches with accuracy `earlier_accuracy`: entropy `FIRST_ENTROPY`, then this."""
     if not getattr(objective, "memories", ()):
         return ()
     row, state = torch.arange(ROWS), objective.start()
@@ -128,7 +134,7 @@ def _state(objective: Any, facts: Facts) -> tuple[Any, ...]:
 
 
 def _policy(objective: Any, fields: Mapping[str, Tensor], facts: Facts) -> Policy:
-    """The current policy: it has moved at the token, and at the others of its response."""
+    """The current policy, which has moved at the token and at the other tokens of its response."""
     focal, column = list(FOCAL), round(facts.position) - 1
     logprob = fields["old_logprob"].clone()
     logprob[focal] += math.log(facts.response_ratio)
@@ -141,7 +147,7 @@ def _policy(objective: Any, fields: Mapping[str, Tensor], facts: Facts) -> Polic
 
 @functools.lru_cache(maxsize=256)
 def _fields(facts: Facts) -> Mapping[str, Tensor]:
-    """Every input by name; one that is not designed here is `example`'s, as a new field of `Rollouts` would be."""
+    """Every input by name; an input that is not designed here, such as a future one, is taken from `example`."""
     row, place = torch.arange(ROWS), torch.arange(ROWS) % SIZE
     group, column = row // SIZE, round(facts.position) - 1
     focal = list(FOCAL)
@@ -158,7 +164,7 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
     prompt[group < len(FOCAL)] = facts.prompt_logprob
     divergence = 0.5 * spread[::SIZE].repeat_interleave(SIZE, 0)
     divergence[: len(FOCAL) * SIZE, column] = facts.divergence
-    # Within a group the k-th response shares its first 2k tokens with the first one.
+    # The k-th response of a group shares its first 2k tokens with the first response.
     shared = torch.arange(WIDTH) < torch.where(place == 0, WIDTH, 2 * place)[:, None]
     ids = torch.where(
         shared, group[:, None] * WIDTH + torch.arange(WIDTH), 1000 + torch.arange(ROWS * WIDTH).view_as(old)
@@ -176,7 +182,7 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
         "ref_logprob": _beside(old, column, facts.ref_ratio), "influence": math.sqrt(12) * (share - 0.5),
     }  # fmt: skip
     designed["influence"][focal, column] = facts.influence
-    # Two turns of equal length, and a second reward that has nothing to do with the first.
+    # Two turns of equal length, and a second reward that is unrelated to the first.
     turn = (torch.arange(WIDTH) >= WIDTH // 2).long().expand(ROWS, WIDTH)
     arriving = torch.zeros_like(old).scatter(1, length[:, None] - 1, reward[:, None])
     second = (place % 3 == 0).double()
@@ -191,17 +197,17 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
 def _undesigned() -> dict[str, Tensor]:
     inputs = example(groups=GROUPS, size=SIZE, length=WIDTH)
     known = {**inputs.rollouts, **inputs.policy}
-    # Its padding lies elsewhere: there a number is as on average.
+    # Padding of `example`, which may be response tokens here, gets the average.
     return {name: x.nan_to_num(float(x.nanmean())) if x.is_floating_point() else x for name, x in known.items()}
 
 
 def _right(place: Tensor, group: Tensor, accuracy: float) -> Tensor:
-    """1.0 at this share of each group's responses, whatever their length."""
+    """1.0 for this share of each group's responses, independently of their length."""
     return ((place * 3 + group) % SIZE < round(accuracy * SIZE)).double()
 
 
 def _beside(old: Tensor, column: int, ratio: float) -> Tensor:
-    """The log-probabilities, at the token those of another policy."""
+    """The log-probabilities of another policy, which differs from the old one at the token by this ratio."""
     moved = old.clone()
     moved[list(FOCAL), column] = (moved[list(FOCAL), column] + math.log(ratio)).clamp(max=0.0)
     return moved
