@@ -1,6 +1,6 @@
-"""Charts as inline SVG: lines over steps, strips of means with intervals, and clouds of runs by two numbers.
+"""Charts as inline SVG: lines over steps, strips of means with intervals, and scatter plots of runs.
 
-The style sheet gives the colours.
+Colours come from the style sheet.
 """
 
 from __future__ import annotations
@@ -24,13 +24,20 @@ Place = Callable[[float], float]  # from a number to its pixel
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 210, 46, 10, 8, 32
 FOOT, END = HEIGHT - BOTTOM, WIDTH - RIGHT
 MOST_POINTS, MOST_READINGS = 300, 60
-ROW, MARGIN = 24, 14  # of a strip
+ROW, MARGIN = 24, 14  # height of a row and margin of a strip
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
 @dataclass(frozen=True)
 class Line:
-    """`points` (x, y), y None where nothing was measured; `colour` is the class c0..c2 of the style sheet."""
+    """A line of a chart.
+
+    Args:
+        points: (x, y); y is None where nothing was measured.
+        colour: number of the style class c0..c2.
+        dots: mark each point.
+        span: (x, low, high) intervals.
+    """
 
     label: str
     points: Sequence[Point]
@@ -38,17 +45,17 @@ class Line:
     dashed: bool = False
     dots: bool = False
     span: Sequence[Band] = ()
-    shaded: bool = False  # the span as a shaded band, else as whiskers
-    shade: str = ""  # what the shaded span holds, for the legend
+    shaded: bool = False  # draw the span as a shaded band rather than whiskers
+    shade: str = ""  # meaning of the shaded span, for the legend
 
     @property
     def joined(self) -> bool:
-        """Whether a line joins the dots; between only two rare measurements it would claim too much."""
+        """Whether a line joins the dots; not between only two rare measurements, where it would suggest too much."""
         return not self.dots or len(self.points) > 2
 
     @property
     def constant(self) -> bool:
-        """Whether every step has the same value and span, to rounding, or none; False for a single step."""
+        """Whether all steps have the same value and span, up to rounding, or none; False for a single step."""
         rows = [[y for _, y in self.points], [low for _, low, _ in self.span], [high for _, _, high in self.span]]
         known = [[y for y in row if y is not None] for row in rows]
         return len(self.points) > 1 and all(
@@ -59,9 +66,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """`unit` labels the y axis, which includes `low` and `high`; `fraction` shows percentages.
+    """A chart of lines over steps.
 
-    `always` keeps the chart among the first even if nothing moves in it.
+    Args:
+        unit: label of the y axis.
+        fraction: show values as percentages.
+        low, high: values that the y axis includes.
+        log: use a logarithmic y axis.
+        stacked: draw each line on top of those before it.
+        always: keep the chart among the first even if it is constant.
     """
 
     title: str
@@ -81,7 +94,7 @@ class Chart:
 
     @property
     def constant_text(self) -> str:
-        """The value of a constant chart; of several lines each label and value."""
+        """The value of a constant chart; with several lines, each label and value."""
         values = [self.format(line.points[0][1]) for line in self.lines]
         if len(values) == 1:
             return values[0]
@@ -106,14 +119,14 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers around `low` > 0 to `high`: even steps, 1-2-5 or decades, by the ratio of the two.
+    """Round numbers from below `low` > 0 to above `high`: even steps, 1-2-5 or decades, by the ratio high / low.
 
     >>> log_ticks(0.93, 1.04), log_ticks(0.3, 4.0)
     ([0.9, 0.95, 1.0, 1.05], [0.2, 0.5, 1.0, 2.0, 5.0])
     """
     if math.isclose(low, high, rel_tol=1e-6):
         low, high = low / 2, high * 2
-    # Up to this ratio no even step is wider than `low`, so none of them is 0; beyond it one of 1-2-5 lies between.
+    # Up to this ratio even steps are at most `low` wide, so none is 0; above it a number of 1-2-5 lies between the two.
     if high <= 2.5 * low:
         return ticks(low, high, 4)
     bottom, top = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
@@ -125,7 +138,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def nice(x: float) -> float:
-    """The next number at or above `x` that is short to read; 1 for nothing.
+    """The next number with few digits at or above `x`; 1 if x is not above 0.
 
     >>> nice(0.13), nice(0.0)
     (0.15, 1.0)
@@ -137,7 +150,7 @@ def nice(x: float) -> float:
 
 
 def scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Place:
-    """From a number to its pixel: `low` at `start`, `high` at `end`, and nothing beyond them."""
+    """A function from a number to its pixel, with `low` at `start` and `high` at `end`; numbers beyond are clamped."""
 
     def place(x: float) -> float:
         return math.log10(max(x, 1e-12)) if log else x
@@ -147,7 +160,7 @@ def scale(low: float, high: float, start: float, end: float, *, log: bool = Fals
 
 
 def draw(chart: Chart) -> Markup:
-    """The chart as one <svg>; its accessible name says where every line starts and ends."""
+    """The chart as one <svg>; its accessible name states the first and last value of every line."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
     layers = list(_stacked(chart.lines)) if chart.stacked else chart.lines
     values = [y for line in layers for _, *ys in (*line.points, *line.span) for y in ys if y is not None]
@@ -157,7 +170,7 @@ def draw(chart: Chart) -> Markup:
     px = scale(min(xs), max(xs), LEFT, END)
     py = scale(marks[0], marks[-1], FOOT, TOP, log=chart.log)
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
-    # As many digits as it takes for no two labels to read the same.
+    # Use as many digits as needed to make all labels different.
     texts = [[chart.format(y, digits) for y in marks] for digits in range(3, 9)]
     labels = next((some for some in texts if len(set(some)) == len(some)), texts[0])
     for y, label in zip(marks, labels, strict=True):
@@ -167,13 +180,13 @@ def draw(chart: Chart) -> Markup:
         if min(xs) <= x <= max(xs):
             parts.append(f'<text class="tick x" x="{px(x):.1f}" y="{FOOT + 14}">{number(x)}</text>')
     parts.append(f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">step</text>')
-    for line in reversed(layers):  # the first line ends on top
+    for line in reversed(layers):  # the first line is drawn last, on top
         parts += _line(line, px, py, " solid" if chart.stacked else "")
     return Markup("".join([*parts, *_readings(chart, px)]) + "</svg>")
 
 
 def _stacked(lines: Sequence[Line]) -> Iterator[Line]:
-    """Each line raised by those before it, its span reaching down to them."""
+    """Each line raised by the sum of the lines before it; its span reaches down to that sum."""
     height: dict[float, float] = defaultdict(float)
     for line in lines:
         span = []
@@ -194,7 +207,7 @@ def _line(line: Line, px: Place, py: Place, solid: str) -> Iterator[str]:
         yield f'<path class="whisker c{line.colour}" d="{whiskers}"/>'
     for run in _unbroken(line.points) if line.joined else ():
         size, kept = -(-2 * len(run) // MOST_POINTS), run
-        if size > 2:  # lowest and highest of each bin, in order: a spike survives any thinning
+        if size > 2:  # keep lowest and highest of each bin, in order, so that spikes remain visible
             bins = [run[i : i + size] for i in range(0, len(run), size)]
             ends = [{min(some, key=lambda p: p[1]), max(some, key=lambda p: p[1])} for some in bins]
             kept = [point for two in ends for point in sorted(two)]
@@ -208,11 +221,11 @@ def _line(line: Line, px: Place, py: Place, solid: str) -> Iterator[str]:
 
 
 def _unbroken(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
-    """The stretches between missing values; a gap wider than twice the usual distance counts as missing."""
+    """The runs of points without missing values; a gap wider than twice the usual distance counts as missing."""
     gaps = [b - a for (a, _), (b, _) in pairwise(points)]
     widest = 2 * median_high(gaps) if gaps else math.inf
     runs: list[list[tuple[float, float]]] = [[]]
-    last = math.inf  # nothing lies before the first
+    last = math.inf  # no gap before the first point
     for x, y in points:
         if y is None or x - last > widest:
             runs.append([])
@@ -223,7 +236,7 @@ def _unbroken(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
 
 
 def _readings(chart: Chart, px: Place) -> Iterator[str]:
-    """A column for each step, which shows its numbers under the pointer, on the side with more room."""
+    """A column for each step that shows its numbers while the pointer is over it, on the side with more room."""
     rows: dict[float, list[tuple[int, str]]] = defaultdict(list)
     for line in chart.lines:
         for x, y in line.points:
@@ -253,7 +266,7 @@ def _summary(chart: Chart) -> str:
 
 @dataclass(frozen=True)
 class Spot:
-    """A mean with its interval; `colour` is a class of the style sheet, `points` its values with their titles."""
+    """A mean with its interval; `colour` is a class of the style sheet, `points` are (value, title)."""
 
     mean: float | None
     low: float | None
@@ -264,7 +277,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Axis:
-    """From the first to the last of `marks`; `zero` draws a line at 0."""
+    """A strip's axis from the first to the last of `marks`; `zero` draws a line at 0."""
 
     marks: Sequence[float]
     width: int
@@ -277,7 +290,7 @@ class Axis:
 
 
 def strip(spots: Sequence[Spot], axis: Axis, name: str, band: float | None = None) -> Markup:
-    """The spots below each other; `name` is the accessible one; `band` shades from −band to band."""
+    """The spots, one per row; `name` is the accessible name; `band` shades from −band to band."""
     height, px = ROW * len(spots), axis.x
     parts = [f'<svg class="strip" viewBox="0 0 {axis.width} {height}" role="img" aria-label="{escape(name)}">']
     if band is not None:
@@ -307,7 +320,7 @@ def axis_labels(axis: Axis) -> Markup:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points (x > 0, y, title) around their mean, which carries the label; `colour` is a class of the style sheet."""
+    """Points (x > 0, y, title) around their mean, which has the label; `colour` is a class of the style sheet."""
 
     label: str
     points: Sequence[tuple[float, float, str]]
@@ -315,7 +328,7 @@ class Cloud:
 
 
 def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
-    """The clouds over a log scale; `words` stand below the axis, `name` is the accessible one."""
+    """A scatter plot with a logarithmic x axis; `words` is the label of that axis, `name` the accessible name."""
     every = [(x, y) for cloud in clouds for x, y, _ in cloud.points]
     xs, ys = [x for x, _ in every], [y for _, y in every]
     marks, rows = log_ticks(min(xs), max(xs)), ticks(min(ys), max(ys), 4)
@@ -333,7 +346,7 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
     lowest = -math.inf
     middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
     for x, y, cloud in sorted(middles, key=lambda middle: middle[1]):
-        lowest = max(y + 3.5, lowest + 11) if cloud.label else lowest  # labels stand below each other
+        lowest = max(y + 3.5, lowest + 11) if cloud.label else lowest  # labels must not overlap
         side = 'text-anchor="end" x' if x > (LEFT + END) / 2 else "x"
         parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
         label = f'{side}="{x + (-8 if x > (LEFT + END) / 2 else 8):.1f}" y="{lowest:.1f}"'

@@ -1,4 +1,4 @@
-"""The frame of every page: one escaped file that loads nothing and runs no script but its own."""
+"""The frame of every page: a single file with escaped text that loads nothing and runs only its own script."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ HERE = Path(__file__).parent
 
 
 def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: str = "", **values: Any) -> str:
-    """The page of a template as text: the same arguments, the same bytes.
+    """The page of a template as text; the same arguments give the same bytes.
 
-    A style sheet of the template's name beside it follows the common one, then the rules of this page alone. No other
-    script may run. `values` are what the template fills in, escaped unless they are Markup. The name at the top links
-    to `home()`. A colour of the common sheet that no rule of this page reads is left out.
+    The name at the top links to `home()`. Custom properties that no rule of the page reads are left out.
+
+    Args:
+        source: the template; a style sheet of its name beside it follows the common one.
+        rules: style rules of this page.
+        script: the only script that may run.
+        values: for the template; escaped unless they are Markup.
     """
     sheets = [sheet for sheet in (HERE / "style.css", source.with_suffix(".css")) if sheet.is_file()]
     style = _without_idle("\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules]))
-    # Nothing may be loaded or run but what these hashes admit, and the script may make no markup from text.
+    # Only what has these hashes may load or run, and the script may not turn text into markup.
     policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
     if script:
         policy += f"; script-src '{_digest(script)}'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -44,7 +48,7 @@ def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: st
 
 @cache
 def home() -> str:
-    """Where pages link to: the address that the package's metadata names, the documents first; empty without one."""
+    """The address to which pages link, from the package's metadata: the documents, if named; "" without any."""
     try:
         named = metadata("tokenpo").get_all("Project-URL") or []
     except PackageNotFoundError:  # not installed
@@ -56,7 +60,7 @@ def home() -> str:
 def _without_idle(style: str) -> str:
     """The style without the custom properties that nothing in it reads."""
     read = set(re.findall(r"var\((--[\w-]+)", style))
-    return re.sub(r"\s*(--[\w-]+):[^;{}]*;", lambda found: found[0] if found[1] in read else "", style)
+    return re.sub(r"\s*(--[\w-]+):[^;{}]*;", lambda match: match[0] if match[1] in read else "", style)
 
 
 def _digest(text: str) -> str:
@@ -64,7 +68,7 @@ def _digest(text: str) -> str:
 
 
 def write(text: str, target: Path) -> Path:
-    """Writes a file whole or not at all; raises TokenPOError where the place cannot be written."""
+    """Writes a file completely or not at all; raises TokenPOError if it cannot be written."""
     try:
         return write_whole(target, text)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A table as a value: `print_parts` prints it in a terminal, `table.html` sets it on a page."""
+"""A table as a value: `print_parts` prints it in a terminal, and `table.html` puts it on a page."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TextIO
 
 from markupsafe import Markup
 
-WIDTH = 120  # of lines that no terminal limits
+WIDTH = 120  # characters of a line if no terminal limits it
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`note` stands below the text; `picture` before it and the style class `kind` are the page's alone."""
+    """A cell; `note` is below the text. Only pages show `picture`, before the text, and use the style class `kind`."""
 
     text: str
     note: str = ""
@@ -24,7 +24,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """`apart` where it is what the other rows are compared with."""
+    """A row; `apart` if the other rows are compared with it."""
 
     name: str
     cells: Sequence[Cell]
@@ -33,7 +33,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """`head` begins with the heading of the names; the last column is set at the left where it holds `words`."""
+    """A table.
+
+    Args:
+        head: headings, that of the names first.
+        words: the last column holds words, which are aligned left.
+        foot: cells below the columns, without the names.
+    """
 
     head: Sequence[str]
     rows: Sequence[Row]
@@ -42,7 +48,7 @@ class Table:
     foot: Sequence[Cell] = ()
 
     def columns(self, first: int, last: int) -> Table:
-        """The names and the cells [first, last) beside them."""
+        """The table of the names and the columns [first, last)."""
         rows = [replace(row, cells=row.cells[first:last]) for row in self.rows]
         words = self.words and last == len(self.head) - 1
         title = f"{self.title} (continued)" if first and self.title else self.title
@@ -50,26 +56,26 @@ class Table:
 
 
 def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = True) -> None:
-    """Tables and lines below each other; a table that is too wide goes on below itself."""
+    """Prints tables and lines; the columns of a table that is too wide continue in a further table."""
     from rich import table  # a page needs no rich
     from rich.text import Text
 
     from ..base.console import Console
 
     def drawn(part: Table, tight: bool) -> table.Table:
-        made = table.Table(title=Text(part.title) if part.title else None, title_justify="left")
+        printed = table.Table(title=Text(part.title) if part.title else None, title_justify="left")
         if not framed:
-            made.box, made.pad_edge, made.padding = None, False, (0, 3, 0, 0)
+            printed.box, printed.pad_edge, printed.padding = None, False, (0, 3, 0, 0)
         for place, heading in enumerate(part.head):
             left = place == 0 or (part.words and place == len(part.head) - 1)
             most = _longest(part, place, str.split) if tight and not (left and place) else None
-            made.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed, width=most)
+            printed.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed, width=most)
         for row in part.rows:
             cells = [
                 Text.assemble((f"{x.text}\n", "bold"), (x.note, "dim")) if x.note else Text(x.text) for x in row.cells
             ]
-            made.add_row(Text(row.name), *cells, style="dim" if row.apart else None, end_section=row.apart)
-        return made
+            printed.add_row(Text(row.name), *cells, style="dim" if row.apart else None, end_section=row.apart)
+        return printed
 
     def fits(part: Table, split: Callable[[str], list[str]]) -> bool:
         return sum(3 + _longest(part, place, split) for place in range(len(part.head))) < width
@@ -85,14 +91,14 @@ def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = 
 
 
 def _longest(part: Table, place: int, split: Callable[[str], list[str]]) -> int:
-    """Characters of the longest word, or line, of a column."""
+    """Number of characters of the longest word (or line, by `split`) in a column."""
     cells = [Cell(row.name) if place == 0 else row.cells[place - 1] for row in part.rows]
     texts = [part.head[place], *(text for cell in cells for text in (cell.text, cell.note))]
     return max((len(word) for text in texts for word in split(text)), default=0)
 
 
 def _pieces(part: Table, fits: Callable[[Table], bool]) -> Iterator[Table]:
-    """The table's columns, as many at a time as fit beside the names."""
+    """The table in pieces, each with the names and as many columns as fit."""
     first, last, end = 0, 1, len(part.head) - 1
     while first < end:
         piece = part.columns(first, last)

@@ -1,4 +1,4 @@
-"""Untrusted text and numbers for display: nothing invisible, nothing endless, nothing that reorders the page."""
+"""Untrusted text and numbers for display: of limited length, without characters that are invisible or reorder text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PICTURES = {"\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 def visible(text: str, *, limit: int, spaces: bool = False) -> str:
     """`text` with control, bidirectional, unassigned and surrogate characters shown, cut after `limit` characters.
 
-    `spaces` shows a blank as an open box, which tells apart tokens that differ only in it.
+    `spaces` shows a blank as an open box, so that tokens that differ only in blanks look different.
 
     >>> visible("a\\u202eb\\x00", limit=10)
     'a⟨202E⟩b␀'
@@ -38,7 +38,7 @@ def _show(c: str, spaces: bool) -> str:
         return _PICTURES[c]
     if ord(c) < 32:
         return chr(0x2400 + ord(c))
-    # Cf holds the marks that reorder or hide text; Zl and Zp break lines; Cs cannot be encoded at all.
+    # Cf has the characters that reorder or hide text, Zl and Zp break lines, and Cs cannot be encoded.
     if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"):
         return f"⟨{ord(c):04X}⟩"
     return c

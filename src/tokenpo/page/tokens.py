@@ -1,4 +1,4 @@
-"""Tokens on a page: their numbers, a colour scale per quantity that every rollout shares, and a drawn response."""
+"""Tokens on a page: their numbers, a colour scale per quantity (the same for all rollouts), and drawn responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .text import visible
 
 HEAD, TAIL = 400, 200  # tokens drawn of a longer response
 TOKEN_LIMIT, PROMPT_LIMIT, LABEL_LIMIT = 60, 2_000, 60  # characters
-SHOWN_LIMIT = 120  # characters of a token after each of its marks was spelt out
+SHOWN_LIMIT = 120  # characters of a token once its invisible characters are spelt out
 
 Kind = Literal["signed", "unsigned", "negative", "around_one", "ratio", "range", "share", "state"]
 DIVERGING, SEQUENTIAL = 9, 8  # number of colours; the style sheet names them d0..d8 and s0..s7
@@ -24,7 +24,7 @@ STATES = ("not clipped", "clipped, ratio below 1", "clipped, ratio above 1")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A per-token number: `name` in the trace, `label` and `help` for the reader."""
+    """A number per token: `name` in the trace, `label` and `help` for the reader."""
 
     name: str
     label: str
@@ -32,11 +32,11 @@ class Quantity:
     help: str
 
     def text(self, x: Number) -> str:
-        """The number as text; a clip state in words."""
+        """The number as text; a clip state as a word."""
         return ("no", "below", "above")[int(x)] if self.kind == "state" and x is not None else number(x)
 
 
-# In the order of the menu; docs/report.md defines each.
+# In the order of the menu; docs/report.md defines each quantity.
 QUANTITIES = (
     Quantity("advantage", "advantage", "signed", "blue is pushed up, orange is pushed down"),
     Quantity("weight", "weight", "around_one", "factor on the advantage: 1 leaves the token as it is"),
@@ -60,12 +60,19 @@ QUANTITIES = (
     Quantity("high", "upper bound", "range", "of the ratio"),
 )  # fmt: skip
 KNOWN = {quantity.name: quantity for quantity in QUANTITIES}
-EXPECTED = tuple(KNOWN)[:10]  # a page names those of them that the trace lacks
+EXPECTED = tuple(KNOWN)[:10]  # a page lists those that the trace lacks
 
 
 @dataclass(frozen=True)
 class Scale:
-    """`edges` bound the colours from low to high; `key` is the letter of its classes; `beyond` values lie outside."""
+    """The colour scale of a quantity.
+
+    Args:
+        key: first letter of its style classes.
+        palette: "d" diverging, "s" sequential or "k" clip states.
+        edges: bounds of the colours, from low to high.
+        beyond: number of values outside the edges.
+    """
 
     quantity: Quantity
     key: str
@@ -78,7 +85,7 @@ class Scale:
         return len(STATES) if self.palette == "k" else len(self.edges) - 1
 
     def level(self, x: Number) -> str:
-        """The class of a token with this value; `n` where there is no number."""
+        """The style class of a token with this value; it ends with n if there is no number."""
         if x is None:
             return f"{self.key}n"
         if self.palette == "k":
@@ -87,7 +94,7 @@ class Scale:
 
     @property
     def swatches(self) -> list[tuple[str, str, str]]:
-        """(class, text at its left edge, text at its right edge if it is the last) for the legend."""
+        """(class, text at its left edge, text at its right edge, only for the last) of each colour, for the legend."""
         if self.palette == "k":
             return [(f"{self.key}{i}", "", name) for i, name in enumerate(STATES)]
         *lefts, last = map(number, self.edges)
@@ -95,14 +102,14 @@ class Scale:
         return [(f"{self.key}{i}", *ends) for i, ends in enumerate(zip(lefts, rights, strict=True))]
 
     def rules(self, place: int) -> list[str]:
-        """The style rules that colour the tokens and show the legend while the radio button q`place` is chosen."""
-        # Of log-probabilities and probabilities the smallest matters: the lower end takes the strongest colour.
+        """The style rules that colour the tokens and show the legend while radio button q`place` is checked."""
+        # The smallest log-probabilities and probabilities matter most, so the low end has the strongest colour.
         shades = range(self.colours)[:: -1 if self.quantity.kind in ("negative", "share") else 1]
         chosen, p = f":root:has(#q{place}:checked)", self.palette
         rules = [f"{chosen} .legend-{place}{{display:block}}"]
         for i, shade in enumerate(shades):
             rules.append(f"{chosen} .{self.key}{i}{{background:var(--{p}{shade});color:var(--{p}t{shade})}}")
-        # A bar under the tokens below the middle: the sign can be told without the colour.
+        # A bar under the tokens below the middle shows the sign without colour.
         if below := {"d": range(DIVERGING // 2), "k": (1,), "s": ()}[p]:
             tokens = ",".join(f"{chosen} .{self.key}{i}" for i in below)
             rules.append(f"{tokens}{{box-shadow:inset 0 -.14em var(--d0)}}")
@@ -110,12 +117,12 @@ class Scale:
 
     @property
     def barred(self) -> str:
-        """The tokens that the bar marks, for the legend."""
+        """Text for the legend: which tokens have the bar."""
         return {"d": "below the middle", "k": "clipped below", "s": ""}[self.palette]
 
 
 def quantity(name: str, values: Iterable[Number] = ()) -> Quantity:
-    """The known quantity, or for an unknown name one whose kind follows from its values."""
+    """The known quantity of this name; for an unknown name, one with a kind by its values."""
     if name in KNOWN:
         return KNOWN[name]
     kind: Kind = "signed" if any(x is not None and x < 0 for x in values) else "unsigned"
@@ -123,7 +130,7 @@ def quantity(name: str, values: Iterable[Number] = ()) -> Quantity:
 
 
 def scales(columns: Iterable[tuple[Quantity, Sequence[Number]]]) -> tuple[list[Scale], list[tuple[str, str]]]:
-    """A scale for each column that varies, and (label, value) of each that is one number throughout."""
+    """(scales of the columns that vary, (label, value) of the columns that hold a single number)."""
     varying: list[Scale] = []
     fixed = []
     for q, values in columns:
@@ -138,14 +145,14 @@ def scales(columns: Iterable[tuple[Quantity, Sequence[Number]]]) -> tuple[list[S
 
 
 def clip_state(clipped: Number, ratio: Number) -> Number:
-    """0 not clipped, 1 clipped with a ratio below one, 2 clipped above (or of unknown ratio)."""
+    """0 not clipped, 1 clipped with a ratio below 1, 2 clipped with a ratio above 1 or unknown."""
     if clipped is None:
         return None
     return 0.0 if not clipped else 1.0 if ratio is not None and ratio < 1 else 2.0
 
 
 def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:
-    """Ends of the colours, which cover all values, or 99 % of them when a few lie more than half as far again."""
+    """Edges of the colours; they cover all values, or 99 % of them if the largest is above 1.5 times that range."""
     if kind in ("signed", "around_one", "ratio"):
         centre = 1.0 if kind == "around_one" else 0.0
         distances = [math.log(x) for x in xs if x > 0] if kind == "ratio" else [x - centre for x in xs]
@@ -162,7 +169,7 @@ def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:
 
 
 def _reach(distances: Iterable[float]) -> float:
-    """The largest distance, or the 99 % quantile where the largest is an outlier."""
+    """The largest distance, or the 99 % quantile if the largest is an outlier."""
     sizes = sorted(map(abs, distances))
     if not sizes:
         return 1.0
@@ -172,7 +179,16 @@ def _reach(distances: Iterable[float]) -> float:
 
 @dataclass(frozen=True)
 class DrawnToken:
-    """Position (from 1), text, style classes, a formatted number per quantity; `gap` tokens are left out before it."""
+    """A token as it is drawn.
+
+    Args:
+        position: from 1.
+        text: of the token.
+        classes: style classes.
+        values: a formatted number per quantity.
+        breaks: a line ends after it.
+        gap: number of tokens that are left out before it.
+    """
 
     position: int
     text: str
@@ -184,7 +200,7 @@ class DrawnToken:
 
 @dataclass(frozen=True)
 class DrawnResponse:
-    """A response of `length` tokens; `views` are its drawn ones, once for each method that is set beside the others."""
+    """A response of `length` tokens; `views` has its drawn tokens, once for each method that the page compares."""
 
     row: int
     group: str
@@ -196,7 +212,7 @@ class DrawnResponse:
     views: tuple[tuple[DrawnToken, ...], ...]
 
     def texts(self) -> dict[str, str]:
-        """Its name in a menu, the verdict with its style class, the texts before and after the expected answer."""
+        """Texts by place: label in a menu, verdict and its style class, what precedes and follows the answer."""
         verdict, tone = {True: ("✓ right", "good"), False: ("✗ wrong", "bad"), None: ("not judged", "")}[self.correct]
         before, count = f"reward {number(self.reward)}", f"{self.length:,} tokens"
         after = f" · {count} · row {self.row}" + (f", group {self.group}" if self.group else "")
@@ -207,7 +223,7 @@ class DrawnResponse:
 
 
 def draw_tokens(tokens: Sequence[str], columns: Sequence[tuple[Scale, Sequence[Number]]]) -> tuple[DrawnToken, ...]:
-    """The tokens [T] with a colour and a number for each scale and its values [T]."""
+    """The drawn tokens of a response [T], with a colour and a number for each (scale, values [T])."""
     drawn, last = [], -1
     for t in kept(len(tokens)):
         classes = " ".join(scale.level(values[t]) for scale, values in columns)
@@ -218,11 +234,12 @@ def draw_tokens(tokens: Sequence[str], columns: Sequence[tuple[Scale, Sequence[N
 
 
 def token_text(token: str) -> str:
+    """The token with invisible characters shown, of limited length; ∅ for an empty one."""
     text = visible(token, limit=TOKEN_LIMIT, spaces=True) or "∅"
-    # Marks that are spelt out take up to eight characters each.
+    # An invisible character that is spelt out takes up to eight characters.
     return text if len(text) <= SHOWN_LIMIT else visible(token, limit=SHOWN_LIMIT // 10, spaces=True)
 
 
 def kept(length: int) -> list[int]:
-    """The positions that are drawn of a response."""
+    """The positions, from 0, of a response that are drawn."""
     return [t for t in range(length) if t < HEAD or t >= length - TAIL]
