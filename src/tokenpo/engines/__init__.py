@@ -1,1 +1,1 @@
-"""Engines: names and layouts of a host translated, its loop driven. None of them imports another."""
+"""Engines: adapters between hosts' names and layouts and ours; they drive training. None of them imports another."""

@@ -179,17 +179,17 @@ def findings(host: str) -> tuple[str, list[Finding]]:
     """
     if host not in FRAMEWORKS:
         raise UnknownName(f"no host is called {host!r}: {nearest(host, FRAMEWORKS)}")
-    known = FRAMEWORKS[host]
-    if (spec := find_spec(known.package)) is None:
-        raise TokenPOError(f"{host} is not installed: {known.remedy}")
+    framework = FRAMEWORKS[host]
+    if (spec := find_spec(framework.package)) is None:
+        raise TokenPOError(f"{host} is not installed: {framework.remedy}")
     try:
-        own = import_module(f".{known.file}", __package__)
+        own = import_module(f".{framework.file}", __package__)
     except ModuleNotFoundError as error:
         raise TokenPOError(f"{host} needs {error.name}, which is not installed: pip install it") from error
     except Exception as error:  # any error of the host's import, on another Python for instance
         why = str(error).partition("\n")[0]
         raise TokenPOError(f"{host} cannot be imported here: {type(error).__name__}: {why}") from error
-    return f"{host} {_version(known.package, spec)}", [
+    return f"{host} {_version(framework.package, spec)}", [
         compared(own, what, case) for what in own.COMPARED for case in what.cases
     ]
 

@@ -1,1 +1,1 @@
-"""A run directory: written and read here, whichever engine trains."""
+"""A run directory, written and read in the same format for every engine; the training loop."""

@@ -101,9 +101,9 @@ def _publish(directory: Path, progress: Progress, tensors: Mapping[str, Mapping[
 
 def prune(directory: Path, keep: int, step: int) -> None:
     """Keeps the newest `keep` checkpoints up to `step`; removes older, later (damaged) and half-written ones."""
-    found = _found(directory)
-    kept = [path for path in found if _step(path) <= step and not path.name.startswith(".")][:keep]
-    for path in found:
+    checkpoints = _found(directory)
+    kept = [path for path in checkpoints if _step(path) <= step and not path.name.startswith(".")][:keep]
+    for path in checkpoints:
         if path not in kept:
             remove_directory(path)
     for path in (directory / "checkpoints").glob(".writing-*"):
@@ -123,11 +123,11 @@ def newest(directory: Path) -> tuple[Path, list[Path]]:
 
 def of_step(directory: Path, step: int) -> Path:
     """The checkpoint of a step; TokenPOError with the existing steps if it is missing or damaged."""
-    found = {_step(path): path for path in _found(directory)}
-    if step not in found or not _is_whole(found[step]):
-        there = ", ".join(map(str, sorted(found))) or "none"
-        raise TokenPOError(f"{directory} holds no good checkpoint of step {step}: give one that is there ({there})")
-    return found[step]
+    by_step = {_step(path): path for path in _found(directory)}
+    if step not in by_step or not _is_whole(by_step[step]):
+        steps = ", ".join(map(str, sorted(by_step))) or "none"
+        raise TokenPOError(f"{directory} holds no good checkpoint of step {step}: give one that is there ({steps})")
+    return by_step[step]
 
 
 def exists(directory: Path) -> bool:

@@ -54,14 +54,14 @@ PACKAGES = (
 
 def versions(*more: str) -> dict[str, Any]:
     """Python, machine, versions of `PACKAGES` and `more`, and the commit of a clone; None if not installed."""
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
+    record: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
     for name in (*PACKAGES, *more):
         try:
-            found[name] = version(name)
+            record[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    found["commit"] = commit(Path(__file__).parents[1])
-    return found
+            record[name] = None
+    record["commit"] = commit(Path(__file__).parents[1])
+    return record
 
 
 @functools.cache
@@ -213,10 +213,10 @@ def require_host(path: Path, host: Host) -> None:
         raise TokenPOError(f"{path} is a model, not a run: give {run}")
     unmarked = EMBEDDED if (path / "config.json").is_file() and not never_began(path) else host
     marked = (other for other in HOSTS.values() if other.marker and (path / other.marker).exists())
-    found = next(marked, unmarked)
-    if found is not host:
+    owner = next(marked, unmarked)
+    if owner is not host:
         raise TokenPOError(
-            f"{path} holds no run of the {host.name} engine but one of the {found.name} engine: {found.resume}"
+            f"{path} holds no run of the {host.name} engine but one of the {owner.name} engine: {owner.resume}"
         )
 
 

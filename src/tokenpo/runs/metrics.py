@@ -113,14 +113,14 @@ def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> 
     notes += _missing_steps(steps)
     place = np.full(len(logged), -1)
     place[by_step[last]] = np.arange(len(steps))
-    found: dict[str, Points] = {}
+    by_name: dict[str, Points] = {}
     for name in [*columns]:
         rows, value = map(np.asarray, columns.pop(name))  # one at a time, to save memory
         if len((points := _placed(place[rows], value))[0]):
-            found[name] = points
-    _complete(found)
-    series = {name: Series(steps[at], value, name in exactly) for name, (at, value) in found.items()}
-    return Metrics(len(steps), int((steps > 0).sum()), _sampled(found, len(steps)), series)
+            by_name[name] = points
+    _complete(by_name)
+    series = {name: Series(steps[at], value, name in exactly) for name, (at, value) in by_name.items()}
+    return Metrics(len(steps), int((steps > 0).sum()), _sampled(by_name, len(steps)), series)
 
 
 def _placed(place: np.ndarray, value: np.ndarray) -> Points:
@@ -129,23 +129,23 @@ def _placed(place: np.ndarray, value: np.ndarray) -> Points:
     return place[order], value[order]
 
 
-def _complete(found: dict[str, Points]) -> None:
+def _complete(by_name: dict[str, Points]) -> None:
     """Adds values that are implied and not written: mean rewards equal to accuracies, and counts 0 of notes."""
     nothing = np.empty(0, dtype=int), np.empty(0)
-    graded = [(name, found[same]) for name, same in REWARDS.items() if same in found and "eval/reward" in found]
-    judged, accuracy = found.get("accuracy", nothing)
+    graded = [(name, by_name[same]) for name, same in REWARDS.items() if same in by_name and "eval/reward" in by_name]
+    judged, accuracy = by_name.get("accuracy", nothing)
     judged = judged[~np.isnan(accuracy)]
-    noted = [(name, (judged, np.zeros(len(judged)))) for name in found if name.startswith(NOTE)]
+    noted = [(name, (judged, np.zeros(len(judged)))) for name in by_name if name.startswith(NOTE)]
     for name, (at, value) in (*graded, *noted):
-        mine, known = found.get(name, nothing)
+        mine, known = by_name.get(name, nothing)
         new = ~np.isin(at, mine)
-        found[name] = _placed(np.append(mine, at[new]), np.append(known, value[new]))
+        by_name[name] = _placed(np.append(mine, at[new]), np.append(known, value[new]))
 
 
-def _sampled(found: Mapping[str, Points], steps: int) -> tuple[dict[str, Number], ...]:
+def _sampled(by_name: Mapping[str, Points], steps: int) -> tuple[dict[str, Number], ...]:
     """At most `SAMPLED` of the lines, evenly spaced, and the last one."""
     lines: dict[int, dict[str, Number]] = {i: {} for i in (*range(0, steps, -(-steps // SAMPLED)), steps - 1)}
-    for name, (at, value) in found.items():
+    for name, (at, value) in by_name.items():
         here = np.isin(at, [*lines])
         for i, y in zip(at[here].tolist(), value[here].tolist(), strict=True):
             lines[i][name] = None if y != y else y

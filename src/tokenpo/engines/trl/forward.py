@@ -60,8 +60,8 @@ class Forward:
     def of(trainer: Any, objective: Objective) -> "Forward":
         """Must be called before the model is wrapped."""
         setting = trainer.args.fused_objective
-        wanted = trainer.accelerator.device.type in IN_HEAD_BY_DEFAULT if setting is None else setting
-        in_head = wanted and has_whole_plain_head(trainer)
+        use_head = trainer.accelerator.device.type in IN_HEAD_BY_DEFAULT if setting is None else setting
+        in_head = use_head and has_whole_plain_head(trainer)
         if setting and not in_head:
             logger.warning("fused_objective=True, but this model has no whole plain head: it takes TRL's own passes")
         return Forward(trainer, in_head, "entropy_drift" in objective.needs, objective.entropy_gradient)
@@ -113,8 +113,8 @@ class Forward:
         mask, ids = part["completion_mask"].bool(), part["completion_ids"]
 
         def work(hidden: Tensor, head: nn.Linear) -> TokenStats:
-            given = hidden[mask], head.weight, ids[mask], temperature[mask]
-            return token_stats(*given, bias=head.bias, drift=self.drift, entropy_grad=self.entropy_grad)
+            inputs = hidden[mask], head.weight, ids[mask], temperature[mask]
+            return token_stats(*inputs, bias=head.bias, drift=self.drift, entropy_grad=self.entropy_grad)
 
         stats = head_work(self.trainer, model, part, work)
         return [None if x is None else unpacked(x, mask) for x in stats[:3]]
@@ -192,8 +192,8 @@ def texts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def padded(policy: Policy, width: int) -> Policy:
     """The policy of a micro-batch, padded to `width` tokens."""
-    known = {name: x for name, x in vars(policy).items() if x is not None}
-    return Policy(**{name: pad(x, (0, width - x.shape[1])) for name, x in known.items()})
+    fields = {name: x for name, x in vars(policy).items() if x is not None}
+    return Policy(**{name: pad(x, (0, width - x.shape[1])) for name, x in fields.items()})
 
 
 @dataclass(frozen=True, eq=False)

@@ -244,8 +244,8 @@ def verdicts(trainer: Any, batch: RolloutBatch) -> list[bool | None]:
     each = batch.rows["rewards"]
     if "accuracy" not in trainer.reward_func_names:
         return [None] * len(each)
-    given = each[:, trainer.reward_func_names.index("accuracy")].tolist()
-    return [None if math.isnan(value) else value == 1.0 for value in given]
+    values = each[:, trainer.reward_func_names.index("accuracy")].tolist()
+    return [None if math.isnan(value) else value == 1.0 for value in values]
 
 
 def _pieces(trainer: Any, rollouts: Rollouts, row: int) -> list[str]:

@@ -93,7 +93,7 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
     ends = torch.tensor([*trainer.eos_token_ids, trainer._tokenizer.pad_token_id], device=ids.device)
     length = written.sum(1)
     last = ids.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
-    known = {
+    fields = {
         "mask": mask,
         "old_logprob": old.logprob.float(),
         "old_entropy": old.need("entropy").float(),
@@ -104,14 +104,14 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
         "truncated": ~torch.isin(last, ends),
     }
     if "teacher_logprob" in trainer.policy_objective.needs:
-        known["teacher_logprob"] = trainer.teacher.logprob(output, rows)
+        fields["teacher_logprob"] = trainer.teacher.logprob(output, rows)
     if "ref_per_token_logps" in output:
-        known["ref_logprob"] = output["ref_per_token_logps"].float()
+        fields["ref_logprob"] = output["ref_per_token_logps"].float()
     if "sampling_per_token_logps" in output:
         reported = output["sampling_per_token_logps"].float()
         # NaN: the sampler could not score this token; it gets the trainer's log-probability, a ratio of 1.
-        known["rollout_logprob"] = torch.where(reported.isnan(), known["old_logprob"], reported)
-    return known
+        fields["rollout_logprob"] = torch.where(reported.isnan(), fields["old_logprob"], reported)
+    return fields
 
 
 def over_ranks(

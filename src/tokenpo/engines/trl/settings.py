@@ -175,10 +175,10 @@ def remedy(refused: Refused, value: Any) -> str:
 def require_untouched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> None:
     """Raises Unsupported if a refused field is set, unless it is in `taken`: the method's options include it."""
     for one in REFUSED:
-        value, usual = getattr(args, one.name), defaults[one.name]
-        if value != usual and one.name not in taken:
+        value, default = getattr(args, one.name), defaults[one.name]
+        if value != default and one.name not in taken:
             raise Unsupported(
-                f"TokenPOConfig.{one.name} = {value!r} {one.why}: leave it at {usual!r} and {remedy(one, value)}"
+                f"TokenPOConfig.{one.name} = {value!r} {one.why}: leave it at {default!r} and {remedy(one, value)}"
             )
 
 

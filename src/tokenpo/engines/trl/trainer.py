@@ -196,8 +196,8 @@ class TokenPOTrainer(trl.GRPOTrainer):
             learner.updates = self.state.global_step
         if rollouts is not None and train:
             # The version that a rollout_func samples with is unknown.
-            known = rollouts if self.rollout_func else learner.dated(rollouts, self.cycle.updates)
-            step = learner.begin(known, batch.everything)
+            dated = rollouts if self.rollout_func else learner.dated(rollouts, self.cycle.updates)
+            step = learner.begin(dated, batch.everything)
         elif rollouts is not None:
             step = learner.look(rollouts)
         elif train and batch.everything is not None:

@@ -84,12 +84,12 @@ def _recipe(config: DictConfig) -> Config:
 def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
     """The objective with verl's rollout correction as weights, and a note; the correction is switched off in verl."""
     section: Any = OmegaConf.select(config, correction.PLACE)
-    given: dict[str, Any] = {} if section is None else dict(section)
-    if all(given.get(key, usual) == usual for key, usual in correction.KEYS.items()):
+    settings: dict[str, Any] = {} if section is None else dict(section)
+    if all(settings.get(key, default) == default for key, default in correction.KEYS.items()):
         return objective, []
-    preset = correction.preset_of(given)
-    for key, usual in correction.KEYS.items():
-        OmegaConf.update(config, f"{correction.PLACE}.{key}", usual)
+    preset = correction.preset_of(settings)
+    for key, default in correction.KEYS.items():
+        OmegaConf.update(config, f"{correction.PLACE}.{key}", default)
     weights = " · ".join(map(repr, preset.weights)) or "no weight"
     bypass = ", and the policy that sampled in the place of the old one" if preset.bypass else ""
     note = f"{correction.PLACE} became, in {objective.name}: {weights}{bypass}; verl itself corrects nothing"
@@ -99,12 +99,12 @@ def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, lis
 def _refuse(config: DictConfig, objective: Objective) -> None:
     require_inputs(objective)
     for setting in SETTINGS:
-        usual = next(iter(setting.only), None)
-        value = OmegaConf.select(config, setting.key, default=usual)
+        default = next(iter(setting.only), None)
+        value = OmegaConf.select(config, setting.key, default=default)
         if not setting.allows(value, objective):
             raise Unsupported(
                 f"{objective.name} in verl leaves no room for {setting.key}={value} ({setting.why or setting.words}): "
-                + (setting.remedy or f"set {setting.key}={'null' if usual is None else usual}")
+                + (setting.remedy or f"set {setting.key}={'null' if default is None else default}")
             )
     if any(isinstance(part, Rejection) and part.leaves for part in walk(objective)):
         raise Unsupported(

@@ -31,9 +31,9 @@ _REJECTIONS: dict[str, tuple[parts.Level, parts.Estimator | None]] = {
 
 def preset_of(section: Mapping[str, Any]) -> Preset:
     """The preset for verl's keys; raises UnknownName for a name, TokenPOError for a threshold."""
-    given = {key: section.get(key, usual) for key, usual in KEYS.items()}
-    bypass = bool(given["bypass_mode"])
-    plain = choose(f"{PLACE}.loss_type", given["loss_type"], {"ppo_clip": False, "reinforce": True})
+    settings = {key: section.get(key, default) for key, default in KEYS.items()}
+    bypass = bool(settings["bypass_mode"])
+    plain = choose(f"{PLACE}.loss_type", settings["loss_type"], {"ppo_clip": False, "reinforce": True})
     if plain and not bypass:
         raise TokenPOError(
             f"{PLACE}.loss_type=reinforce says something together with bypass_mode alone: set bypass_mode=True, or "
@@ -41,18 +41,18 @@ def preset_of(section: Mapping[str, Any]) -> Preset:
         )
     weights: tuple[parts.Weight, ...] = ()
     # A clipped ratio to the sampler already corrects; verl then uses the weights in its metrics only.
-    if given["rollout_is"] is not None and (plain or not bypass):
-        weights += (_weight(given, current=bypass),)
-    if given["rollout_rs"] is not None:
-        weights += (_rejection(str(given["rollout_rs"]), given["rollout_rs_threshold"], current=bypass),)
+    if settings["rollout_is"] is not None and (plain or not bypass):
+        weights += (_weight(settings, current=bypass),)
+    if settings["rollout_rs"] is not None:
+        weights += (_rejection(str(settings["rollout_rs"]), settings["rollout_rs_threshold"], current=bypass),)
     return Preset(weights, bypass, plain)
 
 
-def _weight(given: Mapping[str, Any], *, current: bool) -> parts.Weight:
-    sequence = choose(f"{PLACE}.rollout_is", given["rollout_is"], {"token": False, "sequence": True})
-    low, high = _bounds("rollout_is_threshold", given["rollout_is_threshold"])
+def _weight(settings: Mapping[str, Any], *, current: bool) -> parts.Weight:
+    sequence = choose(f"{PLACE}.rollout_is", settings["rollout_is"], {"token": False, "sequence": True})
+    low, high = _bounds("rollout_is_threshold", settings["rollout_is_threshold"])
     weight = parts.RolloutCorrection(sequence, low is not None, high, low or 0.0, current=current)
-    if not given["rollout_is_batch_normalize"]:
+    if not settings["rollout_is_batch_normalize"]:
         return weight
     if current:
         raise TokenPOError(

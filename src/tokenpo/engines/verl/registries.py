@@ -50,13 +50,13 @@ def register() -> None:
 
 def check(config: DictConfig) -> list[str]:
     """The settings by which verl's own trainer uses ours, as text; Unsupported if one of them does not fit."""
-    given = {place: str(OmegaConf.select(config, place)) for place in (LOSS_MODE, ESTIMATOR)}
-    ours = {place: name.removeprefix(PREFIX) for place, name in given.items() if name.startswith(PREFIX)}
+    settings = {place: str(OmegaConf.select(config, place)) for place in (LOSS_MODE, ESTIMATOR)}
+    ours = {place: name.removeprefix(PREFIX) for place, name in settings.items() if name.startswith(PREFIX)}
     for name in ours.values():
         fitting(name)
     if LOSS_MODE in ours:
         _require_settings(fitting(ours[LOSS_MODE]), config)
-    return [f"{place}={given[place]}" for place in ours]
+    return [f"{place}={settings[place]}" for place in ours]
 
 
 @functools.cache
@@ -92,8 +92,8 @@ def policy_loss(
         Unsupported: as `fitting`; the method's aggregation is not verl's, or verl corrects for its sampler.
     """
     objective = fitting(name)
-    known = {} if config is None else config.global_batch_info
-    _require_mode(objective, loss_agg_mode, known.get("loss_scale_factor"))
+    batch_info = {} if config is None else config.global_batch_info
+    _require_mode(objective, loss_agg_mode, batch_info.get("loss_scale_factor"))
     if rollout_is_weights is not None:
         raise Unsupported(f"{name} in {HOST} would ignore the weights of {correction.PLACE}: {_instead(objective)}")
     mask, live = response_mask.bool(), response_mask.any(1)
@@ -101,10 +101,10 @@ def policy_loss(
         return torch.where(mask, log_prob, 0.0).sum(), {}
     rollouts = bare(mask, old_log_prob, turn=turns.numbered(mask)).only(objective.needs)
     batch = Batch(rollouts, Credit(advantages.where(mask, 0.0)), Policy(log_prob)).rows(live)
-    counted = Totals.of(batch.rollouts, known.get("loss_scale_factor"))
+    counted = Totals.of(batch.rollouts, batch_info.get("loss_scale_factor"))
     totals = Totals(
-        float(known.get("batch_num_tokens") or counted.tokens),
-        float(known.get("global_batch_size") or counted.sequences),
+        float(batch_info.get("batch_num_tokens") or counted.tokens),
+        float(batch_info.get("global_batch_size") or counted.sequences),
         counted.length,
     )
     loss = objective.loss(batch, totals, ("clipped", "weight"))
@@ -115,7 +115,7 @@ def policy_loss(
         f"{PREFIX}{name}/weight": loss.terms["weight"],
     }
     metrics = {f"actor/{key}": float(x[batch.mask].double().mean()) for key, x in of_tokens.items()}
-    return loss.value * known.get("dp_size", 1), metrics
+    return loss.value * batch_info.get("dp_size", 1), metrics
 
 
 def advantages(
@@ -146,14 +146,14 @@ def _require_settings(objective: Objective, config: DictConfig) -> None:
         if setting.fate != "refused" or not setting.key.startswith(_THEIRS) or setting.key == LOSS_MODE:
             continue
         if not setting.allows(value := OmegaConf.select(config, setting.key, default=setting.only[0]), objective):
-            usual = "null" if setting.only[0] is None else setting.only[0]
+            default = "null" if setting.only[0] is None else setting.only[0]
             raise Unsupported(
-                f"{objective.name} in {HOST} does not read {setting.key}={value}: set {setting.key}={usual}, "
+                f"{objective.name} in {HOST} does not read {setting.key}={value}: set {setting.key}={default}, "
                 f"or {_instead(objective)}, where options are given"
             )
-    for key, usual in correction.KEYS.items():
-        value = OmegaConf.select(config, f"{correction.PLACE}.{key}", default=usual)
-        if value != usual:
+    for key, default in correction.KEYS.items():
+        value = OmegaConf.select(config, f"{correction.PLACE}.{key}", default=default)
+        if value != default:
             raise Unsupported(
                 f"{objective.name} in {HOST} would ignore {correction.PLACE}.{key}={value}: {_instead(objective)}"
             )

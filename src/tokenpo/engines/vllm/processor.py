@@ -66,9 +66,9 @@ def _require(runner: type) -> None:
         if thing is None:
             raise _moved(f"{home}.{name} is gone")
         names = getattr(thing, "__members__", None) or inspect.signature(thing).parameters
-        found, wanted = [name for name in names if name != "self"], used.split()
-        if found != wanted if "." in name else set(wanted) - set(found):
-            raise _moved(f"{home}.{name} has ({', '.join(found)}), not ({', '.join(wanted)})")
+        actual, expected = [name for name in names if name != "self"], used.split()
+        if actual != expected if "." in name else set(expected) - set(actual):
+            raise _moved(f"{home}.{name} has ({', '.join(actual)}), not ({', '.join(expected)})")
 
 
 def _moved(what: str) -> Unsupported:

@@ -116,8 +116,8 @@ def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
     """`last:`, `mean:`, `sd:` or `cv:` of any logged metric."""
     how, colon, metric = name.partition(":")
     if not colon:
-        known = [*predefined, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
-        raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, known)}")
+        names = [*predefined, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
+        raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, names)}")
     if how not in _REDUCTIONS:
         raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
     if metric not in LOGGED and not re.fullmatch(f"{NOTE}.+", metric):

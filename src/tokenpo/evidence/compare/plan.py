@@ -105,15 +105,15 @@ def make_plan(
     entries = parse_methods(methods)
     if seeds < 2:
         raise TokenPOError(f"--seeds {seeds} gives no pairs to compare: give at least 2, better 10")
-    given = {override.partition("=")[0].strip() for override in overrides}
+    overridden = {override.partition("=")[0].strip() for override in overrides}
     for setting, instead in (("method.name", "--methods"), ("method", "--methods"), ("output.dir", "--out")):
-        if setting in given:
+        if setting in overridden:
             raise TokenPOError(f"--set {setting} differs between the runs of a comparison: use {instead}")
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
         raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
     defaults = {"evaluate.every": base.evaluate.every or -(-base.train.steps // EVALUATIONS), **host.compared}
-    settings = (*(f"{name}={value}" for name, value in defaults.items() if name not in given), *overrides)
+    settings = (*(f"{name}={value}" for name, value in defaults.items() if name not in overridden), *overrides)
     out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
     runs = tuple(_run(recipe, entry, seed, settings, out, host) for seed in numbers for entry in entries)
@@ -263,8 +263,8 @@ def _labels(runs: Sequence[Run]) -> Iterator[str]:
         written = ",".join(f"{key}={value}" for key, value in options.items())
         names.append((f"{name}:{written}" if written else name) + (f" ({engine})" if len({*engines}) > 1 else ""))
     for own, name in zip(settings, names, strict=True):
-        alike = [other for other, its_name in zip(settings, names, strict=True) if its_name == name]
-        varying = [key for key, value in own.items() if any(other.get(key) != value for other in alike)]
+        same_name = [other for other, its_name in zip(settings, names, strict=True) if its_name == name]
+        varying = [key for key, value in own.items() if any(other.get(key) != value for other in same_name)]
         yield ", ".join([name, *(f"{key}={own[key]}" for key in varying)])
 
 

@@ -101,9 +101,9 @@ def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Ben
         file: a local copy of its problems.
         changes: fields of the entry to replace; None leaves a field as it is.
     """
-    known = {_plain(key): entry for key, entry in BENCHMARKS.items()}
-    if _plain(name) in known:
-        entry = known[_plain(name)]
+    entries = {_plain(key): entry for key, entry in BENCHMARKS.items()}
+    if _plain(name) in entries:
+        entry = entries[_plain(name)]
         entry = entry if file is None else dataclasses.replace(entry, hub="", split="", config="", basis="")
     elif Path(name).suffix in READERS:
         entry = Benchmark(Path(name).name, question="", answer="", prompt="{question}")

@@ -203,11 +203,11 @@ def _notes(
         yield f"Several policies sampled: {share} of the tokens are older than the newest, by {most} updates at most."
     if correction is not None:
         facts = recording.rollouts
-        apart = (facts.old_logprob - facts.need("rollout_logprob"))[facts.mask].abs()
-        mean, most = number(float(apart.mean())), number(float(apart.max()))
+        distance = (facts.old_logprob - facts.need("rollout_logprob"))[facts.mask].abs()
+        mean, most = number(float(distance.mean())), number(float(distance.max()))
         yield (
             f"The policy that sampled is {mean} nats a token from the old one, and {most} at most."
-            if apart.any()
+            if distance.any()
             else "The policy that sampled is the old one on every token: a correction has nothing to act on."
         )
     if still := [method.label for method in methods if not method.push.any()]:

@@ -174,8 +174,8 @@ def shares(push: Tensor, clipped: Tensor, kinds: TokenKinds) -> Shares:
 
 def of_tokens(kinds: TokenKinds) -> Shares:
     """The shares of a push that is equal on all tokens, as a reference for the methods' shares."""
-    alike = shares(kinds.mask.double(), torch.zeros_like(kinds.mask), kinds)
-    return replace(alike, size=math.nan, up=math.nan, silent=math.nan, clipped=math.nan)
+    equal = shares(kinds.mask.double(), torch.zeros_like(kinds.mask), kinds)
+    return replace(equal, size=math.nan, up=math.nan, silent=math.nan, clipped=math.nan)
 
 
 def cosine(a: Tensor, b: Tensor) -> float:

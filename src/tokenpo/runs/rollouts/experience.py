@@ -126,15 +126,15 @@ def credited(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict[str,
     """
     scores, mask = kept.scores, rollouts.mask
     reported = ({"rewards"} if scores[0].rewards else set()) | (CREDITED - {"rewards"} if scores[0].turns else set())
-    wanted = reported | needs & CREDITED
-    given: dict[str, Tensor] = {}
-    if "rewards" in wanted:
+    required = reported | needs & CREDITED
+    inputs: dict[str, Tensor] = {}
+    if "rewards" in required:
         names = reward_names(kept)
         each = [[(score.rewards or {"reward": score.reward})[name] for name in names] for score in scores]
-        given["rewards"] = torch.tensor(each, device=mask.device)
-    if wanted - {"rewards"}:
-        given |= _turns(kept, mask)
-    return {name: x for name, x in given.items() if name in wanted}
+        inputs["rewards"] = torch.tensor(each, device=mask.device)
+    if required - {"rewards"}:
+        inputs |= _turns(kept, mask)
+    return {name: x for name, x in inputs.items() if name in required}
 
 
 def reward_names(kept: Draw) -> list[str]:

@@ -111,13 +111,13 @@ def record(
         for name in PER_RESPONSE
         if (values := [getattr(response, name) for response in responses])[0] is not None
     }
-    given: dict[str, Any] = {**single, **facts}
+    inputs: dict[str, Any] = {**single, **facts}
     rollouts = Rollouts(
         mask=torch.arange(int(lengths.max())) < lengths[:, None],
         reward=torch.tensor([response.reward for response in responses], dtype=torch.float64),
         group=torch.tensor(numbered([response.group for response in responses])),
         rewards=torch.tensor(rewards, dtype=torch.float64) if names else None,
-        **given,
+        **inputs,
     )
     notes = [*notes, *_of_groups(responses, left_out)]
     if unread:
@@ -160,8 +160,8 @@ def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
     sizes = Counter(response.group for response in responses)
     if len(sizes) > 1 and max(sizes.values()) == 1:
         return ["Every response is a group of its own: give the responses to one prompt the same group."]
-    usual = max(sorted(set(sizes.values()), reverse=True), key=list(sizes.values()).count)
-    odd = [f"{group!s:.40} has {size}" for group, size in sizes.items() if size != usual]
+    common = max(sorted(set(sizes.values()), reverse=True), key=list(sizes.values()).count)
+    odd = [f"{group!s:.40} has {size}" for group, size in sizes.items() if size != common]
     if not odd:
         if not left_out:
             return []
@@ -172,6 +172,6 @@ def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
     more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
     why = "its group lost a response" if left_out else "responses are missing"
     return [
-        f"Groups differ in size (most have {usual} responses; group {', group '.join(odd[:3])}{more}): where {why}, "
+        f"Groups differ in size (most have {common} responses; group {', group '.join(odd[:3])}{more}): where {why}, "
         "mean and deviation of the group, and so its credit, are not those of the training."
     ]
