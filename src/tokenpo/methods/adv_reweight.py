@@ -57,7 +57,7 @@ def adv_reweight(
     beta: Beta = 1e-3,
     bounded_kl: BoundedKl = False,
 ) -> Objective:
-    """Tokens weigh a p_old + 1 − a: the improbable ones a little less."""
+    """Weighs tokens by a p_old + 1 − a, so that improbable ones weigh a little less."""
     estimator = K3Within(5.0, 10.0) if bounded_kl else K3()
     return Objective(
         GroupAdvantage(),
@@ -80,7 +80,7 @@ def lopti(
     beta: Beta = 1e-3,
     bounded_kl: BoundedKl = False,
 ) -> Objective:
-    """Improbable tokens first, then the rest, in two optimiser passes."""
+    """Updates on improbable tokens first, then on the rest, in two optimiser passes."""
     whole = adv_reweight(low=low, high=high, dual=dual, a=a, beta=beta, bounded_kl=bounded_kl)
     passes = tuple(OldProbability(eta, below) for below in (not high_first, high_first))
     return dataclasses.replace(whole, passes=passes, weights=whole.weights if a else ())

@@ -273,7 +273,7 @@ def tr_grpo(
         Literal["inside", "scale", "none"], "the weight is on the ratio inside the divergence, or scales it"
     ] = "inside",
 ) -> Objective:
-    """GRPO that weighs a token more the more probable it is.
+    """GRPO whose ratio is multiplied by a weight that grows with the token's probability.
 
     Token-Regulated GRPO in v1, Sharpness-Controlled GRPO in v2, Sharpness-Guided GRPO (GRPO-SG) in v3 and v4. The form
     of the weight is our reading: with its constants w is exactly 1 at p = mu and reaches 1.4 at p = 0.344. One

@@ -58,6 +58,6 @@ def egspo(
     low: Low = 0.2,
     high: High = 0.28,
 ) -> Objective:
-    """Tokens with high entropy learn in full, the others less."""
+    """Weighs tokens with high entropy by 1 and the others by less."""
     damped = Attenuated(HighInBatch(OldEntropyQuantile(quantile)), attenuation, curve == "chord")
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(damped,))

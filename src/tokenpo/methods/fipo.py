@@ -82,6 +82,6 @@ def fipo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Weights each token by how much the update has changed the probability of the tokens after it."""
+    """Weighs a token more where the update has made the tokens after it likelier."""
     weight = FutureWeight(decay, least, most, safety, dual)
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), dual=dual), TokenMean(), weights=(weight,))

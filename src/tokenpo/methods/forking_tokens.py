@@ -53,7 +53,7 @@ def forking_tokens(
     entropy: OfPolicy = "old",
     denominator: Annotated[Literal["all", "kept"], "tokens that divide the policy's term"] = "all",
 ) -> Objective:
-    """Only the tokens with the highest entropy of the batch get a gradient."""
+    """Only the tokens with the highest entropies of the batch get a gradient."""
     kind = {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile}[entropy]
     weight: BatchWeight = Keep(HighInBatch(kind(1 - fraction, counted=True)))
     if denominator == "kept":

@@ -191,7 +191,7 @@ def grpo_s(
     threshold: Threshold = 0.0,
     group_overlong: GroupPenalty = False,
 ) -> Objective:
-    """Responses are rewarded by their mean entropy: right ones for a high, wrong ones punished for a low one."""
+    """Rewards right responses more for a high mean entropy, and punishes wrong ones more for a low one."""
     geometric = mean == "geometric"
     ratio = GeometricSequence() if geometric else ArithmeticSequence()
     shaping = (GroupOverlong(threshold=threshold),) if group_overlong else ()

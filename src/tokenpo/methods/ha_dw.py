@@ -84,6 +84,6 @@ def ha_dw(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Raises advantages of right answers to hard prompts and of wrong answers to easy ones; lowers the others."""
+    """Weighs right answers to hard prompts and wrong answers to easy prompts more than the other answers."""
     weight = DifficultyWeight(scale, Ease(history, anchor == "current"))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(weight,))

@@ -76,7 +76,7 @@ def hmpo(
     by_score: ByScore = False,
     beta: Beta = 1e-3,
 ) -> Objective:
-    """The reward of a right answer falls with its length and ends at the median of its group."""
+    """The reward of a right answer falls with its length and is 0 beyond the median of its group's right answers."""
     shaping = (MedianLength(scale, shift, cap, additive, threshold, by_score),)
     penalties = (ReferenceKl(beta),) if beta else ()
     clip = Clip(FixedBounds(low, high), dual=dual)

@@ -94,7 +94,7 @@ def m2po(
     low: Annotated[Share, "the bound below is at most 1 − low"] = 0.3,
     high: Annotated[NotNegative, "the bound above is at least 1 + high"] = 0.5,
 ) -> Objective:
-    """A clip that begins where the second moment of the step's log-ratios exceeds a budget."""
+    """Clips only when the second moment of the step's log-ratios exceeds a budget, and then only the tail."""
     return Objective(GroupAdvantage(), Clip(Budgeted(Reach(budget), low, high)), TokenMean())
 
 

@@ -42,6 +42,6 @@ def rollout_is(
     low: Annotated[Share, "bound below, ratio > 1 − low"] = 0.2,
     high: Annotated[Limit, "bound above, ratio < 1 + high"] = 0.2,
 ) -> Objective:
-    """Drops the tokens whose ratio to the sampler's probability lies outside the bounds."""
+    """Weighs tokens by the ratio to the sampler's probability and drops those whose ratio lies outside the bounds."""
     surrogate = DetachedClip(FixedBounds(1.0, math.inf), RolloutRatio(), Between(low, high))
     return Objective(GroupAdvantage(), surrogate, TokenMean())

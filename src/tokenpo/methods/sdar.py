@@ -46,6 +46,6 @@ def sdar(
     coef: Annotated[NotNegative, "coefficient of the pull toward the teacher; 0 needs no teacher"] = 0.1,
     gate: Gate = 5.0,
 ) -> Objective:
-    """Adds a gated pull toward the tokens that an informed teacher prefers to GRPO's advantage."""
+    """GRPO with a token mean plus a gated pull toward the tokens that an informed teacher prefers."""
     penalties = (TeacherKl(coef, Gated(gate)),) if coef else ()
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

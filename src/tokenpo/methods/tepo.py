@@ -101,7 +101,7 @@ class MaskedKl(Penalty):
 
 @PAPER
 def tepo_v1(*, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """The response's likelihood ratio at every token, averaged over all tokens."""
+    """GSPO's ratio of the whole response at every token, with a token mean and a clip of its own."""
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricToken()), TokenMean())
 
 
