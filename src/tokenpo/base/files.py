@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from .errors import TokenPOError
 
-LARGEST = 2**26  # bytes of a JSON file; the largest tokenizers in use have half of that
+LARGEST = 2**26  # bytes of a JSON file; the largest tokenizers in use have half as many
 
 
 def expanded(path: str | Path) -> Path:
@@ -209,7 +209,7 @@ def _left_of(path: Path) -> list[Path]:
 def _is_written(part: Path) -> bool:
     try:
         handle = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # a link, which is nobody's work
+    except OSError:  # a link: no process is writing it
         return False
     try:
         return not _lock(handle)

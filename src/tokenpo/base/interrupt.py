@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-# A closed shell sends SIGHUP, and the kernel again: a second one does not end the process.
+# A closed shell sends SIGHUP and the kernel sends it again, so a second SIGHUP must not end the process.
 SIGNALS = (*ENDING, signal.SIGHUP)
 
 
@@ -37,7 +37,7 @@ class Interrupt:
             return
         self.asked = True
         self._restore(ENDING)
-        # Straight to the descriptor: a signal may come in the middle of a buffered write, which can't be entered twice.
+        # Written to the descriptor itself: a signal may interrupt a buffered write, which is not reentrant.
         with contextlib.suppress(OSError):  # Ctrl-C may have ended the reader too, as in `2>&1 | tee log`
             os.write(2, b"\ninterrupted: will save where the run stands (once more ends it at once, without saving)\n")
 

@@ -13,7 +13,7 @@ import numpy as np
 LEVEL = 0.95
 Z = 1.959963984540054  # two-sided 95 %
 RESAMPLES = 10_000
-_AT_ONCE = 2**22  # drawn indices in memory
+_AT_ONCE = 2**22  # largest number of drawn indices in memory
 _DIGITS = 12  # decimals; values that differ by less are equal up to rounding
 
 
@@ -93,7 +93,7 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     counts = [min(rows, resamples - start) for start in range(0, resamples, rows)]
     means = np.concatenate([x[generator.integers(0, len(x), size=(count, len(x)))].mean(1) for count in counts])
     normal = NormalDist()
-    # Ties count half, as means of few problems are lumpy; rounded, as the order of a sum changes its last bit.
+    # Ties count half, as means of few problems take few values; rounded, as a sum's order changes its last bit.
     apart = np.round(means - x.mean(), _DIGITS)
     below = ((apart < 0).mean() + (apart <= 0).mean()) / 2
     bias = normal.inv_cdf(min(max(float(below), 0.5 / resamples), 1 - 0.5 / resamples))

@@ -23,7 +23,7 @@ class Lines:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Appends a line; raises OSError if the disk is full, and leaves the file as it was before."""
-        # Half a surrogate pair is no character, but its escape inside a JSON string is.
+        # Half a surrogate pair cannot be encoded, but its escape is valid inside a JSON string.
         line = json.dumps(finite(record), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         before = os.fstat(self._file.fileno()).st_size
         left = memoryview(line)

@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_COLDEST = 2.0**-126  # float32's smallest number with all its digits; a GPU may take a smaller one for 0
-_HOTTEST = 2.0**128 - 2.0**104  # its largest number
+_COLDEST = 2.0**-126  # float32's smallest normal number; a GPU may treat smaller ones as 0
+_HOTTEST = 2.0**128 - 2.0**104  # float32's largest number
 
-# C0 and C1 controls but for line breaks and tabs, the marks of bidirectional text, halves of surrogate pairs.
+# C0 and C1 controls except line breaks and tabs, the marks of bidirectional text, halves of surrogate pairs.
 _OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# The names of modules loaded from files begin with this, which no import can clash with.
+# Prefix of the names of modules loaded from files; no import can have such a name.
 FROM_FILE = "tokenpo user "
 # Code that is not the user's: this package and Python's own modules. Installed packages are found by _INSTALLED.
 _NOT_OWN = (Path(__file__).parent, Path(os.__file__).parent)
@@ -103,7 +103,7 @@ def module_file(name: str, search: Sequence[str] = ()) -> Path | None:
             if end > 1 and within is None:
                 return None
             whole = ".".join(names[:end])
-            # Not importlib.util.find_spec, which imports the packages around a module.
+            # Not importlib.util.find_spec, which imports the parent packages of a module.
             found = next((spec for finder in finders if (spec := finder.find_spec(whole, within))), None)
     return Path(found.origin) if found is not None and found.has_location and found.origin else None
 
@@ -175,7 +175,7 @@ def _from_file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickle look up the module of a class by its name.
+    # Dataclasses and pickle look up a class's module by its name in sys.modules.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

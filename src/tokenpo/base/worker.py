@@ -48,7 +48,7 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
             most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
             resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-        # As a package of its own, so that the file may import its neighbours: from .spelling import spelled.
+        # Loaded as a package, so that the file may import its neighbours: from .spelling import spelled.
         folder = [str(Path(source).parent)]
         spec = importlib.util.spec_from_file_location("worked", source, submodule_search_locations=folder)
         if spec is None or spec.loader is None:

@@ -27,7 +27,7 @@ EXAMPLES = """examples:
 benchmarks: math500 aime24 aime25 amc23 minerva olympiadbench omni_math gsm8k countdown knights_knaves
 Docs: docs/evaluation.md. Ctrl-C keeps what was sampled; the same command goes on from there.
 """
-PROBLEMS = 200  # of a task that generates them without end
+PROBLEMS = 200  # default number of problems of a task that generates them without end
 SAMPLING = ("samples_per_prompt", "temperature", "max_new_tokens", "rows", "dtype", "device")
 CHANGES = ("question", "answer", "reference", "prompt", "verifier", "extract")
 ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "answer", "reference", "prompt", "chat")
@@ -146,7 +146,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
     from ..evidence.evaluate.samples import read_samples
     from ..tasks import held_out
 
-    # Mistakes are found before anything is loaded.
+    # The options are checked before anything is loaded.
     ks, sampling, where = _ks(options.k), _sampling(options, run), language.locate(options.model)
     task, described = _benchmark(options) if options.benchmark else _task(options, run)
     try:

@@ -35,7 +35,7 @@ AT_CHECKPOINT = """examples:
 
 What is measured: docs/exact.md#at-two-checkpoints
 """
-AFTER = 8  # minibatches
+AFTER = 8  # default number of minibatches of --after
 
 
 def add(commands: Any) -> None:

@@ -31,7 +31,7 @@ SHELLS = """examples:
   tokenpo completion bash > ~/.local/share/bash-completion/completions/tokenpo
   tokenpo completion zsh > ~/.zfunc/_tokenpo               with fpath+=~/.zfunc before compinit
 """
-# Names and files, in the words of each shell.
+# Shell functions that complete names and files.
 FUNCTIONS = {
     "bash": "_tokenpo_{what}() {{ compgen -W '{names}' -- $1; compgen -f -- $1; }}",
     "zsh": "_tokenpo_{what}() {{ _alternative 'names:{what}:({names})' 'files:file:_files' }}",

@@ -90,7 +90,7 @@ def show(options: argparse.Namespace) -> int:
         need("pydantic")
         from ..recipe.objective import build_entry
 
-        objective: Any = build_entry(entry)  # options are read as a recipe's are
+        objective: Any = build_entry(entry)  # reads the options as in a recipe
     else:
         objective = method(entry.method)
     if options.fingerprint:

@@ -58,7 +58,7 @@ PRESETS: Mapping[str, Preset] = {
     "seq_mis": Preset((_SEQUENCE, _PRODUCT)),
     "mis_geo": Preset((_GEOMETRIC,)),
     "mis_k3": Preset((_K3,)),
-    # Token weights without a bound, of responses whose geometric mean is near 1.
+    # Unbounded token weights; responses whose geometric mean is far from 1 are rejected.
     "seq_mask_tis": Preset((RolloutCorrection(cap=math.inf), Rejection((Criterion(Mean(), 0.5, 5.0),)))),
     "trl": Preset((RolloutCorrection(sequence=True, mask=True, cap=3.0),)),
     "bypass": Preset(bypass=True),

@@ -86,12 +86,12 @@ class Decoupled(CreditStage):
             return GroupAdvantage(eps=self.eps).of(groups, x)
         others = (groups.size() - 1).clamp(min=1)
         centre = groups.mean_std(x)[0]
-        y = x - centre  # from near 0 a difference of squares loses nothing
+        y = x - centre  # centred, so that the difference of squares below loses no precision
         mean = (groups.sum(y) - y) / others
         variance = ((groups.sum(y.square()) - y.square()) / others - mean.square()).clamp(min=0.0)
-        std = (variance * others / (others - 1).clamp(min=1)).sqrt()  # ddof 1; 0 of a single other
+        std = (variance * others / (others - 1).clamp(min=1)).sqrt()  # ddof 1; 0 if there is only one other
         low, high = groups.extremes(y)
-        alike = std <= 1e-7 * (high - low)  # what rounding leaves where the others are equal
+        alike = std <= 1e-7 * (high - low)  # 0 up to rounding, where the others are equal
         return torch.where(groups.varied(x), (y - mean) / torch.where(alike, 1.0, std + self.eps), 0.0)
 
 

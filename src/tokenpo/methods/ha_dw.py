@@ -47,7 +47,7 @@ class Ease(MemorySignal):
 
     def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
         everyone = Groups.of(rollouts.group, rollouts.mask.any(1)).one()
-        # By age, as a store may sort "10" before "2".
+        # Read in order of age, as a checkpoint may sort "10" before "2".
         before = [numbers[str(age)] for age in range(1, len(numbers) + 1)]
         newest = [float(everyone.mean_std(rollouts.reward)[0][0]), *before]
         return {str(age): mean for age, mean in enumerate(newest[: self.history], 1)}

@@ -36,7 +36,7 @@ PAPER = Paper(
     code="Infini-AI-Lab/M2PO@4514ce2:verl/trainer/ppo/core_algos.py; "
     "inclusionAI/AReaL@4aef98d:areal/trainer/ppo/actor.py",
 )  # fmt: skip
-# As in the authors' code: the token that the bound is taken from is itself beyond it.
+# As in the authors' code: the bound lies just below the log-ratio of the token that defines it.
 _BEYOND = 1e-12
 
 Budget = Annotated[Limit, "largest mean squared log-ratio of the tokens that their advantage pushes further from 1"]

@@ -95,7 +95,7 @@ def _parameters(build: Callable[..., object]) -> Mapping[str, inspect.Parameter]
     """The parameters; annotations are evaluated if Python finds every name in them, else they stay text."""
     try:
         return inspect.signature(build, eval_str=True).parameters
-    except Exception:  # evaluating an annotation of the user's may raise anything
+    except Exception:  # evaluating a user's annotation may raise any exception
         return inspect.signature(build).parameters
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    name: str  # of its folder, of `--engine`, and of its section in a recipe
+    name: str  # name of its folder, of its value of `--engine` and of its section in a recipe
     words: str  # its name in messages
-    resume: str  # how a run of it is resumed
-    marker: str = ""  # the file or folder that marks its runs, below the run directory; "" has none
+    resume: str  # how to resume its runs, for messages
+    marker: str = ""  # the file or folder that marks its runs, below the run directory; "" for none
     records: str = ""  # where the records of its runs lie, below the run directory
     package: str = ""  # the package that must be installed; "" needs none
     commanded: bool = False  # trains in processes of its own, so that `tokenpo launch` can print their command
@@ -21,7 +21,7 @@ class Host:
     changeable: bool = False  # a run can be resumed with other settings
     goes_on: bool = False  # the command that began a run also continues it
     whole_machine: bool = False  # a run takes the whole machine, so that runs come one after the other
-    own_metrics: bool = False  # logs metrics of its own: a comparison leaves out those of ours that no run has
+    own_metrics: bool = False  # logs its own metrics: a comparison leaves out the package's metrics that no run has
 
     def again(self, directory: object) -> str:
         """The command that resumes a run of the package's own loop."""

@@ -13,7 +13,7 @@ Flags = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set 
 Fields = Callable[[tuple[str, ...]], Mapping[str, Any]]
 _DEEPEST = 32  # sections, tables and lists inside each other
 _MOST = 5  # mistakes in one message: a file that is no recipe at all would fill the screen
-_HALF = re.compile("[\ud800-\udfff]")  # of a pair of surrogates
+_HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
 _FREE = ("options", "method")  # tables with the options of a task or a method
 
 

@@ -92,7 +92,7 @@ class Plan:
             targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
             adapters = LoraOptions(lora.rank, lora.alpha, targets)
         with torch.random.fork_rng():
-            # LoRA's first factors come from the global generator.
+            # LoRA's initial factors come from the global generator.
             torch.manual_seed(keyed_seed(self.config.seed, "model"))
             return language.load(other or self.model, dtype=options.dtype, device=options.device, lora=adapters)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import yaml  # transformers needs it, too
+import yaml  # installed with transformers
 
 from .command_line import DEEPEST, LONGEST, MOST, toml_value
 

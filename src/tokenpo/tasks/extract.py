@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from ..base.errors import UnknownName, nearest
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX takes blanks before the brace
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX allows blanks before the brace
 _THINKING = re.compile(r"<(/?)think(?:ing)?>")
 
 
@@ -53,7 +53,7 @@ def boxed(text: str) -> str | None:
     text = spoken(text)
     start = max((box.end() for box in _BOX.finditer(text)), default=len(text))
     depth = 1
-    for sign in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):  # \{ is no brace
+    for sign in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):  # \{ is not a group's brace
         depth += {"{": 1, "}": -1}.get(sign[0], 0)
         if depth == 0:
             return text[start : start + sign.start()].strip() or None

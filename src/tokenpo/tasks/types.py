@@ -157,7 +157,7 @@ class DistinctProblems:
 
     def __init__(self, draw: Callable[[int], Problem], repeats: int, task: str) -> None:
         self._draw, self._repeats, self._task = draw, repeats, task
-        self._problems: dict[str, Problem] = {}  # by prompt; every evaluation takes the same ones
+        self._problems: dict[str, Problem] = {}  # by prompt; every evaluation uses the same problems
         self._position = 0
 
     def first(self, count: int) -> list[Problem]:

@@ -103,7 +103,7 @@ def _value(node: ast.expr) -> Fraction:
 
 _NUMBERS = ("nums", "numbers")  # columns of the data row
 _ROLES = {"knight", "knave"}
-# 1e999999999 would be a number of a billion digits: the exponent has two.
+# The exponent has at most two digits: 1e999999999 would be a number of a billion digits.
 _TARGET = re.compile(r"[+-]?[0-9]{1,40}([./][0-9]{1,40})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
 
 

@@ -16,14 +16,14 @@ from sympy import Add, Basic, Float, I, MatrixBase, Rational, Set, Tuple, log, n
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
-# Its own time limits are off (0), as they need the main thread's signals; the pool kills from outside.
-logging.disable(logging.WARNING)  # it warns of that
+# math-verify's own time limits are off (0), as they need the main thread's signals; the pool kills the process instead.
+logging.disable(logging.WARNING)  # math-verify warns that its limits are off
 
 _LATEX = LatexExtractionConfig(
     boxed_match_priority=0,
     normalization_config=NormalizationConfig(units=False, malformed_operators=True, boxed="last"),
 )
-_DIGITS = 15  # significant ones: what math-verify reads of a decimal, and what it computes with
+_DIGITS = 15  # significant digits that math-verify reads of a decimal and computes with
 _CLOSE = Rational(1, 10 ** (_DIGITS - 1))  # relative
 _NUMBER = re.compile(r"-? ?(?:\d{1,4000}(?:\.\d{0,200})?|\.\d{1,200})")
 _COMMANDS = """
@@ -35,7 +35,7 @@ Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega
 _ALPHABET = re.compile(
     rf"(?:\\(?:{'|'.join(_COMMANDS.split())})(?![a-zA-Z])|\\\\|[-0-9a-zA-Z.+*/^_(){{}}\[\]|!=<>& ,])*"
 )
-# Each of these would be skipped or read as something else.
+# Patterns that math-verify would skip or misread.
 _NOT_READ = re.compile(
     r"""
     \d\ +\d (?![^&]*\\end) | \d*\.\d+\.|       # two numbers side by side; two points

@@ -9,8 +9,8 @@ from . import engine
 from .reading import Answer, is_balanced, read
 from .units import is_unit
 
-_WRITTEN = 500  # characters of an answer that are kept to tell it from others
-_WORDS = 8  # of a reference that is text
+_WRITTEN = 500  # characters of an answer that are kept, to distinguish it from others
+_WORDS = 8  # largest number of words of a reference that is text
 _LETTERS = re.compile(r"[a-zA-Z]|\\[a-z]+")
 
 

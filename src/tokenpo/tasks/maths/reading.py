@@ -61,7 +61,7 @@ def inside(text: str) -> tuple[str, str, str] | None:
     return opening, content.strip(), closing
 
 
-_LONGEST = 20_000  # characters of an answer that is taken apart
+_LONGEST = 20_000  # characters of an answer that is parsed
 _OR = re.compile(r"[,;]? *(?<![a-zA-Z])or(?![a-zA-Z])")
 _LIST = re.compile(r"[,;]? *(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])|[,;]")
 _UNION = re.compile(r"\\cup(?![a-zA-Z])")

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-# What to write, then what it replaces.
+# The spelling to write, then the characters that it replaces.
 _CHARACTERS = r"""
 -         − – — ‐ ‑ － ﹣
 /         ∕ ⁄

@@ -50,7 +50,7 @@ _RATES = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/ho
 _MONEY = {"$": "usd", "€": "eur", "£": "gbp", "¥": "jpy", "₹": "inr", "rs": "inr", "rs.": "inr"}
 _SIGN = r"(?:US *)?\\?\$|[€£¥₹]|(?:(?i:USD|EUR|GBP|JPY|CNY|INR|CHF|CAD|AUD)|Rs\.?)(?= *\\?\$?\.?\d)"
 _DEGREES = {"": "degree", "C": "celsiu", "F": "fahrenheit", "K": "kelvin"}  # nouns lose their s
-# A number before one of these is not the whole answer.
+# Words that are no unit: a number before one of them is not the whole answer.
 _NO_NOUN = """
 about almost and approximately are because but cubed divided even exactly factorial false fewer for from half
 incorrect instead least less maybe minus mod more most negative never none nor not off only out perhaps plus since
