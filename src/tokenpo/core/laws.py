@@ -133,7 +133,7 @@ def gradient_at_ratio_one(objective: Objective) -> None:
 
 @law_of_parts
 def gradient_anywhere(objective: Objective) -> None:
-    """The same after the policy has moved: inside the bounds, weights are constants and the slope is the ratio's."""
+    """Wherever the policy has moved, the gradient inside the bounds is −weight · A · ratio · coefficient per token."""
     if objective.surrogate.own_slope:
         return
     for moved_by in (0.01, 0.4, _FAR):
@@ -303,8 +303,8 @@ def memory_survives_a_checkpoint(objective: Objective) -> None:
     read = {memory: json.loads(json.dumps(dict(numbers), allow_nan=False)) for memory, numbers in state.items()}
     hold(read == {memory: dict(numbers) for memory, numbers in state.items()}, f"{state} is not what was read: {read}")
     first, second = objective.prepare(rollouts, state), objective.prepare(rollouts, read)
-    for one, other in zip(first.signals.values(), second.signals.values(), strict=True):
-        hold(torch.equal(one, other), "the numbers read again lead elsewhere")
+    for before, after in zip(first.signals.values(), second.signals.values(), strict=True):
+        hold(torch.equal(before, after), "the numbers read again lead elsewhere")
 
 
 def check_method(objective: Any) -> tuple[str, ...]:

@@ -90,8 +90,8 @@ class Objective:
             choice, many, maybe = getattr(self, slot), rest == [...], rest == [NoneType]
             stages = choice if many else () if choice is None and maybe else (choice,)
             if not isinstance(stages, tuple) or not all(isinstance(stage, kind) for stage in stages):
-                wanted = f"a tuple of {kind.__name__} values" if many else f"a value of type {kind.__name__}"
-                raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
+                expected = f"a tuple of {kind.__name__} values" if many else f"a value of type {kind.__name__}"
+                raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {expected}")
             check_parts(choice, f"objective {self.name}")
         if len({part.beta for part in walk(self) if isinstance(part, TeacherDivergence)}) > 1:
             raise TokenPOError(f"objective {self.name}: two divergences from a teacher of different beta: keep one")
@@ -124,7 +124,7 @@ class Objective:
     @property
     def draws(self) -> bool:
         """Whether `observe` chooses tokens at random."""
-        return any(isinstance(part, BatchSignal) and part.draws for part in self._parts)
+        return any(signal.draws for signal in self._watched)
 
     @functools.cached_property
     def continuations(self) -> Continuations | None:

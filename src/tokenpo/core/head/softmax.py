@@ -93,11 +93,11 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
     result = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
     # The buffers serve all blocks, as new ones would cost page faults. In half precision p needs a buffer too.
     shifted = logits.new_empty(min(step, m), v, dtype=result.dtype)
-    apart = None if out.dtype == result.dtype else torch.empty_like(shifted)
+    wide_p = None if out.dtype == result.dtype else torch.empty_like(shifted)
     scales = scale.split(step) if isinstance(scale, Tensor) else repeat(scale)
     for z, here, a, block in zip(logits.split(step), out.split(step), scales, result.split(step, 1), strict=False):
-        d, p = shifted[: len(z)], here if apart is None else apart[: len(z)]
-        _block(z if apart is None else d.copy_(z), a, d, p, block)
+        d, p = shifted[: len(z)], here if wide_p is None else wide_p[: len(z)]
+        _block(z if wide_p is None else d.copy_(z), a, d, p, block)
         if p is not here:
             here.copy_(p)
     return result

@@ -97,10 +97,10 @@ def _agrees(kernel: Sums, device: torch.device, dtype: torch.dtype, *, count: in
     logits = torch.linspace(-9, 9, m * v, dtype=torch.float32, device=device).sin_().mul_(9).view(m, v).to(dtype)
     logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
     scale = torch.linspace(0.5, 2.5, m, dtype=torch.float32, device=device).unsqueeze(1) if by_row else 1.5
-    ours, theirs = torch.empty_like(logits), torch.empty_like(logits)
-    sums = kernel(logits, scale, ours, count), softmax.sums(logits, scale, theirs, count)
+    by_kernel, by_torch = torch.empty_like(logits), torch.empty_like(logits)
+    sums = kernel(logits, scale, by_kernel, count), softmax.sums(logits, scale, by_torch, count)
     # Sums of 20,001 float32 depend on their order; probabilities are also rounded to their dtype.
     narrow = max(1e-5, torch.finfo(dtype).eps)
     return torch.allclose(*sums, rtol=1e-5, atol=1e-6, equal_nan=True) and torch.allclose(
-        ours, theirs, rtol=narrow, atol=1e-6, equal_nan=True
+        by_kernel, by_torch, rtol=narrow, atol=1e-6, equal_nan=True
     )

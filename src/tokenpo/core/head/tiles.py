@@ -67,17 +67,17 @@ class Tiled:
         live = ((g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)).nonzero()[:, 0]
         stats, partition = known
         # At least float32, as sums over tiles in the head's own dtype would lose small numbers.
-        pulled = torch.zeros(len(live), hidden.shape[1], dtype=stats.logprob.dtype, device=hidden.device)
+        to_hidden = torch.zeros(len(live), hidden.shape[1], dtype=stats.logprob.dtype, device=hidden.device)
         parts = [(at, live[at]) for at in _slices(len(live), self.rows)]
         for tile in _slices(len(self.head), self.tile):
             weight = self.head[tile]
             # Sums are at least float32; for a half-precision head a buffer of one tile is enough.
             kept = None if total.head is None else total.head[tile]
-            apart = None
+            wider = None
             if kept is not None and kept.dtype != wide(kept.dtype):
-                apart = torch.empty_like(kept, dtype=wide(kept.dtype))
+                wider = torch.empty_like(kept, dtype=wide(kept.dtype))
             bias = None if total.bias is None else total.bias[tile]
-            mine = HeadGradient(None, kept if apart is None else apart, bias, total.blank or apart is not None)
+            of_tile = HeadGradient(None, kept if wider is None else wider, bias, total.blank or wider is not None)
             for at, rows in parts:
                 h, y, a = hidden[rows], target[rows], scale[rows] if isinstance(scale, Tensor) else scale
                 left = self._residual(h, y, a, partition[:, rows], stats.logprob[rows], tile)
@@ -86,14 +86,14 @@ class Tiled:
                 w, factor = ascent(left, stats.at(rows), place, a, *incoming, spend=True)
                 w = w[:, :-_BESIDE]
                 if total.hidden is not None:
-                    pulled[at] += (w @ weight) * factor
-                mine.add(at, w, factor, h, weight, spend=True)
-            mine.settle()
-            if kept is not None and apart is not None:
-                kept.copy_(apart) if total.blank else kept.add_(apart)
+                    to_hidden[at] += (w @ weight) * factor
+                of_tile.add(at, w, factor, h, weight, spend=True)
+            of_tile.settle()
+            if kept is not None and wider is not None:
+                kept.copy_(wider) if total.blank else kept.add_(wider)
         total.blank = False
         if total.hidden is not None:
-            total.hidden.index_copy_(0, live, pulled.to(total.hidden.dtype))
+            total.hidden.index_copy_(0, live, to_hidden.to(total.hidden.dtype))
 
     def _block(self, hidden: Tensor, target: Tensor, scale: float | Tensor, drift: bool) -> Tensor:
         """[5, k]: m and log2 Σ exp(z - m)/T, log p_y, H and drift, from running sums over the tiles."""
@@ -104,8 +104,8 @@ class Tiled:
         for tile in _slices(len(self.head), self.tile):
             z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile])
             place = _column(target, tile, z.shape[1]).unsqueeze(-1)
-            mine = z.gather(-1, place.clamp(max=z.shape[1] - 1)).to(dtype)
-            at_target = torch.where(place < z.shape[1], mine, at_target)
+            in_tile = z.gather(-1, place.clamp(max=z.shape[1] - 1)).to(dtype)
+            at_target = torch.where(place < z.shape[1], in_tile, at_target)
             top, s, mean, *moments = sums_for(z, z)(z, scale, z, 5 if drift else 3)
             # In a tile without a finite logit, the means are 0 / 0.
             means = (s.new_ones(()), mean, *((x * s for x in moments) if drift else (s.new_zeros(()),) * 2))

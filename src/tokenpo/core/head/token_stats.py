@@ -197,10 +197,10 @@ class _HeadStats(torch.autograd.Function):
                 if ctx.teacher is not None:
                     _, slope = ctx.teacher.compare(at, left, scale, ctx.beta)
                 residual(left, y, scale)
-            known = kept_stats.at(at)
+            stats = kept_stats.at(at)
             # Views of the kept tensors must not be overwritten, as there may be another backward pass.
             spend = kept is None or not every
-            w, factor = ascent(left, known, y, scale, *(part(g, at) for g in incoming), slope=slope, spend=spend)
+            w, factor = ascent(left, stats, y, scale, *(part(g, at) for g in incoming), slope=slope, spend=spend)
             total.add(at, w, factor, h, head, spend=spend)
         return *total.like(hidden, head, bias), *[None] * 7
 
