@@ -31,7 +31,7 @@ class Step(NamedTuple):
         drawn: the sampled tokens and their statistics.
         ended: [M] bool, an EOS was sampled.
         token: [M] the next token of each response.
-        mine: [M] bool, the token was sampled; false where a tool inserted it.
+        sampled: [M] bool, the token was sampled; false where a tool inserted it.
     """
 
     rows: Tensor
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     drawn: Draw
     ended: Tensor
     token: Tensor
-    mine: Tensor
+    sampled: Tensor
 
 
 def not_finite(step: int, row: int, n: int) -> NotFinite:

@@ -93,10 +93,10 @@ class _Rows:
         if faults:
             step, place = broken.nonzero()[0].tolist()
             raise not_finite(start + step, int(self.rows[place]), self.n)
-        heat, mine = torch.full_like(entropy[0], base), torch.ones_like(ended[0])
+        heat, sampled = torch.full_like(entropy[0], base), torch.ones_like(ended[0])
         draws = [Draw(*x, heat, x[1]) for x in zip(token, logprob, entropy, strict=True)]
         steps = zip(before, draws, ended, token, strict=True)
-        return [Step(self.rows, *x, mine) for x in steps][:used], left
+        return [Step(self.rows, *x, sampled) for x in steps][:used], left
 
     def keep(self, order: Tensor, m: int) -> None:
         left = len(order)

@@ -143,17 +143,17 @@ class _Inserted:
 
     def after(self, rows: Tensor, drawn: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
         """([M] next token, [M] bool: it is the sampled one)."""
-        token, mine = drawn.tolist(), [True] * len(drawn)
+        token, sampled = drawn.tolist(), [True] * len(drawn)
         for place, (row, going) in enumerate(zip(rows.tolist(), alive.tolist(), strict=True)):
             if not going:
                 continue
             text, waiting = self._text[row], self._waiting[row]
             if waiting:
-                token[place], mine[place] = waiting.pop(0), False
+                token[place], sampled[place] = waiting.pop(0), False
             text.append(token[place])
-            if mine[place] and token[place] in self._ends:
+            if sampled[place] and token[place] in self._ends:
                 waiting.extend(self._tool(row, text))
-        return torch.tensor(token, device=drawn.device), torch.tensor(mine, device=drawn.device)
+        return torch.tensor(token, device=drawn.device), torch.tensor(sampled, device=drawn.device)
 
 
 def _decode(
@@ -172,11 +172,11 @@ def _decode(
             if step % _BLOCK == 0:
                 block = uniforms(keys, step, min(_BLOCK, sampling.max_new_tokens - step))
             drawn = draw(logits, block[step % _BLOCK][rows], sampling.temperature, rule)
-        token, mine = drawn.token, torch.ones_like(alive)
+        token, sampled = drawn.token, torch.ones_like(alive)
         if inserted is not None:
-            token, mine = inserted.after(rows, drawn.token, alive)
-        ended = is_eos[token] & mine
-        record.append(Step(rows, alive, drawn, ended, token, mine))
+            token, sampled = inserted.after(rows, drawn.token, alive)
+        ended = is_eos[token] & sampled
+        record.append(Step(rows, alive, drawn, ended, token, sampled))
         alive = alive & ~ended
         if limit is not None:
             alive = alive & (limit[rows] > step + 1)
@@ -198,17 +198,18 @@ def _assemble(record: list[Step], prompt: Tensor, pad_id: int) -> Samples:
     sizes = torch.tensor([len(step.rows) for step in record], device=prompt.device)
     column = torch.arange(len(record), device=prompt.device).repeat_interleave(sizes)[alive]
     row = torch.cat([step.rows for step in record])[alive]
-    mine = torch.cat([step.mine for step in record])[alive]
+    sampled = torch.cat([step.sampled for step in record])[alive]
 
-    def table(values: list[Tensor], fill: float, dtype: torch.dtype, *, sampled: bool = True) -> Tensor:
+    def table(values: list[Tensor], fill: float, dtype: torch.dtype, *, inserted: bool = False) -> Tensor:
+        """[N, T] of the values; `fill` after the end, and on inserted tokens unless `inserted`."""
         out = torch.full((len(prompt), len(record)), fill, dtype=dtype, device=prompt.device)
         flat = torch.cat(values)[alive].to(dtype)
-        out[row, column] = flat.masked_fill(~mine, fill) if sampled else flat
+        out[row, column] = flat if inserted else flat.masked_fill(~sampled, fill)
         return out
 
     draws = [step.drawn for step in record]
     return Samples(
-        token_ids=table([step.token for step in record], pad_id, torch.int64, sampled=False),
+        token_ids=table([step.token for step in record], pad_id, torch.int64, inserted=True),
         mask=table([step.alive for step in record], 0, torch.bool),
         logprob=table([d.logprob for d in draws], 0, torch.float32),
         entropy=table([d.entropy for d in draws], 0, torch.float32),

@@ -118,10 +118,10 @@ def _packed(
     Every prompt is run once; only attention pads.
     """
     used, owner = owner.unique(return_inverse=True)
-    mine = [prompts[i] for i in used.tolist()]
+    prompts = [prompts[i] for i in used.tolist()]
     # The last token of a response is not run, as it predicts no scored token.
-    rows = Rows(mine, owner, length - 1)
-    ids = rows.ids(mine, token_ids, length - 1)
+    rows = Rows(prompts, owner, length - 1)
+    ids = rows.ids(prompts, token_ids, length - 1)
     where = rows.predictor(row, column, owner)
     if has_plain_head(lm):
         return run_packed(lm.model, ids, rows.position, rows).index_select(0, where)
@@ -132,16 +132,16 @@ def _padded(
     lm: LanguageModel, prompts: Prompts, owner: Tensor, token_ids: Tensor, length: Tensor, row: Tensor, column: Tensor
 ) -> Tensor:
     """As `_packed`, for any causal LM: prompt and response in one row, padded on the right."""
-    mine = [prompts[i] for i in owner.tolist()]
+    prompts = [prompts[i] for i in owner.tolist()]
     texts = [
         [*prompt, *response[: size - 1]]
-        for prompt, response, size in zip(mine, token_ids.tolist(), length.tolist(), strict=True)
+        for prompt, response, size in zip(prompts, token_ids.tolist(), length.tolist(), strict=True)
     ]
     longest = max(len(text) for text in texts)
     ids = torch.tensor([text + [lm.pad_id] * (longest - len(text)) for text in texts], device=lm.device)
     sizes = torch.tensor([len(text) for text in texts], device=lm.device).unsqueeze(1)
     inputs = _inputs(lm.model, ids, (torch.arange(longest, device=lm.device) < sizes).long())
-    before = torch.tensor([len(prompt) - 1 for prompt in mine], device=lm.device)
+    before = torch.tensor([len(prompt) - 1 for prompt in prompts], device=lm.device)
     if has_plain_head(lm):
         return lm.model.base_model(**inputs).last_hidden_state[row, before[row] + column]
     return lm.model(**inputs).logits[row, before[row] + column]
@@ -210,13 +210,13 @@ def check_texts(
     """Checks the shapes and values of `score`'s arguments; messages begin with `where`."""
     if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:
         raise TokenPOError(f"{where}: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
-    for name, given, shape, kind in (
+    for name, x, shape, kind in (
         ("token_ids", token_ids, mask.shape, " int"),
         ("prompt_of_row", prompt_of_row, mask.shape[:1], " int"),
         ("temperature", temperature, mask.shape, ""),
     ):
-        if isinstance(given, Tensor) and (given.shape != shape or (kind and given.is_floating_point())):
-            raise TokenPOError(f"{where}: {name} has shape {list(given.shape)}, expected {list(shape)}{kind}")
+        if isinstance(x, Tensor) and (x.shape != shape or (kind and x.is_floating_point())):
+            raise TokenPOError(f"{where}: {name} has shape {list(x.shape)}, expected {list(shape)}{kind}")
     heat = temperature.to(mask.device)[mask] if isinstance(temperature, Tensor) else torch.tensor([temperature])
     if not (heat > 0).all():
         raise TokenPOError(f"{where}: temperature holds {float(heat.min())}, expected > 0 at every token")
