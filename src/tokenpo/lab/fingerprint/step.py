@@ -110,9 +110,9 @@ def _pushes(objective: Any, shared: Facts, facts: Sequence[Facts], seeds: Sequen
     else:
         batches = [Batch(rollouts.rows(focal), credit.rows(focal), policy.rows(focal)) for policy in policies]
     # The rows of all steps are concatenated, as their credit already holds all that they need of other rows.
-    credit, policies = Credit.joined([batch.credit for batch in batches]), [vars(batch.policy) for batch in batches]
+    credit, parts = Credit.joined([batch.credit for batch in batches]), [vars(batch.policy) for batch in batches]
     policy = Policy(
-        **{name: torch.cat([p[name] for p in policies]) for name, x in policies[0].items() if x is not None}
+        **{name: torch.cat([part[name] for part in parts]) for name, x in parts[0].items() if x is not None}
     )
     step = differentiate(objective, rollouts.rows(focal.repeat(len(batches))), credit, policy, TOTALS)
     slopes = -torch.stack([step.gradient, step.entropy_gradient], -1) * TOTALS.tokens
