@@ -105,9 +105,14 @@ def spoil(cloud: Cloud, kind: str, change: Callable[[Any], Any], at: int) -> Non
     cloud.fault = lambda asked, answer: change(answer) if asked == kind and next(count) == at else answer
 
 
+UNSPOILT: list[list] = []  # numbers of a run whose answers are whole, which is the same for every test
+
+
 @pytest.fixture
 def whole(small, cloud: Cloud, tmp_path: Path) -> list:
-    return numbers(train(small(output={"dir": str(tmp_path / "whole")}), SilentView()).directory)
+    if not UNSPOILT:
+        UNSPOILT.append(numbers(train(small(output={"dir": str(tmp_path / "whole")}), SilentView()).directory))
+    return UNSPOILT[0]
 
 
 def stopped(small, cloud: Cloud, words: str, kind: str) -> Path:

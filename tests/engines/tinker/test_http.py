@@ -37,6 +37,16 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     return Wire(Cloud(ASSETS))
 
 
+UNSPOILT: list[Any] = []  # numbers of a run over a whole server, which is the same for every test
+
+
+@pytest.fixture
+def whole(small, wire: Wire, tmp_path: Path) -> Any:
+    if not UNSPOILT:
+        UNSPOILT.append(numbers(made(small, wire, tmp_path / "whole")))
+    return UNSPOILT[0]
+
+
 def spoil(wire: Wire, kind: str, change: Callable[[bytes], Reply], at: int, count: int = 10**9) -> None:
     """Changes `count` answers of a kind, from the one with this number on."""
     whole, number = Wire(wire.cloud).fault, itertools.count(1)
@@ -91,10 +101,7 @@ def made(small: Any, wire: Wire, out: Path | None = None, seconds: float = 600.0
 
 
 @pytest.mark.parametrize(("kind", "at", "change", "words"), ENDS)
-def test_an_answer_that_is_none_ends_the_run_in_one_sentence(
-    kind, at, change, words, small, wire: Wire, tmp_path
-) -> None:
-    whole = numbers(made(small, wire, tmp_path / "whole"))
+def test_an_answer_that_is_none_ends_the_run_in_one_sentence(kind, at, change, words, small, wire: Wire, whole) -> None:
     spoil(wire, kind, change, at)
     with pytest.raises(TokenPOError, match=words) as refused:
         made(small, wire, seconds=20.0 if words == LATE else 600.0)
@@ -114,8 +121,7 @@ SHORT = [lambda body: None, lambda body: BROKEN, lambda body: TRY_AGAIN]
     [*((*place, change) for place in (("sample", 6), ("forward", 2), ("step", 2)) for change in SHORT),
      ("sample", 6, lambda body: FAILED)],
 )  # fmt: skip
-def test_a_short_failure_changes_nothing(kind, at, change, small, wire: Wire, tmp_path: Path) -> None:
-    whole = numbers(made(small, wire, tmp_path / "whole"))
+def test_a_short_failure_changes_nothing(kind, at, change, small, wire: Wire, whole) -> None:
     spoil(wire, kind, change, at, 2)
     assert numbers(made(small, wire)) == whole
 
