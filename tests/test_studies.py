@@ -15,6 +15,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+import tokenpo
+from tokenpo.core import trial
 from tokenpo.evidence.compare.paired import sign_flip
 
 ROOT = Path(__file__).parents[1]
@@ -343,3 +345,15 @@ def test_the_page_of_the_long_runs_from_numbers_whose_answer_is_known(monkeypatc
     assert "(L4): alike: `cispo`, `tepo`; smaller: `hapo`." in text and "{" not in text
     for name in ("long_page", "verdicts", "law", "bases", "search", "claimed"):
         sys.modules.pop(name, None)
+
+
+def test_the_brake_is_cispo_but_for_tokens_that_fall_and_have_fallen() -> None:
+    """studies/2026-11-26-card/brake.py: gradients, with the tokens that it stops found by hand."""
+    brake = tokenpo.method(f"{ROOT / 'studies' / '2026-11-26-card' / 'brake.py'}:brake")
+    rollouts, policy = trial.example(3).values()
+    cispo, braked = (trial.evaluate(objective, rollouts, policy) for objective in (tokenpo.method("cispo"), brake))
+    mask, ratio = rollouts.mask, (policy.logprob - rollouts.old_logprob).exp()
+    stopped = mask & (cispo.batch.credit.advantage < 0) & (ratio < 0.8)
+    assert 0 < stopped.sum() < mask.sum() // 2
+    assert (cispo.gradient[stopped] != 0).all() and (braked.gradient[stopped] == 0).all()
+    assert braked.gradient[mask & ~stopped].equal(cispo.gradient[mask & ~stopped])

@@ -85,20 +85,14 @@ def compare(options: argparse.Namespace) -> int:
     # The options are checked above, before anything is made.
     from ..evidence.compare.paired import least_seeds
     from ..evidence.compare.result import failed_in_words, gather
-    from ..evidence.compare.runs import State, execute, state
+    from ..evidence.compare.runs import execute
     from ..evidence.compare.verdict import too_few
 
     seeds = len(plan.subject.seeds)
     if seeds < least_seeds(family):
         print(f"note: {too_few(seeds, family)}", flush=True)
     if options.dry_run:
-        states = [state(run) for run in plan.runs]
-        for run, its_state in zip(plan.runs, states, strict=True):
-            print(f"{its_state.value:<22}{shlex.join(['tokenpo', 'train', *run.arguments])}")
-        for note in plan.subject.notes:
-            print(f"note: {note}")
-        print(f"{len(states)} runs, {states.count(State.DONE)} done, in {plan.subject.place}")
-        return 0
+        return _dry_run(plan)
     jobs = options.jobs or (1 if host.whole_machine else _jobs(plan))
     ended = execute(plan.runs, jobs, plan.subject.place, ProgressLines(plan, jobs, sys.stdout))
     if ended.interrupted:
@@ -108,6 +102,18 @@ def compare(options: argparse.Namespace) -> int:
     _show(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.subject.place)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
+    return 0
+
+
+def _dry_run(plan: Plan) -> int:
+    from ..evidence.compare.runs import State, state
+
+    states = [state(run) for run in plan.runs]
+    for run, its_state in zip(plan.runs, states, strict=True):
+        print(f"{its_state.value:<22}{shlex.join(['tokenpo', 'train', *run.arguments])}")
+    for note in plan.subject.notes:
+        print(f"note: {note}")
+    print(f"{len(states)} runs, {states.count(State.DONE)} done, in {plan.subject.place}")
     return 0
 
 
