@@ -62,11 +62,12 @@ def registration(file: Path = HERE / "law.toml") -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8")) | {"file": file}
 
 
-def wanted(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]]) -> list[Key]:
-    """Every run that is registered, in order, each once; those of the arm "tuned" once the tuning is made."""
+def wanted(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]], look: float = math.inf) -> list[Key]:
+    """Every run registered for the looks up to `look`, in order, each once; those "tuned" once the tuning is made."""
     keys = (
         key
         for block in plan["block"]
+        if block.get("look", 1) <= look
         for seed in range(*block["seeds"])
         for task, base, method in itertools.product(block["tasks"], block["bases"], block["methods"])
         for key in of_block(plan, made, block, task, base, method, seed)

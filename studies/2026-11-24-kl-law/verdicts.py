@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import sys
@@ -20,6 +21,7 @@ import law  # noqa: E402
 from tokenpo.evidence.compare import paired  # noqa: E402
 
 LEVEL = 0.05
+LOOKS = 3
 Made = Mapping[law.Key, Mapping[str, Any]]
 
 
@@ -130,9 +132,21 @@ def start_rates(plan: Mapping[str, Any], made: Made) -> Iterator[Test]:
         )
 
 
+def looks(plan: Mapping[str, Any], made: Made) -> int:
+    """How many looks have all their runs, earlier looks' included."""
+    whole = (all(key in made for key in law.wanted(plan, made, look)) for look in range(1, LOOKS + 1))
+    return sum(itertools.takewhile(bool, whole))
+
+
 def judged(plan: Mapping[str, Any], made: Made) -> list[Test]:
-    """All tests, their p-values corrected as one family."""
-    return corrected([*raw(plan, made)])
+    """The tests of the looks that have all their runs, p-values corrected within a look and for the number of looks."""
+    look_of = {asked["name"]: asked["look"] for asked in (*plan["prediction"], plan["start_rates"])}
+    tests = [*raw(plan, made)]
+    return [
+        replace(test, p=None if test.p is None else min(1.0, LOOKS * test.p), alike=min(1.0, LOOKS * test.alike))
+        for look in range(1, looks(plan, made) + 1)
+        for test in corrected([test for test in tests if look_of[test.name.partition(",")[0]] == look])
+    ]
 
 
 def corrected(tests: list[Test]) -> list[Test]:
