@@ -1,6 +1,9 @@
 """Makes what the study trains: base models for the dial and for search, two of each, and the search task's data.
 
-    python studies/2026-11-24-kl-law/bases.py OUT        about five minutes of a core for each of three models
+    python studies/2026-11-24-kl-law/bases.py [OUT [NAME ...]]      five to twenty minutes of a core for each of three
+
+A model made on another processor is another model: the rounding differs, and when a model learns to search hangs on it.
+So those that runs were made of stand in base_models/, which is OUT by default, and what stands there is not made again.
 
 The first dial model is the one that ships; the second is warmed up in the same way from other initial weights. Both
 search models see search alone.
@@ -65,7 +68,7 @@ def make(out: Path, name: str) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    out = Path(sys.argv[1])
+    out = Path(sys.argv[1]) if sys.argv[1:] else HERE / "base_models"
     out.mkdir(parents=True, exist_ok=True)
     search.write(out)
     for name in sys.argv[2:] or MADE:

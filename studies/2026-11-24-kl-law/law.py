@@ -1,13 +1,13 @@
 """Is learning bought with KL? The runs that law.toml registers, their numbers, and the page docs/kl_law.md.
 
-    python studies/2026-11-24-kl-law/bases.py runs/bases                        first: base models and data
+    python studies/2026-11-24-kl-law/bases.py                                   first: the base models that are missing, and data
     python studies/2026-11-24-kl-law/law.py run --out runs/law                  make what is missing; stop and start at will
     python studies/2026-11-24-kl-law/law.py status --out runs/law               how far it is
     python studies/2026-11-24-kl-law/law.py collect --out runs/law              add the new lines of OUT/law.jsonl to law.jsonl
-    python studies/2026-11-24-kl-law/law_page.py                                write the page, once all are made
+    python studies/2026-11-24-kl-law/law_page.py                                write the page of the looks whose runs are made
 
-A run that ends adds a line to OUT/law.jsonl; one that is cut off leaves nothing and is made again. Runs go block by
-block in the order of law.toml, within a block seed by seed.
+A run that ends adds a line to OUT/law.jsonl; one that is cut off leaves nothing and is made again. Runs go look by
+look and block by block in the order of law.toml, within a block seed by seed.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ def registration(file: Path = HERE / "law.toml") -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8")) | {"file": file}
 
 
-def wanted(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]], look: float = math.inf) -> list[Key]:
-    """Every run registered for the looks up to `look`, in order, each once; those "tuned" once the tuning is made."""
-    keys = (
-        key
+def wanted(plan: Mapping[str, Any], made: Mapping[Key, Mapping[str, Any]], last: float = math.inf) -> list[Key]:
+    """Every run registered for the looks up to `last`, in order, each once; those "tuned" once the tuning is made."""
+    keys = [
+        (look, key)
         for block in plan["block"]
-        if block.get("look", 1) <= look
         for seed in range(*block["seeds"])
         for task, base, method in itertools.product(block["tasks"], block["bases"], block["methods"])
+        if (look := block.get("look", {}).get(task, 1)) <= last
         for key in of_block(plan, made, block, task, base, method, seed)
-    )
-    return list(dict.fromkeys(keys))
+    ]
+    return list(dict.fromkeys(key for _, key in sorted(keys, key=lambda pair: pair[0])))
 
 
 def of_block(
@@ -243,7 +243,7 @@ def main(
     parser.add_argument(
         "--out", type=Path, default=Path("runs", registered.stem), help="where runs lie while they are made"
     )
-    parser.add_argument("--bases", type=Path, default=Path("runs/bases"), help="what bases.py made")
+    parser.add_argument("--bases", type=Path, default=HERE / "base_models", help="what bases.py made")
     parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time, each on one core")
     parser.add_argument("--tasks", type=lambda text: text.split(","), default=tasks)
     parser.add_argument("--most", type=float, default=math.inf, help="stop after so many runs")

@@ -21,7 +21,7 @@ import law  # noqa: E402
 from tokenpo.evidence.compare import paired  # noqa: E402
 
 LEVEL = 0.05
-LOOKS = 3
+LOOKS = 4
 Made = Mapping[law.Key, Mapping[str, Any]]
 
 
@@ -145,7 +145,7 @@ def judged(plan: Mapping[str, Any], made: Made) -> list[Test]:
     return [
         replace(test, p=None if test.p is None else min(1.0, LOOKS * test.p), alike=min(1.0, LOOKS * test.alike))
         for look in range(1, looks(plan, made) + 1)
-        for test in corrected([test for test in tests if look_of[test.name.partition(",")[0]] == look])
+        for test in corrected([test for test in tests if look_of[test.name.partition(",")[0]][test.task] == look])
     ]
 
 
