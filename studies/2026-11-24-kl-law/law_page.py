@@ -38,7 +38,8 @@ BY_VERDICT = ("alike", "no worse", "larger", "smaller", "undecided")
 
 def pictures(plan: Mapping[str, Any], made: verdicts.Made) -> dict[str, str]:
     """For each task, what its runs learned against their KL: a file's name and its text."""
-    return {f"kl_law_{task}.svg": _picture(plan, made, task) for task in TASKS}
+    seen = {key.task for key in made}
+    return {f"kl_law_{task}.svg": _picture(plan, made, task) for task in TASKS if task in seen}
 
 
 def _picture(plan: Mapping[str, Any], made: verdicts.Made, task: str) -> str:
@@ -93,6 +94,17 @@ def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator
             yield f"- **{start['contrast_words']}**: {shown} (mean {test.mean:+.3f})."
 
 
+def waiting(plan: Mapping[str, Any], made: verdicts.Made) -> Iterator[str]:
+    """A line that names what is not judged, as its runs are not all made."""
+    done, words = verdicts.looks(plan, made), []
+    for asked in (*plan["prediction"], plan["start_rates"]):
+        tasks = [task for task, look in asked["look"].items() if look > done]
+        if tasks:
+            words.append(asked["name"] + (f" on `{'`, `'.join(tasks)}`" if len(tasks) < len(asked["look"]) else ""))
+    if words:
+        yield f"- Not judged, as their runs are not all made: {', '.join(words)}."
+
+
 def _named(test: verdicts.Test) -> str:
     base = ", second base" if test.base == "second" else ""
     return f"{test.pair}, {test.task}{base} ({test.mean:+.3f})"
@@ -132,10 +144,8 @@ def means(plan: Mapping[str, Any], made: verdicts.Made) -> str:
 
 def page(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
     """docs/kl_law.md."""
-    judged = {test.name for test in tests}
-    waiting = [p for p in (*plan["prediction"], plan["start_rates"]) if p["name"] not in judged]
     return TEMPLATE.format(
-        answers="\n".join([*answers(plan, tests), *(f"- {p['words']} ({p['name']}): not judged." for p in waiting)]),
+        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]),
         pictures="\n".join(f"![{n}]({n})" for n in pictures(plan, made)),
         tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,

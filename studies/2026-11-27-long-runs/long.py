@@ -21,12 +21,10 @@ import law  # noqa: E402
 
 
 def pilot() -> None:
-    """Prints accuracy and `kl_rate` of every batch; needs runs/bases."""
+    """Prints accuracy and `kl_rate` of every batch; needs the base models."""
     plan = law.registration(HERE / "long.toml")
     first = law.wanted(plan, {})[0]._replace(seed=1000)
-    course = law.make(plan, first, Path("runs/bases").resolve(), Path("runs/pilot").resolve(), claimed.by_batch)[
-        "course"
-    ]
+    course = law.make(plan, first, law.HERE / "base_models", Path("runs/pilot").resolve(), claimed.by_batch)["course"]
     for number, (accuracy, rate) in enumerate(zip(course["accuracy"], course["kl_rate"], strict=True), start=1):
         print(number, accuracy, rate)
 
