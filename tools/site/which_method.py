@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import card_page
+import kl_law
 from layout import write
 
 from tokenpo.base.text import number
@@ -52,12 +53,16 @@ CARD = {
     "fixed_high": "one high learning rate", "fixed_mid": "the best fixed rate",
 }  # fmt: skip
 OTHERS = {
-    "best_fixed": "the best fixed rate", "held": "the KL held", "fixed_mid": "the rate that other seeds chose",
+    "best_fixed": "the best fixed rate", "tuned": "its tuned rate and clip", "held": "the KL held",
+    "fixed_mid": "the rate that other seeds chose",
 }  # fmt: skip
 NAMES = {
     "no_clip": "`dapo` without a clip",
     "dapo_wide": "`dapo` with a clip twice as wide",
+    "lower_only": "`dapo` with the lower side of its clip alone",
+    "upper_only": "`dapo` with the upper side of its clip alone",
 }  # arms, in the place of a method
+LAW = {"P1": "KL held", "P1b": "KL held", "P1c": "one fixed rate", "P1d": "each tuned", "P3": "KL held"}
 ON_THE_CARD = (*card_page.PARTS, card_page.CLIPS)
 BED = {"train-area": "mean accuracy in training", "mean:entropy": "mean entropy in training"}
 
@@ -71,9 +76,9 @@ class Evidence:
     """A number and what it is held against.
 
     Args:
-        file: exact.json, exact_FILE.json, "bed", or a part of the study on a GPU: "longer", "card", "clips".
+        file: exact.json, exact_FILE.json, "bed", "law", or a part of the study on a GPU: "longer", "card", "clips".
         world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint; a task of the bed;
-            an arm of the study on a GPU.
+            an arm of the study on a GPU; PREDICTION,TASK,BASE of the law.
         operator: < or >, by two standard errors in every world that is meant, or =: within them, or infinite. On the
             bed a verdict of the claim about both methods; = that the difference is smaller than its margin.
         other: a method of the same file, a number, or inf; on a GPU also an arm of the same method.
@@ -101,6 +106,10 @@ class Evidence:
             # The third part's runs are as long as the second's.
             batches = card_page.told(_card(), card_page.BATCHES).get(self.file, "20")
             return f"27 million weights, {batches} batches, {CARD[self.world]}: [{BED[self.measure]}](card_study.md)"
+        if self.file == "law":
+            prediction, task, base = self.world.split(",")
+            place = f"{LAW[prediction]}, {task}{', second base model' * (base == 'second')}"
+            return f"0.6 million weights, {place}: [{BED[self.measure]}](kl_law.md)"
         where = {
             "all": "each of the twelve worlds",
             "median": "median of the twelve worlds",
@@ -116,6 +125,8 @@ class Evidence:
             return self._judged()
         if self.file in ON_THE_CARD:
             return self._on_the_card()
+        if self.file == "law":
+            return self._of_the_law()
         worlds = list(WORLDS) if self.world in ("all", "median") else [self.world]
         own = [found(self.file, self.method, world, self.measure) for world in worlds]
         other = [self._other(world) for world in worlds]
@@ -146,11 +157,24 @@ class Evidence:
         if self.other in OTHERS:
             arm = "best fixed" if self.other == "best_fixed" else self.other
             pair = f"{self.method}, {self.world} − {arm}"
-        seen = card_page.verdicts(_card()).get((self.file, pair))
+        return self._shown(card_page.verdicts(_card()).get((self.file, pair)), "the study on a GPU")
+
+    def _of_the_law(self) -> tuple[str, str]:
+        """Of a verdict of docs/kl_law.md."""
+        pair = f"{self.method}, held - tuned" if self.other == "tuned" else f"{self.method} - {self.other}"
+        found = kl_law.verdicts(kl_law.PAGE.read_text(encoding="utf-8"))
+        return self._shown(found.get((*self.world.split(","), pair)), "the study of the KL")
+
+    def _shown(self, seen: card_page.Verdict | None, study: str) -> tuple[str, str]:
+        """A verdict in words.
+
+        Raises:
+            Stale: there is none, or another one.
+        """
         if seen is None:
-            raise Stale(f"{self}: the study on a GPU has no claim about these")
+            raise Stale(f"{self}: {study} has no claim about these")
         if seen.word != VERDICTS[self.operator]:
-            raise Stale(f"{self}: the study on a GPU says {seen.word}")
+            raise Stale(f"{self}: {study} says {seen.word}")
         other = f"beside {OTHERS[self.other]}" if self.other in OTHERS else f"less `{self.other}`'s"
         name = NAMES.get(self.method, f"`{self.method}`")
         return f"{name} {seen.mean} ({seen.interval})", f" {other}, with 95 % interval: {seen.word}"
