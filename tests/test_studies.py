@@ -14,6 +14,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 
 import tokenpo
 from tokenpo.core import trial
@@ -27,6 +28,7 @@ SCRIPTS = [
     "2026-11-22-claims/claims.py page", "2026-11-23-bed/bed.py page", "2026-11-23-composition/composition.py",
     "2026-11-23-continuations/continuations.py", "2026-11-23-exact-claims/exact_claims.py",
     "2026-11-23-lessons/lessons.py", "2026-11-26-card/verdicts.py",
+    "2026-11-27-agreement/agreement.py",
 ]  # fmt: skip
 UNFINISHED = {"2026-11-24-kl-law", "2026-11-27-long-runs"}  # their pages are still to be made
 PLAN = """
@@ -371,3 +373,38 @@ def test_the_brake_is_cispo_but_for_tokens_that_fall_and_have_fallen() -> None:
     assert 0 < stopped.sum() < mask.sum() // 2
     assert (cispo.gradient[stopped] != 0).all() and (braked.gradient[stopped] == 0).all()
     assert braked.gradient[mask & ~stopped].equal(cispo.gradient[mask & ~stopped])
+
+
+@pytest.fixture
+def agreement(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "studies" / "2026-11-27-agreement"), *sys.path])
+    yield importlib.import_module("agreement")
+    sys.modules.pop("agreement", None)
+
+
+def test_agreement_of_groups_by_hand(agreement: ModuleType) -> None:
+    """Two groups. One class: steps (3, 0) and (1, 0): S = 16, W = 2/1 · (1 + 1) = 4. Another: (1, 0) and (-1, 0)."""
+    parts = torch.zeros(2, 6, 2, dtype=torch.float64)
+    parts[:, 4, 0], parts[:, 1, 0] = torch.tensor([3.0, 1.0]), torch.tensor([1.0, -1.0])
+    power, noise = agreement.power_and_noise(parts)
+    assert power.tolist() == [0, 0, 0, 0, 16, 0] and noise.tolist() == [0, 4, 0, 0, 4, 0]
+    seen = agreement.Agreement()
+    assert seen.weights() == (1.0,) * 6
+    seen.see(parts)
+    assert seen.weights() == pytest.approx((1, 0, 1, 1, 0.75, 1))
+
+
+def test_the_gradients_of_the_classes_add_up_to_the_update(agreement: ModuleType) -> None:
+    model = agreement.Network(agreement.WORLDS["two_modes"]())
+    at, dapo = model.start(), agreement.tokenpo.method("dapo")
+    logits = model.logits(at)
+    walked = agreement.walk(model.world, logits, agreement.GROUPS, agreement.GROUP, torch.Generator(), even=False)
+    facts = agreement.rollouts(model.world, walked, logits, frozenset({"old_entropy"}))
+    advantage = dapo.prepare(facts).advantage
+    kind = agreement.classes(facts.need("old_entropy"), advantage, (0.3, 0.9))
+    parts = agreement.by_class(model, at, walked, advantage, kind)
+    contestant = agreement.Contestant("dapo", dapo)
+    learner = contestant.learner(model.world)
+    (update,) = contestant.begin(learner, model.world, walked, logits).updates()
+    whole = model.back(at, agreement.direction(learner, update, walked, logits))
+    torch.testing.assert_close(parts.sum((0, 1)) / walked.mask.sum(), whole, rtol=1e-10, atol=1e-14)
