@@ -143,7 +143,7 @@ class Correction(Section):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.preset is not None and (odd := self.model_fields_set - {"preset", "leaves"}):
-            raise ValueError(f"a preset says all but leaves: drop {', '.join(sorted(odd))}, or preset")
+            raise ValueError(f"with a preset only leaves can be set: drop {', '.join(sorted(odd))}, or preset")
         if self.preset is None and self.level is None and not self.reject:
             raise ValueError("without a weight and without reject it corrects nothing: drop the section")
         if self.preset is None and self.leaves and not self.reject:

@@ -35,7 +35,7 @@ ALWAYS = frozenset(
 # With vLLM, or a rollout_func that returns logprobs.
 SAMPLED = frozenset({"rollout_logprob"})
 _COMPUTED = "train with the embedded engine (tokenpo train), which computes it"
-_TOLD = "train with the embedded engine (tokenpo train) on a task that tells of its turns"
+_TOLD = "train with the embedded engine (tokenpo train) on a task that reports turns and their states"
 REMEDIES = {
     **dict.fromkeys(OPTIONAL - ALWAYS, _COMPUTED),
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
