@@ -117,7 +117,10 @@ def test_a_correction_of_nothing_is_noted() -> None:
     [
         ({"rollout": {"correction": {"level": "tokens"}}}, "rollout.correction.level = 'tokens'"),
         ({"rollout": {"correction": {"cap": 0.5}}}, "rollout.correction.cap = 0.5"),
-        ({"rollout": {"correction": {"preset": "tis", "cap": 3}}}, "with a preset only leaves can be set: drop cap, or preset"),
+        (
+            {"rollout": {"correction": {"preset": "tis", "cap": 3}}},
+            "with a preset only leaves can be set: drop cap, or preset",
+        ),
         ({"rollout": {"correction": {"level": "none"}}}, "without a weight and without reject it corrects nothing"),
         ({"rollout": {"correction": {"leaves": True}}}, "leaves is about what is rejected: add reject"),
         (
