@@ -209,8 +209,8 @@ def page(runs: Runs) -> str:
 
 
 TEMPLATE = """\
-**{words}** DAPO whose classes of tokens weigh by the agreement of earlier groups has {mean:+.3f} of area less DAPO's, mean
-over twelve worlds (95 % interval {low:+.3f} to {high:+.3f}).
+**{words}** The area of DAPO whose classes of tokens weigh by the agreement of earlier groups, less the area of DAPO, is
+{mean:+.3f} in the mean over twelve worlds (95 % interval {low:+.3f} to {high:+.3f}).
 
 <details markdown="1"><summary>Set-up, and every world</summary>
 
