@@ -33,10 +33,10 @@ TITLES = {
     "after/useful": "after: useful", "after/against": "− dapo's", "after/cosine": "cosine", "after/snr": "SNR",
 }  # fmt: skip
 MEANING = (
-    "Useful progress is that along the gradient of the reward per step of its root mean square, single that of one "
-    "batch whatever its length, cosine that of the expected update, SNR the power of the expected update over its "
-    "noise. 'After': on the same rollouts once the policy has moved, progress per step on policy. Below stand standard "
-    "errors."
+    "Useful progress: how far an update climbs along the gradient of the reward, per root mean square of its size. "
+    "Cosine: of the expected update with that gradient; single: of one batch's update, in the mean. SNR: power of the "
+    "expected update over power of its noise. After: the same update once the policy has left the one that sampled, "
+    "per size on policy. Standard errors stand below."
 )
 
 
