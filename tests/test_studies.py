@@ -285,7 +285,7 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
         early = "P1 on `search`, P1b on `search`, P1c on `search`, P1d, "
         later = [[early + "P3, P2"], [early + "P3 on `search`, P2"], ["P1d, P2"], []][look - 1]
         assert re.findall(r"not all made: (.+)\.", text) == later
-        assert ("kl_law_search.svg" in text) == (look > 2)
+        assert ("search: trial and error" in law_page.picture(plan, made)) == (look > 2)
     assert names[0] == {"P1", "P1b", "P1c"} and names[1] - names[0] == {"P3"} and names[2] == names[1]
     # Held and tuned are one setting here but for the noise, all 15 pairs far above -0.02: a family of four, four looks.
     alike = [test.alike for test in tests if test.name == "P3" and test.task != "search"]
@@ -296,9 +296,7 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
     assert "(P1b): of 12 comparisons 12 alike" in text and "(P1c): of 9 comparisons 9 alike" in text
     assert "(P3): of 6 comparisons 6 no worse" in text and "(P2): of 4 comparisons 4 no worse" in text
     assert "loses more than 0.08**: shown (mean -0.15" in text
-    drawing = law_page.pictures(plan, made)["kl_law_search.svg"]
-    named = re.findall(r">([a-z_]+)</text>", drawing)
-    assert named == ["dapo", "tepo"]
+    assert re.findall(r">([a-z_]+)</text>", law_page.picture(plan, made)) == 3 * ["dapo", "tepo"]
 
 
 def test_a_verifier_that_can_be_deceived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

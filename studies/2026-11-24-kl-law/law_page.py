@@ -1,6 +1,6 @@
-"""docs/kl_law.md and its pictures: the verdicts of law.toml, first in sentences, then in tables.
+"""docs/kl_law.md and its picture: the verdicts of law.toml, first in sentences, then in tables.
 
-python studies/2026-11-24-kl-law/law_page.py            write the page and its pictures from law.jsonl
+python studies/2026-11-24-kl-law/law_page.py            write the page and its picture from law.jsonl
 python studies/2026-11-24-kl-law/law_page.py --check    exit 1 if they are not what the numbers say
 """
 
@@ -22,12 +22,14 @@ import verdicts  # noqa: E402
 from layout import table, write  # noqa: E402
 
 from tokenpo.evidence.compare import paired  # noqa: E402
-from tokenpo.page.chart import Cloud, scatter  # noqa: E402
+from tokenpo.page.chart import HEIGHT, LEFT, WIDTH, Cloud, scatter  # noqa: E402
 
 STYLE = """\
 text { font: 9px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #16181a }
-.tick { fill: #55636f } .tick.y { text-anchor: end } .tick.x, .axis { text-anchor: middle }
+.title { font-weight: 600 } .tick { fill: #55636f } .tick.y { text-anchor: end } .tick.x, .axis { text-anchor: middle }
 .grid { stroke: #ddd; fill: none } .seed { fill: #55636f; fill-opacity: .35 } .held { fill: #1763a6 } .fixed { fill: #8a5a00 }"""
+NAME = "Mean accuracy of what is sampled for training, against the mean KL of a batch"
+TITLE, SIZE = 20, f'width="{WIDTH}" height="{HEIGHT}"'
 TASKS = {
     "long_chains": "many small steps",
     "budget": "few tokens",
@@ -36,13 +38,20 @@ TASKS = {
 BY_VERDICT = ("alike", "no worse", "larger", "smaller", "undecided")
 
 
-def pictures(plan: Mapping[str, Any], made: verdicts.Made) -> dict[str, str]:
-    """For each task, what its runs learned against their KL: a file's name and its text."""
-    seen = {key.task for key in made}
-    return {f"kl_law_{task}.svg": _picture(plan, made, task) for task in TASKS if task in seen}
+def picture(plan: Mapping[str, Any], made: verdicts.Made) -> str:
+    """docs/kl_law.svg: for each task that has runs, what they learned against their KL, side by side."""
+    tasks = [task for task in TASKS if any(key.task == task for key in made)]
+    width, height = WIDTH * len(tasks), HEIGHT + TITLE
+    panels = "".join(
+        f'<text class="title" x="{k * WIDTH + LEFT}" y="{TITLE - 6}">{task}: {TASKS[task]}</text>'
+        + _panel(plan, made, task).replace("<svg ", f'<svg x="{k * WIDTH}" y="{TITLE}" {SIZE} ', 1)
+        for k, task in enumerate(tasks)
+    )
+    front = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{NAME}">'
+    return f'{front}<style>\n{STYLE}\n</style><rect width="100%" height="100%" fill="#fff"/>{panels}</svg>\n'
 
 
-def _picture(plan: Mapping[str, Any], made: verdicts.Made, task: str) -> str:
+def _panel(plan: Mapping[str, Any], made: verdicts.Made, task: str) -> str:
     settings: dict[law.Key, list[Mapping[str, Any]]] = {}
     for key in law.wanted(plan, made):
         if (key.task, key.base) == (task, "first") and key in made and key.seed < 1000:
@@ -57,10 +66,7 @@ def _picture(plan: Mapping[str, Any], made: verdicts.Made, task: str) -> str:
         )
         for key, values in settings.items()
     ]
-    words = f"{task}: mean accuracy against mean KL, nats a token"
-    drawn = str(scatter(clouds, words, words)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    front, bracket, rest = drawn.partition(">")
-    return f'{front}{bracket}<style>\n{STYLE}\n</style><rect width="100%" height="100%" fill="#fff"/>{rest}\n'
+    return str(scatter(clouds, "mean KL of a batch, nats a token", f"{task}: mean accuracy against mean KL"))
 
 
 def _label(key: law.Key) -> str:
@@ -145,8 +151,7 @@ def means(plan: Mapping[str, Any], made: verdicts.Made) -> str:
 def page(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
     """docs/kl_law.md."""
     return TEMPLATE.format(
-        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]),
-        pictures="\n".join(f"![{n}]({n})" for n in pictures(plan, made)),
+        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME,
         tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,
         tasks=", ".join(f"`{task}` ({words})" for task, words in TASKS.items()),
@@ -165,7 +170,7 @@ TEMPLATE = """\
     test. [law.toml](../studies/2026-11-24-kl-law/law.toml) says what is claimed, by which margin, from which runs, and
     when it is looked at; it was committed before any number was looked at. [The same question at 27 M](card_study.md).
 
-{pictures}
+![{name}](kl_law.svg)
 
 Blue: `train.kl_target={target}`, the largest KL of a batch in nats a token; brown: a fixed learning rate. A large point is
 the mean of 15 seeds, the small ones; named are DAPO with its KL held and what lies more than {margin} from it.
@@ -197,8 +202,8 @@ def main() -> int:
         print("the first look's runs are not all made: no verdict is looked at")
         return int((DOCS / "kl_law.md").is_file())
     made = {key: made[key] for key in law.wanted(plan, made, look)}
-    changed = [write(DOCS / name, text) for name, text in pictures(plan, made).items()]
-    return write(DOCS / "kl_law.md", page(plan, made, verdicts.judged(plan, made))) or max(changed)
+    drawn = write(DOCS / "kl_law.svg", picture(plan, made))
+    return write(DOCS / "kl_law.md", page(plan, made, verdicts.judged(plan, made))) or drawn
 
 
 if __name__ == "__main__":
