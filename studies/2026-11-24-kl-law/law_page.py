@@ -40,7 +40,7 @@ BY_VERDICT = ("alike", "no worse", "larger", "smaller", "undecided")
 
 def picture(plan: Mapping[str, Any], made: verdicts.Made) -> str:
     """docs/kl_law.svg: for each task that has runs, what they learned against their KL, side by side."""
-    tasks = [task for task in TASKS if any(key.task == task for key in made)]
+    tasks = _tasks(made)
     width, height = WIDTH * len(tasks), HEIGHT + TITLE
     panels = "".join(
         f'<text class="title" x="{k * WIDTH + LEFT}" y="{TITLE - 6}">{task}: {TASKS[task]}</text>'
@@ -49,6 +49,11 @@ def picture(plan: Mapping[str, Any], made: verdicts.Made) -> str:
     )
     front = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{NAME}">'
     return f'{front}<style>\n{STYLE}\n</style><rect width="100%" height="100%" fill="#fff"/>{panels}</svg>\n'
+
+
+def _tasks(made: verdicts.Made) -> list[str]:
+    """Those that have runs."""
+    return [task for task in TASKS if any(key.task == task for key in made)]
 
 
 def _panel(plan: Mapping[str, Any], made: verdicts.Made, task: str) -> str:
@@ -132,12 +137,13 @@ def tables(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
 
 def means(plan: Mapping[str, Any], made: verdicts.Made) -> str:
     """For each method, base and task: the area with the KL held and at the tuned rate and clip, and the mean KL."""
-    head = ("method", "base", *(f"{task}, {arm}" for task in TASKS for arm in ("held", "tuned")), "KL, held")
+    tasks = _tasks(made)
+    head = ("method", "base", *(f"{task}, {arm}" for task in tasks for arm in ("held", "tuned")), "KL, held")
     body = []
     for base in ("first", "second"):
         for method in law.named(plan, "held")["methods"]:
             row, moved = [], []
-            for task in TASKS:
+            for task in tasks:
                 for arm in ("held", "tuned"):
                     key = verdicts.side(plan, made, arm, task, base, method)
                     runs = [made[k]["values"] for s in range(15) if key and (k := key._replace(seed=s)) in made]
@@ -154,7 +160,7 @@ def page(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.
         answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME,
         tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,
-        tasks=", ".join(f"`{task}` ({words})" for task, words in TASKS.items()),
+        tasks=", ".join(f"`{task}` ({TASKS[task]})" for task in _tasks(made)),
     )  # fmt: skip
 
 
@@ -166,7 +172,7 @@ TEMPLATE = """\
 {answers}
 
 !!! note "What this can say"
-    Models of 0.6 M parameters on three generated tasks, 16 batches of training: {tasks}. {runs} runs, 15 paired seeds a
+    Models of 0.6 M parameters on generated tasks, 16 batches of training: {tasks}. {runs} runs, 15 paired seeds a
     test. [law.toml](../studies/2026-11-24-kl-law/law.toml) says what is claimed, by which margin, from which runs, and
     when it is looked at; it was committed before any number was looked at. [The same question at 27 M](card_study.md).
 
