@@ -23,7 +23,7 @@ def which(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_the_page_is_current(which: ModuleType) -> None:
     assert which.PAGE.read_text(encoding="utf-8") == which.page(), "python tools/site/which_method.py"
-    assert doctest.testmod(which).failed == 0
+    assert doctest.testmod(which).failed == 0 == doctest.testmod(which.kl_law).failed
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,9 @@ def test_beyond_two_standard_errors(which: ModuleType, x: Number, operator: str,
         ("bed: cispo budget train-area > dapo", "the bed says .*refuted"),
         ("bed: dapo long_chains train-area > grpo", "the bed says .*smaller than 0.03"),
         ("bed: sapo budget train-area < dapo", "no claim about these"),
+        ("law: tr_grpo P1,budget,first train-area = dapo", "the study of the KL says smaller"),
+        ("law: sapo P1,budget,first train-area = dapo", "the study of the KL has no claim about these"),
+        ("longer: tr_grpo held train-area = dapo", "the study on a GPU says smaller"),
     ],
 )
 def test_a_sentence_that_is_stale_is_refused(which: ModuleType, text: str, said: str) -> None:

@@ -1,6 +1,6 @@
-"""docs/kl_law.md and its picture: the verdicts of law.toml, first in sentences, then in tables.
+"""docs/kl_law.md and its pictures: the verdicts of law.toml, first in sentences, then in tables.
 
-python studies/2026-11-24-kl-law/law_page.py            write the page and its picture from law.jsonl
+python studies/2026-11-24-kl-law/law_page.py            write the page and its pictures from law.jsonl
 python studies/2026-11-24-kl-law/law_page.py --check    exit 1 if they are not what the numbers say
 """
 
@@ -27,7 +27,8 @@ from tokenpo.page.chart import HEIGHT, LEFT, WIDTH, Cloud, scatter  # noqa: E402
 STYLE = """\
 text { font: 9px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #16181a }
 .title { font-weight: 600 } .tick { fill: #55636f } .tick.y { text-anchor: end } .tick.x, .axis { text-anchor: middle }
-.grid { stroke: #ddd; fill: none } .seed { fill: #55636f; fill-opacity: .35 } .held { fill: #1763a6 } .fixed { fill: #8a5a00 }"""
+.grid { stroke: #ddd; fill: none } .seed { fill: #55636f; fill-opacity: .35 } .held { fill: #1763a6 } .fixed { fill: #8a5a00 }
+.dapo { fill: #16181a }"""
 NAME = "Mean accuracy of what is sampled for training, against the mean KL of a batch"
 TITLE, SIZE = 20, f'width="{WIDTH}" height="{HEIGHT}"'
 TASKS = {
@@ -38,13 +39,13 @@ TASKS = {
 BY_VERDICT = ("alike", "no worse", "larger", "smaller", "undecided")
 
 
-def picture(plan: Mapping[str, Any], made: verdicts.Made) -> str:
-    """docs/kl_law.svg: for each task that has runs, what they learned against their KL, side by side."""
+def picture(plan: Mapping[str, Any], made: verdicts.Made, seeds: bool) -> str:
+    """docs/kl_law.svg: for each task that has runs, what they learned against their KL, side by side; or every seed."""
     tasks = _tasks(made)
     width, height = WIDTH * len(tasks), HEIGHT + TITLE
     panels = "".join(
         f'<text class="title" x="{k * WIDTH + LEFT}" y="{TITLE - 6}">{task}: {TASKS[task]}</text>'
-        + _panel(plan, made, task).replace("<svg ", f'<svg x="{k * WIDTH}" y="{TITLE}" {SIZE} ', 1)
+        + _panel(plan, made, task, seeds).replace("<svg ", f'<svg x="{k * WIDTH}" y="{TITLE}" {SIZE} ', 1)
         for k, task in enumerate(tasks)
     )
     front = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{NAME}">'
@@ -56,26 +57,42 @@ def _tasks(made: verdicts.Made) -> list[str]:
     return [task for task in TASKS if any(key.task == task for key in made)]
 
 
-def _panel(plan: Mapping[str, Any], made: verdicts.Made, task: str) -> str:
+def _panel(plan: Mapping[str, Any], made: verdicts.Made, task: str, seeds: bool) -> str:
     settings: dict[law.Key, list[Mapping[str, Any]]] = {}
     for key in law.wanted(plan, made):
         if (key.task, key.base) == (task, "first") and key in made and key.seed < 1000:
             settings.setdefault(key._replace(seed=0), []).append(made[key]["values"])
     height = {key: statistics.fmean(x["train-area"] for x in values) for key, values in settings.items()}
     dapo = next(key for key in settings if (key.method, key.arm) == ("dapo", "held"))
-    clouds = [
-        Cloud(
-            _label(key) if key == dapo or abs(height[key] - height[dapo]) > plan["margin"] else "",
-            [(x["mean:kl"], x["train-area"], _label(key)) for x in values],
-            key.arm,
-        )
-        for key, values in settings.items()
-    ]
+    clouds = []
+    for key, values in settings.items():
+        points = [(x["mean:kl"], x["train-area"], _label(key)) for x in values]
+        if not seeds:
+            points = [(statistics.geometric_mean(x for x, *_ in points), height[key], _label(key))]
+        named = abs(height[key] - height[dapo]) > plan["margin"]
+        clouds.append(Cloud(_label(key) if named else "", points, "held dapo" if key == dapo else key.arm))
     return str(scatter(clouds, "mean KL of a batch, nats a token", f"{task}: mean accuracy against mean KL"))
 
 
 def _label(key: law.Key) -> str:
     return key.method if key.arm == "held" else f"{key.method} at {key.lr:g}"
+
+
+def headline(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
+    """The question's answer in a paragraph, from P1: which methods are shown to differ from DAPO with the KL held."""
+    found: dict[str, set[str]] = {}
+    for test in tests:
+        if test.name == "P1":
+            found.setdefault(test.pair.partition(" ")[0], set()).add(test.verdict(plan["margin"]))
+    less, more = ([m for m, words in found.items() if word in words] for word in ("smaller", "larger"))
+    alike = [m for m, words in found.items() if "alike" in words and words <= {"alike", "undecided"}]
+    listed = lambda names: ", ".join(f"`{name}`" for name in names) or "none"  # noqa: E731
+    front = "Not by KL alone" if less or more else "Nothing here speaks against it"
+    return (
+        f"**{front}.** With the KL held at the same value, these learn less than DAPO by {plan['margin']} or more on at "
+        f"least one task: {listed(less)}; these more: {listed(more)}. Shown to be alike on at least one and to differ on "
+        f"none: {listed(alike)}."
+    )
 
 
 def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator[str]:
@@ -93,7 +110,8 @@ def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator
         wanted = {"alike": ("alike",), "alike or larger": ("no worse",), "smaller": ("smaller",)}[expected]
         against = [test for test in of_it if test.verdict(plan["margin"]) not in (*wanted, "undecided")]
         line = (
-            f"- **{words}** ({name}): of {len(of_it)} comparisons {told}; mean differences {low:+.3f} to {high:+.3f}."
+            f"- **Predicted: {_small(words)}** ({name}). Of {len(of_it)} comparisons {told}; mean "
+            f"differences {low:+.3f} to {high:+.3f}."
         )
         if against:
             those = ", ".join(_named(test) for test in against)
@@ -102,7 +120,12 @@ def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator
     for test in tests:
         if test.name == "P2, contrast":
             shown = "shown" if test.alike <= verdicts.LEVEL else "not shown"
-            yield f"- **{start['contrast_words']}**: {shown} (mean {test.mean:+.3f})."
+            yield f"- **Predicted: {_small(start['contrast_words'])}**: {shown} (mean {test.mean:+.3f})."
+
+
+def _small(words: str) -> str:
+    """A sentence within a sentence."""
+    return words[0].lower() + words[1:]
 
 
 def waiting(plan: Mapping[str, Any], made: verdicts.Made) -> Iterator[str]:
@@ -157,7 +180,7 @@ def means(plan: Mapping[str, Any], made: verdicts.Made) -> str:
 def page(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
     """docs/kl_law.md."""
     return TEMPLATE.format(
-        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME,
+        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME, headline=headline(plan, tests),
         tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,
         tasks=", ".join(f"`{task}` ({TASKS[task]})" for task in _tasks(made)),
@@ -169,6 +192,8 @@ TEMPLATE = """\
 
 # Is learning bought with KL?
 
+{headline}
+
 {answers}
 
 !!! note "What this can say"
@@ -178,8 +203,8 @@ TEMPLATE = """\
 
 ![{name}](kl_law.svg)
 
-Blue: `train.kl_target={target}`, the largest KL of a batch in nats a token; brown: a fixed learning rate. A large point is
-the mean of 15 seeds, the small ones; named are DAPO with its KL held and what lies more than {margin} from it.
+Blue: `train.kl_target={target}`, the largest KL of a batch in nats a token; brown: a fixed learning rate. A point is the
+mean of 15 seeds; black is DAPO with its KL held, and named is what lies more than {margin} from it.
 
 ## What was learned
 
@@ -188,7 +213,13 @@ the mean of 15 seeds, the small ones; named are DAPO with its KL held and what l
 Mean accuracy of what is sampled for training ("area"). Held runs have one start rate, 2e-4, chosen for none of them; tuned
 ones the best of four rates and two clips on seeds that no test uses.
 
-<details><summary>Every test</summary>
+<details markdown="1"><summary>Every seed</summary>
+
+![{name}, a point a seed](kl_law_seeds.svg)
+
+</details>
+
+<details markdown="1"><summary>Every test</summary>
 
 "Alike" and "no worse" are shown to be within {margin}; "larger" and "smaller" are shown and at least {margin};
 "undecided" says that none of these is shown. Sign flips of the pairs' differences, p-values after Holm's correction over a
@@ -208,8 +239,8 @@ def main() -> int:
         print("the first look's runs are not all made: no verdict is looked at")
         return int((DOCS / "kl_law.md").is_file())
     made = {key: made[key] for key in law.wanted(plan, made, look)}
-    drawn = write(DOCS / "kl_law.svg", picture(plan, made))
-    return write(DOCS / "kl_law.md", page(plan, made, verdicts.judged(plan, made))) or drawn
+    drawn = [write(DOCS / f"kl_law{end}.svg", picture(plan, made, bool(end))) for end in ("", "_seeds")]
+    return write(DOCS / "kl_law.md", page(plan, made, verdicts.judged(plan, made))) or max(drawn)
 
 
 if __name__ == "__main__":

@@ -341,7 +341,7 @@ Methods differ in how far a batch moves the policy. `train.kl_target` makes that
 If learning is bought with KL, methods then learn alike, and nobody has to tune a rate. Not registered, but seen: with
 the smaller KL DAPO is later, not worse ({behind[0]} in batches 5 to 8, {behind[1]} in the last four). At the highest
 fixed rate, a mean KL of {high_kl}, accuracy falls again after eight batches ({late[2]}), and so does TR-GRPO's with its
-KL held ({late[1]}). [Another study](../studies/2026-11-24-kl-law/law.toml) asks this of a model of 0.6 M parameters.
+KL held ({late[1]}). [A model of 0.6 M parameters](kl_law.md) learns more, and there methods differ.
 
 ## Verdicts
 

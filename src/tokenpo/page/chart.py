@@ -343,12 +343,13 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
         for x, y, title in cloud.points:
             at = f'cx="{px(x):.1f}" cy="{py(y):.1f}"'
             parts.append(f'<circle class="seed" {at} r="2"><title>{escape(title)}</title></circle>')
-    lowest = -math.inf
+    lowest = {True: -math.inf, False: -math.inf}  # of the labels on the right half, and on the left
     middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
     for x, y, cloud in sorted(middles, key=lambda middle: middle[1]):
-        lowest = max(y + 3.5, lowest + 11) if cloud.label else lowest  # labels must not overlap
-        side = 'text-anchor="end" x' if x > (LEFT + END) / 2 else "x"
+        right = x > (LEFT + END) / 2
+        lowest[right] = max(y + 3.5, lowest[right] + 11) if cloud.label else lowest[right]  # labels must not overlap
+        side = 'text-anchor="end" x' if right else "x"
         parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
-        label = f'{side}="{x + (-8 if x > (LEFT + END) / 2 else 8):.1f}" y="{lowest:.1f}"'
+        label = f'{side}="{x + (-8 if right else 8):.1f}" y="{lowest[right]:.1f}"'
         parts.append(f"<text {label}>{escape(cloud.label)}</text>")
     return Markup("".join(parts) + "</svg>")
