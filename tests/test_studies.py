@@ -278,7 +278,11 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
                 kl = 0.004 if key.arm == "held" else 20 * key.lr
                 lost = 0.05 * (key.method == "tepo") + 0.15 * (key.arm == "fixed" and key.lr == 4e-4)
                 area = 0.4 - lost + 0.02 * (key.seed % 5) + draw.normal() / 1000
-                made[key] = {"values": {"train-area": area, "mean:kl": kl}, "cpu": 1}
+                made[key] = {
+                    "values": {"train-area": area, "mean:kl": kl},
+                    "course": {"reward": [area - 0.08]},
+                    "cpu": 1,
+                }
         tests = law_page.verdicts.judged(plan, made)
         text = law_page.page(plan, made, tests)
         names.append({test.name for test in tests})
@@ -293,6 +297,7 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
     assert set(law.wanted(plan, made)) == set(made)
     assert "(P1). Of 36 comparisons 30 alike, 6 smaller; mean differences -0.05" in text
     assert "tepo - dapo, search, second base (-0.05" in text
+    assert "gains 0.08 to 0.08 over its\n    first batch, so the margin of 0.02 is 25 to 25 %" in text
     assert "on at least one task: `tepo`; these more: none." in text
     assert "none: `cispo`, `hapo`, `gtpo`, `grpo`, `tr_grpo`, `grpo_s`, `gspo`." in text
     assert "(P1b). Of 12 comparisons 12 alike" in text and "(P1c). Of 9 comparisons 9 alike" in text

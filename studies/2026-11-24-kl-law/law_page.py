@@ -177,9 +177,21 @@ def means(plan: Mapping[str, Any], made: verdicts.Made) -> str:
     return table(head, body)
 
 
+def gains(made: verdicts.Made) -> list[float]:
+    """For each task and base, the mean area of DAPO with its KL held less the accuracy of its first batch."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for key, run in made.items():
+        if (key.method, key.arm) == ("dapo", "held") and key.seed < 1000:
+            found.setdefault((key.task, key.base), []).append(run["values"]["train-area"] - run["course"]["reward"][0])
+    return [statistics.fmean(x) for x in found.values()]
+
+
 def page(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
     """docs/kl_law.md."""
+    gained = gains(made)
     return TEMPLATE.format(
+        gained=" to ".join(f"{pick(gained):.2f}" for pick in (min, max)),
+        shares=" to ".join(f"{100 * plan['margin'] / pick(gained):.0f}" for pick in (max, min)),
         answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME, headline=headline(plan, tests),
         tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,
@@ -199,7 +211,8 @@ TEMPLATE = """\
 !!! note "What this can say"
     Models of 0.6 M parameters on generated tasks, 16 batches of training: {tasks}. {runs} runs, 15 paired seeds a
     test. [law.toml](../studies/2026-11-24-kl-law/law.toml) says what is claimed, by which margin, from which runs, and
-    when it is looked at; it was committed before any number was looked at. [The same question at 27 M](card_study.md).
+    when it is looked at; it was committed before any number was looked at. DAPO with its KL held gains {gained} over its
+    first batch, so the margin of {margin} is {shares} % of that. Runs were made on several processors. [The same question at 27 M](card_study.md).
 
 ![{name}](kl_law.svg)
 
