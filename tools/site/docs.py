@@ -24,6 +24,7 @@ import explorer
 import family
 import host_fields
 import house
+import kl_law
 import paper_recipes
 import task_page
 import token_picture
@@ -185,7 +186,10 @@ def box(name: str) -> str:
     sure = "; ".join(PROVENANCE[kind] for kind in origin.provenance.split(" + "))
     says = (
         ("What it changes", plain(summary(name))),
-        ("Does it help?", " ".join(filter(None, (on_benchmark(name), on_a_gpu(name), in_worlds(name))))),
+        (
+            "Does it help?",
+            " ".join(filter(None, (on_benchmark(name), with_its_kl_held(name), on_a_gpu(name), in_worlds(name)))),
+        ),
         ("How sure is the formula?", f"{sure[:1].upper()}{sure[1:]}.{note}"),
         ("Try it", run),
     )
@@ -222,6 +226,22 @@ def on_benchmark(name: str) -> str:
     )
 
 
+HELD = {
+    "alike": "stays within 0.02 of", "smaller": "learns less than", "larger": "learns more than",
+    "undecided": "is not shown to stay within 0.02 of",
+}  # fmt: skip
+
+
+def with_its_kl_held(name: str) -> str:
+    """What the study of the KL says of it, on each task from the first base model."""
+    found = kl_law.verdicts(kl_law.PAGE.read_text(encoding="utf-8"))
+    seen = {
+        task: x for (p, task, base, pair), x in found.items() if (p, base, pair) == ("P1", "first", f"{name} - dapo")
+    }
+    told = [f"{HELD[x.word]} DAPO on {task} ({x.mean})" for task, x in seen.items()]
+    return f"With [the KL held](../kl_law.md) it {' and '.join(told)}." if told else ""
+
+
 def on_a_gpu(name: str) -> str:
     """What both parts of the study with the KL held say of it."""
     text = card_page.PAGE.read_text(encoding="utf-8")
@@ -229,16 +249,14 @@ def on_a_gpu(name: str) -> str:
     if not any((part, pair) in found for part in card_page.PARTS):
         return ""
     batches, gains = (card_page.told(text, label) for label in (card_page.BATCHES, card_page.GAIN))
-    words = {"alike": "stays within 0.02 of", "smaller": "learns less than", "larger": "learns more than"}
-    words["undecided"] = "is not shown to stay within 0.02 of"
-    told = {part: words[found[part, pair].word] for part in card_page.PARTS}
+    told = {part: HELD[found[part, pair].word] for part in card_page.PARTS}
     numbers = [
         f"{told[part]} DAPO in {batches[part]} batches ({found[part, pair].mean}, where DAPO gains {gains[part]})"
         for part in card_page.PARTS
     ]
     if len({*told.values()}) == 1:
         numbers[1:] = [x.removeprefix(f"{told[card_page.PARTS[0]]} DAPO ") for x in numbers[1:]]
-    return f"With [the KL held](../card_study.md) it {' and '.join(numbers)}."
+    return f"On [a larger model](../card_study.md), its KL held, it {' and '.join(numbers)}."
 
 
 def _learned(difference: float) -> str:
