@@ -298,6 +298,9 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
     assert "(P1). Of 36 comparisons 30 alike, 6 smaller; mean differences -0.05" in text
     assert "tepo - dapo, search, second base (-0.05" in text
     assert "gains 0.08 to 0.08 over its\n    first batch, so the margin of 0.02 is 25 to 25 %" in text
+    further = [20 * law.tuned(plan, made, task, "dapo").lr / 0.004 for task in law_page.TASKS]
+    assert "on 6 pairs of a task and a base model" in text
+    assert f"move {min(further):.1f} to {max(further):.1f} times as far" in text
     assert "on at least one task: `tepo`; these more: none." in text
     assert "none: `cispo`, `hapo`, `gtpo`, `grpo`, `tr_grpo`, `grpo_s`, `gspo`." in text
     assert "(P1b). Of 12 comparisons 12 alike" in text and "(P1c). Of 9 comparisons 9 alike" in text

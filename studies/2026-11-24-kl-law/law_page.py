@@ -95,6 +95,28 @@ def headline(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
     )
 
 
+def price(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
+    """What holding DAPO's KL costs beside its tuned rate and clip, in a sentence; empty before that is judged."""
+    asked = [test for test in tests if test.name == "P3"]
+    if not asked:
+        return ""
+    low, high = (pick(test.mean for test in asked) for pick in (min, max))
+    below = sum(paired.bootstrap(test.differences)[1] < 0 for test in asked)
+    further = [_moved(plan, made, test, "tuned") / _moved(plan, made, test, "held") for test in asked]
+    return (
+        f"**Holding the KL beside tuning.** DAPO with its KL held less DAPO at its tuned rate and clip: {low:+.3f} to "
+        f"{high:+.3f} on {len(asked)} pairs of a task and a base model, on {below} of them with a 95 % interval below 0. "
+        f"The tuned runs move {min(further):.1f} to {max(further):.1f} times as far in a batch."
+    )
+
+
+def _moved(plan: Mapping[str, Any], made: verdicts.Made, test: verdicts.Test, arm: str) -> float:
+    """Mean KL of DAPO's batches."""
+    key = verdicts.side(plan, made, arm, test.task, test.base, "dapo")
+    assert key is not None
+    return statistics.fmean(made[key._replace(seed=seed)]["values"]["mean:kl"] for seed in range(15))
+
+
 def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator[str]:
     """A line for each prediction: how many of its tests ended how, and those that say something else."""
     asked = [(p["name"], p["words"], p["expected"]) for p in plan["prediction"]]
@@ -161,19 +183,21 @@ def tables(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
 def means(plan: Mapping[str, Any], made: verdicts.Made) -> str:
     """For each method, base and task: the area with the KL held and at the tuned rate and clip, and the mean KL."""
     tasks = _tasks(made)
-    head = ("method", "base", *(f"{task}, {arm}" for task in tasks for arm in ("held", "tuned")), "KL, held")
+    both = [f"{task}, {arm}" for task in tasks for arm in ("held", "tuned")]
+    head = ("method", "base", *both, "KL, held", "KL, tuned")
     body = []
     for base in ("first", "second"):
         for method in law.named(plan, "held")["methods"]:
-            row, moved = [], []
+            row, moved = [], {"held": [], "tuned": []}
             for task in tasks:
                 for arm in ("held", "tuned"):
                     key = verdicts.side(plan, made, arm, task, base, method)
                     runs = [made[k]["values"] for s in range(15) if key and (k := key._replace(seed=s)) in made]
                     row.append(f"{statistics.fmean(x['train-area'] for x in runs):.3f}" if runs else "")
-                    moved += [x["mean:kl"] for x in runs if arm == "held"]
+                    moved[arm] += [x["mean:kl"] for x in runs]
             if any(row):
-                body.append((f"`{method}`", base, *row, f"{statistics.fmean(moved):.4f}" if moved else ""))
+                kl = [f"{statistics.fmean(x):.4f}" if x else "" for x in moved.values()]
+                body.append((f"`{method}`", base, *row, *kl))
     return table(head, body)
 
 
@@ -192,7 +216,7 @@ def page(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.
     return TEMPLATE.format(
         gained=" to ".join(f"{pick(gained):.2f}" for pick in (min, max)),
         shares=" to ".join(f"{100 * plan['margin'] / pick(gained):.0f}" for pick in (max, min)),
-        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME, headline=headline(plan, tests),
+        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME, headline=headline(plan, tests), price=price(plan, made, tests),
         tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,
         tasks=", ".join(f"`{task}` ({TASKS[task]})" for task in _tasks(made)),
@@ -205,6 +229,8 @@ TEMPLATE = """\
 # Is learning bought with KL?
 
 {headline}
+
+{price}
 
 {answers}
 
