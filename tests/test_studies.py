@@ -270,7 +270,7 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
     """The lower the KL is above 0.004, the more is learned; TEPO learns 0.05 less, and a fixed rate of 4e-4 loses."""
     law, plan, made = law_page.law, law_page.law.registration(), {}
     draw = np.random.default_rng(0)
-    names = []
+    names, more = [], {}
     for look in (1, 2, 3, 4):
         while missing := [key for key in law.wanted(plan, made, look) if key not in made]:  # the tuned ones come last
             assert law_page.verdicts.looks(plan, made) == look - 1
@@ -284,12 +284,12 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
                     "cpu": 1,
                 }
         tests = law_page.verdicts.judged(plan, made)
-        text = law_page.page(plan, made, tests)
+        text = law_page.page(plan, made, more, tests)
         names.append({test.name for test in tests})
         early = "P1 on `search`, P1b on `search`, P1c on `search`, P1d, "
         later = [[early + "P3, P2"], [early + "P3 on `search`, P2"], ["P1d, P2"], []][look - 1]
         assert re.findall(r"not all made: (.+)\.", text) == later
-        assert ("search: trial and error" in law_page.picture(plan, made, False)) == (look > 2)
+        assert ("search: trial and error" in law_page.picture(plan, made, more, False)) == (look > 2)
     assert names[0] == {"P1", "P1b", "P1c"} and names[1] - names[0] == {"P3"} and names[2] == names[1]
     # Held and tuned are one setting here but for the noise, all 15 pairs far above -0.02: a family of four, four looks.
     alike = [test.alike for test in tests if test.name == "P3" and test.task != "search"]
@@ -298,15 +298,26 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
     assert "(P1). Of 36 comparisons 30 alike, 6 smaller; mean differences -0.05" in text
     assert "tepo - dapo, search, second base (-0.05" in text
     assert "gains 0.08 to 0.08 over its\n    first batch, so the margin of 0.02 is 25 to 25 %" in text
+    for key in law.wanted(law_page.HIGHER, {}):  # a tenth more than the tuned run, at half of its KL
+        run = made[law_page.verdicts.side(plan, made, "tuned", key.task, key.base, "dapo")._replace(seed=key.seed)][
+            "values"
+        ]
+        more[key] = {"values": {"train-area": run["train-area"] + 0.1, "mean:kl": run["mean:kl"] / 2}}
+        assert key.seed == 14 or not law_page.verdicts.higher(plan, made, law_page.HIGHER, {key: more[key]})
+    higher = law_page.verdicts.higher(plan, made, law_page.HIGHER, more)
+    assert [test.verdict(0.02) for test in higher] == 4 * ["no worse"]
+    assert [test.alike for test in higher] == [pytest.approx(4 / 2**15)] * 4
+    text = law_page.page(plan, made, more, [*tests, *higher])
+    assert "held at 0.036 it differs by +0.100 to +0.100, and the tuned runs move 2.0 to 2.0 times" in text
+    assert "(P5). Of 4 comparisons 4 no worse; mean differences +0.100 to +0.100. On 0 of them" in text
     further = [20 * law.tuned(plan, made, task, "dapo").lr / 0.004 for task in law_page.TASKS]
-    assert "on 6 pairs of a task and a base model" in text
     assert f"move {min(further):.1f} to {max(further):.1f} times as far" in text
     assert "on at least one task: `tepo`; these more: none." in text
     assert "none: `cispo`, `hapo`, `gtpo`, `grpo`, `tr_grpo`, `grpo_s`, `gspo`." in text
     assert "(P1b). Of 12 comparisons 12 alike" in text and "(P1c). Of 9 comparisons 9 alike" in text
     assert "(P3). Of 6 comparisons 6 no worse" in text and "(P2). Of 4 comparisons 4 no worse" in text
     assert "loses more than 0.08**: shown (mean -0.15" in text
-    assert re.findall(r">([a-z_]+)</text>", law_page.picture(plan, made, True)) == 3 * ["tepo"]
+    assert re.findall(r">([a-z_]+)</text>", law_page.picture(plan, made, more, True)) == 3 * ["tepo"]
 
 
 def test_a_verifier_that_can_be_deceived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

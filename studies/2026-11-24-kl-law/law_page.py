@@ -29,6 +29,8 @@ text { font: 9px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial,
 .title { font-weight: 600 } .tick { fill: #55636f } .tick.y { text-anchor: end } .tick.x, .axis { text-anchor: middle }
 .grid { stroke: #ddd; fill: none } .seed { fill: #55636f; fill-opacity: .35 } .held { fill: #1763a6 } .fixed { fill: #8a5a00 }
 .dapo { fill: #16181a }"""
+HIGHER = law.registration(HERE / "higher.toml")
+HIGHER_ARM = "held higher"  # in the pictures
 NAME = "Mean accuracy of what is sampled for training, against the mean KL of a batch"
 TITLE, SIZE = 20, f'width="{WIDTH}" height="{HEIGHT}"'
 TASKS = {
@@ -39,13 +41,13 @@ TASKS = {
 BY_VERDICT = ("alike", "no worse", "larger", "smaller", "undecided")
 
 
-def picture(plan: Mapping[str, Any], made: verdicts.Made, seeds: bool) -> str:
+def picture(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, seeds: bool) -> str:
     """docs/kl_law.svg: for each task that has runs, what they learned against their KL, side by side; or every seed."""
     tasks = _tasks(made)
     width, height = WIDTH * len(tasks), HEIGHT + TITLE
     panels = "".join(
         f'<text class="title" x="{k * WIDTH + LEFT}" y="{TITLE - 6}">{task}: {TASKS[task]}</text>'
-        + _panel(plan, made, task, seeds).replace("<svg ", f'<svg x="{k * WIDTH}" y="{TITLE}" {SIZE} ', 1)
+        + _panel(plan, made, more, task, seeds).replace("<svg ", f'<svg x="{k * WIDTH}" y="{TITLE}" {SIZE} ', 1)
         for k, task in enumerate(tasks)
     )
     front = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{NAME}">'
@@ -57,11 +59,14 @@ def _tasks(made: verdicts.Made) -> list[str]:
     return [task for task in TASKS if any(key.task == task for key in made)]
 
 
-def _panel(plan: Mapping[str, Any], made: verdicts.Made, task: str, seeds: bool) -> str:
+def _panel(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, task: str, seeds: bool) -> str:
     settings: dict[law.Key, list[Mapping[str, Any]]] = {}
     for key in law.wanted(plan, made):
         if (key.task, key.base) == (task, "first") and key in made and key.seed < 1000:
             settings.setdefault(key._replace(seed=0), []).append(made[key]["values"])
+    for key, run in more.items():
+        if (key.task, key.base) == (task, "first"):
+            settings.setdefault(key._replace(arm=HIGHER_ARM, seed=0), []).append(run["values"])
     height = {key: statistics.fmean(x["train-area"] for x in values) for key, values in settings.items()}
     dapo = next(key for key in settings if (key.method, key.arm) == ("dapo", "held"))
     clouds = []
@@ -70,11 +75,14 @@ def _panel(plan: Mapping[str, Any], made: verdicts.Made, task: str, seeds: bool)
         if not seeds:
             points = [(statistics.geometric_mean(x for x, *_ in points), height[key], _label(key))]
         named = abs(height[key] - height[dapo]) > plan["margin"]
-        clouds.append(Cloud(_label(key) if named else "", points, "held dapo" if key == dapo else key.arm))
+        colour = "held dapo" if key == dapo else "held" if key.arm == HIGHER_ARM else key.arm
+        clouds.append(Cloud(_label(key) if named else "", points, colour))
     return str(scatter(clouds, "mean KL of a batch, nats a token", f"{task}: mean accuracy against mean KL"))
 
 
 def _label(key: law.Key) -> str:
+    if key.arm == HIGHER_ARM:
+        return f"{key.method}, KL {HIGHER['kl_target']:g}"
     return key.method if key.arm == "held" else f"{key.method} at {key.lr:g}"
 
 
@@ -95,19 +103,23 @@ def headline(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
     )
 
 
-def price(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
-    """What holding DAPO's KL costs beside its tuned rate and clip, in a sentence; empty before that is judged."""
-    asked = [test for test in tests if test.name == "P3"]
-    if not asked:
-        return ""
-    low, high = (pick(test.mean for test in asked) for pick in (min, max))
-    below = sum(paired.bootstrap(test.differences)[1] < 0 for test in asked)
-    further = [_moved(plan, made, test, "tuned") / _moved(plan, made, test, "held") for test in asked]
-    return (
-        f"**Holding the KL beside tuning.** DAPO with its KL held less DAPO at its tuned rate and clip: {low:+.3f} to "
-        f"{high:+.3f} on {len(asked)} pairs of a task and a base model, on {below} of them with a 95 % interval below 0. "
-        f"The tuned runs move {min(further):.1f} to {max(further):.1f} times as far in a batch."
+def price(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
+    """What holding DAPO's KL costs beside its tuned rate and clip, in sentences; empty before that is judged."""
+    lines, pairs = [], 0
+    for name, target, held in (("P3", plan["kl_target"], made), ("P5", HIGHER["kl_target"], more)):
+        if asked := [test for test in tests if test.name == name]:
+            pairs = max(pairs, len(asked))
+            low, high = (pick(test.mean for test in asked) for pick in (min, max))
+            further = [_moved(plan, made, test, "tuned") / _moved(plan, held, test, "held") for test in asked]
+            lines.append(
+                f"held at {target:g} it differs by {low:+.3f} to {high:+.3f}, and the tuned runs move {min(further):.1f} "
+                f"to {max(further):.1f} times as far in a batch"
+            )
+    front = (
+        "**Holding the KL beside tuning.** The area of DAPO with its KL held, beside DAPO at its tuned rate and clip, on "
+        f"{pairs} pairs of a task and a base model: "
     )
+    return f"{front}{'; '.join(lines)}." if lines else ""
 
 
 def _moved(plan: Mapping[str, Any], made: verdicts.Made, test: verdicts.Test, arm: str) -> float:
@@ -121,7 +133,7 @@ def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator
     """A line for each prediction: how many of its tests ended how, and those that say something else."""
     asked = [(p["name"], p["words"], p["expected"]) for p in plan["prediction"]]
     start = plan["start_rates"]
-    asked.append((start["name"], start["words"], start["expected"]))
+    asked += [(p["name"], p["words"], p["expected"]) for p in (start, HIGHER["prediction"][0])]
     for name, words, expected in asked:
         of_it = [test for test in tests if test.name == name]
         if not of_it:
@@ -135,6 +147,9 @@ def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator
             f"- **Predicted: {_small(words)}** ({name}). Of {len(of_it)} comparisons {told}; mean "
             f"differences {low:+.3f} to {high:+.3f}."
         )
+        if expected == "alike or larger":
+            below = sum(paired.bootstrap(test.differences)[1] < 0 for test in of_it)
+            line += f" On {below} of them the 95 % interval lies below 0."
         if against:
             those = ", ".join(_named(test) for test in against)
             line += f" Against it: {those}."
@@ -210,13 +225,13 @@ def gains(made: verdicts.Made) -> list[float]:
     return [statistics.fmean(x) for x in found.values()]
 
 
-def page(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
+def page(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
     """docs/kl_law.md."""
     gained = gains(made)
     return TEMPLATE.format(
         gained=" to ".join(f"{pick(gained):.2f}" for pick in (min, max)),
         shares=" to ".join(f"{100 * plan['margin'] / pick(gained):.0f}" for pick in (max, min)),
-        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME, headline=headline(plan, tests), price=price(plan, made, tests),
+        answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME, headline=headline(plan, tests), price=price(plan, made, more, tests),
         tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,
         tasks=", ".join(f"`{task}` ({TASKS[task]})" for task in _tasks(made)),
@@ -242,7 +257,7 @@ TEMPLATE = """\
 
 ![{name}](kl_law.svg)
 
-Blue: `train.kl_target={target}`, the largest KL of a batch in nats a token; brown: a fixed learning rate. A point is the
+Blue: `train.kl_target={target}` where no other KL is named, the largest of a batch in nats a token; brown: a fixed learning rate. A point is the
 mean of 15 seeds; black is DAPO with its KL held, and named is what lies more than {margin} from it.
 
 ## What was learned
@@ -262,7 +277,8 @@ ones the best of four rates and two clips on seeds that no test uses.
 
 "Alike" and "no worse" are shown to be within {margin}; "larger" and "smaller" are shown and at least {margin};
 "undecided" says that none of these is shown. Sign flips of the pairs' differences, p-values after Holm's correction over a
-look's tests, times {looks} looks, at {level} %.
+look's tests, times {looks} looks, at {level} %. P5 was [planned](../studies/2026-11-24-kl-law/higher.toml) after the second look
+and is a family of its own.
 
 {tests}
 
@@ -278,8 +294,11 @@ def main() -> int:
         print("the first look's runs are not all made: no verdict is looked at")
         return int((DOCS / "kl_law.md").is_file())
     made = {key: made[key] for key in law.wanted(plan, made, look)}
-    drawn = [write(DOCS / f"kl_law{end}.svg", picture(plan, made, bool(end))) for end in ("", "_seeds")]
-    return write(DOCS / "kl_law.md", page(plan, made, verdicts.judged(plan, made))) or max(drawn)
+    more = law.numbers(HERE / "higher.jsonl")
+    tests = verdicts.higher(plan, made, HIGHER, more)
+    more = more if tests else {}
+    drawn = [write(DOCS / f"kl_law{end}.svg", picture(plan, made, more, bool(end))) for end in ("", "_seeds")]
+    return write(DOCS / "kl_law.md", page(plan, made, more, [*verdicts.judged(plan, made), *tests])) or max(drawn)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,22 @@ def judged(plan: Mapping[str, Any], made: Made) -> list[Test]:
     ]
 
 
+def higher(plan: Mapping[str, Any], made: Made, asked: Mapping[str, Any], more: Made) -> list[Test]:
+    """The tests of higher.toml, whose runs are `more`, beside DAPO's tuned runs; none before all are made."""
+    prediction, tests = asked["prediction"][0], []
+    for key in law.wanted(asked, more):
+        if key.seed == 0:
+            tuned = side(plan, made, "tuned", key.task, key.base, key.method)
+            runs = [(area(more, key._replace(seed=s)), area(made, tuned and tuned._replace(seed=s))) for s in range(15)]
+            if any(None in pair for pair in runs):
+                return []
+            d = tuple(a - b for a, b in runs)
+            p = float(paired.sign_flip([asked["margin"] + x for x in d], above=True))
+            pair = f"{key.method}, held at {asked['kl_target']:g} - tuned"
+            tests.append(Test(prediction["name"], key.task, key.base, pair, prediction["expected"], d, None, p))
+    return corrected(tests)
+
+
 def corrected(tests: list[Test]) -> list[Test]:
     """The tests with the p-values of Holm's correction over all of them."""
     flat = [
