@@ -62,7 +62,14 @@ NAMES = {
     "lower_only": "`dapo` with the lower side of its clip alone",
     "upper_only": "`dapo` with the upper side of its clip alone",
 }  # arms, in the place of a method
-LAW = {"P1": "KL held", "P1b": "KL held", "P1c": "one fixed rate", "P1d": "each tuned", "P3": "KL held"}
+LAW = {
+    "P1": "KL held",
+    "P1b": "KL held",
+    "P1c": "one fixed rate",
+    "P1d": "each tuned",
+    "P3": "KL held",
+    "P5": "three times that KL held",
+}
 ON_THE_CARD = (*card_page.PARTS, card_page.CLIPS)
 BED = {"train-area": "mean accuracy in training", "mean:entropy": "mean entropy in training"}
 
@@ -161,7 +168,8 @@ class Evidence:
 
     def _of_the_law(self) -> tuple[str, str]:
         """Of a verdict of docs/kl_law.md."""
-        pair = f"{self.method}, held - tuned" if self.other == "tuned" else f"{self.method} - {self.other}"
+        arm = "held at 0.036" if self.world.startswith("P5") else "held"
+        pair = f"{self.method}, {arm} - tuned" if self.other == "tuned" else f"{self.method} - {self.other}"
         found = kl_law.verdicts(kl_law.PAGE.read_text(encoding="utf-8"))
         return self._shown(found.get((*self.world.split(","), pair)), "the study of the KL")
 
