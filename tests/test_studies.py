@@ -303,7 +303,7 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
             "values"
         ]
         more[key] = {"values": {"train-area": run["train-area"] + 0.1, "mean:kl": run["mean:kl"] / 2}}
-        assert key.seed == 14 or not law_page.verdicts.higher(plan, made, law_page.HIGHER, {key: more[key]})
+        assert not law_page.verdicts.higher(plan, made, law_page.HIGHER, {key: more[key]})
     higher = law_page.verdicts.higher(plan, made, law_page.HIGHER, more)
     assert [test.verdict(0.02) for test in higher] == 4 * ["no worse"]
     assert [test.alike for test in higher] == [pytest.approx(4 / 2**15)] * 4

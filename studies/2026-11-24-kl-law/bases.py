@@ -2,8 +2,8 @@
 
     python studies/2026-11-24-kl-law/bases.py [OUT [NAME ...]]      five to twenty minutes of a core for each of three
 
-A model made on another processor is another model: the rounding differs, and when a model learns to search hangs on it.
-So those that runs were made of stand in base_models/, which is OUT by default, and what stands there is not made again.
+A model made again on another machine may be another model. So those that runs were made of stand in base_models/, which
+is OUT by default, and what stands there is not made again.
 
 The first dial model is the one that ships; the second is warmed up in the same way from other initial weights. Both
 search models see search alone.

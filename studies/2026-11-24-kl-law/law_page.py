@@ -252,7 +252,8 @@ TEMPLATE = """\
 !!! note "What this can say"
     Models of 0.6 M parameters on generated tasks, 16 batches of training: {tasks}. {runs} runs, 15 paired seeds a
     test. [law.toml](../studies/2026-11-24-kl-law/law.toml) says what is claimed, by which margin, from which runs, and
-    when it is looked at; it was committed before any number was looked at. DAPO with its KL held gains {gained} over its
+    when it is looked at; it was committed before the first run, and
+    its four looks before any two numbers were compared. DAPO with its KL held gains {gained} over its
     first batch, so the margin of {margin} is {shares} % of that. Runs were made on several processors. [The same question at 27 M](card_study.md).
 
 ![{name}](kl_law.svg)

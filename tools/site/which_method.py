@@ -168,10 +168,10 @@ class Evidence:
 
     def _of_the_law(self) -> tuple[str, str]:
         """Of a verdict of docs/kl_law.md."""
-        arm = "held at 0.036" if self.world.startswith("P5") else "held"
-        pair = f"{self.method}, {arm} - tuned" if self.other == "tuned" else f"{self.method} - {self.other}"
+        form = rf"{self.method}, held.* - tuned" if self.other == "tuned" else f"{self.method} - {self.other}"
         found = kl_law.verdicts(kl_law.PAGE.read_text(encoding="utf-8"))
-        return self._shown(found.get((*self.world.split(","), pair)), "the study of the KL")
+        here = (seen for (*at, pair), seen in found.items() if at == self.world.split(",") and re.fullmatch(form, pair))
+        return self._shown(next(here, None), "the study of the KL")
 
     def _shown(self, seen: card_page.Verdict | None, study: str) -> tuple[str, str]:
         """A verdict in words.
