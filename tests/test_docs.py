@@ -201,6 +201,11 @@ def test_links_resolve(path: Path) -> None:
     assert not broken
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_every_item_of_a_list_begins_a_line(path: Path) -> None:
+    assert not re.findall(r"[;,.] - \w+", prose(path))
+
+
 def prose(path: Path) -> str:
     """The text of a document without its code."""
     return re.sub(r"`[^`\n]*`", "", FENCE.sub("", path.read_text(encoding="utf-8")))
