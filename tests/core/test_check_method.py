@@ -357,8 +357,6 @@ def _scribbles(self: Any, batch: Batch, trust: Trust) -> Tensor:
 @pytest.mark.parametrize(
     ("objective", "reason"),
     [
-        (_weight(lambda self, batch, trust: 1 + batch.need("old_entropy")),
-         "objective plain: Mine() reads old_entropy, which it does not declare: put reads = "),
         (_weight(_ones, reads={"entropies"}),
          "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?"),
         (_weight(_scribbles), "objective plain: weight Mine() changed the advantage in place, for whoever reads it"),
