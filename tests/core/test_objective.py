@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import typing
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +11,7 @@ from torch import Tensor
 import tokenpo
 from own_part import gives
 from tokenpo import Batch, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
-from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight, walk
+from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight
 from tokenpo.core.parts.aggregate import TokenMean
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Penalty, Shaping, Signal, SurrogateStage
 from tokenpo.core.parts.ratio import RolloutRatio, TokenRatio
@@ -327,11 +326,6 @@ def test_annotations_that_cannot_be_read_are_not_held_against_a_part() -> None:
 
     own = (Mine(Local()),)
     assert dataclasses.replace(PLAIN, weights=own).weights is own
-
-
-def test_the_annotations_of_every_method_can_be_read() -> None:
-    for name in tokenpo.methods.METHODS:
-        assert all(typing.get_type_hints(type(part)) is not None for part in walk(tokenpo.method(name)))
 
 
 ONES = torch.ones(2, 3, dtype=torch.float64)
