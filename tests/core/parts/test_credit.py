@@ -222,6 +222,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: FixedBounds(1.1, 0.2), "FixedBounds: low is 1.1, expected a number in [0, 1]"),
     (lambda: FixedBounds(0.2, -0.1), "FixedBounds: high is -0.1, expected a number >= 0"),
     (lambda: Clip(BOUNDS, dual=1.0), "Clip: dual is 1.0, expected a number > 1, or none"),
+    (lambda: AdaptiveTemperature(-0.01), "AdaptiveTemperature: tau is -0.01, expected a number in [0, 1)"),
     (lambda: AdaptiveTemperature(1.0), "AdaptiveTemperature: tau is 1.0, expected a number in [0, 1)"),
     (lambda: SoftOverlong(0, 0), "SoftOverlong: length is 0, expected a whole number >= 1"),
     (lambda: SoftOverlong(10, 0), "SoftOverlong: cache is 0, expected a whole number >= 1"),
