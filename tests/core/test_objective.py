@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import typing
 from dataclasses import dataclass
 
 import pytest
@@ -12,11 +11,11 @@ from torch import Tensor
 import tokenpo
 from own_part import gives
 from tokenpo import Batch, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
-from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight, walk
-from tokenpo.core.parts.aggregate import SequenceMean, TokenMean
+from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight
+from tokenpo.core.parts.aggregate import TokenMean
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Penalty, Shaping, Signal, SurrogateStage
 from tokenpo.core.parts.ratio import RolloutRatio, TokenRatio
-from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood, Unclipped
+from tokenpo.core.parts.surrogate import DetachedClip, FixedBounds, LogLikelihood, Unclipped
 from tokenpo.core.parts.temperature import AdaptiveTemperature
 from tokenpo.core.ranges import Share
 from tokenpo.methods.adv_reweight import OldProbability
@@ -153,31 +152,10 @@ def test_weights_carry_no_gradient_and_penalties_do() -> None:
     _close(lp.grad, [[1.75 / 3, 1 / 3, 0], [2.0625 / 3, 0, 0]])
 
 
-def test_clip_bounds_are_terms() -> None:
-    objective = dataclasses.replace(PLAIN, surrogate=Clip(FixedBounds(0.2, 0.3)))
-    terms = objective.loss(_batch(objective), TOTALS).terms
-    _close(terms["low"], [[0.8] * 3] * 2)
-    _close(terms["high"], [[1.3] * 3] * 2)
-    assert terms["clipped"].tolist() == [[False, True, False], [True, False, False]]
-
-
-def test_aggregates_of_tensors_and_numbers() -> None:
-    """Sequence mean: 1/(2 · 2) and 1/(1 · 2): -(1/2 + 1)/4 + (1/4)/2 = -1/4. In float32 the coefficient is too."""
-    objective = dataclasses.replace(PLAIN, aggregate=SequenceMean())
-    loss = objective.loss(_batch(objective), TOTALS)
-    _close(loss.value.detach(), -0.25)
-    _close(loss.terms["coefficient"], [[0.25, 0.25, 0], [0.5, 0, 0]])
-
-
 def test_shaping_adds_up_before_the_group_is_compared() -> None:
     """Bonuses (0, 1) and (0, 2) make the rewards 1 and 3: advantages -1 and 1, zero on padding."""
     objective = dataclasses.replace(PLAIN, shaping=(Bonus(1.0), Bonus(2.0)))
     _close(objective.prepare(_rollouts()).advantage, [[-1, -1, 0], [1, 0, 0]])
-
-
-def test_credit_is_of_the_dtype_of_the_log_probabilities() -> None:
-    rollouts = Rollouts(MASK, torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0, 0]), torch.zeros(2, 3))
-    assert PLAIN.prepare(rollouts).advantage.dtype == torch.float32
 
 
 def test_equal_signals_are_computed_once() -> None:
@@ -348,11 +326,6 @@ def test_annotations_that_cannot_be_read_are_not_held_against_a_part() -> None:
 
     own = (Mine(Local()),)
     assert dataclasses.replace(PLAIN, weights=own).weights is own
-
-
-def test_the_annotations_of_every_method_can_be_read() -> None:
-    for name in tokenpo.methods.METHODS:
-        assert all(typing.get_type_hints(type(part)) is not None for part in walk(tokenpo.method(name)))
 
 
 ONES = torch.ones(2, 3, dtype=torch.float64)

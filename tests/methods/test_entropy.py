@@ -73,10 +73,6 @@ def test_hapo_released_sign() -> None:
     np.testing.assert_allclose(got.gradient, expected, rtol=1e-10, atol=1e-14)
 
 
-def test_hapo_looks_at_the_whole_step_for_the_current_entropy_alone() -> None:
-    assert (tokenpo.method("hapo").scope, tokenpo.method("hapo", entropy="current").scope) == ("row", "batch")
-
-
 @pytest.mark.parametrize("sign", ["paper", "released"])
 @pytest.mark.parametrize("options", [{}, {"quantile": 0.5, "tau": 0.2}, {"quantile": 1.0}])
 def test_hapo_temperature_is_its_oracle(sign: str, options: dict) -> None:

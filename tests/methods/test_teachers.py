@@ -76,10 +76,15 @@ def test_a_teacher_that_agrees_changes_nothing(name: str, form: str) -> None:
         close(run(tokenpo.with_teacher(objective, 0.7, form=form), sample), run(objective, sample))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_method_with_a_teacher_obeys_the_laws(form: str) -> None:
-    for name in ("gspo", "tepo", "gdpo", "vapo"):
-        tokenpo.check_method(tokenpo.with_teacher(tokenpo.method(name), 0.5, form=form))
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("credit", "gdpo"), ("credit", "vapo"),  # credit of several rewards, or from a critic, inside the teacher's
+        *((form, name) for form in ("penalty", "divergence") for name in ("gspo", "tepo")),  # beside none, or another
+    ],
+)  # fmt: skip
+def test_a_method_with_a_teacher_obeys_the_laws(form: str, name: str) -> None:
+    tokenpo.check_method(tokenpo.with_teacher(tokenpo.method(name), 0.5, form=form))
 
 
 def test_with_teacher_is_the_part() -> None:

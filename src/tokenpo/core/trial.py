@@ -34,9 +34,9 @@ class Inputs:
         shape = self.rollouts["mask"].shape
         return self.map(lambda x: change(x) if x.shape == shape else x)
 
-    def without(self, name: str) -> Inputs:
-        """The inputs without one field."""
-        kept = ({k: x for k, x in fields.items() if k != name} for fields in (self.rollouts, self.policy))
+    def without(self, *names: str) -> Inputs:
+        """The inputs without some fields."""
+        kept = ({k: x for k, x in fields.items() if k not in names} for fields in (self.rollouts, self.policy))
         return Inputs(*kept)
 
     def replace(self, **rollouts: Tensor) -> Inputs:

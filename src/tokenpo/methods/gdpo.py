@@ -29,7 +29,7 @@ from torch import Tensor
 from ..base.errors import TokenPOError
 from ..core.objective import Objective
 from ..core.ops.group import Groups
-from ..core.ops.masked import whiten
+from ..core.ops.masked import deviations, whiten
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
 from ..core.ranges import FINITE, NotNegative, Range
 from ..core.types import Rollouts
@@ -97,12 +97,9 @@ class Decoupled(CreditStage):
 
 def _standard(x: Tensor, valid: Tensor, eps: float) -> Tensor:
     """(x − mean) / (std + eps) of x [N] over the valid rows, ddof 1; 0 at other rows, and where all are equal."""
-    values = x[valid]
-    centred = values - values.min()  # equal values have a mean and a deviation of exactly 0
-    centred = centred - centred.mean()
-    std = (centred.square().sum() / max(1, values.numel() - 1)).sqrt()
+    centred, variance = deviations(x[valid])
     out = torch.zeros_like(x)
-    out[valid] = centred / (std + eps) if std > 0 else centred
+    out[valid] = centred / (variance.sqrt() + eps) if variance > 0 else centred
     return out
 
 

@@ -125,7 +125,6 @@ def test_bypass_is_the_method_on_rollouts_whose_old_policy_is_the_sampler(name: 
     np.testing.assert_array_equal(got.gradient, expected.gradient)
     assert "rollout_logprob" in bypass.needs
     assert "bypass      the old policy is the one that sampled" in str(bypass)
-    tokenpo.check_method(bypass)
 
 
 # Wrong responses that the policy has left -----------------------------------------------------------------------
@@ -187,4 +186,3 @@ def test_it_goes_with_any_method(name: str) -> None:
     weight = np.minimum(np.exp(sample.old_logprob - sample.rollout_logprob), 2)
     expected = run(plain, sample).gradient * weight
     np.testing.assert_allclose(run(corrected, sample).gradient, expected, rtol=1e-12, atol=1e-17)
-    tokenpo.check_method(corrected)

@@ -213,39 +213,24 @@ def test_walk_inner_first_gives_a_part_after_those_it_holds() -> None:
 
 BOUNDS = FixedBounds(0.2, 0.2)
 REFUSED: list[tuple[Callable[[], object], str]] = [
-    *[(lambda a=a: Affine(a), f"Affine: a is {a}, expected a number in [0, 1]") for a in (-0.1, 1.1, math.nan)],
-    (lambda: Sigmoid(2.0, 9.0, 0.2, -0.1, 1.0), "Sigmoid: lower is -0.1, expected a finite number >= 0"),
+    # one number of each: where a range ends is in tests/core/test_types.py
+    (lambda: Affine(1.1), "Affine: a is 1.1, expected a number in [0, 1]"),
     (lambda: Sigmoid(2.0, 9.0, 0.2, math.nan, 1.0), "Sigmoid: lower is nan, expected a finite number >= 0"),
     (lambda: Sigmoid(2.0, 9.0, 0.2, 1.0, math.inf), "Sigmoid: upper is inf, expected a finite number >= 0"),
     (lambda: Sigmoid(2.0, 9.0, 0.2, 1.5, 1.0),
      "Sigmoid: upper is 1.0, expected a finite number >= 1.5, the smallest weight"),
-    *[
-        (lambda low=low: FixedBounds(low, 0.2), f"FixedBounds: low is {low}, expected a number in [0, 1]")
-        for low in (-0.1, 1.1, math.nan)
-    ],
-    *[
-        (lambda high=high: FixedBounds(0.2, high), f"FixedBounds: high is {high}, expected a number >= 0")
-        for high in (-0.1, math.nan)
-    ],
-    *[
-        (lambda dual=dual: Clip(BOUNDS, dual=dual), f"Clip: dual is {dual}, expected a number > 1, or none")
-        for dual in (1.0, -2.0, math.nan)
-    ],
-    *[
-        (lambda tau=tau: AdaptiveTemperature(tau), f"AdaptiveTemperature: tau is {tau}, expected a number in [0, 1)")
-        for tau in (-0.01, 1.0, math.nan)
-    ],
+    (lambda: FixedBounds(1.1, 0.2), "FixedBounds: low is 1.1, expected a number in [0, 1]"),
+    (lambda: FixedBounds(0.2, -0.1), "FixedBounds: high is -0.1, expected a number >= 0"),
+    (lambda: Clip(BOUNDS, dual=1.0), "Clip: dual is 1.0, expected a number > 1, or none"),
+    (lambda: AdaptiveTemperature(-0.01), "AdaptiveTemperature: tau is -0.01, expected a number in [0, 1)"),
+    (lambda: AdaptiveTemperature(1.0), "AdaptiveTemperature: tau is 1.0, expected a number in [0, 1)"),
     (lambda: SoftOverlong(0, 0), "SoftOverlong: length is 0, expected a whole number >= 1"),
     (lambda: SoftOverlong(10, 0), "SoftOverlong: cache is 0, expected a whole number >= 1"),
     (lambda: SoftOverlong(10, 11), "SoftOverlong: cache is 11, expected a whole number in 1..10, the length"),
     (lambda: Continuations(EveryTokens(1), 0), "Continuations: count is 0, expected a whole number >= 1"),
     (lambda: Continuations(EveryTokens(1), 1, lean=-1.0), "Continuations: lean is -1.0, expected a finite number >= 0"),
     (lambda: RolloutCorrection(cap=0.9), "RolloutCorrection: cap is 0.9, expected a number >= 1"),
-    (lambda: RolloutCorrection(cap=math.nan), "RolloutCorrection: cap is nan, expected a number >= 1"),
-    *[
-        (lambda x=x: RolloutCorrection(floor=x), f"RolloutCorrection: floor is {x}, expected a number in [0, 1]")
-        for x in (1.1, -0.1, math.inf)
-    ],
+    (lambda: RolloutCorrection(floor=1.1), "RolloutCorrection: floor is 1.1, expected a number in [0, 1]"),
     (lambda: RolloutCorrection(geometric=True),
      "RolloutCorrection: a geometric mean is that of a response: set sequence=True with it"),
     (lambda: Criterion(Mean(), 2.0, 1.0), "Criterion: high is 1.0, expected a number >= 2.0, the lower bound"),

@@ -75,7 +75,8 @@ def test_training_arrives_or_stands(worlds):
     assert stuck.J[-1] == pytest.approx(0.08, abs=1e-12)
 
 
-def test_seeds_repeat_and_differ():
+def test_seeds_repeat_and_differ(monkeypatch):
+    monkeypatch.setattr(training, "NOISY", 4)
     network = Network(WORLDS["two_modes"]())
     once, again, other = (training.noisy(contestant("hapo"), network, 0.2, seed).J for seed in (0, 0, 1))
     assert once == again != other and len(once) == training.NOISY + 1
@@ -86,6 +87,7 @@ def test_the_best_step_size_is_that_of_the_whole_grid(monkeypatch):
     monkeypatch.setattr(training, "GRID", (0.2, 0.8, 3.2, 12.8, 51.2))
     monkeypatch.setattr(training, "START", 0)
     monkeypatch.setattr(training, "SEEDS", 1)
+    monkeypatch.setattr(training, "NOISY", 6)
     method, network = contestant("dapo"), Network(WORLDS["easy_and_hard"]())
     size, runs = training.tuned(method, network)
     areas = [training.noisy(method, network, x, 0).area for x in training.GRID]
@@ -93,8 +95,9 @@ def test_the_best_step_size_is_that_of_the_whole_grid(monkeypatch):
     assert 0 < training.GRID.index(size) < 4 and areas[4] < max(areas) - 0.1
 
 
-def test_kl_of_a_batch():
+def test_kl_of_a_batch(monkeypatch):
     """By hand in a world of one token: p log(p/q) + (1 - p) log((1 - p)/(1 - q)), p before the batch and q after it."""
+    monkeypatch.setattr(training, "NOISY", 3)
     run = training.noisy(contestant("dapo"), Network(COIN), 0.4, 0)
     p, q = run.J[:2]
     assert run.kl[0] == pytest.approx(p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q)), rel=1e-12)

@@ -43,6 +43,7 @@ def test_the_references_are_those_of_the_page():
             assert ours == theirs
 
 
+SEEDS = training.SEEDS
 EVERY = [(label, world) for label in (study.BASE, study.PERFECT) for world in WORLDS | LARGE]
 
 
@@ -58,12 +59,15 @@ def differing(label: str, world: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("label", [study.BASE, study.PERFECT])
-def test_a_reference_can_be_made_again_at_its_step_size(label, monkeypatch):
+@pytest.mark.parametrize(("label", "seeds"), [(study.BASE, SEEDS), (study.PERFECT, 1)])
+def test_a_reference_can_be_made_again_at_its_step_size(label, seeds, monkeypatch):
+    """Noisy training, which takes most of the time, for DAPO alone: the other differs from it in its credit."""
     size = study.shipped(USUAL)[label].cells["two_modes"].numbers["noisy/size"].value
     monkeypatch.setattr(training, "GRID", (size,))
     monkeypatch.setattr(training, "START", 0)
-    assert differing(label, "two_modes") == []
+    monkeypatch.setattr(training, "SEEDS", seeds)
+    wrong = differing(label, "two_modes")
+    assert [key for key in wrong if seeds == SEEDS or not key.startswith("noisy/")] == []
 
 
 @pytest.mark.slow

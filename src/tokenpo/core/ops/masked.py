@@ -25,13 +25,15 @@ def mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
 
 def whiten(x: Tensor, mask: Tensor) -> Tensor:
     """(x − mean) / √(var + 1e-8) of x [N, T] over the true entries of mask, variance with ddof 1; 0 elsewhere."""
-    values = x[mask].double()
-    out = x.new_zeros(x.shape, dtype=torch.float64)
-    if not values.numel():
-        return out
-    # Subtract the smallest value first, so that equal values have a mean and a variance of exactly 0.
-    centred = values - values.min()
-    centred = centred - centred.mean()
-    variance = centred.square().sum() / max(1, values.numel() - 1)
-    out[mask] = centred / (variance + 1e-8).sqrt()
+    out, values = x.new_zeros(x.shape, dtype=torch.float64), x[mask].double()
+    if len(values):
+        centred, variance = deviations(values)
+        out[mask] = centred / (variance + 1e-8).sqrt()
     return out
+
+
+def deviations(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(x − mean [M], variance [] with ddof 1) of at least one value x [M]; exactly 0 where all are equal."""
+    centred = x - x.min()
+    centred = centred - centred.mean()
+    return centred, centred.square().sum() / max(1, len(x) - 1)
