@@ -28,7 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_MKDOCS_2_WARNING", "1")
         patch.setattr(sys, "path", [*sys.path])
-        command = ["build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", str(out)]
+        command = ["build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", str(out)]
         cli.main(command, standalone_mode=False)  # raises where the command would end with an error
     return out
 
