@@ -98,7 +98,7 @@ docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
 	$(BIN)/python tools/site/docs.py
 
 site: $(VENV)/.dev  ## the documents as a site, in site/: open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: $(VENV)/.dev  ## the source distribution and, built from it, the wheel, in dist/
 	$(BIN)/python -m build --no-isolation

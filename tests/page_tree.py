@@ -121,13 +121,16 @@ def embedded(tree: Node) -> list[Shown]:
 
 def _tokens(card: Any, scales: Any) -> Iterator[tuple[str, dict[str, str], list[str]]]:
     position, count = 0, len(card["tokens"])
+    columns_of = [
+        (scale, levels, values.split(" "))
+        for scale, levels, values in zip(scales, card["levels"], card["values"], strict=True)
+    ]
+    assert all(len(levels) in (1, count) and len(numbers) in (1, count) for _, levels, numbers in columns_of)
     for i, text in enumerate(card["tokens"]):
         position = card["gaps"][str(i)][0] if str(i) in card["gaps"] else position + 1
         columns = {"no.": str(position)}
         classes = []
-        for scale, levels, values in zip(scales, card["levels"], card["values"], strict=True):
-            numbers = values.split(" ")
-            assert len(levels) in (1, count) and len(numbers) in (1, count)
+        for scale, levels, numbers in columns_of:
             columns[scale["label"]] = numbers[i if len(numbers) > 1 else 0]
             classes.append(scale["key"] + levels[i if len(levels) > 1 else 0])
         yield text, columns, classes + (["br"] if i in card["breaks"] else [])

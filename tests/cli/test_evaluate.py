@@ -62,36 +62,8 @@ def test_a_model_on_a_task(capsys):
     assert "holds results of another evaluation (sampling.samples: 3 -> 2)" in capsys.readouterr().err
 
 
-def measured(raw: dict) -> evaluation.Evaluation:
-    """As a training run of this config does before its first step."""
-    engine = build_engine(Plan(parse_config(raw, "test")))
-    return evaluation.evaluate(engine.config, engine.lm, engine.task)
-
-
-def test_it_agrees_with_the_evaluation_of_a_training_run():
-    """Same problems, same samples: avg@k is the same number in the same interval."""
-    config = {
-        "seed": 3,
-        "rollout": {"max_new_tokens": 40, "temperature": 0.9},
-        "evaluate": {"problems": 6, "samples": 4, "rows": 16},
-        "output": {"dir": "unused"},
-        "model": {"device": "cpu"},
-    }
-    trained = measured(config)
-    common = ["tiny", "--task", "dial_sum", "--problems", "6", "--max-new-tokens", "40", "--seed", "3"]
-    assert run(*common, "--samples-per-prompt", "4", "--temperature", "0.9", "--rows", "16", "--out", "a") == 0
-    assert run(*common, "--temperature", "0", "--out", "b") == 0
-    sampled = (trained.sampled.value, trained.sampled.low, trained.sampled.high)
-    greedy = (trained.greedy.value, trained.greedy.low, trained.greedy.high)
-    for out, k, expected in (("a", 4, sampled), ("b", 1, greedy)):
-        numbers = json.loads(Path(out, "results.json").read_text("utf-8"))["numbers"]
-        [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
-        assert (found["value"], found["low"], found["high"]) == pytest.approx(expected, abs=1e-12)
-    assert 0 < trained.sampled.value < 1
-
-
 def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
-    """Nothing but the directory is given, and avg@k is what the run itself measured at its end."""
+    """Nothing but the directory is given, and avg@k is what the run itself measured at its end, and greedily too."""
     Path("small.toml").write_text(
         'seed = 3\nmodel.device = "cpu"\ntask = {name = "dial_sum", seed = 5, options = {operands = 3}}\n'
         "rollout = {prompts = 2, group_size = 2, max_new_tokens = 30, temperature = 0.9}\n"
@@ -101,11 +73,13 @@ def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
     measured = json.loads(Path("run/metrics.jsonl").read_text("utf-8").splitlines()[-1])
     assert run("run", "--out", "own", "--device", "cpu") == 0
     assert "the run's task dial_sum: 6 held-out problems, samples of each: 4, temp" in capsys.readouterr().out
-    found = json.loads(Path("own/results.json").read_text("utf-8"))
-    [average] = [n for n in found["numbers"] if (n["metric"], n["k"]) == ("avg@k", 4)]
-    names = ("eval/avg", "eval/avg_low", "eval/avg_high")
-    assert [average[key] for key in ("value", "low", "high")] == pytest.approx([measured[n] for n in names], abs=1e-12)
-    assert 0 < average["value"] < 1
+    assert run("run", "--temperature", "0", "--out", "greedy") == 0
+    sampled, greedy = ("eval/avg", "eval/avg_low", "eval/avg_high"), ("eval/accuracy", "eval/low", "eval/high")
+    for out, k, names in (("own", 4, sampled), ("greedy", 1, greedy)):
+        numbers = json.loads(Path(out, "results.json").read_text("utf-8"))["numbers"]
+        [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
+        assert [found[x] for x in ("value", "low", "high")] == pytest.approx([measured[n] for n in names], abs=1e-12)
+    assert 0 < measured["eval/avg"] < 1
 
     assert run("run", "--task-option", "operands=4", "--temperature", "0", "--seed", "8", "--out", "other") == 0
     other = json.loads(Path("other/results.json").read_text("utf-8"))["config"]
@@ -115,7 +89,13 @@ def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
     assert "only a run directory brings its own task" in capsys.readouterr().err
 
 
-def test_graded_rewards_agree_with_a_training_run_too(capsys):
+def measured(raw: dict) -> evaluation.Evaluation:
+    """As a training run of this config does before its first step."""
+    engine = build_engine(Plan(parse_config(raw, "test")))
+    return evaluation.evaluate(engine.config, engine.lm, engine.task)
+
+
+def test_graded_rewards_agree_with_a_training_run(capsys):
     """A reward function of partial credit: mean reward and its interval are the same numbers, and stand below."""
     Path("judge.py").write_text("def partial(completions, **_):\n    return [len(c) % 5 / 4 for c in completions]\n")
     file = lines(Path("sums.jsonl"), *[{"prompt": f"{i % 9}+{i // 9}="} for i in range(40)])

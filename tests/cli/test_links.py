@@ -1,6 +1,7 @@
 """A directory that a stranger made: whatever name in it is a link, no command changes a file outside of it."""
 
 import hashlib
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -32,8 +33,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        for out, method, seed in (("run", "tepo", 0), ("b", "tepo", 1), ("c", "grpo", 0), ("d", "grpo", 1)):
-            assert main([*TRAIN, out, "--method", method, "--set", f"seed={seed}"]) == 0
+        assert main([*TRAIN, "run"]) == 0
+        config = json.loads(Path("run/config.json").read_text())
+        for out, method, seed in (("b", "tepo", 1), ("c", "grpo", 0), ("d", "grpo", 1)):
+            shutil.copytree("run", out)
+            Path(out, "config.json").write_text(json.dumps(config | {"method": {"name": method}, "seed": seed}))
         for command, _, _ in list(COMMANDS.values())[1:]:
             assert main(command) == 0
     yield place
@@ -46,11 +50,14 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "here"
 
 
-def _names(directory: Path) -> list[list[str]]:
-    """Each name that stands there, the lock, and at once all those under which something is written first."""
+def _rounds(directory: Path, refuses: bool) -> list[list[str]]:
+    """Names to plant links at: each that stands there and the lock, one by one where the command stops at the first,
+    else files and directories at once; and at once all those under which something is written first."""
     there = {path.relative_to(directory) for path in directory.rglob("*") if path.parent.name not in ("model", "logs")}
-    hidden = {x.with_name(f"{before}{x.name}") for x in there for before in (".writing-", ".old-", ".writing-gone-")}
-    return [*([str(name)] for name in sorted({*there, Path(".lock")})), sorted(map(str, hidden))]
+    hidden = {x.with_name(f"{before}{x.name}") for x in there for before in (".writing-", ".old-")}
+    folders = {x for x in there if (directory / x).is_dir()}
+    rounds = [{x} for x in sorted({*there, Path(".lock")})] if refuses else [{*there, Path(".lock")} - folders, folders]
+    return [sorted(map(str, names), reverse=True) for names in (*rounds, hidden)]  # what lies deeper comes first
 
 
 def _plant(directory: Path, name: str, outside: Path) -> None:
@@ -64,9 +71,12 @@ def _plant(directory: Path, name: str, outside: Path) -> None:
     place.symlink_to(victim)
 
 
-def _bytes(outside: Path) -> dict[str, str]:
+def _state(outside: Path) -> dict[str, tuple[int, str]]:
+    """Bytes, and when they were written: a command may write again what stands there."""
     return {
-        str(file.relative_to(outside)): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+        str(file.relative_to(outside)): (file.stat().st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest())
+        if file.is_file()
+        else (0, "")
         for file in outside.rglob("*")
     }
 
@@ -76,15 +86,15 @@ def test_no_command_writes_through_a_link(here, name, capsys):
     command, written, refuses = COMMANDS[name]
     whole = here / written
     spare = shutil.copytree(whole, here / "spare")
-    for number, planted in enumerate(_names(spare)):
+    for number, planted in enumerate(_rounds(spare, refuses)):
         outside = here.parent / f"outside-{number}"
         for each in planted:
             _plant(whole, each, outside)
-        before = _bytes(outside)
+        before = _state(outside)
         code, shown = main(command), capsys.readouterr().err
-        assert _bytes(outside) == before, f"{' '.join(command)} wrote through {planted} in {written}"
+        assert _state(outside) == before, f"{' '.join(command)} wrote through {planted} in {written}"
+        assert code == (2 if refuses else 0), shown
         if refuses:
-            assert code == 2
             assert any(f"{each} is a link that leads out of " in shown for each in planted), (planted, shown)
         shutil.rmtree(whole)
         shutil.copytree(spare, whole)
@@ -106,7 +116,7 @@ def test_nothing_trains_where_a_link_leads_out(here, command, planted, refusal, 
     (here / "made" / planted).parent.mkdir(parents=True)
     outside = here.parent / "outside"
     _plant(here / "made", planted, outside)
-    before = _bytes(outside)
+    before = _state(outside)
     assert main([*command, "made"]) == 2
-    assert _bytes(outside) == before
+    assert _state(outside) == before
     assert re.search(refusal, capsys.readouterr().err)

@@ -1,6 +1,8 @@
 """The command line as a whole, and the commands that list, show and train."""
 
+import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -79,9 +81,8 @@ def test_methods_are_found_by_a_word_and_by_what_they_read(capsys):
 def completions(tmp_path_factory):
     pytest.importorskip("shtab")
     file = tmp_path_factory.mktemp("shell") / "tokenpo"
-    file.write_bytes(
-        subprocess.run([*TOKENPO, "completion", "bash"], capture_output=True, check=True, timeout=60).stdout
-    )
+    with file.open("w", encoding="utf-8") as out, contextlib.redirect_stdout(out):
+        assert main(["completion", "bash"]) == 0
     return file
 
 
@@ -105,21 +106,29 @@ def test_bash_completes(typed, offered, completions, tmp_path):
     assert done.stdout.split() == offered
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["methods"], 0), (["--help"], 0), (["show", "nosuch"], 2)])
-def test_a_reader_that_has_gone_changes_no_status(arguments, status):
+# What is printed meets the closed end while it is written, or when the buffer is flushed at the end.
+BUFFERED = [{"PYTHONUNBUFFERED": "1"}, {"PYTHONUNBUFFERED": ""}]
+
+
+@pytest.mark.parametrize("buffered", BUFFERED)
+@pytest.mark.parametrize(("arguments", "status"), [([], 0), (["--help"], 0), (["tarin"], 2)])
+def test_a_reader_that_has_gone_changes_no_status(arguments, status, buffered):
     """As in `tokenpo methods 2>&1 | head`."""
-    process = subprocess.Popen([*TOKENPO, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    environment = os.environ | buffered
+    process = subprocess.Popen(
+        [*TOKENPO, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+    )
     process.stdout.close()
     assert process.wait(timeout=60) == status
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-@pytest.mark.parametrize("arguments", [["methods"], ["show", "grpo"], ["recipes", "quickstart"], ["--help"]])
-def test_a_full_disk_behind_what_is_printed_is_one_sentence(arguments):
+@pytest.mark.parametrize("buffered", BUFFERED)
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_a_full_disk_behind_what_is_printed_is_one_sentence(arguments, buffered):
+    command, environment = [*TOKENPO, *arguments], os.environ | buffered
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [*TOKENPO, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
-        )
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=environment)
     message = "tokenpo: what is printed cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (2, message)
 

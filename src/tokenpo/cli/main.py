@@ -48,12 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: Sequence[str] | None) -> int:
     try:
-        options = _parsed(sys.argv[1:] if arguments is None else arguments)
-        try_places(options)
-        with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
-            status = options.run(options)
-        sys.stdout.flush()
-        return status
+        try:
+            options = _parsed(sys.argv[1:] if arguments is None else arguments)
+            try_places(options)
+            with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
+                return options.run(options)
+        finally:  # also after --help, which exits: the disk may be full
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print("tokenpo: interrupted", file=sys.stderr)
         return 130

@@ -5,6 +5,7 @@ import dataclasses
 import fcntl
 import functools
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -227,19 +228,29 @@ def test_whatever_ends_the_parent_ends_the_children(plan):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no child is left to hold it
 
 
-def test_a_killed_comparison_takes_its_trainer_along(recipe, tmp_path):
-    """The trainer holds the lock of the comparison for as long as it lives; it would make 10⁸ steps."""
-    out = tmp_path / "out"
-    words = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--set", "train.steps=100000000"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    compare = subprocess.Popen([sys.executable, "-m", "tokenpo", *words, "--jobs", "1", "--out", str(out)], **quiet)
-    wait_for(lambda: [*out.glob("*/metrics.jsonl")])
+# The command, but that it waits in the place of what it would do.
+TRAINER = """
+import pathlib, sys, time
+from tokenpo.cli import main
+main._answer = lambda _: (pathlib.Path(sys.argv[1]).touch(), time.sleep(600))
+main.main([])
+"""
+
+
+def test_a_killed_comparison_takes_its_trainer_along(plan, watcher, tmp_path):
+    """The trainer holds the lock of the comparison for as long as it lives."""
+    made, begun = plan(seeds=2), tmp_path / "begun"
+    command = [sys.executable, "-c", TRAINER, str(begun)]
+    work = (made.runs, 1, made.subject.place, watcher, lambda run, resume: command)
+    compare = multiprocessing.get_context("fork").Process(target=execute, args=work)
+    compare.start()
+    wait_for(begun.exists)
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     (trainer,) = (int(pid) for pid, parent in map(str.split, listed.splitlines()) if int(parent) == compare.pid)
     try:
         compare.kill()
-        compare.wait()
-        with (out / ".lock").open("w") as lock:
+        compare.join()
+        with (made.subject.place / ".lock").open("w") as lock:
             wait_for(functools.partial(is_free, lock), seconds=20)
     finally:
         with contextlib.suppress(ProcessLookupError):
