@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from refusal_cases.trl import args, even
+from run_views import lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOTrainer
 from tokenpo.engines.trl.rollout_batch import over_ranks, plain
@@ -90,7 +91,7 @@ def test_a_model_that_sees_pictures_trains(tmp_path: Path) -> None:
     plan = {"steps_per_generation": 2, "max_steps": 4, "per_device_train_batch_size": 8}
     settings = args(tmp_path, learning_rate=0.0, trace_every=1, **plan)
     TokenPOTrainer(model, even, settings, train_dataset=Dataset.from_list(data), processing_class=processor).train()
-    found = [json.loads(line) for line in (tmp_path / "out/tokenpo/trace.jsonl").read_text().splitlines()]
+    found = lines(tmp_path / "out/tokenpo", "trace.jsonl")
     assert {record["step"] for record in found} == {1, 2}
     assert all("<image 28x28 RGB " in json.dumps(record["prompt"]) for record in found)
     ratios = torch.tensor([ratio for record in found for ratio in record["terms"]["ratio"]])

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import tokenpo
+from run_views import lines, numbers
 from tokenpo.evidence.report import write_report
 from tokenpo.runs.read import read_run, read_trace
 from tokenpo.runs.rollouts import read
@@ -38,10 +39,6 @@ def ran(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
         return directory(processes), json.loads((directory(processes) / f"{part}.json").read_text())
 
     return results
-
-
-def lines(directory: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (directory / "tokenpo" / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -117,7 +114,7 @@ def test_a_record_is_the_batch_that_was_trained_on_and_the_policy_after_it(
     assert "ref_logprob" in found.inputs
     # Two updates a batch: the policy that samples the second has had two.
     assert set(found.rollouts.version[mask].tolist()) == {2}
-    for line in lines(directory):
+    for line in lines(run):
         assert line["lag_0_ratio_mean"] == pytest.approx(1, abs=1e-5) and line["lag_1_share"] > 0
     assert torch.equal(found.rollouts.reward.float(), facts["reward"])
     assert torch.equal(found.rollouts.group, facts["group"])
@@ -133,7 +130,7 @@ def test_a_record_is_the_batch_that_was_trained_on_and_the_policy_after_it(
     after = reference.scored(given, [reference.lm.encode(text) for text in prompts[::4]], weights).old_logprob
     torch.testing.assert_close(found.policy.logprob[mask].float(), after[:, :width][mask], rtol=1e-4, atol=1e-5)
     assert float((found.policy.logprob - found.rollouts.old_logprob)[mask].abs().max()) > 1e-2
-    for trace in map(json.loads, (run / "trace.jsonl").read_text().splitlines()):
+    for trace in lines(run, "trace.jsonl"):
         if trace["step"] == 2:
             assert trace["correct"] == even[trace["row"]]
 
@@ -156,7 +153,7 @@ def test_lora_trains_the_adapter_alone_and_the_reference_is_the_model_without_it
         assert {"entropy", "kl"} | CLIPPED <= set(row)
         assert row["clip_ratio/region_mean"] == pytest.approx(row["clip_ratio/low_mean"] + row["clip_ratio/high_mean"])
         assert row["clip_ratio/low_min"] <= row["clip_ratio/low_mean"] + 1e-6
-    for line in lines(out / "lora"):
+    for line in lines(out / "lora" / "tokenpo"):
         assert line["accuracy"] == line["rewards/even"] == pytest.approx(line["reward"] / 2)
 
 
@@ -172,10 +169,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(ran: Callable) -> None:
     out, part = ran("resume")
     assert part["same"]
     assert part["first"] == 2
-    whole, parts = (
-        [{key: x for key, x in line.items() if not key.startswith("seconds")} for line in lines(out / name)]
-        for name in ("resume-whole", "resume-parts")
-    )
+    whole, parts = (numbers(out / name / "tokenpo") for name in ("resume-whole", "resume-parts"))
     assert whole == parts and [line["step"] for line in parts] == [1, 2, 3, 4]
     assert len({line["kl_rate"] for line in parts}) > 2
     assert part["logged"] == ["kl_left_out", "kl_rate", "kl_reached"]

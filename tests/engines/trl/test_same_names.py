@@ -10,6 +10,7 @@ import pytest
 
 import tokenpo.trl
 from random_models import random_qwen
+from refusal_cases.trl import even, prompts
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.trl.settings import TRANSLATED, Translated
@@ -27,8 +28,10 @@ def on_cpu(self, check=transformers.TrainingArguments._validate_args):
 
 transformers.TrainingArguments._validate_args = on_cpu
 trl.rewards.accuracy_reward = lambda completions, **columns: [float(len(c[0]["content"]) % 2 == 0) for c in completions]
-exec(compile(open("script.py").read(), "script.py", "exec"))
-json.dump(trainer.state.log_history, open(sys.argv[1], "w"))
+for name in sys.argv[1:]:
+    script = {}
+    exec(compile(open(name).read(), name, "exec"), script)
+    json.dump(script["trainer"].state.log_history, open(name + ".json", "w"))
 """
 
 
@@ -44,30 +47,23 @@ def documented() -> str:
     return script
 
 
-@pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model and data under the names of the script, so that nothing is downloaded and no line changed."""
-    folder = tmp_path_factory.mktemp("script")
-    random_qwen(folder / MODEL)
-    config = folder / MODEL / "config.json"  # positions for the script's 512 new tokens
+def test_its_documented_script_trains_with_one_changed_import(tmp_path: Path) -> None:
+    """As TRL's own: the same responses, losses and gradients, but for the 1e-4 that TRL adds to a deviation of 1/2.
+
+    A model and data stand under the names of the script, so that nothing is downloaded and no line changed.
+    """
+    random_qwen(tmp_path / MODEL)
+    config = tmp_path / MODEL / "config.json"  # positions for the script's 512 new tokens
     config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 1024}))
-    (folder / DATA).mkdir(parents=True)
+    (tmp_path / DATA).mkdir(parents=True)
     rows = [{"prompt": [{"role": "user", "content": f"{i}+{i}="}], "solution": str(2 * i)} for i in range(2)]
-    (folder / DATA / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "run.py").write_text(RUN)
-    return folder
-
-
-def logged(folder: Path, script: str) -> list[dict[str, Any]]:
-    (folder / "script.py").write_text(script)
-    run_python("run.py", "log.json", cwd=folder, timeout=280)
-    return json.loads((folder / "log.json").read_text())
-
-
-def test_its_documented_script_trains_with_one_changed_import(beside: Path) -> None:
-    """As TRL's own: the same responses, losses and gradients, but for the 1e-4 that TRL adds to a deviation of 1/2."""
-    theirs = logged(beside, documented())
-    ours = logged(beside, documented().replace("trl import GRPOTrainer\n", "tokenpo.trl import GRPOTrainer\n"))
+    (tmp_path / DATA / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "run.py").write_text(RUN)
+    changed = documented().replace("trl import GRPOTrainer\n", "tokenpo.trl import GRPOTrainer\n")
+    for name, script in {"theirs": documented(), "ours": changed}.items():
+        (tmp_path / name).write_text(script)
+    run_python("run.py", "theirs", "ours", cwd=tmp_path, timeout=550)
+    theirs, ours = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("theirs", "ours"))
     steps = [step for step in ours if "reward" in step and "loss" in step]
     assert len(steps) == 6 and any(step["grad_norm"] > 0.01 for step in steps)
     for mine, step in zip(ours, theirs, strict=True):
@@ -77,11 +73,12 @@ def test_its_documented_script_trains_with_one_changed_import(beside: Path) -> N
             assert mine[name] == pytest.approx(step[name], rel=1e-3, abs=1e-6)
 
 
-def test_a_method_is_a_field_of_its_config(beside: Path) -> None:
-    script = documented().replace("trl import GRPOTrainer\n", "tokenpo.trl import GRPOConfig, GRPOTrainer\n")
-    given = 'args=GRPOConfig("out", method="hapo", max_steps=2), train_dataset='
-    end = "assert trainer.policy_objective == __import__('tokenpo').method('hapo')\n"
-    assert len(logged(beside, script.replace("train_dataset=", given) + end)) == 3
+def test_a_method_is_a_field_of_its_config(model_dir: Path) -> None:
+    given = {"reward_funcs": even, "train_dataset": prompts()}
+    trainer = tokenpo.trl.GRPOTrainer(str(model_dir), args=config(method="hapo"), **given)
+    assert trainer.policy_objective == tokenpo.method("hapo")
+    trainer = tokenpo.trl.GRPOTrainer(str(model_dir), args=config(loss_type="cispo", epsilon_high=5.0), **given)
+    assert trainer.policy_objective.name == "cispo"
 
 
 @pytest.mark.parametrize("row", [row for row in TRANSLATED if not row.apart], ids=lambda row: row.method)

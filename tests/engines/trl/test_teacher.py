@@ -69,8 +69,7 @@ class Scored(TokenPOTrainer):
         return self.last
 
 
-@pytest.mark.parametrize("form", ["opd", "credit", "penalty"])
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(("form", "fused"), [("opd", True), ("penalty", False)])
 def test_tokens_are_scored_by_the_teacher_and_learnt_from(
     form: Any, fused: bool, model_dir: Path, teacher_dir: Path, tmp_path: Path
 ) -> None:

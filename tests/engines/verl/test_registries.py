@@ -23,6 +23,7 @@ import tokenpo
 import tokenpo.engines.verl.plugin
 from engines.verl.support import batches, run
 from engines.verl.support.composed import composed
+from run_views import lines
 from tokenpo.base.errors import UnknownName, Unsupported
 from tokenpo.core.learner import Learner
 from tokenpo.core.parts import ConstantLength, TokenMean
@@ -31,7 +32,7 @@ from tokenpo.engines.verl.registries import LOSS_MODE, MODES, fitting
 from tokenpo.methods import METHODS
 from tokenpo.runs.rollouts import read
 
-from .test_runs import lines, settings
+from .test_runs import settings
 
 LENGTH = 9
 RECORDED = Path(__file__).parents[3] / "docs" / "rollouts.jsonl"
@@ -171,7 +172,7 @@ def test_verls_own_trainer_learns_with_the_two_settings(tmp_path: Path) -> None:
     log = tmp_path / "metrics.jsonl"
     text = run.main_ppo(words, tmp_path, timeout=1800, env={"VERL_FILE_LOGGER_PATH": str(log)})
     assert f"tokenpo is active in verl's own trainer: {LOSS_MODE}=tokenpo/cispo" in run.plain(text)
-    logged = [line["data"] for line in lines(log)]
+    logged = [line["data"] for line in lines(tmp_path)]
     rewards = [line["critic/rewards/mean"] for line in logged if "critic/rewards/mean" in line]
     print([round(reward, 3) for reward in rewards])
     assert len(rewards) == 25 and sum(rewards[-5:]) / 5 >= sum(rewards[:5]) / 5 + 0.1

@@ -19,6 +19,7 @@ import pytest
 import own_method
 import tokenpo
 from engines.verl.support import nodes, run
+from run_views import lines
 from tokenpo.core.ops.entropy_score import EntropyScale
 from tokenpo.engines.verl.data import write_parquet
 from tokenpo.engines.verl.loss import DRIFT
@@ -57,10 +58,6 @@ def settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
     return {**run.documented(), **ours, **more}
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def recipe(directory: Path, **sections: Any) -> Path:
     """A recipe for two workers; the model is written beside it."""
     run.model(directory / "model")
@@ -92,7 +89,7 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     }  # fmt: skip
     text = run.main_ppo(settings(tmp_path, last, **more), tmp_path, timeout=2400)
     assert "tokenpo is active in verl's trainer.\n" in run.plain(text)
-    logged = lines(tmp_path / "checkpoints" / run.LOG)
+    logged = lines(tmp_path / "checkpoints", run.LOG)
     assert [line["method"] for line in logged] == [name for name in methods for _ in range(2)]
     for line in logged:
         # Eight groups of four may by chance all be equally right, which leaves no advantage.
@@ -114,7 +111,7 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     heated = [rollout.terms for rollout in rollouts if rollout.step == last]
     assert all("entropy" in terms for terms in heated)
     assert any(len(set(terms["weight"])) > 1 for terms in heated)
-    sampled = [line for line in lines(tmp_path / run.SEEN) if not line.get("validate")]
+    sampled = [line for line in lines(tmp_path, run.SEEN) if not line.get("validate")]
     tau = [(line.get("extra_args") or {}).get("tokenpo_tau") for line in sampled]
     (saved,) = (tmp_path / "checkpoints").glob(f"global_step_{last}/tokenpo.json")
     kept = json.loads(saved.read_text())
@@ -273,5 +270,5 @@ def test_a_run_on_two_nodes_that_lost_a_worker_goes_on_from_its_checkpoint(tmp_p
     assert "setting global step to 2" in text
     after = read_run(tmp_path / REPORT).metrics.lines
     assert [row["step"] for row in after] == [1, 2, 3, 4, 5] and after[:2] == before[:2]
-    assert lines(tmp_path / run.SEEN)[0]["extra_args"]["tokenpo_pivot"] == remembered[0]["pivot"]
+    assert lines(tmp_path, run.SEEN)[0]["extra_args"]["tokenpo_pivot"] == remembered[0]["pivot"]
     assert all(abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5 for row in after)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines.vllm import PROCESSOR
-from tokenpo.engines.vllm.runners import Numbers, V1Rows, V2Slots, divide
+from tokenpo.engines.vllm.runners import divide
 from tokenpo.models.request_temperature import factors
 from tokenpo.models.token_draw import draw
 from vllm_support import flat, heat, oracle, random_logits, settings, stand_in
@@ -27,24 +27,6 @@ def test_one_class_serves_both_runners(engine):
     module, _, name = PROCESSOR.partition(":")
     assert getattr(sys.modules[module], name) is engine.processor
     assert issubclass(engine.processor, engine.V1) and issubclass(engine.processor, engine.V2)
-    params = engine.SamplingParams(temperature=0.8, extra_args=flat(heat(1)))
-    z = torch.randn(1, 17, generator=torch.Generator().manual_seed(0))
-
-    first = engine.processor(settings(), torch.device("cpu"), False)
-    assert isinstance(first.chosen, V1Rows) and first.is_argmax_invariant() is True
-    first.update_state(engine.BatchUpdate(1, [], [(0, params, [1], [])], []))
-    one = first.apply(z / 0.8)
-
-    states = engine.LogitsProcRequestState(torch.device("cpu"), 4, 17, None, None, None, None)
-    second = engine.processor(settings(), states)
-    assert isinstance(second.chosen, V2Slots) and second.add_request(2, params) is True
-    second.apply_staged_writes()
-    rows = torch.tensor([2])
-    two = second.apply(z.clone(), engine.LogitsContext(rows, rows, rows.numpy(), rows, rows, rows, rows.numpy()))
-    assert not torch.allclose(one, z / 0.8)
-    torch.testing.assert_close(one, two / 0.8)
-
-    engine.processor.validate_params(engine.SamplingParams(min_p=0.5, extra_args={"kv_transfer_params": {}}))
 
 
 @pytest.fixture
@@ -149,8 +131,6 @@ def test_vllms_v1_sampler_reports_our_samplers_log_probabilities(vllm):
     from vllm.v1.sample.logits_processor import LogitsProcessors
     from vllm.v1.sample.metadata import SamplingMetadata
     from vllm.v1.sample.sampler import Sampler
-
-    from tokenpo.models.token_draw import draw
 
     one, base = heat(6), 0.8
     z = torch.randn(8, 17, generator=torch.Generator().manual_seed(1)) * 2
@@ -274,15 +254,15 @@ def test_without_keys_the_very_tensor_comes_back(runner: Any) -> None:
 
 def test_new_numbers_in_every_step_do_not_pile_up(runner: Any) -> None:
     for step in range(50):
-        runner.fill([runner.request(heat(step))])
-        same_as_formula(runner.run, random_logits(1, step), [(heat(step), 1.0)], after=True)
-    assert len(runner.processor.chosen._numbers._numbers) <= 3
+        runner.fill([runner.request(heat(step)) for _ in range(4)])
+        same_as_formula(runner.run, random_logits(4, step), [(heat(step), 1.0)] * 4, after=True)
+    assert len(runner.processor.chosen._numbers._ready) <= 2, "the four share one"
 
 
 def test_it_refuses_wrong_keys_and_raw_log_probabilities(runner: Any, engine: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="tokenpo_tau = 2"):
         runner.processor.validate_params(engine.SamplingParams(extra_args={**flat(heat(1)), "tokenpo_tau": 2}))
-    runner.processor.validate_params(engine.SamplingParams())
+    runner.processor.validate_params(engine.SamplingParams(min_p=0.5, extra_args={"kv_transfer_params": {}}))
     given = (states(engine),) if isinstance(runner, Slots) else (torch.device("cpu"), False)
     with pytest.raises(Unsupported, match="logprobs_mode='raw_logprobs'"):
         engine.processor(settings("raw_logprobs"), *given)
@@ -309,6 +289,9 @@ def test_any_order_of_updates(engine: SimpleNamespace) -> None:
             added.append((row, table[row]))
         while gaps and table and max(table) > gaps[0]:
             source, target = max(table), gaps.pop(0)
+            if target in removed and g.random() < 0.5:
+                # A move may replace a row that was not reported as removed.
+                removed.remove(target)
             moved.append((source, target, one_way))
             table[target] = table.pop(source)
         for _ in range(g.integers(0, 2) if len(table) > 1 else 0):
@@ -322,29 +305,6 @@ def test_any_order_of_updates(engine: SimpleNamespace) -> None:
             batch.processor.update_state(None)
         if step % 10 == 0 or len(before) > 6:
             batch.check(rows, step)
-
-
-def test_removed_then_added_then_moved(engine: SimpleNamespace) -> None:
-    """Row 0 holds A, row 1 B. One update: 0 leaves, 2 gets C, then 2 moves to 0 and 0 swaps with 1: B, C."""
-    a, b, c, batch = heat(1), heat(2), heat(3), Rows(engine)
-    one_way, swap = engine.MoveDirectionality.UNIDIRECTIONAL, engine.MoveDirectionality.SWAP
-    batch.update(2, added=[(0, a), (1, b)])
-    batch.check([a, b], 1)
-    batch.update(2, removed=[0], added=[(2, c)], moved=[(2, 0, one_way), (0, 1, swap)])
-    batch.check([b, c], 2)
-    # A row that is removed and filled in one update holds the new request.
-    batch.update(2, removed=[1], added=[(1, a)])
-    batch.check([b, a], 3)
-    # A move may replace a row that was not reported as removed.
-    batch.update(1, moved=[(1, 0, one_way)])
-    batch.check([a], 6)
-    batch.update(2, added=[(0, b), (1, a)])
-    # A row without keys that moves clears its target.
-    batch.update(3, added=[(2, None)])
-    batch.update(2, removed=[0], moved=[(2, 0, one_way)])
-    batch.check([None, a], 4)
-    batch.update(2, added=[(1, None)])
-    batch.check([None, None], 5)
 
 
 def test_slots_are_recycled_and_rows_reordered(engine: SimpleNamespace) -> None:
@@ -388,15 +348,3 @@ def test_odd_rows_keep_every_bit_and_the_order_of_tokens_stays() -> None:
     assert torch.equal(bits(z[idle]), bits(before[idle])) and not torch.equal(z[~idle], before[~idle])
     assert torch.equal(z[~idle] == -torch.inf, before[~idle] == -torch.inf)
     assert torch.equal(z[~idle].argmax(-1), before[~idle].argmax(-1))
-
-
-def test_equal_heats_share_a_number_and_old_ones_are_let_go() -> None:
-    numbers = Numbers("cpu")
-    assert numbers.of(None, set()) == 0
-    first, again = numbers.of(heat(1), set()), numbers.of(heat(1), {1})
-    second = numbers.of(heat(2), {first})
-    assert (first, again, second) == (1, 1, 2)
-    assert {number: h.rule for number, h in numbers.named({0, 2}).items()} == {2: heat(2).rule}
-    third = numbers.of(heat(3), {second})
-    assert third == 3 and set(numbers.named({1, 2, 3})) == {2, 3}
-    assert numbers.of(heat(1), {2, 3}) == 4, "a number is never given twice"

@@ -150,7 +150,7 @@ def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.G
     """This rank's rows redistributed over the same number of micro-batches: whole groups in random order.
 
     Args:
-        chunks: all micro-batches of a rollout batch; every list, and every tensor with an axis, has one entry per row.
+        chunks: all micro-batches of a rollout batch; every tensor with an axis has one entry per row.
         size: rows per group; all rows of a group are on this rank.
 
     Raises:
@@ -163,10 +163,7 @@ def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.G
     dealt: list[dict[str, Any]] = [{} for _ in chunks]
     for name, first in chunks[0].items():
         for chunk, rows in zip(dealt, order.split([len(chunk[ROW]) for chunk in chunks]), strict=True):
-            if isinstance(first, list):
-                items = [item for part in chunks for item in part[name]]
-                chunk[name] = [items[row] for row in rows.tolist()]
-            elif isinstance(first, Tensor) and first.dim():
+            if isinstance(first, Tensor) and first.dim():
                 chunk[name] = torch.cat([part[name] for part in chunks])[rows]
             else:
                 chunk[name] = first
