@@ -220,6 +220,7 @@ def test_held_out_problems(tmp_path):
     assert found[0] == found[1]
 
 
+@pytest.mark.slow  # as long as all others together
 def test_gradients_at_a_checkpoint(tmp_path):
     """What `tokenpo gradients` finds on the device is what it finds on the processor."""
     found = []

@@ -26,12 +26,17 @@ Fault = Callable[[str, bytes], "tuple[int, dict[str, str], bytes] | None"]
 JSON, PROTO = {"Content-Type": "application/json"}, {"Content-Type": "application/x-protobuf"}
 
 
+def whole(kind: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    """An answer as it is."""
+    return 200, PROTO if kind in ("sample", "forward", "backward") else JSON, body
+
+
 class Wire:
     """A server on a port of this machine; `fault` takes the kind of an answer and its bytes."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud, self.lock = cloud, threading.Lock()
-        self.fault: Fault = lambda kind, body: (200, PROTO if kind in ("sample", "forward", "backward") else JSON, body)
+        self.fault: Fault = whole
         self.models: dict[str, Weights] = {}
         self.samplers: dict[str, Any] = {}
         self.answers: dict[str, tuple[str, bytes]] = {}

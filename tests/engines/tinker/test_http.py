@@ -15,6 +15,7 @@ from tinker.proto import tinker_public_pb2 as proto
 from run_views import lines, numbers
 from tinker_support import Cloud
 from tinker_support.http import JSON, PROTO, Wire
+from tinker_support.http import whole as as_it_is
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import answers
@@ -48,11 +49,11 @@ def whole(small, wire: Wire, tmp_path: Path) -> Any:
 
 
 def spoil(wire: Wire, kind: str, change: Callable[[bytes], Reply], at: int, count: int = 10**9) -> None:
-    """Changes `count` answers of a kind, from the one with this number on."""
-    whole, number = Wire(wire.cloud).fault, itertools.count(1)
+    """Changes `count` answers of a kind, from the one with this number on; others come as they did before."""
+    before, number = wire.fault, itertools.count(1)
 
     def fault(told: str, body: bytes) -> Reply:
-        return change(body) if told == kind and at <= next(number) < at + count else whole(told, body)
+        return change(body) if told == kind and at <= next(number) < at + count else before(told, body)
 
     wire.fault = fault
 
@@ -71,7 +72,6 @@ def fewer(body: bytes) -> Reply:
     return 200, PROTO, told.SerializeToString()
 
 
-LATE = "no answer came in time"
 # (kind of answer, its number in the second step, what comes in its place, words of the sentence)
 ENDS: list[Any] = [
     ("sample", 5, token, "the token 1073741824, which its tokenizer does not have"),
@@ -79,15 +79,12 @@ ENDS: list[Any] = [
     ("sample", 5, lambda body: (200, JSON, b"{}"), "in sampling: ValueError"),
     ("sample", 5, lambda body: (200, PROTO, b""), "in sampling: AssertionError: 4 sequence ids for 0"),
     ("sample", 5, lambda body: FAILED, "the GPU is on fire"),
-    pytest.param("sample", 5, lambda body: TRY_AGAIN, LATE, marks=pytest.mark.slow),
-    pytest.param("sample", 5, lambda body: BROKEN, LATE, marks=pytest.mark.slow),
     ("forward", 3, fewer, "it scored .* sequences, and was sent"),
     ("forward", 3, lambda body: HTML, "in an update: "),
     ("forward", 3, lambda body: (404, JSON, b"{}"), "in an update: ValueError: .* status 404"),
     ("backward", 3, lambda body: (200, PROTO, b""), "in an update: it scored 0 sequences"),
     ("backward", 3, lambda body: FAILED, "the GPU is on fire"),
     ("step", 3, lambda body: (200, JSON, b"[]"), "in an update: "),
-    pytest.param("step", 3, lambda body: None, LATE, marks=pytest.mark.slow),
     ("sampler", 2, lambda body: (200, JSON, b'{"path": null}'), "in giving the weights to a sampler: "),
     ("save", 1, lambda body: (200, JSON, b'{"path": 7}'), "in saving a checkpoint: "),
     ("promise", 15, lambda body: (401, JSON, b'{"detail": "who are you"}'), "failed "),
@@ -100,29 +97,44 @@ def made(small: Any, wire: Wire, out: Path | None = None, seconds: float = 600.0
     return train(config, SilentView()).directory
 
 
-@pytest.mark.parametrize(("kind", "at", "change", "words"), ENDS)
-def test_an_answer_that_is_none_ends_the_run_in_one_sentence(kind, at, change, words, small, wire: Wire, whole) -> None:
-    spoil(wire, kind, change, at)
-    with pytest.raises(TokenPOError, match=words) as refused:
-        made(small, wire, seconds=20.0 if words == LATE else 600.0)
-    assert str(refused.value).startswith(f"the Tinker server at {wire.address} failed ")
-    directory = Path(small().output.dir)
-    assert [line["step"] for line in lines(directory)] == [1]
-    wire.fault = Wire(wire.cloud).fault
+@pytest.mark.parametrize("kind", dict.fromkeys(kind for kind, *_ in ENDS))
+def test_an_answer_that_is_none_ends_the_run_in_one_sentence(kind, small, wire: Wire, whole) -> None:
+    """One answer after the other is none, to as many processes that go on with the run."""
+    (at, first, words), *others = ((at, change, words) for each, at, change, words in ENDS if each == kind)
+    spoil(wire, kind, first, at)
+    directory = refused(lambda: made(small, wire), words, small, wire)
+    for _, change, words in others:
+        wire.fault = as_it_is
+        spoil(wire, kind, change, 1)
+        refused(lambda: resume(directory, SilentView()), words, small, wire)
+    wire.fault = as_it_is
     assert resume(directory, SilentView()).finished and numbers(directory) == whole
 
 
-SHORT = [lambda body: None, lambda body: BROKEN, lambda body: TRY_AGAIN]
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "at", "reply"), [("sample", 5, TRY_AGAIN), ("sample", 5, BROKEN), ("step", 3, None)])
+def test_an_answer_that_never_comes_ends_the_run_in_one_sentence(kind, at, reply, small, wire: Wire, whole) -> None:
+    spoil(wire, kind, lambda body: reply, at)
+    directory = refused(lambda: made(small, wire, seconds=20.0), "no answer came in time", small, wire)
+    wire.fault = as_it_is
+    assert resume(directory, SilentView()).finished and numbers(directory) == whole
+
+
+def refused(run: Callable[[], Any], words: str, small: Any, wire: Wire) -> Path:
+    """The directory of a run that ends in its second step."""
+    with pytest.raises(TokenPOError, match=words) as ended:
+        run()
+    assert str(ended.value).startswith(f"the Tinker server at {wire.address} failed ")
+    directory = Path(small().output.dir)
+    assert [line["step"] for line in lines(directory)] == [1]
+    return directory
 
 
 # The client asks again by itself but for FAILED, and we for a sample.
-@pytest.mark.parametrize(
-    ("kind", "at", "change"),
-    [*((*place, change) for place in (("sample", 6), ("forward", 2), ("step", 2)) for change in SHORT),
-     ("sample", 6, lambda body: FAILED)],
-)  # fmt: skip
-def test_a_short_failure_changes_nothing(kind, at, change, small, wire: Wire, whole) -> None:
-    spoil(wire, kind, change, at, 2)
+@pytest.mark.parametrize("reply", [None, BROKEN, TRY_AGAIN, FAILED])
+def test_a_short_failure_changes_nothing(reply, small, wire: Wire, whole) -> None:
+    for kind, at in [("sample", 6), *([] if reply == FAILED else [("forward", 2), ("step", 2)])]:
+        spoil(wire, kind, lambda body: reply, at, 2)
     assert numbers(made(small, wire)) == whole
 
 
