@@ -56,28 +56,31 @@ SHOWN = {name for case in TRLS for name in (*case["settings"], *case["schedule"]
 SHOWN |= {"num_generations", "max_completion_length", "reward_weights"}
 
 _TWICE = schedule(4, 2, iterations=2)
+_SINGLE = schedule(1, 4, chunks=8)
 _ALONE = schedule(1, 1, chunks=8)
 # Groups of four split over two ranks with three rows each.
 _PARTS = schedule(3, 1, chunks=2)
+_ANALYTIC = {"decreasing": "analytic"}
 
 
 def _heads(name: str, plan: dict[str, int] = _TWICE, rewards: str = "sums", **more: Any) -> dict[str, Any]:
-    """The loss in the head beside the same by TRL's own pass; the method is the first word of the name.
-
-    `test_frozen.py` has both beside the embedded engine: methods, of a tied head without an adapter.
-    """
+    """The loss in the head beside the same by TRL's own pass; the method is the first word of the name."""
     method, _, _ = name.partition("-")
     return {**case(method, "", plan, [rewards]), "name": f"heads-{name}", "family": "tied", **more}
 
 
 HEADS = [
-    _heads("tepo-warm", options={"decreasing": "analytic"}, settings={"temperature": 1.3}),
+    *map(_heads, ("grpo", "gspo", "tepo", "hapo", "kl_cov", "lopti")),
+    _heads("tepo-analytic", options=_ANALYTIC),
+    _heads("tepo-warm", options=_ANALYTIC, settings={"temperature": 1.3}),
     _heads("clip_cov-untied", family="untied"),
     _heads("tepo-lora", lora=True),
     _heads("gspo-lora-untied", family="untied", lora=True),
+    _heads("grpo-unscored", _SINGLE, "seldom"),
     _heads("grpo-bf16", bf16=True),
 ]
 HEADS_TWO = [
+    _heads("kl_cov", _PARTS),
     _heads("gtpo-untied", _PARTS, family="untied"),
     _heads("tepo-lora", _PARTS, lora=True),
     # With checkpoints DDP waits for the gradient of every parameter, without a token too.

@@ -84,6 +84,8 @@ def _is_the_heads(name: str, ranks: list[list[dict[str, Any]]]) -> None:
     half = name.endswith("bf16")
     for records in ranks:
         for number, seen in enumerate(records):
+            if name.startswith("heads-kl_cov") and seen.get("ratio_is_one") == 1:
+                continue  # |log ratio| has a kink at 0, where the other way's own rounding decides its slope
             ours, theirs = seen["loss"]
             assert ours == pytest.approx(theirs, rel=1e-2 if half else 1e-5, abs=1e-2 if half else 1e-6), number
             for what in {"gradient", "pull", "entropy", "terms"} & set(seen):
