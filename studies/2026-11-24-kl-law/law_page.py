@@ -105,19 +105,17 @@ def headline(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
 
 def price(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
     """What holding DAPO's KL costs beside its tuned rate and clip, in sentences; empty before that is judged."""
-    lines, pairs = [], 0
+    lines = []
     for name, target, held in (("P3", plan["kl_target"], made), ("P5", HIGHER["kl_target"], more)):
         if asked := [test for test in tests if test.name == name]:
-            pairs = max(pairs, len(asked))
             low, high = (pick(test.mean for test in asked) for pick in (min, max))
             further = [_moved(plan, made, test, "tuned") / _moved(plan, held, test, "held") for test in asked]
             lines.append(
-                f"held at {target:g} it differs by {low:+.3f} to {high:+.3f}, and the tuned runs move {min(further):.1f} "
-                f"to {max(further):.1f} times as far in a batch"
+                f"held at {target:g} it differs by {low:+.3f} to {high:+.3f} on {len(asked)} pairs of a task and a base "
+                f"model, and the tuned runs move {min(further):.1f} to {max(further):.1f} times as far in a batch"
             )
     front = (
-        "**Holding the KL beside tuning.** The area of DAPO with its KL held, beside DAPO at its tuned rate and clip, on "
-        f"{pairs} pairs of a task and a base model: "
+        "**Holding the KL beside tuning.** The area of DAPO with its KL held, beside DAPO at its tuned rate and clip: "
     )
     return f"{front}{'; '.join(lines)}." if lines else ""
 
