@@ -289,7 +289,7 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
         early = "P1 on `search`, P1b on `search`, P1c on `search`, P1d, "
         later = [[early + "P3, P2"], [early + "P3 on `search`, P2"], ["P1d, P2"], []][look - 1]
         assert re.findall(r"not all made: (.+)\.", text) == later
-        assert ("search: trial and error" in law_page.picture(plan, made, more, False)) == (look > 2)
+        assert ("search: trial and error" in law_page.picture(plan, made, more, tests, False)) == (look > 2)
     assert names[0] == {"P1", "P1b", "P1c"} and names[1] - names[0] == {"P3"} and names[2] == names[1]
     # Held and tuned are one setting here but for the noise, all 15 pairs far above -0.02: a family of four, four looks.
     alike = [test.alike for test in tests if test.name == "P3" and test.task != "search"]
@@ -308,7 +308,8 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
     assert [test.verdict(0.02) for test in higher] == 4 * ["no worse"]
     assert [test.alike for test in higher] == [pytest.approx(4 / 2**15)] * 4
     text = law_page.page(plan, made, more, [*tests, *higher])
-    assert "held at 0.036 it differs by +0.100 to +0.100, and the tuned runs move 2.0 to 2.0 times" in text
+    assert "held at 0.036 it differs by +0.100 to +0.100 on 4 pairs of a task and a base model, and the tuned" in text
+    assert "and the tuned runs move 2.0 to 2.0 times as far" in text
     assert "(P5). Of 4 comparisons 4 no worse; mean differences +0.100 to +0.100. On 0 of them" in text
     further = [20 * law.tuned(plan, made, task, "dapo").lr / 0.004 for task in law_page.TASKS]
     assert f"move {min(further):.1f} to {max(further):.1f} times as far" in text
@@ -317,7 +318,7 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
     assert "(P1b). Of 12 comparisons 12 alike" in text and "(P1c). Of 9 comparisons 9 alike" in text
     assert "(P3). Of 6 comparisons 6 no worse" in text and "(P2). Of 4 comparisons 4 no worse" in text
     assert "loses more than 0.08**: shown (mean -0.15" in text
-    assert re.findall(r">([a-z_]+)</text>", law_page.picture(plan, made, more, True)) == 3 * ["tepo"]
+    assert re.findall(r">([a-z_]+)</text>", law_page.picture(plan, made, more, tests, True)) == 3 * ["tepo"]
 
 
 def test_a_verifier_that_can_be_deceived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,17 @@ TASKS = {
 BY_VERDICT = ("alike", "no worse", "larger", "smaller", "undecided")
 
 
-def picture(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, seeds: bool) -> str:
+def picture(
+    plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, tests: Sequence[verdicts.Test], seeds: bool
+) -> str:
     """docs/kl_law.svg: for each task that has runs, what they learned against their KL, side by side; or every seed."""
     tasks = _tasks(made)
     width, height = WIDTH * len(tasks), HEIGHT + TITLE
     panels = "".join(
         f'<text class="title" x="{k * WIDTH + LEFT}" y="{TITLE - 6}">{task}: {TASKS[task]}</text>'
-        + _panel(plan, made, more, task, seeds).replace("<svg ", f'<svg x="{k * WIDTH}" y="{TITLE}" {SIZE} ', 1)
+        + _panel(plan, made, more, _named_in(plan, tests, task), task, seeds).replace(
+            "<svg ", f'<svg x="{k * WIDTH}" y="{TITLE}" {SIZE} ', 1
+        )
         for k, task in enumerate(tasks)
     )
     front = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{NAME}">'
@@ -59,7 +63,16 @@ def _tasks(made: verdicts.Made) -> list[str]:
     return [task for task in TASKS if any(key.task == task for key in made)]
 
 
-def _panel(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, task: str, seeds: bool) -> str:
+def _named_in(plan: Mapping[str, Any], tests: Sequence[verdicts.Test], task: str) -> set[str]:
+    """Methods and clips that are shown to differ from DAPO with the KL held, from the first base of a task."""
+    shown = (t for t in tests if (t.task, t.base) == (task, "first") and t.name in ("P1", "P1b"))
+    return {t.pair.partition(" ")[0] for t in shown if t.verdict(plan["margin"]) in ("smaller", "larger")}
+
+
+def _panel(
+    plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, shown: Collection[str], task: str, seeds: bool
+) -> str:
+    """The panel of a task; `shown` are the held ones that are named, beside the highest and lowest fixed rate."""
     settings: dict[law.Key, list[Mapping[str, Any]]] = {}
     for key in law.wanted(plan, made):
         if (key.task, key.base) == (task, "first") and key in made and key.seed < 1000:
@@ -69,12 +82,13 @@ def _panel(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, ta
             settings.setdefault(key._replace(arm=HIGHER_ARM, seed=0), []).append(run["values"])
     height = {key: statistics.fmean(x["train-area"] for x in values) for key, values in settings.items()}
     dapo = next(key for key in settings if (key.method, key.arm) == ("dapo", "held"))
+    fixed = sorted((key for key in settings if key.arm == "fixed"), key=lambda key: height[key])
     clouds = []
     for key, values in settings.items():
         points = [(x["mean:kl"], x["train-area"], _label(key)) for x in values]
         if not seeds:
             points = [(statistics.geometric_mean(x for x, *_ in points), height[key], _label(key))]
-        named = abs(height[key] - height[dapo]) > plan["margin"]
+        named = key.arm == HIGHER_ARM or key in fixed[:1] + fixed[-1:] or (key.arm == "held" and key.method in shown)
         colour = "held dapo" if key == dapo else "held" if key.arm == HIGHER_ARM else key.arm
         clouds.append(Cloud(_label(key) if named else "", points, colour))
     return str(scatter(clouds, "mean KL of a batch, nats a token", f"{task}: mean accuracy against mean KL"))
@@ -257,7 +271,8 @@ TEMPLATE = """\
 ![{name}](kl_law.svg)
 
 Blue: `train.kl_target={target}` where no other KL is named, the largest of a batch in nats a token; brown: a fixed learning rate. A point is the
-mean of 15 seeds; black is DAPO with its KL held, and named is what lies more than {margin} from it.
+mean of 15 seeds; black is DAPO with its KL held. Named are the highest and lowest fixed rates, and held runs that are
+shown to differ from DAPO's.
 
 ## What was learned
 
@@ -296,8 +311,9 @@ def main() -> int:
     more = law.numbers(HERE / "higher.jsonl")
     tests = verdicts.higher(plan, made, HIGHER, more)
     more = more if tests else {}
-    drawn = [write(DOCS / f"kl_law{end}.svg", picture(plan, made, more, bool(end))) for end in ("", "_seeds")]
-    return write(DOCS / "kl_law.md", page(plan, made, more, [*verdicts.judged(plan, made), *tests])) or max(drawn)
+    tests = [*verdicts.judged(plan, made), *tests]
+    drawn = [write(DOCS / f"kl_law{end}.svg", picture(plan, made, more, tests, bool(end))) for end in ("", "_seeds")]
+    return write(DOCS / "kl_law.md", page(plan, made, more, tests)) or max(drawn)
 
 
 if __name__ == "__main__":

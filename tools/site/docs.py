@@ -238,8 +238,8 @@ def with_its_kl_held(name: str) -> str:
     seen = {
         task: x for (p, task, base, pair), x in found.items() if (p, base, pair) == ("P1", "first", f"{name} - dapo")
     }
-    told = [f"{HELD[x.word]} DAPO on {task} ({x.mean})" for task, x in seen.items()]
-    return f"With [the KL held](../kl_law.md) it {' and '.join(told)}." if told else ""
+    *told, last = [f"{HELD[x.word]} DAPO on {task} ({x.mean})" for task, x in seen.items()] or [""]
+    return f"With [the KL held](../kl_law.md) it {', '.join(told)} and {last}." if told else ""
 
 
 def on_a_gpu(name: str) -> str:
