@@ -238,8 +238,9 @@ def with_its_kl_held(name: str) -> str:
     seen = {
         task: x for (p, task, base, pair), x in found.items() if (p, base, pair) == ("P1", "first", f"{name} - dapo")
     }
-    *told, last = [f"{HELD[x.word]} DAPO on {task} ({x.mean})" for task, x in seen.items()] or [""]
-    return f"With [the KL held](../kl_law.md) it {', '.join(told)} and {last}." if told else ""
+    told = [f"{HELD[x.word]} DAPO on {task} ({x.mean})" for task, x in seen.items()]
+    listed = " and ".join(filter(None, (", ".join(told[:-1]), *told[-1:])))
+    return f"With [the KL held](../kl_law.md) it {listed}." if told else ""
 
 
 def on_a_gpu(name: str) -> str:
