@@ -39,13 +39,20 @@ def model(bases: Path, task: str, base: str) -> str:
     return "tiny" if (kind, base) == ("dial", "first") else str(bases / f"{kind}-{base}")
 
 
-def examples(kind: str, settings: WarmUp, step: int) -> list[tuple[str, str]]:
-    """Prompts and worked responses of a step: without leaps at first, as a leap is made of facts."""
+def examples(
+    kind: str, settings: WarmUp, step: int, *, dial_leap: float = 0.6, search_leap: float = 0.2, give_up: float = 0.2
+) -> list[tuple[str, str]]:
+    """Prompts and worked responses of a step: without leaps at first, as a leap is made of facts.
+
+    Args:
+        dial_leap, search_leap: shares of leaps in the end.
+        give_up: of search, the share of failed attempts that are the last.
+    """
     easy, draw = min(1.0, 2 * step / settings.steps), random.Random(step + 1_000_000 * settings.seed)
     if kind == "search":
         prompts = [search.problem(draw, (3, 4)) for _ in range(settings.batch)]
-        return [(prompt, search.solution(prompt, draw, leap=0.2 * easy)) for prompt in prompts]
-    task = DialSum(operands=(2, 12), leap=0.6 * easy, seed=1000 + settings.seed)
+        return [(prompt, search.solution(prompt, draw, give_up, search_leap * easy)) for prompt in prompts]
+    task = DialSum(operands=(2, 12), leap=dial_leap * easy, seed=1000 + settings.seed)
     problems = task.problems("train", step * settings.batch, settings.batch)
     return [(str(problem.prompt), task.solution(problem)) for problem in problems]
 

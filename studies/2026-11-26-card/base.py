@@ -53,7 +53,8 @@ def batch(settings: Mapping[str, Any], step: int) -> tuple[Any, Any]:
 
     # `bases.examples` has its share of leaps after half of its steps.
     course = WarmUp(steps=2 * settings["leaps_from"], batch=settings["batch"] // 2, seed=settings["seed"])
-    pairs = [pair for kind in ("dial", "search") for pair in bases.examples(kind, course, step)]
+    habits = settings.get("habits", {})
+    pairs = [pair for kind in ("dial", "search") for pair in bases.examples(kind, course, step, **habits)]
     _known.setdefault("tokenizer", tokenizer())
     ids, target = _pack(_known["tokenizer"], pairs)
     return tuple(x[:, : settings["tokens"]].short().numpy() for x in (ids, target))

@@ -5,8 +5,9 @@
     python studies/2026-11-26-card/card.py status --out runs/card                        what there is
     python studies/2026-11-26-card/card.py collect --out runs/card                       add OUT's lines to card.jsonl, with the base model's numbers
 
-With --plan longer or clips, the runs of longer.toml or clips.toml, which say what differs from card.toml; their lines
-are in longer.jsonl and clips.jsonl.
+With --plan longer, clips or habits, the runs of longer.toml, clips.toml or habits.toml, which say what differs from
+card.toml; their lines are in longer.jsonl, clips.jsonl and habits.jsonl. habits has a base model of its own, so it needs
+another OUT.
 
 `run` makes the base model (OUT/base), the pilot (OUT/pilot.json) and then the runs, seed after seed, each as far as it
 is not there, and ends within --minutes, the base model's time included. A run that ends adds a line to OUT/card.jsonl.
@@ -377,12 +378,12 @@ def complete(plan: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> list
 
 
 def collect(out: Path, name: str = "card") -> None:
-    """Adds OUT's lines to card.jsonl (or NAME.jsonl), and writes base.json beside it with the base model and the pilot.
+    """Adds OUT's lines to card.jsonl (or NAME.jsonl), and writes beside it what is known of the base model and the pilot.
 
     Raises:
         SystemExit: what was collected before is of another base model.
     """
-    file, beside = HERE / f"{name}.jsonl", HERE / "base.json"
+    file, beside = HERE / f"{name}.jsonl", HERE / registration(name=name)["of_base"]
     known = {part: json.loads((out / f"{part}.json").read_text(encoding="utf-8")) for part in ("base", "pilot")}
     if beside.is_file() and json.loads(beside.read_text(encoding="utf-8")) != known:
         raise SystemExit(f"{file} is of another base model than {out}: runs of two can't be paired")
@@ -394,7 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "status", "collect"))
     parser.add_argument("--out", type=Path, default=Path("runs/card"))
-    parser.add_argument("--plan", choices=("card", "longer", "clips"), default="card")
+    parser.add_argument("--plan", choices=("card", "longer", "clips", "habits"), default="card")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--minutes", type=float, default=5.0, help="for everything; it ends before")
     parser.add_argument("--jobs", type=int, default=10, help="runs at a time, each in a process of its own")
