@@ -271,7 +271,7 @@ class Field:
     def run(self, rate: float, made: set[Job]) -> None:
         """Makes the runs that are not `made`, and adds the line of each to OUT's file of this plan."""
         began, ready, seconds = time.monotonic(), 0, []
-        waiting = self._in_order(made, lambda left: self._fits(left, began, ready, seconds))
+        waiting = self._in_order(made, lambda left: self._fits(left, seconds))
         with (self.out / f"{self.plan['name']}.jsonl").open("a", encoding="utf-8") as file:
             while True:
                 for line in self.ended():
@@ -293,14 +293,13 @@ class Field:
                 return
             yield from left
 
-    def _fits(self, left: int, began: float, ready: int, seconds: Sequence[float]) -> bool:
-        """Whether so many runs more can be made, at the pace so far."""
+    def _fits(self, left: int, seconds: Sequence[float]) -> bool:
+        """Whether so many runs more can be made, if they take as long as those that ended, whose `seconds` these are."""
         now = time.monotonic()
-        if not ready:
+        if not seconds:
             return now < self.until
-        pace = (now - began) / ready
         # The last of them ends alone, and those at work are half done.
-        needed = pace * (left + len(self.at_work) / 2) + seconds[-1] / 2
+        needed = statistics.fmean(seconds) / self.jobs * (left + len(self.at_work) / 2) + seconds[-1] / 2
         return now + needed < self.until
 
 
