@@ -110,7 +110,7 @@ def test_other_documents_quote_its_verdicts(bed: ModuleType) -> None:
 def test_the_study_on_a_gpu_makes_everything_in_small_and_goes_on(tmp_path: Path) -> None:
     card = ROOT / "studies" / "2026-11-26-card" / "card.py"
     command = [sys.executable, str(card), "run", "--device", "cpu", "--small"]
-    for runs, part in ((7, "card"), (0, "card"), (7, "longer"), (4, "clips")):
+    for runs, part in ((7, "card"), (0, "card"), (7, "longer"), (4, "clips"), (7, "habits")):
         whole = [*command, "--out", str(tmp_path), "--plan", part]
         done = subprocess.run(whole, capture_output=True, text=True, check=True)
         told = json.loads(done.stdout[done.stdout.index("{\n") :])
@@ -167,16 +167,36 @@ def test_its_page_has_every_prediction_of_both_parts(verdicts: ModuleType) -> No
     assert asked == {key for key in found if key[0] in verdicts.card_page.PARTS} and len(asked) == 19
 
 
-def test_its_third_part_has_a_row_for_every_prediction(verdicts: ModuleType) -> None:
-    page = (ROOT / "docs" / "card_study.md").read_text(encoding="utf-8")
-    plan = verdicts.card.registration(name="clips")
-    part = verdicts.Part(plan, verdicts.card.lines(verdicts.HERE / "clips.jsonl"), {})
-    words = {claim["name"]: claim["words"] for claim in plan["prediction"]}
-    assert len(part.tests) == sum(len(claim["methods"]) for claim in plan["prediction"]) == 9
-    for test in part.tests:
-        row = f"| {words[test.name]} | {test.pair} | "
-        assert any(line.startswith(row) and f"**{test.verdict(0.02)}**" in line for line in page.splitlines()), row
-    assert {test.verdict(0.02) for test in part.tests if test.name == "F"} == {"alike"}
+@pytest.mark.parametrize(("name", "tests"), [("clips", 9), ("habits", 8)])
+def test_its_later_parts_have_a_row_for_every_prediction(verdicts: ModuleType, name: str, tests: int) -> None:
+    found = verdicts.card_page.verdicts((ROOT / "docs" / "card_study.md").read_text(encoding="utf-8"))
+    part = verdicts.part_of(name)
+    assert len(part.tests) == sum(len(claim["methods"]) for claim in part.plan["prediction"]) == tests
+    shown = {pair: seen for (of, pair), seen in found.items() if of == name}
+    assert {pair: seen.word for pair, seen in shown.items()} == {
+        verdicts.pair_of(test, part): test.verdict(0.02) for test in part.tests
+    }
+    if name == "clips":
+        assert {test.verdict(0.02) for test in part.tests if test.name == "F"} == {"alike"}
+        assert "dapo, held − fixed_mid" in shown  # chosen before, which is not "best fixed"
+    else:
+        assert "dapo, held − best fixed" in shown and part.best() == "fixed_mid"
+
+
+def test_documents_quote_the_part_with_much_to_learn(verdicts: ModuleType) -> None:
+    """docs/which_method.toml, docs/log.md, docs/embedded.md, README."""
+    first, part = verdicts.part_of("longer"), verdicts.part_of("habits")
+    gains = [x.mean("dapo", "held", "train-area") - x.base["accuracy"] for x in (first, part)]
+    assert 3.5 < gains[1] / gains[0] < 4.5 and f"{gains[1]:.2f}" == "0.24"  # "four times as much"
+    means = {verdicts.pair_of(test, part): test.mean for test in part.tests}
+    less = {pair.split()[0]: -mean for pair, mean in means.items() if pair.endswith("− dapo, held")}
+    assert all(0.025 < less.pop(name) < 0.04 for name in ("tepo", "tr_grpo"))
+    assert all(0 < x < 0.0115 for x in less.values())
+    beside = next(test for test in part.tests if test.name == "C")
+    assert f"{beside.mean:.2f}" == "-0.02" and verdicts.interval(beside.differences)[1] < 0
+    assert {test.verdict(0.02) for test in part.tests} == {"undecided"} and len(part.seeds) == 7
+    small = part.mean("dapo", "held_small", "train-area") - part.mean("dapo", part.best(), "train-area")
+    assert f"{small:.2f}" == "-0.03"
 
 
 def test_other_documents_quote_the_study_on_a_gpu(verdicts: ModuleType) -> None:
@@ -204,7 +224,7 @@ def drawn(verdicts: ModuleType, name: str, height: dict[str, float]) -> tuple[di
         for method, arm, _ in verdicts.card.of_seed(plan, seed)[: 5 if seed == first + 8 else None]:
             area = float(height[arm] - 0.1 * ((method, arm) == ("cispo", "fixed_high")) + draw.normal() / 1000)
             values = {"train-area": area, "last": area, "mean:kl": 0.004}
-            course = {"accuracy": [area] * steps, "kl": [0.004] * steps}
+            course = {"accuracy": [area] * steps, "kl": [0.004] * steps, "kl_rate": [0.125] * steps}
             line = {"method": method, "arm": arm, "seed": seed, "values": values, "course": course, "left_out": 0}
             lines.append(line)
     return plan, lines
@@ -214,16 +234,18 @@ def test_its_verdicts_of_numbers_whose_answer_is_known(verdicts: ModuleType) -> 
     """With the KL held CISPO is equal to DAPO; the best fixed rate is the middle; a third of the KL teaches less."""
     height = {"held": 0.5, "held_high": 0.5, "held_small": 0.45, "fixed_low": 0.4, "fixed_mid": 0.5, "fixed_high": 0.47}
     model = {"parameters": 26e6, "accuracy": 0.36, "greedy": 0.4, "steps": 300}
-    first, longer, clips = (
-        verdicts.Part(*drawn(verdicts, name, height), model) for name in ("card", "longer", "clips")
+    height |= {"fixed_lowest": 0.3}
+    first, longer, clips, habits = (
+        verdicts.Part(*drawn(verdicts, name, height), model) for name in ("card", "longer", "clips", "habits")
     )
     assert first.seeds == [*range(8)] and longer.seeds == [*range(100, 108)]
     found = [[test.verdict(0.02) for test in part.tests] for part in (first, longer)]
     assert found[0] == ["alike"] * 6 + ["smaller"] + ["no worse"] * 2 + ["smaller"]
     assert found[1] == ["alike"] * 6 + ["no worse"] * 2 + ["smaller"]
     assert [test.verdict(0.02) for test in clips.tests] == ["alike"] * 6 + ["no worse"] + ["alike"] * 2
+    assert [test.verdict(0.02) for test in habits.tests] == ["alike"] * 6 + ["no worse", "smaller"]
     assert first.tests[-1].pair == "dapo, fixed_high − fixed_mid"
-    text = verdicts.page(longer, first, clips, {"base": model, "pilot": {"rate": 2e-5}})
+    text = verdicts.page(longer, first, clips, habits, {"base": model, "pilot": {"rate": 2e-5}})
     assert "alike: `cispo`, `tepo`, `hapo`, `gtpo`, `grpo`, `tr_grpo`.\n  The first part says the same." in text
     assert re.search(r"[+-]0\.00\d from the low start rate \(no worse\)", text)
     assert "Held at 0.0013 instead of 0.004 nats a token, DAPO learns less (-0.05" in text

@@ -1,4 +1,4 @@
-"""docs/card_study.svg and card_study_first.svg: what each arm learned, against the KL of its batches."""
+"""docs/card_study.svg and its two companions: what each arm learned, against the KL of its batches."""
 
 from __future__ import annotations
 
@@ -72,6 +72,21 @@ FRAMES = {
             ("dapo", "fixed_low"): (0, 36, "middle"),
             ("dapo", "fixed_mid"): (30, -38, "end"),
             ("dapo", "fixed_high"): (8, -26, "start"),
+        },
+    ),
+    "habits": Frame(
+        (1e-4, 0.1),
+        (0.34, 0.68),
+        ((0.0001, 0.001, 0.01, 0.1), (0.4, 0.5, 0.6)),
+        {
+            ("gtpo", "held"): (40, -24, "start"),
+            ("tepo", "held"): (8, 62, "start"),
+            ("tr_grpo", "held"): (-8, 22, "end"),
+            ("dapo", "held_small"): (0, 78, "middle"),
+            ("dapo", "fixed_lowest"): (0, 36, "middle"),
+            ("dapo", "fixed_low"): (0, -26, "middle"),
+            ("dapo", "fixed_mid"): (-10, -26, "middle"),
+            ("dapo", "fixed_high"): (10, 14, "start"),
         },
     ),
 }

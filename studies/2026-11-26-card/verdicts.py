@@ -1,6 +1,6 @@
-"""The predictions of card.toml, longer.toml and clips.toml against the numbers, and docs/card_study.md with its pictures.
+"""The predictions of the four plans against the numbers, and docs/card_study.md with its pictures.
 
-python studies/2026-11-26-card/verdicts.py            write the page from their .jsonl files and base.json
+python studies/2026-11-26-card/verdicts.py            write the page from the plans' .jsonl files and base models
 python studies/2026-11-26-card/verdicts.py --check    exit 1 if it is not what the numbers say
 """
 
@@ -118,8 +118,10 @@ def told(interval: tuple[float, float]) -> str:
 
 
 def pair_of(test: Test, part: Part) -> str:
-    """The pair of a test, in words that are the same in both parts."""
-    return test.pair.replace(f"− {part.best()}", "− best fixed") if test.expected != "alike" else test.pair
+    """The pair of a test, in words that are the same in all parts."""
+    others = {prediction["name"]: prediction["other_arm"] for prediction in part.plan["prediction"]}
+    beside_best = others[test.name] == "best fixed"
+    return test.pair.replace(f"− {part.best()}", "− best fixed") if beside_best else test.pair
 
 
 def verdict_rows(parts: Sequence[Part]) -> str:
@@ -136,13 +138,13 @@ def verdict_rows(parts: Sequence[Part]) -> str:
     return table(("claim", "difference of area", "expected", *heads), body)
 
 
-def clip_rows(part: Part) -> str:
-    """A row for each pair of the third part."""
+def own_rows(part: Part) -> str:
+    """A row for each pair of a part that has a table of its own."""
     words = {prediction["name"]: prediction["words"] for prediction in part.plan["prediction"]}
     head = ("claim", "difference of area", "expected", "mean (95 % interval)", "verdict")
     body = [
         (
-            words[test.name], test.pair, test.expected, f"{test.mean:+.3f} ({told(interval(test.differences))})",
+            words[test.name], pair_of(test, part), test.expected, f"{test.mean:+.3f} ({told(interval(test.differences))})",
             f"**{test.verdict(part.plan['margin'])}**",
         )
         for test in part.tests
@@ -239,7 +241,41 @@ def beside_the_best(part: Part) -> str:
     )
 
 
-def page(longer: Part, first: Part, clips: Part, known: Mapping[str, Any]) -> str:
+def much_to_learn(part: Part) -> dict[str, str]:
+    """The fields of the page about the fourth part."""
+    beside, less = (next(test for test in part.tests if test.name == name) for name in "CE")
+    course = {arm: part.course("dapo", arm, "accuracy") for arm in ("held", "held_small", part.best())}
+    kl, rate = (part.course("dapo", "held", name) for name in ("kl", "kl_rate"))
+    peak = max(range(len(rate)), key=rate.__getitem__)
+    fixed_kl = part.course("dapo", "fixed_low", "kl")
+    margin, start = part.plan["margin"], part.base["accuracy"]
+    return {
+        "gain": f"{part.mean('dapo', 'held', 'train-area') - start:.2f}",
+        "beside": methods_beside(part),
+        "numbers": ", ".join(f"`{x.pair.split()[0]}` {x.mean:+.3f}" for x in part.tests if x.name == "A"),
+        "fixed": f"{beside.mean:+.3f}, {told(interval(beside.differences))}; {beside.verdict(margin)}",
+        "small": f"{less.mean:+.3f}, {told(interval(less.differences))}; {less.verdict(margin)}",
+        "best": card.rate_in_words(part.plan["arm"][part.best()]["lr"]),
+        "best_kl": f"{part.mean('dapo', part.best(), 'mean:kl'):.4f}",
+        "held_kl": f"{part.mean('dapo', 'held', 'mean:kl'):.4f}",
+        "seeds": f"{len(part.seeds)}",
+        "accuracy": f"{start:.2f}",
+        "steps": f"{part.base['steps']}",
+        "last": " and ".join(f"{statistics.fmean(x[-3:]):.2f}" for x in (course["held"], course[part.best()])),
+        "dip": f"{max(course['held'][:8]):.2f} to {min(course['held'][8:11]):.2f}",
+        "climb": f"{rate[peak] / rate[0]:.1f} times in {peak} batches",
+        "high": f"{max(kl):.3f}",
+        "fall": f"{fixed_kl[0]:.4f} to {statistics.fmean(fixed_kl[-3:]):.4f}",
+        "low": card.rate_in_words(part.plan["arm"]["fixed_low"]["lr"]),
+        "low_area": f"{part.mean('dapo', 'fixed_low', 'train-area') - part.mean('dapo', part.best(), 'train-area'):+.3f}",
+        "rows": own_rows(part),
+        "means": means(part),
+        "tests": p_rows(part.tests),
+        "family": f"{sum(1 + (test.p is not None) for test in part.tests)}",
+    }
+
+
+def page(longer: Part, first: Part, clips: Part, habits: Part, known: Mapping[str, Any]) -> str:
     """docs/card_study.md."""
     model, pairs = known["base"], [methods_beside(part) for part in (longer, first)]
     small = next(test for test in longer.tests if test.name == "E")
@@ -248,6 +284,7 @@ def page(longer: Part, first: Part, clips: Part, known: Mapping[str, Any]) -> st
     gains = [part.mean("dapo", "held", "train-area") - part.base["accuracy"] for part in (longer, first)]
     open_high, chosen, *candidates = (test for test in clips.tests if test.name != "F")
     return TEMPLATE.format(
+        much=much_to_learn(habits),
         clips=methods_beside(clips, "F"),
         open_high=f"{-open_high.mean:.3f}",
         open_high_kl=" instead of ".join(
@@ -258,7 +295,7 @@ def page(longer: Part, first: Part, clips: Part, known: Mapping[str, Any]) -> st
             f"`{test.pair.split(',')[0]}` {test.mean:+.3f} ({test.verdict(clips.plan['margin'])})"
             for test in candidates
         ),
-        clip_rows=clip_rows(clips),
+        clip_rows=own_rows(clips),
         clip_means=means(clips),
         clip_tests=p_rows(clips.tests),
         clip_family=sum(1 + (test.p is not None) for test in clips.tests),
@@ -325,11 +362,13 @@ TEMPLATE = """\
   rate r it costs {open_high} to take DAPO's clip away: the mean KL is then {open_high_kl}. The clip limits how far a batch
   moves the policy, and a held KL does that, too.
 - **Something better than DAPO at its tuned rate?** Not these candidates with their KL held: {candidates}.
+- **And where much is to be learned?** From [another base model](#where-much-is-to-be-learned) DAPO with its KL held gains
+  {much[gain]}. Beside it, {much[beside]}. DAPO at the best of four fixed rates learns more ({much[fixed]}).
 
 !!! note "What this can say"
-    One base model of {parameters} M parameters, one task of generated arithmetic and search, {seeds[0]} seeds ({seeds[1]}
-    in the first part, {clip_seeds} for the clips), one H200, where runs did not repeat bit for bit. **Little is learned**: in {batches[0]} batches DAPO
-    with its KL held gains {gains[0]} over the base model, in {batches[1]} batches {gains[1]}. The margin of {margin}, chosen
+    Two base models of {parameters} M parameters, one task of generated arithmetic and search, {seeds[0]} seeds ({seeds[1]}
+    in the first part, {clip_seeds} for the clips), one H200, where runs did not repeat bit for bit. **From the first base model
+    little is learned**: in {batches[0]} batches DAPO with its KL held gains {gains[0]} over it, in {batches[1]} batches {gains[1]}. The margin of {margin}, chosen
     before, is {share[0]} % and {share[1]} % of that: read the intervals rather than the word "alike". Nearly all of it is
     learned in eight batches: from the second four to the last four DAPO's accuracy changes by {late[0]}. The base model is
     right at {accuracy} of held-out prompts, but at {first_batch[0]} and {first_batch[1]} of the runs' first batches: a gain
@@ -370,6 +409,24 @@ CISPO, except that a token which is to become less likely, and is already by a f
 
 {clip_rows}
 
+## Where much is to be learned
+
+In the other parts the dial's prompts are too long to be worked in small steps within 64 tokens, so the base model has
+little to learn. A fourth part ([habits.toml](../studies/2026-11-26-card/habits.toml), committed before its first run)
+has another base model with bad habits: it leaps over most steps, and gives up after most failed attempts. Every prompt can
+be worked in full. After {much[steps]} supervised steps it is right at {much[accuracy]}. Batches (16) and KL (0.012) are those of
+[the study at 0.6 M](kl_law.md); {much[seeds]} seeds.
+
+{much[rows]}
+
+![Accuracy against KL where much is to be learned: the best fixed rates move less than held runs](card_study_habits.svg)
+
+Not registered, but seen: **why a held KL costs**. At a fixed rate of {much[low]} the KL falls by itself as rewards saturate, from
+{much[fall]} (area {much[low_area]} beside the best). The controller answers by raising the rate, {much[climb]}, until the KL
+jumps to {much[high]}; accuracy falls from {much[dip]} and the last three batches have {much[last]} at the best fixed rate, {much[best]},
+whose mean KL is {much[best_kl]} instead of {much[held_kl]}. A first seed of the plan counts for nothing, as its base model was
+lost ([its runs](../studies/2026-11-26-card/lost_habits.jsonl)).
+
 <details markdown="1"><summary>What each arm did</summary>
 
 Longer runs:
@@ -384,6 +441,10 @@ Third part:
 
 {clip_means}
 
+Fourth part:
+
+{much[means]}
+
 "Left out" are updates that a held run skipped because the KL was twice its target.
 
 ![Accuracy against KL in the first part: high fixed rates lose](card_study_first.svg)
@@ -393,8 +454,8 @@ Third part:
 <details markdown="1"><summary>Every test</summary>
 
 Paired t-tests over complete seeds. p-values are after Holm's correction at {level} %, over the {family[0]} of the longer
-runs, the {family[1]} of the first part and the {clip_family} of the third apart: the verdicts of a part were published
-before the next one was planned.
+runs, the {family[1]} of the first part, the {clip_family} of the third and the {much[family]} of the fourth apart: the verdicts of
+a part were published before the next one was planned.
 {cut[0]} and {cut[1]} runs of seeds that the time cut off are not counted.
 
 Longer runs:
@@ -409,17 +470,29 @@ Third part:
 
 {clip_tests}
 
+Fourth part:
+
+{much[tests]}
+
 </details>
 """
 
 
+def known_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the plan's base model and pilot."""
+    return json.loads((HERE / plan["of_base"]).read_text(encoding="utf-8"))
+
+
+def part_of(name: str) -> Part:
+    """As it stands in the folder; raises as `Part`."""
+    plan = card.registration(name=name)
+    return Part(plan, card.lines(HERE / f"{name}.jsonl"), known_of(plan)["base"])
+
+
 def main() -> int:
-    known = json.loads((HERE / "base.json").read_text(encoding="utf-8"))
-    parts = [
-        Part(card.registration(name=name), card.lines(HERE / f"{name}.jsonl"), known["base"])
-        for name in (*card_page.PARTS, "clips")
-    ]
-    pictures = zip(("card_study", "card_study_first"), parts, strict=False)
+    parts = [part_of(name) for name in (*card_page.PARTS, *card_page.OTHERS)]
+    known = known_of(parts[0].plan)
+    pictures = zip(("card_study", "card_study_first", "card_study_habits"), (*parts[:2], parts[3]), strict=True)
     changed = [write(DOCS / f"{name}.svg", picture.drawing(x.plan, x.runs, x.base["accuracy"])) for name, x in pictures]
     return max(write(DOCS / "card_study.md", page(*parts, known)), *changed)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "card_study.md"
 PARTS = ("longer", "card")  # in the order of the page's columns
-CLIPS = "clips"  # the third part, with a table of its own
+OTHERS = ("clips", "habits")  # the third and fourth part, with tables of their own
 BATCHES, GAIN = "batches of a run", "DAPO, KL held: mean accuracy above the base model's"
 ROW = re.compile(r"\| [^|]+ \| (?P<pair>[^|]+) \| [^|]+ \| (?P<longer>[^|]* \| [^|]*) \| (?P<card>[^|]* \| [^|]*) \|")
-OF_CLIPS = re.compile(r"\| [^|]+ \| (?P<pair>[^|]+) \| [^|]+ \| (?P<clips>[^|]* \| \*\*[^|]*\*\*) \|")
+FOURTH = "## Where much is to be learned"
+OWN = re.compile(r"\| [^|]+ \| (?P<pair>[^|]+) \| [^|]+ \| (?P<own>[^|]* \| \*\*[^|]*\*\*) \|")
 CELL = re.compile(r"([-+.\d]+) \((.+)\) \| \*\*(.+)\*\*")
 
 
@@ -29,10 +32,16 @@ def verdicts(text: str) -> dict[tuple[str, str], Verdict]:
     >>> verdicts(line)
     {('card', 'cispo − dapo, held'): Verdict(mean='-0.002', interval='-0.011 to +0.007', word='alike')}
     """
-    lines = text.splitlines()
-    rows = [row for form in (ROW, OF_CLIPS) for row in map(form.fullmatch, lines) if row]
-    cells = ((part, row["pair"], CELL.fullmatch(cell)) for row in rows for part, cell in row.groupdict().items())
-    return {(part, pair): Verdict(*cell.groups()) for part, pair, cell in cells if cell}
+    before, _, fourth = text.partition(FOURTH)
+    cells = [*_cells(ROW, before, {}), *_cells(OWN, before, {"own": "clips"}), *_cells(OWN, fourth, {"own": "habits"})]
+    return {key: Verdict(*cell.groups()) for key, cell in cells if cell}
+
+
+def _cells(form: re.Pattern[str], text: str, names: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], Any]]:
+    """((part, pair), what its cell says, or None) of the rows of that form."""
+    for row in filter(None, map(form.fullmatch, text.splitlines())):
+        pair, *cells = row.groupdict().items()
+        yield from (((names.get(part, part), pair[1]), CELL.fullmatch(cell)) for part, cell in cells)
 
 
 def told(text: str, label: str) -> dict[str, str]:

@@ -70,7 +70,7 @@ LAW = {
     "P3": "KL held",
     "P5": "three times that KL held",
 }
-ON_THE_CARD = (*card_page.PARTS, card_page.CLIPS)
+ON_THE_CARD = (*card_page.PARTS, *card_page.OTHERS)
 BED = {"train-area": "mean accuracy in training", "mean:entropy": "mean entropy in training"}
 
 
@@ -83,7 +83,8 @@ class Evidence:
     """A number and what it is held against.
 
     Args:
-        file: exact.json, exact_FILE.json, "bed", "law", or a part of the study on a GPU: "longer", "card", "clips".
+        file: exact.json, exact_FILE.json, "bed", "law", or a part of the study on a GPU: "longer", "card", "clips",
+            "habits".
         world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint; a task of the bed;
             an arm of the study on a GPU; PREDICTION,TASK,BASE of the law.
         operator: < or >, by two standard errors in every world that is meant, or =: within them, or infinite. On the
@@ -111,8 +112,9 @@ class Evidence:
             return f"benchmark, {self.world}: [{BED[self.measure]}](bed.md)"
         if self.file in ON_THE_CARD:
             # The third part's runs are as long as the second's.
-            batches = card_page.told(_card(), card_page.BATCHES).get(self.file, "20")
-            return f"27 million weights, {batches} batches, {CARD[self.world]}: [{BED[self.measure]}](card_study.md)"
+            batches = card_page.told(_card(), card_page.BATCHES) | {"clips": "20", "habits": "16"}
+            place = f"27 million weights{', much to learn' * (self.file == 'habits')}, {batches[self.file]} batches"
+            return f"{place}, {CARD[self.world]}: [{BED[self.measure]}](card_study.md)"
         if self.file == "law":
             prediction, task, base = self.world.split(",")
             place = f"{LAW[prediction]}, {task}{', second base model' * (base == 'second')}"
