@@ -141,6 +141,33 @@ def _moved(plan: Mapping[str, Any], made: verdicts.Made, test: verdicts.Test, ar
     return statistics.fmean(made[key._replace(seed=seed)]["values"]["mean:kl"] for seed in range(15))
 
 
+def why(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
+    """What the runs show of the price of a held KL, on search from the first base; empty before that is judged."""
+    asked = [test for test in tests if test.name == "P3"]
+    here = next((test for test in asked if (test.task, test.base) == ("search", "first")), None)
+    if here is None:
+        return ""
+    moved = [_moved(plan, made, test, "tuned") for test in asked]
+    held, tuned = (verdicts.side(plan, made, arm, here.task, here.base, "dapo") for arm in ("held", "tuned"))
+    accuracy, kl, rate = (_course(made, held, name) for name in ("reward", "kl", "kl_rate"))
+    peak = max(range(len(rate)), key=rate.__getitem__)
+    ends = (statistics.fmean(course[-3:]) for course in (accuracy, _course(made, tuned, "reward")))
+    return (
+        f"Not registered, but seen: **why it costs.** At its tuned rate and clip DAPO's batches move {min(moved):.4f} to "
+        f"{max(moved):.4f} nats, from pair to pair, so no one target fits all. On `search` a target of "
+        f"{plan['kl_target']:g} is above what good runs move, and the controller raises the rate to "
+        f"{rate[peak] / rate[0]:.0f} times its first within {peak} batches, until the KL jumps from {kl[peak - 1]:.4f} to {max(kl):.4f}. The last three batches have "
+        f"{' instead of '.join(f'{x:.2f}' for x in ends)} at the tuned rate."
+    )
+
+
+def _course(made: verdicts.Made, key: law.Key | None, name: str) -> list[float]:
+    """Mean over the seeds, for each batch."""
+    assert key is not None
+    runs = [made[key._replace(seed=seed)]["course"][name] for seed in range(15)]
+    return [statistics.fmean(x for x in column if x is not None) for column in zip(*runs, strict=True)]
+
+
 def answers(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> Iterator[str]:
     """A line for each prediction: how many of its tests ended how, and those that say something else."""
     asked = [(p["name"], p["words"], p["expected"]) for p in plan["prediction"]]
@@ -244,6 +271,7 @@ def page(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, test
         gained=" to ".join(f"{pick(gained):.2f}" for pick in (min, max)),
         shares=" to ".join(f"{100 * plan['margin'] / pick(gained):.0f}" for pick in (max, min)),
         answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME, headline=headline(plan, tests), price=price(plan, made, more, tests),
+        why=why(plan, made, tests),
         tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,
         tasks=", ".join(f"`{task}` ({TASKS[task]})" for task in _tasks(made)),
@@ -258,6 +286,8 @@ TEMPLATE = """\
 {headline}
 
 {price}
+
+{why}
 
 {answers}
 
