@@ -363,7 +363,7 @@ TEMPLATE = """\
   moves the policy, and a held KL does that, too.
 - **Something better than DAPO at its tuned rate?** Not these candidates with their KL held: {candidates}.
 - **And where much is to be learned?** From [another base model](#where-much-is-to-be-learned) DAPO with its KL held gains
-  {much[gain]}. Beside it, {much[beside]}. DAPO at the best of four fixed rates learns more ({much[fixed]}).
+  {much[gain]}. Beside it, {much[beside]}. Beside the best of four fixed rates it learns {much[fixed]}.
 
 !!! note "What this can say"
     Two base models of {parameters} M parameters, one task of generated arithmetic and search, {seeds[0]} seeds ({seeds[1]}
