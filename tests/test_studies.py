@@ -187,7 +187,9 @@ def test_documents_quote_the_part_with_much_to_learn(verdicts: ModuleType) -> No
     """docs/which_method.toml, docs/log.md, docs/embedded.md, README."""
     first, part = verdicts.part_of("longer"), verdicts.part_of("habits")
     gains = [x.mean("dapo", "held", "train-area") - x.base["accuracy"] for x in (first, part)]
-    assert 3.5 < gains[1] / gains[0] < 4.5 and f"{gains[1]:.2f}" == "0.24"  # "four times as much"
+    assert 3.5 < gains[1] / gains[0] < 4.5  # "four times as much"
+    log = " ".join((ROOT / "docs" / "log.md").read_text(encoding="utf-8").split())
+    assert f"DAPO with its KL held gains {gains[1]:.2f} in 16 batches" in log
     means = {verdicts.pair_of(test, part): test.mean for test in part.tests}
     less = {pair.split()[0]: -mean for pair, mean in means.items() if pair.endswith("− dapo, held")}
     assert all(0.025 < less.pop(name) < 0.04 for name in ("tepo", "tr_grpo"))

@@ -421,7 +421,7 @@ be worked in full. After {much[steps]} supervised steps it is right at {much[acc
 
 ![Accuracy against KL where much is to be learned: the best fixed rates move less than held runs](card_study_habits.svg)
 
-Not registered, but seen: **why a held KL costs**. At a fixed rate of {much[low]} the KL falls by itself as rewards saturate, from
+Not registered, but seen: **what may cost**. At a fixed rate of {much[low]} the KL falls by itself as rewards saturate, from
 {much[fall]} (area {much[low_area]} beside the best). The controller answers by raising the rate, {much[climb]}, until the KL
 jumps to {much[high]}; accuracy falls from {much[dip]} and the last three batches have {much[last]} at the best fixed rate, {much[best]},
 whose mean KL is {much[best_kl]} instead of {much[held_kl]}. A first seed of the plan counts for nothing, as its base model was
