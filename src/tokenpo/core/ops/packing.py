@@ -1,4 +1,4 @@
-"""Conversion between packed rows [S, ...], concatenated without padding as hosts do it, and padded ones [N, T, ...]."""
+"""Conversion of packed rows [S, ...], concatenated without padding as hosts do it, to padded ones [N, T, ...]."""
 
 import torch
 from torch import Tensor
@@ -19,8 +19,3 @@ def unpacked(values: Tensor, places: Tensor) -> Tensor:
     out = values.new_zeros(*places.shape, *values.shape[1:])
     out[places] = values
     return out
-
-
-def packed(x: Tensor, places: Tensor) -> Tensor:
-    """[S, ...], the entries of x [N, T, ...] at the true `places` [N, T], row by row; keeps the graph."""
-    return x[places]
