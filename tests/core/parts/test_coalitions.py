@@ -53,15 +53,6 @@ def test_the_weights_are_the_mean_over_the_orders(count: int, union: int) -> Non
     assert float(found.sum()) == pytest.approx(table[-1] - table[0], abs=1e-12)  # efficiency
 
 
-def test_owen_by_hand() -> None:
-    """Unions {0, 1} and {2}, v({0, 1}) = 2, v({0, 2}) = 3, v({1, 2}) = 1, v(all) = 5, else 0. Of 012, 102, 201, 210
-    segment 0 adds 0, 2, 3, 4, segment 1 adds 2, 0, 2, 1, segment 2 adds 3, 3, 0, 0. Shapley's value has six."""
-    table = torch.tensor([0, 0, 0, 2, 0, 3, 1, 5.0], dtype=torch.float64)
-    assert (table @ owen_weights(3, 2)).tolist() == [2.25, 1.25, 1.5]
-    torch.testing.assert_close(6 * table @ owen_weights(3, 1), torch.tensor([13.0, 7, 10], dtype=torch.float64))
-    torch.testing.assert_close(owen_weights(3, 3), owen_weights(3, 1))
-
-
 def test_unions_spare_parts() -> None:
     """Four segments in pairs: at most one pair is split, so 1, 2, 1 and 2 of the sixteen sets are not scored."""
     assert int(owen_weights(4, 2).any(1).sum()) == 12

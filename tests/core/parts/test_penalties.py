@@ -17,7 +17,7 @@ from tokenpo.core.parts.ratio import GeometricSequence, TokenRatio
 LN2 = math.log(2)
 
 
-def _seen(penalty: ReferenceKl | Reweighted, batch) -> tuple[list[float], list[float]]:
+def _seen(penalty: ReferenceKl, batch) -> tuple[list[float], list[float]]:
     """One row at current probability 1/2, 1/4 against references 1/4, 1/2: x = lp_ref - lp = -ln 2, ln 2."""
     step = batch([[2.0, 1.0]], [1.0], old=0.25, ref_logprob=[[math.log(0.25), math.log(0.5)]])
     value = penalty(step, None)
@@ -61,13 +61,6 @@ def test_entropy_bonus_by_hand(batch) -> None:
 
 
 # Weighed by the ratio ----------------------------------------------------------------------------------------------
-
-
-def test_reweighted_by_hand(batch) -> None:
-    """At ratios 2 and 1, x = -ln 2 and ln 2: r k3 = 2 (ln 2 - 1/2) and 1 - ln 2; the gradient -r x = 2 ln 2, -ln 2."""
-    seen, gradient = _seen(Reweighted(ReferenceKl(3.0)), batch)
-    assert seen == pytest.approx([6 * (LN2 - 0.5), 3 * (1 - LN2)], rel=1e-14)
-    assert gradient == pytest.approx([6 * LN2, -3 * LN2], rel=1e-14)
 
 
 def _oracle(s, beta: float, *, response: bool) -> tuple[float, np.ndarray]:
