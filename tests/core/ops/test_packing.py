@@ -11,7 +11,6 @@ def test_by_hand() -> None:
     assert places.tolist() == [[True, True, False], [False] * 3, [True] * 3]
     rows = unpacked(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), places)
     assert rows.tolist() == [[1, 2, 0], [0, 0, 0], [3, 4, 5]]
-    assert inside(torch.tensor([1]), 3).tolist() == [[True, False, False]]
 
 
 def test_back_again_with_holes_and_more_axes() -> None:

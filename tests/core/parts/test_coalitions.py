@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tokenpo.base.errors import OutOfRange
-from tokenpo.core.parts import Coalitions, SegmentShare
+from tokenpo.core.parts import Coalitions, GroupAdvantage, SegmentShare
 from tokenpo.core.parts.coalitions import owen_weights
 from tokenpo.core.types import Rollouts
 
@@ -95,19 +95,9 @@ def test_segments_are_of_whole_units_and_carry_a_tools_tokens() -> None:
     assert _scored(facts, Coalitions(2), len)[1] == [(0, []), (0, [1, 5]), (0, [3])]
 
 
-def test_the_mean_over_the_segments_is_the_advantage_of_the_response() -> None:
-    facts = _facts(
-        [1, 2, 3, 4, 5], [6], [7, 8, 9], reward=[1, 0, 0.5], gain=torch.randn(3, 5, dtype=torch.float64),
-    )  # fmt: skip
-    plan = Coalitions(3)
-    segment, bonus = plan.segment(facts), torch.tensor([0.0, 0.2, 0.1])
-    plain = SegmentShare(plan, 0.0)(facts, bonus)
-    got = SegmentShare(plan, 1.7)(facts, bonus)
-    for row in range(3):
-        on = facts.mask[row]
-        pieces = [got[row, on & (segment[row] == k)].mean() for k in segment[row, on].unique()]
-        torch.testing.assert_close(torch.stack(pieces).mean(), plain[row, 0])
-    assert (got - plain).abs().max() > 0.1
+def test_a_bonus_is_part_of_the_reward() -> None:
+    facts, bonus = _facts([1, 2], [6], [7], reward=[1, 0, 0.5], gain=torch.zeros(3, 2).double()), torch.rand(3)
+    assert torch.equal(SegmentShare(Coalitions(3))(facts, bonus), GroupAdvantage()(facts, bonus))
 
 
 def test_segments_are_few() -> None:

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 
 
-def inside(lengths: Tensor, width: int | None = None) -> Tensor:
-    """[N, T] bool, true on the first `lengths` [N] places of each row; T is `width`, or the longest row."""
-    columns = torch.arange(int(lengths.max()) if width is None else width, device=lengths.device)
-    return columns < lengths[:, None]
+def inside(lengths: Tensor) -> Tensor:
+    """[N, T] bool, true on the first `lengths` [N] places of each row; T is the longest row."""
+    return torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]
 
 
 def unpacked(values: Tensor, places: Tensor) -> Tensor:
