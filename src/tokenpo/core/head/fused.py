@@ -231,12 +231,12 @@ class Work:
         tiled = Tiled.of(self.head, self.bias)
         with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
             drift = "entropy_drift" in self.objective.needs
-            known = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
-            work = self._observed(generator, known[0])
-            fused, (g, g_entropy, _) = work._loss(*EVERYTHING, known[0])
+            stats = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
+            work = self._observed(generator, stats[0])
+            fused, (g, g_entropy, _) = work._loss(*EVERYTHING, stats[0])
             if total.hidden is not None:
                 total.hidden.zero_()
-            tiled.add_gradient(total, self.hidden, self.target, self.scale, known, present(g, "a gradient"), g_entropy)
+            tiled.add_gradient(total, self.hidden, self.target, self.scale, stats, present(g, "a gradient"), g_entropy)
             return fused
 
     def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
