@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,10 @@ def _slot(**slots: Any) -> Objective:
 def _weight(call: Any, **declared: Any) -> Objective:
     """PLAIN with a weight of its own."""
     return _slot(weights=(made(Weight, call, **declared),))
+
+
+def _aggregating(call: Any) -> Objective:
+    return _slot(aggregate=made(Aggregate, call))
 
 
 def _broken(objective: Any) -> set[str]:
@@ -59,20 +64,10 @@ def _probability(self: Any, batch: Batch, trust: Trust) -> Tensor:
     return batch.policy.logprob.exp()
 
 
-def _own_count(self: Any, mask: Tensor, totals: Totals) -> Tensor:
-    """Counts the tokens of the rows it sees."""
-    return 1.0 / mask.sum().double()
-
-
 def _centred(self: Any, batch: Batch, trust: Trust) -> Tensor:
     """A statistic of the rows at hand, over the tokens."""
     p = torch.where(batch.mask, batch.policy.logprob.exp(), 0)
     return p / (p.sum() / batch.mask.sum())
-
-
-def _padded_mean(self: Any, batch: Batch, trust: Trust) -> Tensor:
-    """A row statistic over padding too."""
-    return batch.policy.logprob.exp().mean(1, keepdim=True).expand(batch.mask.shape)
 
 
 def _scaled(factor: Any) -> Objective:
@@ -85,33 +80,23 @@ def _scaled(factor: Any) -> Objective:
     return _slot(surrogate=made(SurrogateStage, call))
 
 
-def _equal_rows(self: Any, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+def _crediting(rule: Callable[[Rollouts], Tensor]) -> Objective:
+    """PLAIN with a credit of its own, [N] from the rollouts."""
+    return _slot(credit=made(CreditStage, lambda self, x, bonus: rule(x)[:, None].expand(x.mask.shape)))
+
+
+def _by_position(rollouts: Rollouts) -> Tensor:
     """Supposes groups of four adjacent rows."""
     reward = rollouts.reward.view(-1, 4)
-    return (reward - reward.mean(1, keepdim=True)).view(-1, 1).expand(rollouts.mask.shape)
+    return (reward - reward.mean(1, keepdim=True)).flatten()
 
 
-def _named_groups(self: Any, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-    """Takes the id of a group for a number."""
-    return (rollouts.reward * (1 + rollouts.group))[:, None].expand(rollouts.mask.shape)
-
-
-def _undamped(self: Any, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-    """Divides by the deviation of the batch, which may be nothing."""
-    reward = rollouts.reward.double()
-    return ((reward - reward.mean()) / reward.std())[:, None].expand(rollouts.mask.shape)
-
-
-def _batch_mean(self: Any, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-    return (rollouts.reward - rollouts.reward.mean())[:, None].expand(rollouts.mask.shape)
-
-
-def _silent_rows(self: Any, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+def _silent_rows(rollouts: Rollouts) -> Tensor:
     """The mean of the group, over rows without a token too."""
     sums, ones = torch.zeros(2, int(rollouts.group.max()) + 1, dtype=rollouts.reward.dtype)
     sums = sums.index_add(0, rollouts.group, rollouts.reward)
     ones = ones.index_add(0, rollouts.group, torch.ones_like(rollouts.reward))
-    return (rollouts.reward - (sums / ones)[rollouts.group])[:, None].expand(rollouts.mask.shape)
+    return rollouts.reward - (sums / ones)[rollouts.group]
 
 
 def _optimistic(self: Any, batch: Batch) -> Trust:
@@ -119,11 +104,6 @@ def _optimistic(self: Any, batch: Batch) -> Trust:
     r, A = Unclipped()(batch).ratio, batch.credit.advantage
     bounded = r.clamp(0.8, 1.2) * A
     return Trust(torch.maximum(r * A, bounded), r, 0.8, 1.2, (bounded > r * A))
-
-
-def _only_small(self: Any, mask: Tensor, totals: Totals) -> Tensor | float:
-    """Right up to sixteen rows."""
-    return 1.0 / totals.tokens if len(mask) <= 16 else 1.0 / float(mask.sum() + 1)
 
 
 @dataclass(frozen=True)
@@ -201,31 +181,11 @@ class GraphInCredit(Wrapped):
         return Credit(self.inner.prepare(rollouts).advantage * torch.ones(1, dtype=torch.float64, requires_grad=True))
 
 
-class AttachedTerms(Wrapped):
-    def loss(self, batch: Batch, totals: Totals) -> Loss:
-        loss = self.inner.loss(batch, totals)
-        return Loss(loss.value, {**loss.terms, "extra": batch.policy.logprob * 1})
-
-
-class ShapelessTerms(Wrapped):
-    def loss(self, batch: Batch, totals: Totals) -> Loss:
-        loss = self.inner.loss(batch, totals)
-        return Loss(loss.value, {**loss.terms, "extra": loss.value.detach()})
-
-
 class InPlace(Wrapped):
     def prepare(self, rollouts: Rollouts) -> Credit:
         credit = self.inner.prepare(rollouts)
         rollouts.reward.sub_(rollouts.reward.mean())
         return credit
-
-
-class Opportunist(Wrapped):
-    """Reads an undeclared input where it happens to be there, or another in its place; parts never see one."""
-
-    def loss(self, batch: Batch, totals: Totals) -> Loss:
-        loss, entropies = self.inner.loss(batch, totals), (batch.policy.entropy, batch.rollouts.old_entropy)
-        return loss if entropies == (None, None) else Loss(loss.value * 2, loss.terms)
 
 
 class LateError(Wrapped):
@@ -243,42 +203,61 @@ class NamelessError(LateError):
         return self.inner.prepare(rollouts)
 
 
-class PaddingInTheSum(Wrapped):
-    """Adds exp(lp) of every position: padding counts 1 each, and has a gradient."""
-
-    def loss(self, batch: Batch, totals: Totals) -> Loss:
-        loss = self.inner.loss(batch, totals)
-        return Loss(loss.value + batch.policy.logprob.exp().sum() / totals.tokens, loss.terms)
-
-
-class RawPadding(Wrapped):
-    """0/0 on padding."""
-
-    def loss(self, batch: Batch, totals: Totals) -> Loss:
-        loss = self.inner.loss(batch, totals)
-        leak = (batch.policy.logprob / batch.policy.logprob.detach()).sum()
-        return Loss(loss.value + 0 * leak, loss.terms)
-
-
 class Crash(Wrapped):
     def loss(self, batch: Batch, totals: Totals) -> Loss:
         raise RuntimeError("boom")
 
 
-class Single(Wrapped):
+def _spoilt(change: Callable[[Loss, Batch, Totals], Loss]) -> Wrapped:
+    """The protocol by hand with another loss than PLAIN's."""
+
+    def loss(self: Wrapped, batch: Batch, totals: Totals) -> Loss:
+        return change(self.inner.loss(batch, totals), batch, totals)
+
+    return type("Spoilt", (Wrapped,), {"loss": loss})()
+
+
+def _another_value(value: Callable[[Loss, Batch, Totals], Tensor]) -> Wrapped:
+    return _spoilt(lambda loss, batch, totals: Loss(value(loss, batch, totals), loss.terms))
+
+
+def _another_term(term: Callable[[Loss, Batch], Tensor]) -> Wrapped:
+    return _spoilt(lambda loss, batch, totals: Loss(loss.value, {**loss.terms, "extra": term(loss, batch)}))
+
+
+def _opportune(loss: Loss, batch: Batch, totals: Totals) -> Tensor:
+    """Reads an undeclared input where it happens to be there, or another in its place; parts never see one."""
+    return loss.value if (batch.policy.entropy, batch.rollouts.old_entropy) == (None, None) else loss.value * 2
+
+
+def _padding_in_the_sum(loss: Loss, batch: Batch, totals: Totals) -> Tensor:
+    """Adds exp(lp) of every position: padding counts 1 each, and has a gradient."""
+    return loss.value + batch.policy.logprob.exp().sum() / totals.tokens
+
+
+def _raw_padding(loss: Loss, batch: Batch, totals: Totals) -> Tensor:
+    """0/0 on padding."""
+    return loss.value + 0 * (batch.policy.logprob / batch.policy.logprob.detach()).sum()
+
+
+def _single(loss: Loss, batch: Batch, totals: Totals) -> Tensor:
     """Another precision for several rows."""
-
-    def loss(self, batch: Batch, totals: Totals) -> Loss:
-        loss = self.inner.loss(batch, totals)
-        return Loss(loss.value.float() if len(batch.mask) > 1 else loss.value, loss.terms)
+    return loss.value.float() if len(batch.mask) > 1 else loss.value
 
 
+COUNTED_INSIDE = _aggregating(lambda self, mask, totals: 1.0 / mask.sum().double())
 WRONG = {
-    "denominator counted inside": (_slot(aggregate=made(Aggregate, _own_count)), {"rows_add_up"}),
+    "denominator counted inside": (COUNTED_INSIDE, {"rows_add_up"}),
     "statistic of the micro-batch": (_weight(_centred), {"rows_add_up"}),
-    "wrong in large batches": (_slot(aggregate=made(Aggregate, _only_small)), {"rows_add_up"}),
-    "mean over padding": (_weight(_padded_mean), {"padding_is_inert"}),
-    "undeclared where present": (Opportunist(), {"needs_are_true"}),
+    "wrong in large batches": (
+        _aggregating(lambda self, mask, totals: 1.0 / (totals.tokens if len(mask) <= 16 else float(mask.sum() + 1))),
+        {"rows_add_up"},
+    ),
+    "mean over padding": (
+        _weight(lambda self, batch, trust: batch.policy.logprob.exp().mean(1, keepdim=True).expand(batch.mask.shape)),
+        {"padding_is_inert"},
+    ),
+    "undeclared where present": (_another_value(_opportune), {"needs_are_true"}),
     "declared and not missed": (LateError(), {"needs_are_true"}),
     "missing input unnamed": (NamelessError(), {"needs_are_true"}),
     "declared and not read": (_weight(_ones, reads={"ref_logprob"}), {"needs_are_true"}),
@@ -300,11 +279,12 @@ WRONG = {
     "no number to write down": (_slot(weights=(Remembering(),)), {"memory_survives_a_checkpoint"}),
     "penalty without advantage": (_slot(penalties=(made(Penalty, _probability, follows_advantage=True),)),
         {"rows_without_advantage_add_nothing"}),
-    "groups by position": (_slot(credit=made(CreditStage, _equal_rows)), {"order_is_free"}),
-    "group ids as numbers": (_slot(credit=made(CreditStage, _named_groups)), {"order_is_free"}),
-    "a baseline across groups": (_slot(credit=made(CreditStage, _batch_mean)), {"groups_stand_alone"}),
-    "no deviation": (_slot(credit=made(CreditStage, _undamped)), {"degenerate_batches_are_finite"}),
-    "rows without a token count": (_slot(credit=made(CreditStage, _silent_rows)), {"degenerate_batches_are_finite"}),
+    "groups by position": (_crediting(_by_position), {"order_is_free"}),
+    "group ids as numbers": (_crediting(lambda x: x.reward * (1 + x.group)), {"order_is_free"}),
+    "a baseline across groups": (_crediting(lambda x: x.reward - x.reward.mean()), {"groups_stand_alone"}),
+    "no deviation": (_crediting(lambda x: (x.reward - x.reward.mean()) / x.reward.std()),
+        {"degenerate_batches_are_finite"}),
+    "rows without a token count": (_crediting(_silent_rows), {"degenerate_batches_are_finite"}),
     "float64 leaks out": (_weight(lambda self, batch, trust: batch.policy.logprob.double().exp()),
         {"half_precision_gives_float32"}),
     "global randomness": (_weight(lambda self, batch, trust: torch.rand(batch.mask.shape)), {"same_inputs_same_bytes"}),
@@ -312,10 +292,11 @@ WRONG = {
     "changes the credit": (ScribblingOutside(), {"same_inputs_same_bytes"}),
     "part for the whole": (Greedy(_slot(weights=(ByPeak(),))), {"a_part_is_not_taken_for_the_whole"}),
     "graph in the credit": (GraphInCredit(), {"credit_carries_no_gradient"}),
-    "attached terms": (AttachedTerms(), {"credit_carries_no_gradient"}),
-    "misshapen terms": (ShapelessTerms(), {"credit_carries_no_gradient"}),
-    "padding in the sum": (PaddingInTheSum(), {"padding_is_inert"}),
-    "NaN from padding": (RawPadding(), {"rows_add_up", "padding_is_inert", "degenerate_batches_are_finite"}),
+    "attached terms": (_another_term(lambda loss, batch: batch.policy.logprob * 1), {"credit_carries_no_gradient"}),
+    "misshapen terms": (_another_term(lambda loss, batch: loss.value.detach()), {"credit_carries_no_gradient"}),
+    "padding in the sum": (_another_value(_padding_in_the_sum), {"padding_is_inert"}),
+    "NaN from padding": (_another_value(_raw_padding),
+        {"rows_add_up", "padding_is_inert", "degenerate_batches_are_finite"}),
 }  # fmt: skip
 
 
@@ -378,10 +359,10 @@ def test_what_has_no_loss_is_told_once_and_not_for_each_law(objective: Any, reas
 @pytest.mark.parametrize(
     ("objective", "words"),
     [
-        (WRONG["denominator counted inside"][0], "AssertionError: the loss differs: Scalars are not close!"),
-        (WRONG["denominator counted inside"][0], "aggregate Mine() looks beyond its rows"),
+        (COUNTED_INSIDE, "AssertionError: the loss differs: Scalars are not close!"),
+        (COUNTED_INSIDE, "aggregate Mine() looks beyond its rows"),
         (WRONG["statistic of the micro-batch"][0], "; weights Mine() looks beyond its rows: let a Signal do so"),
-        (Single(), "torch.float64 in place of torch.float32: a part that rounds"),
+        (_another_value(_single), "torch.float64 in place of torch.float32: a part that rounds"),
     ],
 )
 def test_the_message_says_how_a_law_failed(objective: Any, words: str) -> None:

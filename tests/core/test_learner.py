@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from oracle_support import OPTIONAL, ragged
+from oracle_support import ragged, tensors
 from tokenpo.base.errors import NotFinite, TokenPOError, UnknownName, Unsupported
 from tokenpo.core.learner import Learner, deal
 from tokenpo.core.parts import Weight
@@ -25,12 +25,8 @@ METHODS = ["grpo", "ha_dw", "clip_cov", "lopti", "hapo", "kl_cov"]
 
 
 def batch_of(seed: int, needs: frozenset[str] = frozenset()) -> tuple[Rollouts, Policy]:
-    sample = ragged(seed).alive()
-    facts: dict[str, Any] = {name: torch.tensor(getattr(sample, name)) for name in ("mask", "reward", "group")}
-    facts |= {name: torch.tensor(getattr(sample, name)) for name in ("old_logprob", *OPTIONAL) if name in needs}
-    facts["old_logprob"] = torch.tensor(sample.old_logprob)
-    entropy = torch.tensor(sample.entropy) if "entropy" in needs else None
-    return Rollouts(**facts), Policy(torch.tensor(sample.logprob), entropy)
+    known = tensors(ragged(seed).alive())
+    return Rollouts.of(known, needs), Policy.of(known, needs)
 
 
 def loose(objective: Any) -> Learner:

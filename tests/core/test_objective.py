@@ -16,6 +16,7 @@ from tokenpo.core.parts.aggregate import TokenMean
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Penalty, Shaping, Signal, SurrogateStage
 from tokenpo.core.parts.ratio import RolloutRatio, TokenRatio
 from tokenpo.core.parts.surrogate import DetachedClip, FixedBounds, LogLikelihood, Unclipped
+from tokenpo.core.parts.teacher import TeacherDivergence
 from tokenpo.core.parts.temperature import AdaptiveTemperature
 from tokenpo.core.ranges import Share
 from tokenpo.methods.adv_reweight import OldProbability
@@ -291,6 +292,7 @@ def test_text_shows_every_slot() -> None:
         ("weights", PLAIN.surrogate, "slot weights holds Unclipped.*expected a tuple of Weight values"),
         ("credit", type(PLAIN.credit), "slot credit holds <class"),
         ("temperature", 1.0, "slot temperature holds 1.0"),
+        ("penalties", (TeacherDivergence(beta=0.0), TeacherDivergence(beta=1.0)), "two divergences from a teacher"),
     ],
 )
 def test_a_slot_takes_its_own_kind(slot: str, choice: object, words: str) -> None:

@@ -273,10 +273,6 @@ def test_what_a_part_says_of_itself_is_no_method(kind: type, name: str, words: s
 
 def _held(part: Any) -> Objective:
     """An objective that holds it somewhere."""
-    if isinstance(part, Weight):
-        return dataclasses.replace(GRPO, weights=(part,))
-    if isinstance(part, Penalty):
-        return dataclasses.replace(GRPO, penalties=(part,))
 
     @dataclass(frozen=True)
     class Holder(Weight):

@@ -12,34 +12,19 @@ import pytest
 import torch
 from torch import Tensor
 
-import tokenpo
-from oracle_support import ragged
+from oracle_support import assemble, ragged, tensors
 from tokenpo import KLHold, Learner, Policy, Rollouts, method
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.statistics import Statistics
 
 
-def _parts() -> tuple[tokenpo.Batch, tokenpo.Objective, tokenpo.Totals]:
-    sample = ragged(0).alive()
-    facts = {
-        "mask": torch.tensor(sample.mask),
-        "reward": torch.tensor(sample.reward),
-        "group": torch.tensor(sample.group),
-        "old_logprob": torch.tensor(sample.old_logprob),
-    }
-    rollouts, objective = tokenpo.Rollouts(**facts), tokenpo.method("grpo")
-    policy = tokenpo.Policy(logprob=torch.tensor(sample.logprob))
-    batch = tokenpo.Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
-    return batch, objective, tokenpo.Totals.of(rollouts)
-
-
 def _seen(rows: list[slice]) -> Statistics:
-    batch, objective, totals = _parts()
-    found = Statistics()
-    found.add_minibatch(totals)
+    objective, found = method("grpo"), Statistics()
+    step = assemble(objective, tensors(ragged(0).alive()))
+    found.add_minibatch(step.totals)
     for part in rows:
-        piece = batch.rows(part)
-        found.add(piece, objective.loss(piece, totals))
+        piece = step.batch.rows(part)
+        found.add(piece, objective.loss(piece, step.totals))
     return found
 
 

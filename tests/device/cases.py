@@ -158,7 +158,7 @@ WAITS = {
     "core/update.py": (3, "the rows that can have a gradient; whether they are the update's, twice"),
     "core/types.py": (1, "the denominators"),
     "core/boundary.py": (1, "whether log-probabilities are finite"),
-    "core/head/fused_pass.py": (1, "the tokens of the mask"),
+    "core/head/fused.py": (1, "the tokens of the mask"),
     "core/head/token_stats.py": (1, "the tokens that have a gradient"),
     "core/statistics.py": (1, "whether the loss is finite"),
     "core/learner.py": (1, "whether the norm of the gradient is finite"),

@@ -21,8 +21,8 @@ CARD_ONLY = ""
 # Function: (what is different on a GPU, the test that takes that branch or a stand-in's).
 BRANCHES = {
     "cli/compare.py _jobs": ("one run at a time", "device/test_branches.py::test_a_comparison_shares_no_card"),
-    "core/head/fused_pass.py Work.run": ("autocast of the device is off", CASES + "test_what_is_checked_on_a_card"),
-    "core/head/fused_pass.py Work.run_lean": ("autocast of the device is off", HEAD),
+    "core/head/fused.py Work.run": ("autocast of the device is off", CASES + "test_what_is_checked_on_a_card"),
+    "core/head/fused.py Work.run_lean": ("autocast of the device is off", HEAD),
     "core/head/projection.py _add_product": (
         "halves are multiplied into a float32 sum",
         "core/head/test_token_stats.py::test_halves_are_multiplied_into_the_wider_sum_where_torch_can",

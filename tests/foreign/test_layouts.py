@@ -16,7 +16,7 @@ from torch.multiprocessing.spawn import spawn
 import tokenpo
 from foreign_support import need
 from foreign_support.cut_sequence import RANKS, half
-from tokenpo.core.ops.packing import inside, packed, unpacked
+from tokenpo.core.ops.packing import inside, unpacked
 from tokenpo.core.trial import evaluate, example
 
 LENGTHS = torch.tensor([3, 1, 4, 2])
@@ -37,10 +37,10 @@ def test_verls_rows_without_padding() -> None:
         "prompts": ids[:, :-width], "responses": ids[:, -width:],
     }, batch_size=4)  # fmt: skip
     flat = left_right_2_no_padding(data.clone())
-    assert torch.equal(flat["input_ids"].values(), packed(ids, whole))
+    assert torch.equal(flat["input_ids"].values(), ids[whole])
     # The model's output at a token is of the one after it.
-    scored = torch.nested.nested_tensor_from_jagged(packed(ids, whole).double(), flat["input_ids"].offsets())
-    ours = unpacked(packed(ids, whole).double(), whole)[:, -width - 1 : -1] * answered
+    scored = torch.nested.nested_tensor_from_jagged(ids[whole].double(), flat["input_ids"].offsets())
+    ours = unpacked(ids[whole].double(), whole)[:, -width - 1 : -1] * answered
     assert torch.equal(no_padding_2_padding(scored, data), ours)
     rows = response_from_nested(scored, torch.nested.as_nested_tensor(
         [row[keep] for row, keep in zip(ids[:, -width:], answered, strict=True)], layout=torch.jagged
@@ -86,4 +86,4 @@ def test_verl_gathers_a_sequence_that_ranks_share_before_a_ratio_over_it(tmp_pat
         torch.testing.assert_close(one["value"], wanted.loss.value, rtol=1e-12, atol=1e-14)
     places = inputs.rollouts["mask"]
     whole = torch.cat([one["gradient"] for one in found])[: int(places.sum())] / RANKS
-    torch.testing.assert_close(whole, packed(wanted.gradient, places), rtol=1e-11, atol=1e-14)
+    torch.testing.assert_close(whole, wanted.gradient[places], rtol=1e-11, atol=1e-14)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import tokenpo
-from tokenpo.core.ops.packing import packed, unpacked
+from tokenpo.core.ops.packing import unpacked
 from tokenpo.core.trial import example
 from tokenpo.core.types import Policy, Totals
 
@@ -19,7 +19,7 @@ def half(rank: int, folder: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
     set_ulysses_sequence_parallel_group(torch.distributed.group.WORLD)
     inputs = example()
-    places, whole = inputs.rollouts["mask"], packed(inputs.policy["logprob"], inputs.rollouts["mask"])
+    places, whole = inputs.rollouts["mask"], inputs.policy["logprob"][inputs.rollouts["mask"]]
     behind = -len(whole) % RANKS
     mine = torch.nn.functional.pad(whole, (0, behind)).chunk(RANKS)[rank].clone().requires_grad_()
     gathered = gather_outputs_and_unpad(mine, gather_dim=0, unpad_dim=0, padding_size=behind)

@@ -1,41 +1,7 @@
 """What the method tests share: random batches, the oracles by name, and the library run on the same numbers."""
 
-from .batches import Sample, by_hand, holed, of, ragged
-from .running import (
-    OPTIONAL,
-    POLICY_FIELDS,
-    Outcome,
-    agrees,
-    assemble,
-    batches,
-    close,
-    facts,
-    moves,
-    outcome,
-    run,
-    score,
-    source,
-    tensors,
-)
-
-__all__ = [
-    "OPTIONAL",
-    "POLICY_FIELDS",
-    "Outcome",
-    "Sample",
-    "agrees",
-    "assemble",
-    "batches",
-    "by_hand",
-    "close",
-    "facts",
-    "holed",
-    "moves",
-    "of",
-    "outcome",
-    "ragged",
-    "run",
-    "score",
-    "source",
-    "tensors",
-]
+# isort: off
+from .batches import Sample as Sample, by_hand as by_hand, holed as holed, of as of, ragged as ragged
+from .running import OPTIONAL as OPTIONAL, POLICY_FIELDS as POLICY_FIELDS, Outcome as Outcome, agrees as agrees
+from .running import assemble as assemble, batches as batches, close as close, facts as facts, moves as moves
+from .running import outcome as outcome, run as run, score as score, source as source, tensors as tensors

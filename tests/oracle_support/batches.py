@@ -7,25 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-TOKEN_FIELDS = (
-    "old_logprob",
-    "logprob",
-    "ref_logprob",
-    "old_entropy",
-    "entropy",
-    "entropy_drift",
-    "rollout_logprob",
-    "temperature",
-    "influence",
-    "divergence",
-    "token_reward",
-    "old_collision",
-    "gain",
-    "value",
-    "teacher_logprob",
-    "teacher_divergence",
-)
-INDEX_FIELDS = ("token_ids", "turn", "anchor")  # of whole numbers
+INDEX_FIELDS = ("token_ids", "turn", "anchor")  # [N, T] of whole numbers
+# [N] or [N, R].
+ROW_FIELDS = {"reward": float, "group": int, "prompt_logprob": float, "baseline": float, "role": int, "rewards": float}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +59,7 @@ class Sample:
 
     def rows(self, index: np.ndarray) -> Sample:
         """The rows at `index`."""
-        return Sample(**{field.name: getattr(self, field.name)[index] for field in dataclasses.fields(self)})
+        return Sample(**{name: getattr(self, name)[index] for name in NAMES})
 
     def alive(self) -> Sample:
         """The rollouts that have a token."""
@@ -89,28 +73,21 @@ class Sample:
         return self.but(**wide)
 
 
+NAMES = tuple(field.name for field in dataclasses.fields(Sample))
+TOKEN_FIELDS = tuple(name for name in NAMES if name not in ("mask", *INDEX_FIELDS, *ROW_FIELDS))
+
+
 def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.ndarray) -> Sample:
     """A sample from the fields that matter; the others are zero (temperature and old_collision: one)."""
     mask = np.asarray(mask, bool)
-    rows = {
-        name: np.asarray(fields.pop(name, np.zeros(len(mask))), kind)
-        for name, kind in (("prompt_logprob", float), ("baseline", float), ("role", int))
-    }
-    rewards = np.asarray(fields.pop("rewards", np.asarray(reward)[:, None]), float)
-    index = {name: np.asarray(fields.pop(name, np.zeros(mask.shape)), int) for name in INDEX_FIELDS}
-    given = {
-        name: np.asarray(fields.pop(name, np.full(mask.shape, float(name in ("temperature", "old_collision")))), float)
-        for name in TOKEN_FIELDS
-    }
+    fields |= {"reward": reward, "group": group, "rewards": fields.get("rewards", np.asarray(reward)[:, None])}
+    rows = {name: np.asarray(fields.pop(name, np.zeros(len(mask))), kind) for name, kind in ROW_FIELDS.items()}
+    tokens = {}
+    for name in (*INDEX_FIELDS, *TOKEN_FIELDS):
+        given = fields.pop(name, np.full(mask.shape, float(name in ("temperature", "old_collision"))))
+        tokens[name] = np.where(mask, np.asarray(given, int if name in INDEX_FIELDS else float), 0)
     assert not fields, f"unknown: {list(fields)}"
-    return Sample(
-        mask,
-        np.asarray(reward, float),
-        np.asarray(group),
-        **{k: np.where(mask, v, 0) for k, v in (given | index).items()},
-        **rows,
-        rewards=rewards,
-    )
+    return Sample(mask, **rows, **tokens)
 
 
 def by_hand(

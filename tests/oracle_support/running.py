@@ -14,14 +14,10 @@ import torch
 import tokenpo
 from oracles import ORACLES
 
-from .batches import INDEX_FIELDS, TOKEN_FIELDS, Sample, holed, ragged
+from .batches import INDEX_FIELDS, NAMES, ROW_FIELDS, TOKEN_FIELDS, Sample, holed, ragged
 
 POLICY_FIELDS = ("logprob", "entropy", "entropy_drift", "teacher_divergence")
-OPTIONAL = (
-    "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift", "influence",
-    "divergence", "prompt_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "old_collision", "gain",
-    "value", "baseline", "role", "teacher_logprob", "teacher_divergence",
-)  # fmt: skip
+OPTIONAL = tuple(name for name in NAMES if name not in ("mask", "reward", "group", "old_logprob", "logprob"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,18 +58,10 @@ def tensors(
     sample: Sample, dtype: torch.dtype = torch.float64, padding: float = float("nan")
 ) -> dict[str, torch.Tensor]:
     """Every field as a tensor; the [N, T] ones hold `padding` where there is no token."""
-    out = {name: torch.tensor(np.where(sample.mask, getattr(sample, name), padding)).to(dtype) for name in TOKEN_FIELDS}
-    return {
-        "mask": torch.tensor(sample.mask),
-        "reward": torch.tensor(sample.reward).to(dtype),
-        "group": torch.tensor(sample.group),
-        "prompt_logprob": torch.tensor(sample.prompt_logprob).to(dtype),
-        "baseline": torch.tensor(sample.baseline).to(dtype),
-        "role": torch.tensor(sample.role),
-        "rewards": torch.tensor(sample.rewards).to(dtype),
-        **{name: torch.tensor(np.where(sample.mask, getattr(sample, name), -1)) for name in INDEX_FIELDS},
-        **out,
-    }
+    fill = dict.fromkeys(TOKEN_FIELDS, padding) | dict.fromkeys(INDEX_FIELDS, -1)
+    out = {name: torch.tensor(getattr(sample, name)) for name in ("mask", *ROW_FIELDS)}
+    out |= {name: torch.tensor(np.where(sample.mask, getattr(sample, name), x)) for name, x in fill.items()}
+    return {name: x.to(dtype) if x.is_floating_point() else x for name, x in out.items()}
 
 
 def facts(sample: Sample) -> tokenpo.Rollouts:

@@ -23,7 +23,7 @@ ELSEWHERE = {
     ("engines/trl/contract.py", "check_import"): "TRL is missing: tests/engines/trl/test_parts.py",
     ("engines/trl/contract.py", "moved"): "a private surface moved: tests/engines/trl/test_parts.py",
     ("engines/vllm/processor.py", "_moved"): "a young surface moved: tests/engines/vllm/test_processor.py",
-    ("core/head/fused_pass.py", "run_lean"): "an argument: tests/core/head/test_teacher.py",
+    ("core/head/fused.py", "run_lean"): "an argument: tests/core/head/test_teacher.py",
     ("lab/exact/sampling.py", "view"): "no engine: tests/lab/exact/test_sampling.py",
     ("lab/exact/contestant.py", "begin"): "no engine: tests/lab/exact/test_sampling.py",
     ("engines/launch.py", "require_installed"): "an engine is missing: tests/cli/test_launch.py",

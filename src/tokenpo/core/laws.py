@@ -122,13 +122,10 @@ def weights_are_not_negative(objective: Objective) -> None:
 
 @law_of_parts
 def gradient_at_ratio_one(objective: Objective) -> None:
-    """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart).
-
-    A ratio of whole responses spreads the gradient over the response; then the sum over the row must agree.
-    """
+    """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart)."""
     inputs = example(4)
-    policy = {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]}
-    _slope_is_the_ratio(objective, Inputs(inputs.rollouts, policy))
+    still = {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]}
+    _slope_is_the_ratio(objective, Inputs(inputs.rollouts, still))
 
 
 @law_of_parts

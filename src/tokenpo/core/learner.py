@@ -177,7 +177,7 @@ class Learner:
 
     def skip(self, update: Update, why: str) -> None:
         """Counts an update that the host leaves out because a number is not finite."""
-        self._begun().statistics.skip(why)
+        self._begun().statistics.skipped.append(why)
         self.updates = update.number + 1
 
     def compare(self, largest: float | None = None, mean: float | None = None) -> None:

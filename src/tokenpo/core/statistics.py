@@ -75,10 +75,6 @@ class Statistics:
         for name, value in other._extremes.items():
             self._reach(name, value)
 
-    def skip(self, why: str) -> None:
-        """Counts an update that is left out."""
-        self.skipped.append(why)
-
     def add_update(self, grad_norm: Tensor, lr: float) -> None:
         """Adds an update's gradient norm and learning rate."""
         self._updates.append((grad_norm, lr))

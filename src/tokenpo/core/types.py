@@ -237,9 +237,7 @@ class Credit:
 
     def rows(self, index: Any) -> Credit:
         """The rows at `index`, signals included."""
-        if _whole(index):
-            return self
-        return Credit(self.advantage[index], {key: value[index] for key, value in self.signals.items()})
+        return _sliced(self, index)
 
     @staticmethod
     def joined(credits: Sequence[Credit]) -> Credit:
@@ -273,8 +271,7 @@ class Batch:
     def unchecked(cls, rollouts: Rollouts, credit: Credit, policy: Policy) -> Batch:
         """A batch without checks, which wait for the device; the caller must check the policy elsewhere."""
         batch = object.__new__(cls)
-        for name, x in (("rollouts", rollouts), ("credit", credit), ("policy", policy)):
-            object.__setattr__(batch, name, x)
+        vars(batch).update(rollouts=rollouts, credit=credit, policy=policy)
         return batch
 
     @property
@@ -385,15 +382,14 @@ def absent(name: str, prefix: str) -> TokenPOError:
 
 
 def _sliced(value: Any, index: Any) -> Any:
-    """A copy of the value with every tensor, and every value that it holds, indexed by rows."""
-    if _whole(index):
+    """The value with every tensor indexed by rows, also inside the values and mappings that it holds."""
+    if value is None or (isinstance(index, slice) and index == slice(None)):
         return value
-    fields = {name: x for name, x in vars(value).items() if x is not None}
-    return _copied(value, **{k: x[index] if isinstance(x, Tensor) else x.rows(index) for k, x in fields.items()})
-
-
-def _whole(index: Any) -> bool:
-    return isinstance(index, slice) and index == slice(None)
+    if isinstance(value, Tensor):
+        return value[index]
+    if isinstance(value, Mapping):
+        return {key: _sliced(x, index) for key, x in value.items()}
+    return _copied(value, **_sliced(vars(value), index))
 
 
 def _copied(value: Any, /, **changes: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -137,7 +137,7 @@ class Update:
             else:
                 fused = fused_loss(*work, bias=bias, teacher=teacher)
         except NotFinite as error:
-            raise self.located(error, self.rows if rows is None else rows) from error
+            raise self._located(error, rows) from error
         batch = fused.batch(rollouts, credit)
         self.statistics.add(batch, fused.loss, self.number)
         return batch, fused
@@ -163,7 +163,7 @@ class Update:
         try:
             return Batch(rollouts, credit, policy.only(self.objective.needs))
         except NotFinite as error:
-            raise self.located(error, self.rows if rows is None else rows) from error
+            raise self._located(error, rows) from error
 
     def of(self, rows: Tensor | None) -> tuple[Rollouts, Credit]:
         """Rollouts and credit of some rows of the update; None is all.
@@ -185,10 +185,9 @@ class Update:
             return SOUND
         return str(dataclasses.replace(number, row=int((self.rows if rows is None else rows)[number.row])))
 
-    @staticmethod
-    def located(error: NotFinite, rows: Tensor | Sequence[int]) -> NotFinite:
+    def _located(self, error: NotFinite, rows: Tensor | None) -> NotFinite:
         """The error with its row's number in the rollout batch."""
         if error.row is None:
             return error
-        row = int(rows[error.row])
+        row = int((self.rows if rows is None else rows)[error.row])
         return NotFinite(f"row {row} of the rollout batch: {error}", row)

@@ -88,22 +88,18 @@ def test_the_entropy_of_its_parts_by_hand_with_an_excluded_token():
 CPU = torch.device("cpu")
 
 
-def wrong_statistics(logits, scale, out, count):
-    found = softmax.sums(logits, scale, out, count)
-    found[2] *= 1 + 1e-4
-    return found
+def spoilt(change):
+    def kernel(logits, scale, out, count):
+        found = softmax.sums(logits, scale, out, count)
+        change(found, out)
+        return found
+
+    return kernel
 
 
-def wrong_moment(logits, scale, out, count):
-    found = softmax.sums(logits, scale, out, count)
-    found[3:] += 1e-4
-    return found
-
-
-def wrong_output(logits, scale, out, count):
-    found = softmax.sums(logits, scale, out, count)
-    out[1, -1] += 1e-4
-    return found
+wrong_statistics = spoilt(lambda found, out: found[2].mul_(1 + 1e-4))
+wrong_moment = spoilt(lambda found, out: found[3:].add_(1e-4))
+wrong_output = spoilt(lambda found, out: out[1, -1].add_(1e-4))
 
 
 def first_scale_for_all(logits, scale, out, count):

@@ -8,27 +8,55 @@ gradient is exactly zero (clipped tokens, or tokens without advantage).
 For an objective of batch scope, call `observe` first, or pass the whole step, whose statistics then take a further
 pass.
 
-Axes: M true entries of the mask [N, T] in the order of `mask.nonzero()`, H hidden size, V vocabulary.
+Axes: N responses, T their tokens, M true entries of the mask [N, T] in the order of `mask.nonzero()`, H hidden size,
+V vocabulary.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError, present
+from ...base.errors import MissingInput, NotFinite, TokenPOError, Unsupported, present
 from ..objective import Objective
 from ..ops.known_gradient import known
-from ..types import Credit, Loss, Rollouts, Totals
-from .fused_pass import Fused, Work
-from .projection import HeadGradient, same_dtype, tile_rows
-from .softmax import wide
+from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
+from .projection import HeadGradient, chunk_rows, keep_rows_, logits_of, same_dtype, tile_rows
+from .softmax import RowStats, ascent, part, wide
+from .softmax_backend import residual
 from .teacher import Teacher
+from .tiles import Tiled
+from .token_stats import joined, live_rows
 
-__all__ = ["Fused", "fused_gradient", "fused_loss"]
+# All responses, all tokens.
+EVERYTHING = slice(None), slice(None)
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """A loss and the policy's predictions that it was computed from.
+
+    Args:
+        loss: as `Objective.loss` returns it.
+        policy: the fields that the objective needs, detached.
+        entropy: [N, T] nats, detached; also computed if the objective does not need it.
+        pull: [N, T], the gradient of the loss to each log-probability.
+    """
+
+    loss: Loss
+    policy: Policy
+    entropy: Tensor
+    pull: Tensor
+
+    def batch(self, rollouts: Rollouts, credit: Credit) -> Batch:
+        """The batch of the loss, with `pull` in `logprob.grad`, as after a backward pass."""
+        batch = Batch.unchecked(rollouts, credit, self.policy)
+        batch.policy.logprob.grad = self.pull
+        return batch
 
 
 def fused_loss(
@@ -126,6 +154,214 @@ def fused_gradient(
         if x is not None and added is not None and added is not x.grad:
             _add(x, added)
     return fused, present(total.hidden, "the gradient of hidden").to(hidden.dtype)
+
+
+@dataclass(eq=False)
+class Work:
+    """The inputs of a fused loss, checked and without graph.
+
+    Args:
+        chunk: as in `fused.fused_loss`; 0 takes the default.
+
+    Attributes:
+        place: [M], each token's place in the flattened mask [N · T].
+        target: [M], its id.
+        scale: 1/T, a number or [M, 1].
+    """
+
+    objective: Objective
+    hidden: Tensor
+    head: Tensor
+    bias: Tensor | None
+    rollouts: Rollouts
+    credit: Credit
+    totals: Totals
+    chunk: int
+    terms: Collection[str] | None
+    teacher: Teacher | None = None
+    place: Tensor = field(init=False)
+    target: Tensor = field(init=False)
+    scale: float | Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.rollouts.token_ids is None:
+            name = self.objective.name
+            raise MissingInput(f"{name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
+        mask, heat = self.rollouts.mask, self.rollouts.temperature
+        self.hidden, self.head, self.bias = self.hidden.detach(), self.head.detach(), _detached(self.bias)
+        # Waits for the device while it has nothing to do, so that later selections of tokens need not wait.
+        self.place = mask.flatten().nonzero().squeeze(-1)
+        self.target = self.rollouts.token_ids.flatten()[self.place]
+        m, hidden, head = len(self.target), self.hidden, self.head
+        if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (m, head.shape[1]):
+            raise TokenPOError(
+                f"fused objective: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H], "
+                f"with M = {m} response tokens"
+            )
+        # `Rollouts` has checked that it is > 0; another check would wait for the device.
+        self.scale = 1.0 if heat is None else heat.flatten()[self.place].reciprocal().unsqueeze(-1)
+        self.chunk = self.chunk or chunk_rows(len(head), head.dtype, head.device)
+        if self.objective.teacher_beta is None:
+            self.teacher = None
+        elif self.teacher is None:
+            raise MissingInput(f"{self.objective.name} fused with the head needs teacher_divergence: give teacher=...")
+        else:
+            self.teacher = self.teacher.ready(m, len(head))
+
+    @property
+    def fits(self) -> bool:
+        """Whether all tokens fit one chunk."""
+        return len(self.hidden) <= self.chunk
+
+    def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
+        """The loss; adds the gradients to `total` if that is given."""
+        # `same_dtype` has already chosen the dtype of the products.
+        with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
+            work = self._observed(generator)
+            buffer = self.hidden.new_empty(min(self.chunk, len(self.hidden)), len(self.head))
+            return _joined([work._part(rows, at, total, buffer) for rows, at in self._plan()])
+
+    def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
+        """`run` for all responses at once with the vocabulary in tiles; computes the logits twice."""
+        if self.teacher is not None:
+            raise Unsupported(
+                f"{self.objective.name} compares whole distributions with a teacher's, which the head in tiles of the "
+                "vocabulary does not: leave lean=True out"
+            )
+        tiled = Tiled.of(self.head, self.bias)
+        with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
+            drift = "entropy_drift" in self.objective.needs
+            stats = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
+            work = self._observed(generator, stats[0])
+            fused, (g, g_entropy, _) = work._loss(*EVERYTHING, stats[0])
+            if total.hidden is not None:
+                total.hidden.zero_()
+            tiled.add_gradient(total, self.hidden, self.target, self.scale, stats, present(g, "a gradient"), g_entropy)
+            return fused
+
+    def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
+        """The work with the credit after `observe`, for which it computes the statistics of all tokens of the step."""
+        if self.objective.scope == "row" or self.objective.has_observed(self.credit):
+            return self
+        stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
+        everything = Batch(self.rollouts, self.credit, self._policy(*EVERYTHING, stats))
+        return dataclasses.replace(self, credit=self.objective.observed(everything, self.totals, generator).credit)
+
+    def _plan(self) -> Iterator[tuple[slice, slice]]:
+        """(rows, tokens) of whole responses that together fit a chunk; a response that is longer comes alone."""
+        if self.fits:
+            # No need to wait for the device to count tokens.
+            yield slice(None), slice(0, len(self.hidden))
+            return
+        row = start = end = 0
+        for index, length in enumerate(self.rollouts.mask.sum(1).tolist()):
+            if end > start and end + length - start > self.chunk:
+                yield slice(row, index), slice(start, end)
+                row, start = index, end
+            end += length
+        yield slice(row, len(self.rollouts)), slice(start, end)
+
+    def _part(self, rows: slice, at: slice, total: HeadGradient | None, buffer: Tensor) -> Fused:
+        """Loss and gradients of some responses; if their logits do not fit the buffer, they are computed twice."""
+        fits = at.stop - at.start <= self.chunk
+        stats, slope = self._form(at, buffer) if fits else (self._stats(at), None)
+        fused, incoming = self._loss(rows, at, stats)
+        if total is None:
+            return fused
+        parts = live_rows(incoming, self.head, self.chunk)
+        if total.hidden is not None and not all(isinstance(live, slice) for live in parts):
+            total.hidden[at] = 0
+        for live in parts:
+            place = _moved(live, at.start)
+            if not fits:
+                _, slope = self._form(place, buffer)
+            elif not isinstance(live, slice):
+                keep_rows_(buffer, live)
+            h, y, scale = (part(x, place) for x in (self.hidden, self.target, self.scale))
+            live_slope = part(slope, live) if fits else slope
+            grads = (part(g, live) for g in incoming)
+            w, factor = ascent(buffer[: len(h)], stats.at(live), y, scale, *grads, slope=live_slope, spend=True)
+            total.add(place, w, factor, h, self.head, spend=True)
+        return fused
+
+    def _form(self, at: slice | Tensor, buffer: Tensor) -> tuple[RowStats, Tensor | None]:
+        """(statistics of tokens that fit a chunk, slope of their divergence); leaves the residual in the buffer."""
+        hidden, target, scale = (part(x, at) for x in (self.hidden, self.target, self.scale))
+        logits, slope, beta = logits_of(hidden, self.head, self.bias, buffer), None, self.objective.teacher_beta
+        divergence = None
+        if self.teacher is not None and beta is not None:
+            divergence, slope = self.teacher.compare(at, logits, scale, beta)
+        stats = residual(logits, target, scale, drift="entropy_drift" in self.objective.needs)
+        return stats if divergence is None else stats._replace(divergence=divergence), slope
+
+    def _stats(self, at: slice) -> RowStats:
+        """Statistics of any number of tokens; their logits are not kept."""
+        parts = [slice(start, min(start + self.chunk, at.stop)) for start in range(at.start, at.stop, self.chunk)]
+        buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))
+        return joined([self._form(x, buffer)[0] for x in parts])
+
+    def _loss(self, rows: slice, at: slice, stats: RowStats) -> tuple[Fused, list[Tensor | None]]:
+        """The loss of some rows, and its gradients [M'] to log-probabilities, entropies and teacher's divergences.
+
+        A gradient is None if the loss does not have it.
+        """
+        objective, piece, credit = self.objective, self.rollouts.rows(rows), self.credit.rows(rows)
+        policy = self._policy(rows, at, stats)
+        entropy = policy.entropy if objective.entropy_gradient else None
+        fields = [policy.logprob, entropy, policy.teacher_divergence]
+        leaves = [x for x in fields if x is not None]
+        with torch.enable_grad():
+            for leaf in leaves:
+                leaf.requires_grad_()
+            loss = objective.loss(Batch.unchecked(piece, credit, policy), self.totals, self.terms)
+        grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
+        policy = dataclasses.replace(policy, **{name: _detached(x) for name, x in vars(policy).items()})
+        fused = Fused(Loss(loss.value.detach(), loss.terms), policy, self._table(rows, at, stats.entropy), grads[0])
+        of_tokens = iter([x.flatten()[self._inside(rows, at)] for x in grads])
+        try:
+            # Checked only now, as a check waits for the device, which by now has the whole loss queued.
+            Batch(piece, credit, policy)
+        except NotFinite as error:
+            raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
+        return fused, [None if x is None else next(of_tokens) for x in fields]
+
+    def _policy(self, rows: slice, at: slice, stats: RowStats) -> Policy:
+        """The policy's fields [N', T] that the objective needs, zero on padding."""
+        needs = self.objective.needs
+        return Policy(
+            self._table(rows, at, stats.logprob),
+            self._table(rows, at, stats.entropy) if "entropy" in needs else None,
+            self._table(rows, at, stats.drift) if "entropy_drift" in needs else None,
+            self._table(rows, at, stats.divergence) if "teacher_divergence" in needs else None,
+        )
+
+    def _table(self, rows: slice, at: slice, x: Tensor) -> Tensor:
+        """x [M'] at its tokens in [N', T], zero elsewhere."""
+        shape = self.rollouts.mask[rows].shape
+        return x.new_zeros(shape.numel()).index_copy_(0, self._inside(rows, at), x).view(shape)
+
+    def _inside(self, rows: slice, at: slice) -> Tensor:
+        """[M'] places of the tokens `at` in the flattened table [N' · T] of the responses `rows`."""
+        return self.place[at] - (rows.start or 0) * self.rollouts.mask.shape[1]
+
+
+def _moved(at: slice | Tensor, by: int) -> slice | Tensor:
+    return slice(by + at.start, by + at.stop) if isinstance(at, slice) else at + by
+
+
+def _joined(parts: list[Fused]) -> Fused:
+    if len(parts) == 1:
+        return parts[0]
+    value = torch.stack([one.loss.value for one in parts]).sum()
+    terms = {name: torch.cat([one.loss.terms[name] for one in parts]) for name in parts[0].loss.terms}
+    present_fields = [name for name, x in vars(parts[0].policy).items() if x is not None]
+    policy = Policy(**{name: torch.cat([getattr(one.policy, name) for one in parts]) for name in present_fields})
+    entropy, pull = (torch.cat([getattr(one, name) for one in parts]) for name in ("entropy", "pull"))
+    return Fused(Loss(value, terms), policy, entropy, pull)
+
+
+def _detached(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.detach()
 
 
 def _add(x: Tensor, added: Tensor) -> None:

@@ -98,12 +98,11 @@ class HeadGradient:
             blank=True,
         )
 
-    def settle(self) -> HeadGradient:
-        """Zeroes `head` if nothing was added to it; returns itself."""
+    def settle(self) -> None:
+        """Zeroes `head` if nothing was added to it."""
         if self.blank and self.head is not None:
             self.head.zero_()
         self.blank = False
-        return self
 
     def like(self, hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients, each in the dtype of its tensor."""
@@ -180,12 +179,10 @@ def tile_rows(x: Tensor) -> int:
     return max(1, tile // x[0].numel())
 
 
-def keep_rows_(w: Tensor, rows: Tensor) -> Tensor:
-    """w[rows] for ascending `rows`, moved in place to the top of w [M, V]."""
-    if len(rows) < len(w):
-        step = tile_rows(w)
-        for start in range(0, len(rows), step):
-            # Rows only move up, so none is overwritten before it is read. `w[block]` would copy number by number.
-            block = rows[start : start + step]
-            w[start : start + len(block)] = w.index_select(0, block)
-    return w[: len(rows)]
+def keep_rows_(w: Tensor, rows: Tensor) -> None:
+    """Moves w[rows] for ascending `rows` to the top of w [M, V]."""
+    step = tile_rows(w)
+    for start in range(0, len(rows), step):
+        # Rows only move up, so none is overwritten before it is read. `w[block]` would copy number by number.
+        block = rows[start : start + step]
+        w[start : start + len(block)] = w.index_select(0, block)

@@ -1,13 +1,12 @@
-"""Conversion between packed rows [S, ...], concatenated without padding as hosts do it, and padded ones [N, T, ...]."""
+"""Conversion of packed rows [S, ...], concatenated without padding as hosts do it, to padded ones [N, T, ...]."""
 
 import torch
 from torch import Tensor
 
 
-def inside(lengths: Tensor, width: int | None = None) -> Tensor:
-    """[N, T] bool, true on the first `lengths` [N] places of each row; T is `width`, or the longest row."""
-    columns = torch.arange(int(lengths.max()) if width is None else width, device=lengths.device)
-    return columns < lengths[:, None]
+def inside(lengths: Tensor) -> Tensor:
+    """[N, T] bool, true on the first `lengths` [N] places of each row; T is the longest row."""
+    return torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]
 
 
 def unpacked(values: Tensor, places: Tensor) -> Tensor:
@@ -19,8 +18,3 @@ def unpacked(values: Tensor, places: Tensor) -> Tensor:
     out = values.new_zeros(*places.shape, *values.shape[1:])
     out[places] = values
     return out
-
-
-def packed(x: Tensor, places: Tensor) -> Tensor:
-    """[S, ...], the entries of x [N, T, ...] at the true `places` [N, T], row by row; keeps the graph."""
-    return x[places]
