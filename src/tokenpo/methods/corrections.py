@@ -6,8 +6,6 @@ decoupled_* and bypass_* are verl's, with its bounds: verl's k1 bounds 1/ρ, so 
 ρ here. For other bounds build the parts of `core.parts.correction`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
