@@ -167,30 +167,6 @@ def test_settings_inside_each_other_without_end(tmp_path: Path, section: str, ki
             assert len(refused(words, tmp_path / "out")) < 1000 or words[0] == "quickstart"
 
 
-@pytest.mark.parametrize(
-    ("name", "option", "value", "kind"),
-    [
-        ("grpo", "low", True, "a number"),
-        ("grpo", "low", "0.2", "a number"),
-        ("grpo", "low", float("nan"), "a number"),
-        ("grpo", "low", None, "a number"),
-        ("ha_dw", "history", 2.5, "a whole number"),
-        ("ha_dw", "history", True, "a whole number"),
-        ("maxrl", "order", "3", "a whole number or none"),
-        ("dapo", "dual", [1], "a number or none"),
-        ("gtpo", "entropy_clamp", (1,), "two numbers or none"),
-        ("gtpo", "entropy_clamp", (1, True), "two numbers or none"),
-        ("cispo", "absolute", 1, "true or false"),
-        ("tepo", "estimator", 3, "text"),
-    ],
-)
-def test_a_method_option_of_another_kind_is_named(name: str, option: str, value: Any, kind: str) -> None:
-    for build in (lambda **o: tokenpo.method(name, **o), tokenpo.methods.METHODS[name]):
-        with pytest.raises(TokenPOError) as caught:
-            build(**{option: value})
-        assert str(caught.value) == f"method {name}: option {option} = {value!r} must be {kind}"
-
-
 def test_every_option_of_every_method_has_a_kind_that_is_checked() -> None:
     for name, build in tokenpo.methods.METHODS.items():
         for option in tokenpo.methods.options_of(build):
