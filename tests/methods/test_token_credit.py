@@ -149,12 +149,6 @@ def test_t_spmo_counts_pairs_exactly() -> None:
     np.testing.assert_allclose(got.gradient[:, 0] * -12, [-6 / 11] * 11 + [6], rtol=1e-15)
 
 
-def test_t_spmo_takes_a_gap_in_the_mask_for_no_end() -> None:
-    """A tool's token at place 0 of both, then the responses part."""
-    sample = by_hand([[1.0, 1.0]] * 2, [1, 0], token_ids=[[7, 1], [7, 2]])
-    moves("t_spmo", sample.but(mask=np.array([[False, True]] * 2)), None, [[0, -0.5], [0, 0.5]])
-
-
 def test_vineppo() -> None:
     """Gains 0.5, 0.5, -0.5, -0.5: mean 0, variance 4/4 / 3 = 1/3, A = ±a, a = 1/2 / sqrt(1/3 + 1e-8).
     1.1 a and 1.5 clipped at 1.2 a; -0.9 a and 0.7 clipped at 0.8: -0.8 a."""
@@ -179,51 +173,6 @@ def test_what_is_drawn_from_each_cut() -> None:
     assert cut.continuations == Continuations(BehindToken(7), 3) and cut.needs == {"gain", "token_ids"}
     assert tokenpo.method("spo", interval=2, below=0.5).continuations == Continuations(Improbable(2, 0.5), 9)
     assert tokenpo.method("dapo").continuations is None
-
-
-def _shaped(lengths: list[int], reward: list[float], **options) -> np.ndarray:
-    """Rewards [N] of one group with these lengths, after hmpo's shaping."""
-    sample = by_hand([[1.0] * n for n in lengths], reward)
-    rollouts = tokenpo.Rollouts(
-        *(torch.tensor(x) for x in (sample.mask, sample.reward, sample.group, sample.old_logprob))
-    )
-    (stage,) = tokenpo.method("hmpo", **options).shaping
-    return sample.reward + stage(rollouts).numpy()
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, [1, 0.8, 0, 0]),
-        ({"additive": True}, [2, 1.8, 1, 0]),
-        ({"shift": 0.1}, [np.sqrt(0.5) + 0.1, 0.1, 0, 0]),
-        ({"shift": 0.1, "scale": 0.5, "cap": 0.3}, [0.3, 0.1, 0, 0]),
-        ({"shift": -0.2}, [np.sqrt(0.5) - 0.2, 0, 0, 0]),
-        ({"threshold": 1.5}, [0, 0, 0, 0]),
-        ({"scale": 0.0}, [0.8, 0.8, 0, 0]),
-    ],
-)
-def test_hmpo_shaped_rewards(options: dict, expected: list[float]) -> None:
-    """Right answers of 2, 4 and 6 tokens: b = 4. cos(π/4) = sqrt(1/2), cos(π/2) = 0; 6 is beyond. The wrong one: 0."""
-    for wrong in (0.0, -1.0):
-        got = _shaped([2, 4, 6, 1], [1, 1, 1, wrong], **options)
-        np.testing.assert_allclose(got, expected, rtol=1e-14, atol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "reward", "options", "expected"),
-    [
-        # by score: right answers of 2 and 4 tokens: b = 3. f(2) = min(cos(π/3) + 0.8, 1) = 1, 4 is beyond
-        ([2, 4, 1], [0.5, 0.9, -1.0], {"by_score": True}, [0.5, 0, 0]),
-        ([2, 4, 1], [0.5, 0.9, -1.0], {"by_score": True, "additive": True}, [1.0, 0.9, 0]),
-        # the median of two lies between them, b = 1.5: f(1) = min(cos(π/3) + 0.8, cap), and 2 is beyond
-        ([1, 2], [1, 1], {}, [1, 0]),
-        ([1, 2], [1, 1], {"cap": 9.0}, [1.3, 0]),
-        ([5, 3], [1, 0], {}, [0.8, 0]),  # a single right answer is worth the shift
-    ],
-)
-def test_hmpo_scores_and_medians(lengths: list[int], reward: list[float], options: dict, expected: list[float]) -> None:
-    np.testing.assert_allclose(_shaped(lengths, reward, **options), expected, rtol=1e-14)
 
 
 def test_hmpo() -> None:
