@@ -1,16 +1,18 @@
-"""The prelude of the oracles against numbers by hand; each number is there to see one thing go wrong.
+"""The prelude of the oracles against numbers by hand; each number is there to see one thing go wrong, and mutants do.
 
 The batch of all: rewards 2, 1, 0 in group 7, a lone 5 in group 3 and a rollout without tokens, whose reward 9 counts
 nowhere. Ratios e^0.1, e^0.3 | e^-0.5 | 1, e^30 | 1; π_ref = 2 π.
 """
 
 import ast
+import types
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from oracle_support import of
-from oracles import prelude as p
+from oracles import prelude
 
 MASK = np.array([[1, 1], [1, 0], [1, 1], [1, 0], [0, 0]], bool)
 X = np.array([[0.1, 0.3], [-0.5, 0], [0, 30], [0, 0], [0, 0]])
@@ -24,7 +26,8 @@ def same(got: object, expected: object) -> None:
     np.testing.assert_allclose(np.asarray(got, float), np.asarray(expected, float), rtol=1e-12, atol=1e-15)
 
 
-def test_by_hand() -> None:
+def numbers_of(p: types.ModuleType) -> None:
+    """Asserts every number, of the prelude or of a mutant."""
     assert [rows.tolist() for rows in p.groups(S)] == [[3], [0, 1, 2]]
 
     # mean 1, std 1 (with G; it would be sqrt(2/3) without the 1): ±1 / (1 + eps); nobody is beside the lone 5
@@ -89,14 +92,78 @@ def test_by_hand() -> None:
 
 
 def test_every_choice_meets_every_case() -> None:
-    seen = p.crossed([{}, {"c": 5}], a=(1, 2), b=(3,))
+    seen = prelude.crossed([{}, {"c": 5}], a=(1, 2), b=(3,))
     assert seen == [{"a": 1, "b": 3}, {"a": 1, "b": 3, "c": 5}, {"a": 2, "b": 3}, {"a": 2, "b": 3, "c": 5}]
+
+
+def test_by_hand() -> None:
+    numbers_of(prelude)
+
+
+SOURCE = Path(prelude.__file__).read_text(encoding="utf-8")
+MUTANTS = [
+    ("alive & (s.group == g)", "s.group == g"),
+    ("np.unique(s.group[alive])", "np.unique(s.group)[1:]"),
+    ("s.reward if reward is None else reward", "s.reward"),
+    ("if R.min() < R.max():", "if True:"),
+    ("(R - R.mean()) / (R.std(ddof=1) + eps", "(R.mean() - R) / (R.std(ddof=1) + eps"),
+    ("R.std(ddof=1)", "R.std()"),
+    ("R.std(ddof=1) + eps", "R.std(ddof=1) + 1e-6"),
+    ("eps=1e-6", "eps=1e-4"),
+    ("if std else 1", "if True else 1"),
+    ("len(y) > 1", "len(y) > 0"),
+    ("y.var(ddof=1)", "y.var()"),
+    ("y.var(ddof=1) + 1e-8", "y.var(ddof=1) + 1e-6"),
+    ("y - y.mean()", "y"),
+    ("s.old_logprob if before is None else before", "s.old_logprob"),
+    ("np.clip(x, -20, 20)", "x"),
+    ("np.abs(x) <= 20", "np.abs(x) <= 40"),
+    ("np.where(np.abs(x) <= 20, r, 0)", "np.where(np.abs(x) <= 20, 1, 0)"),
+    ("keepdims=True), 1)", "keepdims=True), 2)"),
+    ("(s.mask * x).sum", "x.sum"),
+    ("/ lengths(s)\n\n\ndef sequence_ratio", "/ x.shape[1]\n\n\ndef sequence_ratio"),
+    ("s.logprob - s.old_logprob))", "s.old_logprob - s.logprob))"),
+    ("low=0.2, high=0.2", "low=0.2, high=0.28"),
+    ("np.minimum(r * A", "np.maximum(r * A"),
+    ("np.clip(r, 1 - low, 1 + high) * A)", "np.clip(r, 1 - high, 1 + high) * A)"),
+    ("np.clip(r, 1 - low, 1 + high) * A)", "np.clip(r, 1 - low, 1 + low) * A)"),
+    ("r <= 1 + high", "r < 1 + high"),
+    ("r >= 1 - low", "r > 1 - low"),
+    ("np.where(A > 0, r", "np.where(A < 0, r"),
+    ("* A * dr", "* A * r"),
+    ("(A < 0) & (r > dual)", "r > dual"),
+    ("np.where(floor, dual * A, J)", "J"),
+    ("np.where(floor, 0, dJ)", "dJ"),
+    ("return c * s.logprob, c", "return c * s.logprob, c * s.logprob"),
+    ("s.ref_logprob - s.logprob", "s.logprob - s.ref_logprob"),
+    ("u - np.log(u) - 1, 1 - u", "u - np.log(u) - 1, u - 1"),
+    ("u - np.log(u) - 1, 1 - u", "u - 1, 1 - u"),
+    ("np.sort(x)[round", "x[round"),
+    ("(len(x) - 1)", "len(x) // 1.01"),
+    ("np.sort(x)[round(", "np.sort(x)[int("),
+    ("return -(share * J).sum(), -share * dJ", "return -(share * J).sum(), share * dJ"),
+    ("return -(share * J).sum(), -share * dJ", "return -(share * J).mean(), -share * dJ"),
+    ("s.mask / s.mask.sum()", "s.mask / s.mask.size"),
+    ("s.mask / s.mask.any(1).sum()", "s.mask / len(s.mask)"),
+    ("J / lengths(s), dJ / lengths(s)", "J / lengths(s), dJ"),
+    ("J / lengths(s), dJ / lengths(s)", "J, dJ / lengths(s)"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("before", "after"), MUTANTS)
+def test_a_mutant_is_seen(before: str, after: str) -> None:
+    assert SOURCE.count(before) == 1
+    mutant = types.ModuleType("mutant")
+    exec(SOURCE.replace(before, after), vars(mutant))
+    with pytest.raises((AssertionError, IndexError)), np.errstate(all="ignore"):
+        numbers_of(mutant)
 
 
 def test_it_imports_numpy_alone() -> None:
     """And the oracles besides the standard library that and the prelude."""
     allowed = {"numpy", "prelude", "math", "itertools", "collections"}
-    for path in Path(p.__file__).parent.glob("[a-z]*.py"):
+    for path in Path(prelude.__file__).parent.glob("[a-z]*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
