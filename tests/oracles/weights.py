@@ -303,7 +303,7 @@ def kept(mask, uniform, *, fraction=0.5, always=0):
         [
             {},
             {"beta": 0.3},
-            {"beta": 0.3, "weight_prob": "old", "low": 0.1, "high": 0.3},
+            {"beta": 0.3, "weight_prob": "old", "low": 0.1, "high": 0.4},
             {"shape": "outside", "beta": 0.3},
             {"alpha": 1.5, "tau": -4.0, "mu": 0.4, "lower": 0.6, "upper": 1.2},
         ],
