@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import Sample, by_hand, close, facts, moves, outcome, ragged, run, score
+from oracle_support import Sample, by_hand, close, facts, moves, of, outcome, ragged, run, score
 from oracles.credit import rae_after
 from tokenpo.core.parts import SoftOverlong
 from tokenpo.core.trial import example
 from tokenpo.methods import METHODS
+from tokenpo.methods.grpo_passk import BestMargin
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
@@ -71,11 +72,15 @@ def test_opo() -> None:
     moves("opo", by_hand([[2], [0.5, 1]], [3, 0]), value, [[-2, 0], [1, 1]], unit=1 / 3)
 
 
-def test_gpg() -> None:
-    """Rewards 3, 1 and a pair of equals: B = 4, M = 2: A = 2, -2, 0, 0. lp = log(r / 4). Five tokens."""
+@pytest.mark.parametrize(
+    ("options", "gradient", "unit"),
+    [({}, [[-2, -2], [2], [0], [0]], 1 / 5), ({"sequence_mean": True}, [[-1, -1], [2], [0], [0]], 1 / 4)],
+)
+def test_gpg(options: dict, gradient: list, unit: float) -> None:
+    """Rewards 3, 1 and a pair of equals: B = 4, M = 2: A = 2, -2, 0, 0. lp = log(r / 4). Five tokens, four rows."""
     sample = by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1])
     value = -2 * (np.log(1 / 2) + np.log(1 / 4) - np.log(1 / 8))
-    moves("gpg", sample, value, [[-2, -2], [2], [0], [0]], unit=1 / 5)
+    moves("gpg", sample, None if options else value, gradient, unit=unit, **options)
 
 
 def test_raft() -> None:
@@ -163,11 +168,23 @@ def test_eb_cispo_leans_on_other_prompts(reward: list[float], group: list[int], 
     np.testing.assert_allclose(_of_rewards("eb_cispo", reward, group), expected, rtol=1e-12)
 
 
-def test_grpo_passk() -> None:
+@pytest.mark.parametrize(("options", "a"), [({}, 1 / (0.5 + 1e-6)), ({"std": False}, 1.0)])
+def test_grpo_passk(options: dict, a: float) -> None:
     """One of four right: the mean is 1/4, the variance (9 + 1 + 1 + 1) / 16 / 3 = 1/4, A = 1 / (1/2 + 1e-6).
     1.1 stays, 1.5 is clipped at 1.2; the wrong ones do not move. Five tokens."""
     sample = by_hand([[1.1, 1.5], [0.5], [2.0], [1.0]], [1, 0, 0, 0])
-    moves("grpo_passk", sample, -2.3, [[-1.1, 0], [0], [0], [0]], unit=1 / (0.5 + 1e-6) / 5)
+    moves("grpo_passk", sample, -2.3, [[-1.1, 0], [0], [0], [0]], unit=a / 5, **options)
+
+
+def test_grpo_passk_leads_over_the_second_best() -> None:
+    """Rewards 3, 1, 0: mean 4/3, variance (25 + 1 + 16) / 9 / 2 = 7/3; A = (3 - 1) / (sqrt(7/3) + 1e-6)."""
+    assert _of_rewards("grpo_passk", [1, 3, 0]) == pytest.approx([0, 2 / (np.sqrt(7 / 3) + 1e-6), 0], rel=1e-12)
+
+
+@pytest.mark.parametrize(("reward", "group"), [([1, 1, 0], [0, 0, 0]), ([1, 2, 3], [0, 1, 2]), ([0.1] * 3, [0] * 3)])
+def test_grpo_passk_learns_nothing_from_a_tie_or_alone(reward: list[float], group: list[int]) -> None:
+    bare = dataclasses.replace(tokenpo.method("grpo_passk"), credit=BestMargin(eps=0.0))
+    assert not run(bare, by_hand([[1.0]] * 3, reward, group)).gradient.any()
 
 
 def test_maxrl() -> None:
@@ -204,20 +221,42 @@ def test_maxrl_refuses_negative_rewards_where_they_count(options: dict) -> None:
     assert outcome("maxrl", sample.but(mask=np.array([[True], [False]])), **options).value == 0
 
 
-def test_arm() -> None:
-    """Of five tokens one counts, c = 0.1; of six ceil(1.2) = 2, c = sqrt(0.2 · 0.8) = 0.4. A = ±PAIR + (1/2 - c) / 10;
-    at ratio 1 the gradient is -A / 11."""
-    old = np.log([[0.9, 0.9, 0.1, 0.9, 0.9, 1], [0.9, 0.2, 0.9, 0.9, 0.8, 0.9]])
-    sample = by_hand([[1.0] * 5, [1.0] * 6], [1, 0])
-    sample = sample.but(old_logprob=old, logprob=old, prompt_logprob=np.full(2, np.log(0.5)))
-    one, other = PAIR + 0.04, -PAIR + 0.01
-    moves("arm", sample, -(5 * one + 6 * other), [[-one] * 5, [-other] * 6], unit=1 / 11)
+def _of_confidence(probabilities: list[list[float]], reward: list[float], prompt: float) -> Sample:
+    """Responses of these token probabilities at ratio 1, to a prompt of this confidence."""
+    width = max(map(len, probabilities))
+    mask = np.arange(width) < np.array([[len(row)] for row in probabilities])
+    lp = np.log([[*row, *[1.0] * (width - len(row))] for row in probabilities])
+    confidence = np.full(len(reward), np.log(prompt))
+    return of(mask, np.array(reward), [0] * len(reward), old_logprob=lp, logprob=lp, prompt_logprob=confidence)
+
+
+# Of five tokens one counts, c = 0.1; of six ceil(1.2) = 2, c = sqrt(0.2 · 0.8) = 0.4; all of them: the geometric means.
+ALL = [(0.9**4 * 0.1) ** (1 / 5), (0.9**4 * 0.16) ** (1 / 6)]
+
+
+@pytest.mark.parametrize(
+    ("options", "shifts"),
+    [
+        ({}, [0.04, 0.01]),
+        ({"alpha": 1.0}, [0.4, 0.1]),
+        ({"alpha": 1.0, "only_correct": True}, [0.4, 0]),
+        ({"alpha": 1.0, "fraction": 1.0}, [0.5 - ALL[0], 0.5 - ALL[1]]),
+    ],
+)
+def test_arm(options: dict, shifts: list[float]) -> None:
+    """A = ±PAIR + alpha · (0.5 - c); at ratio 1 the gradient is -A / 11."""
+    sample = _of_confidence([[0.9, 0.9, 0.1, 0.9, 0.9], [0.9, 0.2, 0.9, 0.9, 0.8, 0.9]], [1, 0], 0.5)
+    one, other = PAIR + shifts[0], -PAIR + shifts[1]
+    moves("arm", sample, -(5 * one + 6 * other), [[-one] * 5, [-other] * 6], unit=1 / 11, **options)
 
 
 def test_edge_grpo() -> None:
     """Mean entropies 1, 2, 6, their mean 3: A = 3, 0, -1/2 times THREE. Row 0: 1.1 and 1.5 clipped at 1.2."""
     sample = by_hand([[1.1, 1.5], [1.3], [1]], [2, 1, 0], old_entropy=[[0.5, 1.5], [2], [6]])
     moves("edge_grpo", sample, -(1.15 * 3 - 0.5), [[-1.65, 0], [0], [0.5]], unit=THREE / 3)
+    # a deviation of 1 / sqrt 2, and eps 0.5 beside it
+    sample, a = by_hand([[1.0], [1.0]], [1, 0], old_entropy=[[1.0], [1.0]]), 0.5 / (np.sqrt(0.5) + 0.5)
+    moves("edge_grpo", sample, None, [[-a / 2], [a / 2]], eps=0.5)
 
 
 def test_ha_dw() -> None:

@@ -59,6 +59,20 @@ def test_hapo() -> None:
     np.testing.assert_allclose(got.gradient, expected, rtol=1e-10, atol=1e-14)
 
 
+def test_hapo_released_sign() -> None:
+    """Divided by the minimum itself the least uncertain token gets +1: h^ = 1, 1 | 3/4, 1/2, 1/4, 0.
+
+    All but the last widen above and are redistributed outside the zone. (0,1) at ratio 1 is inside: A stays. 0.7,
+    0.89, 0.7 are below the zone's 0.9: A times 7/4, 3/2, 5/4, the first and last clipped at 0.8. h^ = 0 is as before.
+    """
+    sample = by_hand([[1.3, 1.0], [0.7, 0.89, 0.7, 20.0]], [1, 0], old_entropy=ENTROPY)
+    got = outcome("hapo", sample, sign="released")
+    value = -(2 * 2.6 + 2 - 0.8 * 1.75 - 0.89 * 1.5 - 0.8 * 1.25 - 10)
+    assert got.value == pytest.approx(value / SD / 18, rel=1e-10)
+    expected = np.array([[-5.2, -2, 0, 0], [0, 0.89 * 1.5, 0, 0]]) / SD / 18
+    np.testing.assert_allclose(got.gradient, expected, rtol=1e-10, atol=1e-14)
+
+
 @pytest.mark.parametrize("sign", ["paper", "released"])
 @pytest.mark.parametrize("options", [{}, {"quantile": 0.5, "tau": 0.2}, {"quantile": 1.0}])
 def test_hapo_temperature_is_its_oracle(sign: str, options: dict) -> None:
@@ -79,15 +93,29 @@ def test_hapo_temperature() -> None:
     np.testing.assert_array_equal(rule(step, 2.0, {}), np.full(6, 2.0))
 
 
+SEQUENCES = [[1.21, 1.0], [1.3], [0.5, 2.0]]  # s = 1.1, 1.3, 1: TEPO v1 has J = 0.2 a / 5
+
+
 def test_tepo() -> None:
-    """s = 1.1, 1.3, 1: TEPO v1 has J = 0.2 a / 5. Less k3 where A > 0 and the entropy fell: only token (0, 0).
+    """As TEPO v1 less k3 where A > 0 and the entropy fell: only token (0, 0).
 
     There r = 1.21: k3 = 0.21 - log 1.21, ∂k3/∂lp = 1.21 - 1. At (0, 1) the entropy rose; row 2 has A < 0.
     """
     a, entropy = THREE, [[0.5, 1.5], [0.5], [0.5, 0.5]]
-    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0], old_entropy=np.ones((3, 2)), entropy=entropy)
+    sample = by_hand(SEQUENCES, [2, 1, 0], old_entropy=np.ones((3, 2)), entropy=entropy)
     value, gradient = -(0.2 * a - (0.21 - np.log(1.21))), [[-1.1 * a + 0.21, -1.1 * a], [0], [a, a]]
     moves("tepo", sample, value, gradient, unit=1 / 5)
+
+
+def test_tepo_below_the_reference() -> None:
+    """As TEPO v1 less k3 of π_ref/π where A > 0 and lp > lp_ref: only token (0, 0), at π_ref/π = 1/2.
+
+    There k3 = -1/2 + log 2 and ∂k3/∂lp = 1 - 1/2. At (0, 1) π_ref/π = 2; at (1, 0) A = 0; row 2 has A < 0.
+    """
+    a, sample = THREE, by_hand(SEQUENCES, [2, 1, 0])
+    sample = sample.but(ref_logprob=sample.logprob + np.log([[0.5, 2], [0.5, 1], [0.5, 0.5]]))
+    value, gradient = -(0.2 * a - (np.log(2) - 0.5)), [[-1.1 * a + 0.5, -1.1 * a], [0], [a, a]]
+    moves("tepo", sample, value, gradient, unit=1 / 5, decreasing="reference", kl_target="reference")
 
 
 def _entropy(logits: np.ndarray) -> np.ndarray:
@@ -135,12 +163,28 @@ def _of_entropy(entropy: float) -> Rollouts:
     return facts(by_hand([[1, 1]], [1], old_entropy=[[entropy, entropy]]))
 
 
+@pytest.mark.parametrize(
+    ("name", "entropies", "coefficients"),
+    [
+        # the first batch's entropy 2 sets the target 0.8, above which nothing is added; 0.5 is below it, 0.8 at it
+        ("aer", (2.0, 0.5, 0.5, 0.8, 3.0), [0, 1e-4, 2e-4, 2e-4, 1e-4]),
+        # two batches below the target of 0.2 raise the coefficient, three above take it back to 0 and no further
+        ("skywork_entropy", (0.1, 0.1, 0.3, 0.3, 0.3), [1e-4, 2e-4, 1e-4, 0, 0]),
+    ],
+)
+def test_controllers(name: str, entropies: tuple[float, ...], coefficients: list[float]) -> None:
+    objective = tokenpo.method(name)
+    state, got = objective.start(), []
+    for entropy in entropies:
+        state = objective.after(state, _of_entropy(entropy))
+        got += [numbers["coefficient"] for numbers in state.values()]
+    assert got == pytest.approx(coefficients, abs=1e-18)
+
+
 @pytest.mark.parametrize("rule", ["sign", "proportional"])
-@pytest.mark.parametrize("start", [0.0, 0.002, 0.005])
-def test_the_controller_of_aer_is_its_oracle(start: float, rule: str) -> None:
-    """From 0, from the middle and from the bound; the first batch's entropy 2 sets the target 0.8."""
-    objective = tokenpo.method("aer", rule=rule, start=start)
-    state, expected = objective.start(), start
+def test_the_controller_of_aer_is_its_oracle(rule: str) -> None:
+    objective = tokenpo.method("aer", rule=rule, start=0.002)
+    state, expected = objective.start(), 0.002
     for entropy in (2.0, 0.5, 0.8, 0.3, 0.3, 1.9):
         state = objective.after(state, _of_entropy(entropy))
         expected = aer_after(expected, 2.0, entropy, rule=rule)
@@ -155,6 +199,19 @@ def test_the_controller_of_skywork_is_its_oracle(entropy: float, alpha: float) -
     objective = tokenpo.method("skywork_entropy", start=alpha)
     (numbers,) = objective.after(objective.start(), _of_entropy(entropy)).values()
     assert numbers == {"coefficient": pytest.approx(skywork_after(alpha, entropy), rel=1e-12)}
+
+
+def test_the_released_controller() -> None:
+    """Batches whose one token has -lp_old = 0.1, 0.3, 0.1: below, above, below the target of 0.2. The gate of each is
+    set by the one before, the first's is open. The old entropies, all 9, are not even read."""
+    objective = tokenpo.method("skywork_entropy", controller="released", start=0.1, delta=0.05, largest=1.0)
+    state, values = objective.start(), []
+    for surprise in (0.1, 0.3, 0.1):
+        sample = by_hand([[1]], [1], entropy=[[2.0]], old_entropy=[[9.0]], p_old=np.exp(-surprise))
+        values.append(run(objective, sample, state=state).value)
+        state = objective.after(state, facts(sample))
+    assert values == pytest.approx([-0.1 * 2, -0.15 * 2, 0], rel=1e-12)
+    assert "old_entropy" not in objective.needs
 
 
 @pytest.mark.parametrize(("was_below", "target"), [(True, 9.0), (False, 0.0)])
@@ -188,6 +245,13 @@ def test_the_fallback_begins_at_its_limit(rollouts) -> None:
     assert seen == pytest.approx([1, -1, root, -root], rel=1e-14)
     seen = _advantage(TokenGroupAdvantage(fallback=2.0, eps=0.0), facts)
     assert seen == pytest.approx([1, -1, 3**0.5, -third], rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("reward", [0.1, 1 / 3, -0.7])
+def test_equal_rewards_give_exactly_zero(rollouts, reward: float, dtype: torch.dtype) -> None:
+    facts = rollouts([1, 2, 4, 7, 3, 5, 6], [reward] * 7, [2] * 7, dtype)
+    assert _advantage(TokenGroupAdvantage(), facts) == [0] * 7
 
 
 def _scored(scores: list[float]) -> tokenpo.Batch:

@@ -141,7 +141,6 @@ def test_it_moves_like_the_other(name: str, options: dict, other: str, its: dict
         ("hapo", {"entropy": "current", "tau": 0.0}, {"entropy"}),
         ("hapo", {"alpha": 0.0, "beta": 0.0, "tau": 0.0}, set()),
         ("nthr", {"kl": 0.0}, {"influence"}),
-        ("skywork_entropy", {"controller": "released"}, {"entropy"}),
         ("tepo", {}, {"old_entropy", "entropy"}),
         ("tepo", {"decreasing": "analytic"}, {"entropy", "entropy_drift"}),
         ("tepo", {"decreasing": "reference"}, {"ref_logprob"}),

@@ -43,9 +43,11 @@ def test_dapo() -> None:
     moves("dapo", sample, 10.42, [[-1.1], [0], [0, 0, 2]], unit=THREE / 6)
 
 
-def test_dr_grpo() -> None:
-    """A = 1, 0, -1 exactly. Row sums 1.1 + 1.2 (clipped), 0, -0.8 (clipped) - 2, over the longest response."""
-    moves("dr_grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, [[-1.1, 0], [0, 0], [0, 2]], unit=1 / 2 / 3)
+@pytest.mark.parametrize(("options", "length"), [({}, 2), ({"length": 10}, 10)])
+def test_dr_grpo(options: dict, length: int) -> None:
+    """A = 1, 0, -1 exactly. Row sums 1.1 + 1.2 (clipped), 0, -0.8 (clipped) - 2, over the longest response or L."""
+    gradient = [[-1.1, 0], [0, 0], [0, 2]]
+    moves("dr_grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, gradient, unit=1 / length / 3, **options)
 
 
 @pytest.mark.parametrize("name", ["gspo", "gspo_token"])
@@ -247,12 +249,13 @@ def test_m2po() -> None:
     assert not outcome("m2po", sample, budget=0.31).terms["clipped"].any()
 
 
-def test_topr() -> None:
+@pytest.mark.parametrize(("level", "one", "two"), [("sequence", 0.5, 0.5), ("token", 1.0, 0.25)])
+def test_topr(level: str, one: float, two: float) -> None:
     """Rewards 1, 0, 0: A = 1, -1, -1; lp = log(r / 4). A right answer counts 1 at any ratio. The wrong one at 2 and 1/4
-    has W = 1/2. The other, at 3, counts 1. Three responses."""
+    has W = 1/2, by tokens 2, cut to 1, and 1/4. The other, at 3, counts 1. Three responses."""
     log, sample = np.log, by_hand([[5, 0.1], [2, 0.25], [3]], [1, 0, 0])
-    value = log(5 / 4) + log(0.1 / 4) - log(2 / 4) / 2 - log(0.25 / 4) / 2 - log(3 / 4)
-    moves("topr", sample, -value, [[-1, -1], [0.5, 0.5], [1]], unit=1 / 3)
+    value = log(5 / 4) + log(0.1 / 4) - one * log(2 / 4) - two * log(0.25 / 4) - log(3 / 4)
+    moves("topr", sample, -value, [[-1, -1], [one, two], [1]], unit=1 / 3, level=level)
 
 
 def test_topr_bounds_the_weight_of_a_response() -> None:
@@ -295,13 +298,20 @@ def test_dhpo_takes_an_entropy_below_zero_for_zero() -> None:
     moves("dhpo", sample, None, [[2 / 2, 1 / 2]], advantage=DOWN, mixing="entropy")
 
 
-def test_vespo() -> None:
-    """W = 1/2, 1, 2; the first as 2 · 1/4 in a response of two tokens. φ = e^lambda W^k e^(-lambda W), with k 2 and
-    lambda 3 where A = 1, k 3 and lambda 2 where A = -1. Four tokens, lp = log(r / 4): J = Σ φ A lp / 4.
-    """
-    phi, logs = [np.exp(1.5) / 4, 1, np.exp(-2) * 8], [np.log(2 / 4) + np.log(0.25 / 4), np.log(1 / 4), -np.log(2 / 4)]
-    sample, advantage = by_hand([[2.0, 0.25], [1.0], [2.0]], [0] * 3), np.array([[1.0] * 2, [1.0] * 2, [-1.0] * 2])
-    moves("vespo", sample, -np.dot(phi, logs), [[-phi[0]] * 2, [-1], [phi[2]]], unit=1 / 4, advantage=advantage)
+@pytest.mark.parametrize(
+    ("advantage", "phi"),
+    [
+        (1.0, [np.exp(1.5) / 4, 1, np.exp(-3) * 4]),  # k 2, lambda 3: 1.12042, 1, 0.19915
+        (-1.0, [np.exp(1) / 8, 1, np.exp(-2) * 8]),  # k 3, lambda 2: 0.33979, 1, 1.08268
+    ],
+)
+def test_vespo(advantage: float, phi: list[float]) -> None:
+    """W = 1/2, 1, 2; the first as 2 · 1/4 in a response of two tokens. φ = e^lambda W^k e^(-lambda W). Four tokens,
+    lp = log(r / 4): J = Σ φ A lp / 4, ∂J/∂lp = φ A / 4."""
+    logs = [np.log(2 / 4) + np.log(0.25 / 4), np.log(1 / 4), np.log(2 / 4)]
+    gradient, given = [[phi[0], phi[0]], [phi[1]], [phi[2]]], np.full((3, 2), advantage)
+    sample = by_hand([[2.0, 0.25], [1.0], [2.0]], [0] * 3)
+    moves("vespo", sample, np.dot(phi, logs), gradient, unit=-advantage / 4, advantage=given)
 
 
 def test_vespo_bounds_the_ratio_of_a_response() -> None:

@@ -45,7 +45,18 @@ def test_opd_by_hand() -> None:
     moves("opd", sample, None, [[-0.75, 0.75, -0.375]], unit=LN2 / 3, gamma=0.5, bound=0.75 * LN2)
 
 
+def test_a_tools_token_is_no_reward_and_costs_no_discount() -> None:
+    """x = 1, (9), 1 in units of ln 2 with gamma 1/2: 1.5 and 1."""
+    sample = _taught([[1, 1, 1]], [1], [[2, 512, 2]])
+    sample = sample.but(mask=np.array([[True, False, True]]))
+    moves("opd", sample, None, [[-1.5, 0, -1]], unit=LN2 / 2, gamma=0.5)
+
+
 def test_equal_rewards_keep_the_teachers_credit() -> None:
+    """Rewards 1, 1 and 1, 0 with x = ln 2: A = ln 2, and with 1, 0 the rewards add ±1/2."""
+    for reward, added in (([1, 1], 0.0), ([1, 0], 0.5)):
+        got = outcome("opd", _taught([[1], [1]], reward, [[2], [2]]), rewards=True)
+        np.testing.assert_allclose(got.terms["advantage"], [[LN2 + added], [LN2 - added]], rtol=1e-12)
     grpo = tokenpo.with_teacher(tokenpo.method("grpo"), 0.5)
     flat = run(grpo, _taught([[1], [1]], [1, 1], [[2], [4]]))
     np.testing.assert_allclose(flat.terms["advantage"], [[0.5 * LN2], [LN2]], rtol=1e-12)

@@ -51,6 +51,13 @@ def test_gdpo() -> None:
     np.testing.assert_allclose(got["nemo_rl"], u / np.sqrt((7 / 3 + 2 * s) / 2), rtol=1e-5)
 
 
+def test_gdpo_over_tokens_moves_equal_rewards_by_the_mean_of_the_batch() -> None:
+    """Group 0: rewards 1, 0 of lengths 1, 3; group 1: equal. Over responses u has mean 0, over tokens it has not."""
+    sample = by_hand([[1], [1, 1, 1], [1], [1]], [1, 0, 1, 1], [0, 0, 1, 1])
+    over_responses, over_tokens = (outcome("gdpo", sample, form=f).terms["advantage"] for f in ("trl", "verl"))
+    assert not over_responses[2:].any() and (over_tokens[2:, 0] > 0.1).all()
+
+
 def test_numbers_of_rewards_are_held_to_the_options() -> None:
     with pytest.raises(tokenpo.TokenPOError, match=r"^gdpo: 2 weights for the 3 columns of Rollouts.rewards: give one"):
         outcome("gdpo", ragged(0), weights=(1.0, 2.0))
@@ -115,6 +122,19 @@ def test_otb() -> None:
     assert abs(_advantages("otb", sample, zero_tail=False)[2]) < 1e-7
 
 
+def test_otb_counts_rewards_of_tokens_from_there_on() -> None:
+    """Rewards 1 then 2 against 0 then 0, W equal: G = 3, 2 against 0, 0: B = 3/2, 1."""
+    sample = by_hand([[1, 1], [1, 1]], [3, 0], token_reward=[[1, 2], [0, 0]], old_collision=[[0.5, 0.5]] * 2)
+    np.testing.assert_allclose(_advantages("otb", sample, token_reward=True), [1.5, 1, -1.5, -1], rtol=1e-7)
+
+
+def test_otb_moves_no_baseline_by_a_sure_token() -> None:
+    """π = 1 and Σp² = 1: w = 0. The response that decides nothing has no part in the baseline of the other."""
+    sample = by_hand([[1], [1]], [1, 0], p_old=1.0, old_collision=[[1.0], [0.5]])
+    sample = sample.but(old_logprob=np.array([[0.0], [np.log(0.5)]]))
+    np.testing.assert_allclose(_advantages("otb", sample), [1, 0], atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("count", "gradient", "unit"),
     [
@@ -149,6 +169,12 @@ def test_t_spmo_counts_pairs_exactly() -> None:
     np.testing.assert_allclose(got.gradient[:, 0] * -12, [-6 / 11] * 11 + [6], rtol=1e-15)
 
 
+def test_t_spmo_takes_a_gap_in_the_mask_for_no_end() -> None:
+    """A tool's token at place 0 of both, then the responses part."""
+    sample = by_hand([[1.0, 1.0]] * 2, [1, 0], token_ids=[[7, 1], [7, 2]])
+    moves("t_spmo", sample.but(mask=np.array([[False, True]] * 2)), None, [[0, -0.5], [0, 0.5]])
+
+
 def test_vineppo() -> None:
     """Gains 0.5, 0.5, -0.5, -0.5: mean 0, variance 4/4 / 3 = 1/3, A = ±a, a = 1/2 / sqrt(1/3 + 1e-8).
     1.1 a and 1.5 clipped at 1.2 a; -0.9 a and 0.7 clipped at 0.8: -0.8 a."""
@@ -175,6 +201,51 @@ def test_what_is_drawn_from_each_cut() -> None:
     assert tokenpo.method("dapo").continuations is None
 
 
+def _shaped(lengths: list[int], reward: list[float], **options) -> np.ndarray:
+    """Rewards [N] of one group with these lengths, after hmpo's shaping."""
+    sample = by_hand([[1.0] * n for n in lengths], reward)
+    rollouts = tokenpo.Rollouts(
+        *(torch.tensor(x) for x in (sample.mask, sample.reward, sample.group, sample.old_logprob))
+    )
+    (stage,) = tokenpo.method("hmpo", **options).shaping
+    return sample.reward + stage(rollouts).numpy()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [1, 0.8, 0, 0]),
+        ({"additive": True}, [2, 1.8, 1, 0]),
+        ({"shift": 0.1}, [np.sqrt(0.5) + 0.1, 0.1, 0, 0]),
+        ({"shift": 0.1, "scale": 0.5, "cap": 0.3}, [0.3, 0.1, 0, 0]),
+        ({"shift": -0.2}, [np.sqrt(0.5) - 0.2, 0, 0, 0]),
+        ({"threshold": 1.5}, [0, 0, 0, 0]),
+        ({"scale": 0.0}, [0.8, 0.8, 0, 0]),
+    ],
+)
+def test_hmpo_shaped_rewards(options: dict, expected: list[float]) -> None:
+    """Right answers of 2, 4 and 6 tokens: b = 4. cos(π/4) = sqrt(1/2), cos(π/2) = 0; 6 is beyond. The wrong one: 0."""
+    for wrong in (0.0, -1.0):
+        got = _shaped([2, 4, 6, 1], [1, 1, 1, wrong], **options)
+        np.testing.assert_allclose(got, expected, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "reward", "options", "expected"),
+    [
+        # by score: right answers of 2 and 4 tokens: b = 3. f(2) = min(cos(π/3) + 0.8, 1) = 1, 4 is beyond
+        ([2, 4, 1], [0.5, 0.9, -1.0], {"by_score": True}, [0.5, 0, 0]),
+        ([2, 4, 1], [0.5, 0.9, -1.0], {"by_score": True, "additive": True}, [1.0, 0.9, 0]),
+        # the median of two lies between them, b = 1.5: f(1) = min(cos(π/3) + 0.8, cap), and 2 is beyond
+        ([1, 2], [1, 1], {}, [1, 0]),
+        ([1, 2], [1, 1], {"cap": 9.0}, [1.3, 0]),
+        ([5, 3], [1, 0], {}, [0.8, 0]),  # a single right answer is worth the shift
+    ],
+)
+def test_hmpo_scores_and_medians(lengths: list[int], reward: list[float], options: dict, expected: list[float]) -> None:
+    np.testing.assert_allclose(_shaped(lengths, reward, **options), expected, rtol=1e-14)
+
+
 def test_hmpo() -> None:
     """R' = 1, 0.8, 0, 0 of lengths 2, 4, 6, 1: mean 0.45, Σ of squares 0.55² + 0.35² + 2 · 0.45² = 0.83, std
     sqrt(0.83 / 3). All ratios are 1, but 1.5 (clipped at 1.28) of the first row. 13 tokens: Σ |o_i| A_i = 1.1 + 1.4 -
@@ -185,16 +256,37 @@ def test_hmpo() -> None:
     moves("hmpo", sample.but(ref_logprob=sample.logprob), 0.65 - 0.28 * 0.55, gradient, unit=unit)
 
 
-def test_gtpo() -> None:
-    """Two right rollouts, two wrong ones. Position 0: H = 3, 1 right (shares 3/4, 1/4 of d = 2), 1/H = 1, 3 wrong
-    (shares 1/4, 3/4 of h = 2); position 1: one alive on each side (share 1 of 1). Shaped rewards with a1 = 1, a2 = 0.1:
-        r~+ = 1.15, 1.10 | 1.05        r~- = -1.05 | -1.15, -1.10
-    Law: at position 0 they sum to 2.2 = (a1 + a2) d_t, at position 1 to 1.1. With three zeros the mean of each side is
-    3.3 / 6 = 0.55. The ratio 1.5 at (0, 0) is clipped to 1.28; the others are 1, and their advantages add up to 0.
-    """
-    std = np.sqrt((1.15**2 + 1.1**2 + 1.05**2 - 6 * 0.55**2) / 5) + 1e-6
-    sample = by_hand([[1.5, 1], [1], [1], [1, 1]], [1, 1, 0, 0], old_entropy=[[3.0, 5.0], [1.0], [1.0], [1 / 3, 4.0]])
-    moves("gtpo", sample, -0.28 * 0.6, [[0, -0.55], [-0.5], [0.5], [0.6, 0.55]], unit=1 / std / 6)
+# Two right rollouts, two wrong ones. Position 0: H = 3, 1 right (shares 3/4, 1/4 of d = 2), 1/H = 1, 3 wrong (shares
+# 1/4, 3/4 of h = 2); position 1: one alive on each side (share 1 of 1). Shaped rewards with a1 = 1, a2 = 0.1:
+#   r~+ = 1.15, 1.10 | 1.05        r~- = -1.05 | -1.15, -1.10
+# Law: at position 0 they sum to 2.2 = (a1 + a2) d_t, at position 1 to 1.1.
+ENTROPY = [[3.0, 5.0], [1.0], [1.0], [1 / 3, 4.0]]
+ZEROS = np.sqrt((1.15**2 + 1.1**2 + 1.05**2 - 6 * 0.55**2) / 5) + 1e-6  # 3.3 / 6 = 0.55 is their mean with three zeros
+OWN = 0.05 + 1e-6  # 1.15, 1.10, 1.05: mean 1.1, std 0.05
+POOLED = np.sqrt(2 * (1.15**2 + 1.1**2 + 1.05**2) / 5) + 1e-6  # the two sides mirror each other: mean 0
+CLAMPED = 1.1 * np.sqrt(6 / 5) + 1e-6  # every token ±1.1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"normalise": "with_zeros"}, np.array([[0.6, 0.55], [0.5, 0], [-0.5, 0], [-0.6, -0.55]]) / ZEROS),
+        ({"normalise": "own_set"}, np.array([[0.05, 0], [-0.05, 0], [0.05, 0], [-0.05, 0]]) / OWN),
+        ({"normalise": "pooled"}, np.array([[1.15, 1.1], [1.05, 0], [-1.05, 0], [-1.15, -1.1]]) / POOLED),
+        # clamped to (0.2, 0.28) every H is 0.28: every share is 1 / d
+        ({"normalise": "pooled", "entropy_clamp": (0.2, 0.28)},
+         np.array([[1.1, 1.1], [1.1, 0], [-1.1, 0], [-1.1, -1.1]]) / CLAMPED),
+    ],
+)  # fmt: skip
+def test_gtpo(options: dict, expected: np.ndarray) -> None:
+    """At ratio 1 the gradient is -A / 6, and J the mean of A; the ratio 1.5 at (0, 0) is clipped to 1.28."""
+    still, moved = (
+        outcome("gtpo", by_hand([[first, 1], [1], [1], [1, 1]], [1, 1, 0, 0], old_entropy=ENTROPY), **options)
+        for first in (1.0, 1.5)
+    )
+    np.testing.assert_allclose(-6 * still.gradient, expected, rtol=1e-9, atol=1e-12)
+    assert moved.value == pytest.approx(-(expected.sum() + 0.28 * expected[0, 0]) / 6, rel=1e-9)
+    assert moved.gradient[0, 0] == 0
 
 
 def test_grpo_s() -> None:
@@ -220,6 +312,14 @@ def test_gae_by_hand() -> None:
     A = 0 + 0.6/4 = 0.15. δ = 0.2/2 - 0.5 = -0.4 and A = -0.4 + 0.15/4 = -0.3625."""
     got = _advantages("ppo", _with_hole(), lam=0.5, gamma=0.5, whiten=False)
     np.testing.assert_allclose(got, [-0.3625, 0.15, 0.6], rtol=1e-12)
+
+
+def test_rewards_of_tokens_and_of_the_reference_arrive_where_they_are() -> None:
+    """lam = gamma = 1 and V = 0: A is what is still to come. 1, 2 with beta 1 and log-ratios ln 2, 0: 3 - ln 2, 2."""
+    sample = by_hand([[1, 1]], [7], token_reward=[[1, 2]])
+    sample = sample.but(ref_logprob=sample.old_logprob - [[math.log(2), 0]])
+    got = _advantages("ppo", sample, token_reward=True, beta=1.0, whiten=False)
+    np.testing.assert_allclose(got, [3 - math.log(2), 2], rtol=1e-12)
 
 
 def test_ospo_by_hand() -> None:

@@ -1,5 +1,6 @@
 """Methods that weigh, drop or hold tokens, by hand, and the laws that their pages state. Covariances."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import tokenpo
 from oracle_support import Sample, assemble, by_hand, close, moves, outcome, ragged, run, score, tensors
 from oracles.weights import eligible
 from oracles.weights import kept as kept_by
-from tokenpo.methods.cov import RandomCovariant, covariance
+from tokenpo.methods.cov import RandomCovariant, TopCovariant, covariance
 from tokenpo.methods.fipo import discounted
 from tokenpo.methods.nthr import SparedTokens
 
@@ -121,6 +122,11 @@ def test_clip_cov_draws_uniformly_from_the_eligible() -> None:
     assert np.abs(counts[chosen] - draws * p).max() < 4 * np.sqrt(draws * p * (1 - p))
 
 
+def test_clip_cov_draws_one_token_of_a_small_batch() -> None:
+    assert _drawn(tokenpo.method("clip_cov"), ragged(1)).sum() == 1
+    assert not _drawn(tokenpo.method("clip_cov", cov_low=1e6, cov_high=1e7), ragged(1)).any()
+
+
 # One token each, A = a, 0, -a, lp = -1, -2, -6 with mean -3: cov = 2a, 0, 3a.
 LP = np.array([[-1.0], [-2.0], [-6.0]])
 COVARIANT = by_hand([[1.0]] * 3, [2, 1, 0]).but(old_logprob=LP - np.log([[1.5], [1.0], [0.5]]), logprob=LP)
@@ -176,6 +182,13 @@ def test_egspo_chord_is_the_attenuation_where_the_policy_is_undecided_and_0_wher
     np.testing.assert_allclose(weights, [[0.4, 0, 0.3, 1]], rtol=1e-14)
 
 
+def test_egspo_weighs_without_a_gradient_wherever_the_weight_stands() -> None:
+    objective = tokenpo.method("egspo", curve="chord")
+    step = assemble(objective, tensors(ragged(0)))
+    assert step.batch.policy.logprob.requires_grad
+    assert not objective.weights[0].of_batch(step.batch).requires_grad
+
+
 @pytest.mark.parametrize(
     ("options", "value", "last", "tokens"),
     [({}, -(1.1 - 2), 2, 5), ({"denominator": "kept", "dual": 1.5}, -(1.1 - 1.5), 0, 2)],
@@ -214,7 +227,7 @@ def test_fipo() -> None:
     np.testing.assert_allclose(got.terms["weight"][0], [first, 1.0, 1.15], rtol=1e-12)
 
 
-@pytest.mark.parametrize("length", [1, 130])
+@pytest.mark.parametrize("length", [1, 2, 7, 130])
 def test_discounted_sums(length: int) -> None:
     x = torch.randn(3, length, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     k = torch.arange(length)
@@ -238,6 +251,15 @@ def test_nthr() -> None:
     moves("nthr", sample, value, gradient, unit=A / 3, kl=0)
 
 
+def test_nthr_the_weakest_right_response_sets_the_threshold() -> None:
+    """Means 4 / 4 = 1 and 3 / 1 = 3: tau = 1, of a mean over tokens. Two of four are right, 2 |1/2 - 1/2| = 0; the
+    other group, whose least mean is -1, selects its wrong token by itself, with 2 |1/2 - 2/3| = 1/3."""
+    influence = [[4, 0, 0, 0], [3], [1, 1.5], [0.5], [-1], [9], [-0.5]]
+    weights = _weights("nthr", _influenced(influence, [1, 1, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]), kl=0)
+    assert weights[:6] == [[1] * 4, [1], [1, 0], [1], [1], [1]]
+    assert weights[6] == pytest.approx([1 / 3], rel=1e-12)
+
+
 def test_nthr_threshold_does_not_depend_on_rounding() -> None:
     """Influences 1e8, 1, -1e8 of the right response have the mean 1/3, which a float32 sum would lose; 0.2 is below."""
     rollouts = tokenpo.Rollouts(
@@ -258,8 +280,14 @@ def test_thr() -> None:
     moves("thr", HIDDEN, None, gradient, unit=A / 3)
     # p = -0.5 turns the lean; without the mask a token without any influence keeps 1
     assert _weights("thr", HIDDEN, p=-0.5, mask=False) == [[0.5, 1.5, 0.5], [1.5, 1.5], [0.5, 1]]
-    # and so do responses whose rewards are equal
-    assert _weights("thr", _influenced([[7], [0]], [1, 1])) == [[1], [1]]
+
+
+def test_thr_the_weakest_right_response_of_the_group_sets_the_threshold() -> None:
+    """Means 4 and (3 - 1) / 2 = 1: of the wrong 0.9 and 1.5 only the second lies beyond. A group of its own does not
+    lower that, and one of equal rewards keeps 1."""
+    influence = [[4], [3, -1], [0.9, 1.5], [0.1], [0.01], [7], [0]]
+    sample = _influenced(influence, [1, 1, 0, 1, 0, 1, 1], [0, 0, 0, 1, 1, 2, 2])
+    assert _weights("thr", sample, p=0.5) == [[1.5], [1.5, 0], [0, 0.5], [0], [0], [1], [1]]
 
 
 def test_opsm() -> None:
@@ -290,15 +318,29 @@ def test_s_grpo() -> None:
     moves("s_grpo", sample, -0.2, [[0], [0], [1]], unit=THREE / 3, fraction=1e-12, always=1)
 
 
-@pytest.mark.parametrize(("placement", "one", "slope"), [("ratio", 1.2, 0), ("advantage", 1.32, -1.32)])
-def test_tr_grpo(placement: str, one: float, slope: float) -> None:
-    """w = clip(2 σ(9 (p - 1/4)), 1, 1.4), p the current probability: 1 at p = 1/4 (σ(0) = 1/2), 1.2 where σ = 0.6, i.e.
-    9 (p - 1/4) = log 1.5, 1.4 (from 1.81) at p = 1/2, 1 (from 0.41) at p = 0.1. All ratios are 1 but 1.1 at (0, 1):
-    w r = 1, 1.32 clipped at 1.2, or w on the advantage, for the right answer; 1.4 and 1 for the wrong one."""
-    p, sample = np.array([[0.25, 0.25 + np.log(1.5) / 9], [0.5, 0.1]]), by_hand([[1, 1], [1, 1]], [1, 0])
-    sample = sample.but(logprob=np.log(p), old_logprob=np.log(p / [[1, 1.1], [1, 1]]))
-    got = moves("tr_grpo", sample, None, [[-1, slope], [1.4, 1]], unit=PAIR / 4, weight_placement=placement)
-    assert got.value == pytest.approx(-(1 + one - 1.4 - 1) * PAIR / 4, rel=1e-10)
+# w = clip(2 σ(9 (p - 1/4)), 1, 1.4): 1 at p = 1/4 (σ(0) = 1/2), 1.2 where σ = 0.6, i.e. 9 (p - 1/4) = log 1.5,
+# 1.4 (from 1.81) at p = 1/2, 1 (from 0.41) at p = 0.1. Outside: clip(2 (σ(9 p) - 1/4), 1, 1.4): σ = 0.75 at
+# p = log 3 / 9: 1; σ = 0.85 at log(17 / 3) / 9: 1.2; σ = 0.95 at log 19 / 9: 1.4; above that 1.4.
+INSIDE = np.array([[0.25, 0.25 + np.log(1.5) / 9], [0.5, 0.1]])
+OUTSIDE = np.array([[np.log(3), np.log(17 / 3)], [np.log(19), 4.0]]) / 9
+
+
+@pytest.mark.parametrize(
+    ("options", "p", "ratio", "value", "gradient"),
+    [
+        # w r = 1, 1.32 clipped at 1.2 for the right answer; 1.4 and 1 for the wrong one
+        ({}, INSIDE, 1.1, -(1 + 1.2 - 1.4 - 1), [[-1, 0], [1.4, 1]]),
+        ({"weight_placement": "advantage"}, INSIDE, 1.1, -(1 + 1.32 - 1.4 - 1), [[-1, -1.32], [1.4, 1]]),
+        ({"weight_placement": "advantage", "shape": "outside"}, OUTSIDE, 1.0, -(1 + 1.2 - 1.4 - 1.4),
+         [[-1, -1.2], [1.4, 1.4]]),
+    ],
+)  # fmt: skip
+def test_tr_grpo(options: dict, p: np.ndarray, ratio: float, value: float, gradient: list) -> None:
+    """p is the current probability; all ratios are 1 but that at (0, 1)."""
+    sample = by_hand([[1, 1], [1, 1]], [1, 0])
+    sample = sample.but(logprob=np.log(p), old_logprob=np.log(p / [[1, ratio], [1, 1]]))
+    got = moves("tr_grpo", sample, None, gradient, unit=PAIR / 4, **options)
+    assert got.value == pytest.approx(value * PAIR / 4, rel=1e-10)
 
 
 def test_tw_grpo() -> None:
@@ -310,6 +352,14 @@ def test_tw_grpo() -> None:
     w, unit = [1 + 2 / (2 + 1e-8), 1 + 1 / (2 + 1e-8)], 0.5 / (np.sqrt(0.5) + 1e-4) / 4
     sample = by_hand([[1.1, 1, 1.5], [0.7]], [1, 0], divergence=[[1, 3, 2], [1]])
     moves("tw_grpo", sample, -(1.1 + w[0] + 1.28 * w[1] - 0.8), [[-1.1, -w[0], 0], [0]], unit=unit, alpha=2)
+
+
+def test_tw_grpo_extremes_are_of_the_group_and_of_living_positions() -> None:
+    """Group 0 lives at positions 0 and 1 (d 5 and 6), group 1 at position 0 alone (d 100): its weight is 1, and neither
+    it nor the zeros of the padding are group 0's extremes. alpha 1.5: w = 1, 1 + 0.5 / (1 + 1e-8)."""
+    sample = by_hand([[1, 1], [1], [1], [1]], [1, 0, 1, 0], [0, 0, 1, 1], divergence=[[5, 6], [5], [100], [100]])
+    weights = [weight for row in _weights("tw_grpo", sample, alpha=1.5) for weight in row]
+    np.testing.assert_allclose(weights, [1, 1 + 0.5 / (1 + 1e-8), 1, 1, 1], rtol=1e-12)
 
 
 MASK = torch.tensor([[True, True], [True, False]])
@@ -325,6 +375,14 @@ def _batch(advantage: torch.Tensor = ADVANTAGE, logprob: torch.Tensor = LOGPROB,
     return tokenpo.Batch(rollouts, tokenpo.Credit(advantage), tokenpo.Policy(logprob))
 
 
+def _trust(clipped: torch.Tensor):
+    """A look at a step whose clipped tokens are these."""
+    return lambda: dataclasses.replace(tokenpo.method("kl_cov").surrogate(_batch()), clipped=clipped)
+
+
+NONE = torch.zeros_like(MASK)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "chosen"),
     [
@@ -336,9 +394,20 @@ def _batch(advantage: torch.Tensor = ADVANTAGE, logprob: torch.Tensor = LOGPROB,
     ],
 )
 def test_the_band_of_clip_cov(low: float, high: float, chosen: list) -> None:
-    """All that are eligible, since the fraction of 1 allows all three; none is clipped."""
-    batch, unclipped = _batch(), tokenpo.method("kl_cov").surrogate
-    assert RandomCovariant(1.0, low, high)(batch, lambda: unclipped(batch), None).tolist() == chosen
+    """All that are eligible, since the fraction of 1 allows all three."""
+    assert RandomCovariant(1.0, low, high)(_batch(), _trust(NONE), None).tolist() == chosen
+
+
+def test_clipped_tokens_are_not_drawn() -> None:
+    clipped = torch.tensor([[False, True], [False, False]])
+    assert RandomCovariant(1.0, -7, 1)(_batch(), _trust(clipped), None).tolist() == [[1, 0], [1, 0]]
+
+
+@pytest.mark.parametrize(("fraction", "count"), [(0.01, 1), (0.1, 1), (0.5, 1), (0.67, 2), (1.0, 3)])
+def test_how_many_are_selected(fraction: float, count: int) -> None:
+    """max(1, int(fraction · 3)), of both kinds."""
+    assert RandomCovariant(fraction, -7, 1)(_batch(), _trust(NONE), None).sum() == count
+    assert TopCovariant(fraction)(_batch(), _trust(NONE), None).sum() == count
 
 
 def test_draws_without_a_generator_are_those_of_seed_zero() -> None:

@@ -117,11 +117,8 @@ def aer_after(Lambda, H0, H, *, tau=0.4, rule="sign", delta=1e-4, largest=0.005)
 
 # The mean entropy of the batches is about 0.7: below 9, above 0.2.
 @cases(
-    *crossed(
-        [{}, {"target": 9.0}, {"controller": "released", "low": 0.1, "high": 0.3}],
-        start=(0.0, 0.003, 0.5), largest=(1.0,),
-    )
-)  # fmt: skip
+    *crossed([{}, {"target": 9.0}, {"target": 9.0, "low": 0.1, "high": 0.3}], start=(0.0, 0.003, 0.5), largest=(1.0,))
+)
 def skywork_entropy(
     s, *, controller="current", was_below=True, target=0.2, start=0.0, largest=0.005, low=0.2, high=0.2
 ):  # fmt: skip
