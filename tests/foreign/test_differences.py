@@ -1,7 +1,5 @@
 """The page of differences shows what TRL and verl give: every number of theirs is computed again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 form that docs/distillation.md says they are, response by response.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from pathlib import Path

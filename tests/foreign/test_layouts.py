@@ -4,8 +4,6 @@ A ratio over a response has to see all of it. verl gathers log-probabilities fro
 loss is called; TRL refuses to cut sequences in GRPO.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

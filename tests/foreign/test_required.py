@@ -1,7 +1,5 @@
 """A missing foreign package skips its tests, and fails where the lane was set up to have it."""
 
-from __future__ import annotations
-
 import pytest
 
 from foreign_support import need

@@ -1,7 +1,5 @@
 """The names under which our metrics go to trackers are names that TRL logs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import transformers.trainer as transformers_trainer

@@ -1,9 +1,4 @@
-"""What TRL 1.16 makes of a generation batch before the loss: advantages, and the correction for what vLLM reported.
-
-Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
-"""
-
-from __future__ import annotations
+"""What TRL 1.16 makes of a generation batch before the loss: advantages, and the correction for what vLLM reported."""
 
 import dataclasses
 from typing import Any

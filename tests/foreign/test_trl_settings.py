@@ -4,8 +4,6 @@ What is translated is asked by our method, what is honoured by TRL's own field. 
 in tests/engines/trl/test_beside.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import runpy

@@ -1,9 +1,4 @@
-"""The stand-in for TRL's trainer, whose constructor is ours, holds what TRL's own constructor makes of the settings.
-
-Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
-"""
-
-from __future__ import annotations
+"""The stand-in for TRL's trainer, whose constructor is ours, holds what TRL's own constructor makes of the settings."""
 
 from pathlib import Path
 

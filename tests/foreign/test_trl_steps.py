@@ -1,9 +1,4 @@
-"""TRL 1.16 over the micro-batches of a step, and what it reads off a single one, beside our whole step.
-
-Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
-"""
-
-from __future__ import annotations
+"""TRL 1.16 over the micro-batches of a step, and what it reads off a single one, beside our whole step."""
 
 from typing import Any
 

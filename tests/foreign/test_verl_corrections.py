@@ -1,9 +1,4 @@
-"""Our corrections for the policy that sampled against verl's own functions: weights, what is rejected, whole losses.
-
-Skipped where verl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
-"""
-
-from __future__ import annotations
+"""Our corrections for the policy that sampled against verl's own functions: weights, what is rejected, whole losses."""
 
 import dataclasses
 import math

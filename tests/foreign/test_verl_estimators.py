@@ -1,9 +1,4 @@
-"""verl 0.9.1's group estimators on our batches: the same advantage where they mean the same, else the difference.
-
-Skipped where verl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
-"""
-
-from __future__ import annotations
+"""verl 0.9.1's group estimators on our batches: the same advantage where they mean the same, else the difference."""
 
 from typing import Any
 

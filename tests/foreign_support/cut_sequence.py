@@ -1,7 +1,5 @@
 """One of two processes that share every sequence, in verl's way: its own function gathers what each has scored."""
 
-from __future__ import annotations
-
 import torch
 
 import tokenpo

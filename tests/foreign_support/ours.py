@@ -1,7 +1,5 @@
 """Our side of a comparison."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

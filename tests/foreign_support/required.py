@@ -1,7 +1,5 @@
 """Foreign packages: where they are missing their tests are skipped, or fail if the lane was set up to have them."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Collection
@@ -36,10 +34,3 @@ def absent(conftest: str, module: str, besides: Collection[str] = ()) -> list[st
     if os.environ.get(REQUIRED) == "1":
         raise ImportError(f"{module} is missing, and this lane was set up to have it")
     return [file.name for file in Path(conftest).parent.glob("test_*.py") if file.name not in besides]
-
-
-def say_skips(reporter: Any, place: str, what: str) -> None:
-    """Says at the end of a run what of `place` was skipped: a skip is easily overlooked."""
-    skipped = [report for report in reporter.stats.get("skipped", []) if place in report.nodeid]
-    for reason in sorted({str(report.longrepr[-1]).removeprefix("Skipped: ") for report in skipped}):
-        reporter.write_line(f"{what}: {reason}", yellow=True)

@@ -1,7 +1,5 @@
 """TRL's own loss and its own advantages on our batches, without a model."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from types import SimpleNamespace

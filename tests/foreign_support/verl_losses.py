@@ -1,7 +1,5 @@
 """verl 0.9.1's policy losses on our batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -73,16 +73,16 @@ CASES: dict[str, tuple[tuple[Weight, ...], Callable[[np.ndarray, np.ndarray], np
         (RolloutCorrection(), _reject(Criterion(EachToken(), 0.9, 1.1))),
         lambda rho, mask: np.minimum(rho, 2) * _between(rho, 0.9, 1.1),
     ),
-    "slime --use-tis, --tis-clip-low 0.5": (
+    "slime --use-tis, --tis-clip-low 0.5; OpenRLHF tis": (
         (RolloutCorrection(floor=0.5),), lambda rho, mask: np.clip(rho, 0.5, 2)
     ),
     "slime icepop_function": (
         (RolloutCorrection(mask=True),), lambda rho, mask: np.where(rho <= 2, rho, 0)
     ),
-    "slime mis_function": (
+    "slime mis_function; OpenRLHF icepop": (
         PRESETS["mis"].weights, lambda rho, mask: np.where(_between(rho, 0.5, 2), rho, 0)
     ),
-    "OpenRLHF seq-mask-tis 0.5 5": (
+    "OpenRLHF, NeMo-RL seq-mask-tis 0.5 5": (
         PRESETS["seq_mask_tis"].weights, lambda rho, mask: rho * _between(_rows(_geometric, rho, mask), 0.5, 5)
     ),
     "slime mis: tis sequence truncate, rs geometric, veto": (
@@ -95,17 +95,6 @@ CASES: dict[str, tuple[tuple[Weight, ...], Callable[[np.ndarray, np.ndarray], np
         lambda rho, mask: np.minimum(rho, 1.3) / np.minimum(rho, 1.3)[mask].mean()),
     "slime mis: tis geometric clip": ((RolloutCorrection(sequence=True, geometric=True, floor=0.9, cap=1.1),),
         lambda rho, mask: np.clip(_rows(_geometric, rho, mask), 0.9, 1.1)),
-    "OpenRLHF tis 0.5 5": (
-        (RolloutCorrection(floor=0.5, cap=5.0),), lambda rho, mask: np.clip(rho, 0.5, 5)
-    ),
-    "OpenRLHF icepop 0.5 5": (
-        (RolloutCorrection(mask=True, floor=0.5, cap=5.0),), lambda rho, mask: rho * _between(rho, 0.5, 5)
-    ),
-    "OpenRLHF, NeMo-RL seq-mask-tis 0.9 1.1": ((RAW, _reject(Criterion(Mean(), 0.9, 1.1))),
-        lambda rho, mask: rho * _between(_rows(_geometric, rho, mask), 0.9, 1.1)),
-    "NeMo-RL use_importance_sampling_correction without a type": (
-        (RAW,), lambda rho, mask: rho
-    ),
     "AReaL token, mask, ratio, upper 5": (
         (RAW, _reject(Criterion(EachToken(), high=5.0))), lambda rho, mask: np.where(rho <= 5, rho, 0)
     ),
@@ -139,7 +128,7 @@ def test_as_other_frameworks_weigh(name: str, seed: int) -> None:
 
 
 # The presets that no foreign function is at hand for: slime wants Megatron and OpenRLHF DeepSpeed, and both a GPU.
-LINES = {"mis": "slime mis_function", "seq_mask_tis": "OpenRLHF seq-mask-tis 0.5 5"}
+LINES = {"mis": "slime mis_function; OpenRLHF icepop", "seq_mask_tis": "OpenRLHF, NeMo-RL seq-mask-tis 0.5 5"}
 VERLS = {"tis", "seq_tis", "icepop", "seq_mis", "mis_geo", "mis_k3", "bypass"}  # by names of ours
 
 

@@ -154,11 +154,20 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("thr", {"p": 1.0}, "p is 1.0, expected a number in (-1, 1), or advantages would vanish or change sign"),
     ("hapo", {"beta": 1.01}, "beta is 1.01, expected a number in [0, 1], or advantages would change sign"),
     ("maxrl", {"order": 0}, "order is 0, expected a whole number >= 1, or none"),
-    ("maxrl", {"order": 1.5}, "option order = 1.5 must be a whole number or none"),
+    # another kind
+    *(("grpo", {"low": x}, f"option low = {x!r} must be a number") for x in (True, "0.2", math.nan, None)),
+    *(("ha_dw", {"history": x}, f"option history = {x} must be a whole number") for x in (2.5, True)),
+    *(("maxrl", {"order": x}, f"option order = {x!r} must be a whole number or none") for x in (1.5, "3")),
+    ("dapo", {"dual": [1]}, "option dual = [1] must be a number or none"),
+    ("cispo", {"absolute": 1}, "option absolute = 1 must be true or false"),
+    ("tepo", {"estimator": 3}, "option estimator = 3 must be text"),
+    *(
+        ("gtpo", {"entropy_clamp": x}, f"option entropy_clamp = {x} must be two numbers or none")
+        for x in ((1,), (1, True), (1, 2, 3))
+    ),
     ("maxrl", {"baseline": "keep"}, "baseline='keep' is no choice; did you mean 'kept'?"),
     ("dapo", {"overlong_length": 8}, BOTH),
     ("gtpo", {"entropy_clamp": (3, 2)}, "entropy_clamp is (3, 2), expected (low, high) with 0 <= low <= high, or none"),
-    ("gtpo", {"entropy_clamp": (1, 2, 3)}, "option entropy_clamp = (1, 2, 3) must be two numbers or none"),
     # of two that do not go together by the part and its field
     (
         "maxrl",
@@ -182,9 +191,10 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "options", "message"), SENTENCES)
 def test_the_sentence(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(tokenpo.TokenPOError) as raised:
-        tokenpo.method(name, **options)
-    assert str(raised.value).removeprefix("method ") == f"{name}: {message}"
+    for build in (lambda **o: tokenpo.method(name, **o), METHODS[name]):
+        with pytest.raises(tokenpo.TokenPOError) as raised:
+            build(**options)
+        assert str(raised.value).removeprefix("method ") == f"{name}: {message}"
 
 
 def _accepting(value: float) -> set[str]:

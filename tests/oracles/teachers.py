@@ -9,8 +9,7 @@ from .prelude import cases, clipped, group_advantage, groups, ratio, sequence_me
 def opd(s, *, coef=1, gamma=0, bound=np.inf, rewards=False):
     # A = coef Σ_{k>=t} gamma^(k - t) x_k over the response's tokens, x = log q - log p_old; and R - mean with rewards
     A = coef * np.clip(to_go(s, s.teacher_logprob - s.old_logprob, gamma), -bound, bound)
-    for rows in groups(s) if rewards else ():
-        A[rows] += (s.reward[rows] - s.reward[rows].mean())[:, None]
+    A = A + rewards * group_advantage(s, std=False)
     r, dr = ratio(s)
     return token_mean(s, r * A, dr * A)
 
@@ -18,10 +17,7 @@ def opd(s, *, coef=1, gamma=0, bound=np.inf, rewards=False):
 @cases({}, {"beta": 0.0}, {"beta": 1.0, "coef": 0.3, "rewards": True})
 def gkd(s, *, beta=0.5, coef=1, rewards=False):
     # which divergence it is, `test_teacher.py` of the head tests: the sample holds its value
-    r, dr = ratio(s)
-    A = np.zeros((len(s.reward), 1))
-    for rows in groups(s) if rewards else ():
-        A[rows, 0] = s.reward[rows] - s.reward[rows].mean()
+    (r, dr), A = ratio(s), rewards * group_advantage(s, std=False)
     return token_mean(s, r * A - coef * s.teacher_divergence, dr * A)
 
 

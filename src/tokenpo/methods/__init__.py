@@ -35,8 +35,7 @@ from .stapo import stapo as stapo
 from .edge_grpo import edge_grpo as edge_grpo
 from .rloo import rloo as rloo
 from .reinforce_pp import reinforce_pp as reinforce_pp, reinforce_pp_baseline as reinforce_pp_baseline
-from .raft import raft as raft, raft_pp as raft_pp
-from .raft import reinforce_rej as reinforce_rej
+from .raft import raft as raft, raft_pp as raft_pp, reinforce_rej as reinforce_rej
 from .gpg import gpg as gpg
 from .opo import opo as opo
 from .sent import sent as sent
@@ -61,8 +60,7 @@ from .egspo import egspo as egspo
 from .compositions import vineppo as vineppo
 from .spo import spo as spo
 from .ospo import ospo as ospo
-from .compositions import opsm as opsm
-from .compositions import igrpo as igrpo
+from .compositions import opsm as opsm, igrpo as igrpo
 from .rollout_is import rollout_is as rollout_is
 from .prime_rl import prime_rl as prime_rl
 from .dro import dro as dro

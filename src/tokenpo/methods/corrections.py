@@ -6,8 +6,6 @@ decoupled_* and bypass_* are verl's, with its bounds: verl's k1 bounds 1/ρ, so 
 ρ here. For other bounds build the parts of `core.parts.correction`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -109,14 +107,7 @@ def corrected(objective: Objective, name: str, *, leaves: bool = False, label: s
 
 
 def applied(objective: Objective, preset: Preset, label: str) -> Objective:
-    """The objective with the changes of a preset.
-
-    Args:
-        label: what messages call the correction.
-
-    Raises:
-        TokenPOError: the objective already corrects for the sampling policy.
-    """
+    """The objective with the changes of a preset; TokenPOError if it already corrects for the sampling policy."""
     own = objective.corrects_rollout
     if own and any(part.corrects_rollout for part in preset.weights):
         raise TokenPOError(

@@ -29,23 +29,15 @@ from ..core.types import Batch, Trust
 from .paper import Paper
 
 
-class TokenShare(Part):
-    """The share of the token ratio in a token's objective."""
-
-    def __call__(self, batch: Batch) -> Tensor:
-        """[N, T] in [0, 1], without gradient."""
-        raise NotImplementedError
-
-
-class EvenShare(TokenShare):
-    """1/2."""
+class EvenShare(Part):
+    """The share of the token ratio in a token's objective [N, T]: 1/2."""
 
     def __call__(self, batch: Batch) -> Tensor:
         return torch.full_like(batch.policy.logprob, 0.5)
 
 
-class EntropyShare(TokenShare):
-    """H_old over its maximum in the response, 1/2 where the whole response was certain."""
+class EntropyShare(Part):
+    """That share as H_old over its maximum in the response, 1/2 where the whole response was certain; no gradient."""
 
     reads = {"old_entropy"}
 
@@ -61,7 +53,7 @@ class Mixture(SurrogateStage):
     own_slope = True
     token: FixedBounds
     sequence: FixedBounds
-    share: TokenShare
+    share: EvenShare | EntropyShare
 
 
 class MixOfMins(Mixture):

@@ -1,7 +1,5 @@
 """Load a user's own method by its path."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

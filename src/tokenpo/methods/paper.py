@@ -1,7 +1,5 @@
 """The decorator that makes a builder a published method, and names its paper."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 tokenpo.with_teacher(tokenpo.method("grpo"), 0.1)
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 

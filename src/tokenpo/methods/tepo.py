@@ -6,8 +6,8 @@ The papers' bodies could not be read. Two sources agree on the geometric mean; c
     v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
     v2:  J = v1 − beta/Σ|o_i| Σ_i Σ_t M_it KL_it,    M_it = 1[A_i > 0] · 1[entropy decreasing at (i, t)]
 
-Defaults: low = high = 0.2 (a geometric mean hardly ever leaves 0.8..1.2; `GSPO_CLIP` is the alternative), beta = 1,
-decreasing = "delta", KL towards the old policy, estimator k3.
+Defaults: low = high = 0.2 (a geometric mean hardly ever leaves 0.8..1.2; GSPO's low=3e-4, high=4e-4 is the
+alternative), beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
 The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
 after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where two engines score the old
 and the current policy, rounding decides there which entropy is lower: this hardly changes k3, whose gradient is as
@@ -37,7 +37,6 @@ PAPER = Paper(
     "second-hand + reconstructed", "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
     version="v1", later=("v2", "2604.12736"),
 )  # fmt: skip
-GSPO_CLIP = {"low": 3e-4, "high": 4e-4}
 
 
 class BelowOld(Part):

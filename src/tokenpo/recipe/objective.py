@@ -1,7 +1,5 @@
 """Build the objective of a recipe, check that the embedded engine can honour it, and warn of unlikely settings."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
