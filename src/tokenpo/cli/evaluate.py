@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from .options import add_command, argument, need_engine, place
-from .progress import progress
+from .streams import progress
 
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError, choose
 from .options import ONE_METHOD, add_command, add_set, argument, need, need_engine, objectives, place
-from .progress import progress
+from .streams import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..engines.embedded.directions import AtCheckpoint
     from ..lab.exact.study import Row
-    from ..lab.exact.world import World
     from ..lab.gradients import Judged
 
 EXAMPLES = """examples:
@@ -60,25 +59,6 @@ def add(commands: Any) -> None:
     place(parser, "--json", "FILE", numbers)
 
 
-def _worlds(text: str | None) -> list[World]:
-    """The worlds of `--world`: names between commas, "large" for all large ones; the twelve by default."""
-    from ..lab.exact.worlds import LARGE, TURNS, WORLDS
-
-    words = (text or ",".join(WORLDS)).split(",")
-    names = [name for word in words for name in (LARGE if word == "large" else [word])]
-    return [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
-
-
-def _measures(text: str | None) -> Sequence[str]:
-    """The keys of `--measure`, between commas; `table.SHOWN` by default."""
-    from ..lab.exact import table
-
-    measures = text.split(",") if text else table.SHOWN
-    for key in measures:
-        choose("measure", key, table.CATALOGUE)
-    return measures
-
-
 def exact(options: argparse.Namespace) -> int:
     need("pydantic", "rich", "jinja2")
     import torch
@@ -86,12 +66,16 @@ def exact(options: argparse.Namespace) -> int:
     from ..lab.exact import study, table
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
+    from ..lab.exact.worlds import LARGE, TURNS, WORLDS
     from ..recipe.objective import TAUGHT
 
     torch.set_num_threads(1)  # a world is small: more threads only wait for each other
-    measures = _measures(options.measure)
-    worlds = _worlds(options.world)
-    names = [world.name for world in worlds]
+    measures = options.measure.split(",") if options.measure else table.SHOWN
+    for key in measures:
+        choose("measure", key, table.CATALOGUE)
+    words = options.world.split(",") if options.world else WORLDS
+    names = [name for word in words for name in (LARGE if word == "large" else [word])]
+    worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
     chosen, fresh = objectives(options.methods, "exact")
     if not options.methods:
         chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT) and not (o.coalitions or o.drafts)}

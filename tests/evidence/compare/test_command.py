@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from page_tree import read_html
-from tokenpo.cli.compare import ProgressLines
 from tokenpo.cli.main import main
 from tokenpo.evidence.compare.plan import make_plan
-from tokenpo.evidence.compare.runs import Ended, Failure, State, state, train_command
+from tokenpo.evidence.compare.runs import Ended, Failure, ProgressLines, State, state, train_command
 from written_runs import rows, write_run
 
 TINY = """
@@ -230,7 +229,7 @@ def test_progress_on_a_terminal_shows_the_steps(plan, monkeypatch):
     made, stream = plan(seeds=2), Terminal()
     write_run(made.runs[0], rows(20, 5, lambda s: 0.1))
     write_run(made.runs[1], rows(7, 5, lambda s: 0.1))
-    progress = ProgressLines(made, 2, stream)
+    progress = ProgressLines(made.runs, 2, made.subject.place, stream)
     progress.running(made.runs[1:2], 2)
     progress.ended(made.runs[1], 60.0, None)
     progress.running([], 0)

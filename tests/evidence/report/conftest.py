@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from page_tree import Node, read_html
-from tokenpo.evidence.report import write_report
+from tokenpo.evidence.report.page import write_report
 
 CONFIG = {
     "name": "quickstart",

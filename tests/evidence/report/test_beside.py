@@ -7,7 +7,7 @@ import pytest
 from page_tree import drawn, embedded, read_html
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.evidence.report import write_report
+from tokenpo.evidence.report.page import write_report
 
 
 def configured(run, **changes):

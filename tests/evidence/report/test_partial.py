@@ -15,7 +15,7 @@ from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
 from page_laws import skeleton, stands_alone
 from page_tree import drawn, embedded
 from tokenpo.base.errors import TokenPOError
-from tokenpo.evidence.report import write_report
+from tokenpo.evidence.report.page import write_report
 
 LIMIT = 2_000_000  # bytes
 

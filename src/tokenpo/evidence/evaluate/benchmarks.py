@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ...base.text import first_line
 from ...tasks.extract import EXTRACTORS, extractor
 from ...tasks.files import Files
 from ...tasks.layout import READERS, Layout, Row, read_rows
@@ -152,10 +153,9 @@ def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int |
         try:
             table = datasets.load_dataset(hub, config or None, split=part)
         except Exception as error:
-            reason = str(error).strip().splitlines() or [type(error).__name__]
             raise TokenPOError(
-                f"the data set {hub} ({part}) can't be loaded from the hub: {reason[0].rstrip('.')}; "
-                "give a local copy with --data FILE"
+                f"the data set {hub} ({part}) can't be loaded from the hub: {first_line(error)}; give a local copy "
+                "with --data FILE"
             ) from error
         found = list(table.column_names)
         if lacking := next((name for name in columns if name not in found), None):

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from ...base.errors import TokenPOError
 from ...base.intervals import mean_of_numbers, mean_of_shares
 from ...page.table import Cell, Row, Table, print_parts
+from ...page.text import visible
 from .estimators import METRICS
 from .samples import Sample
 
@@ -152,9 +153,7 @@ def show(summary: Summary, title: str, stream: TextIO) -> None:
     facts = [] if summary.length is None else [f"mean length {summary.length:.1f} tokens"]
     facts += [] if summary.cut is None else [f"{summary.cut:.1%} cut at the length limit"]
     for note, count in sorted(summary.notes.items(), key=lambda item: -item[1])[:_NOTES]:
-        # A note may come from any file: keep it short and without control characters.
-        plain = "".join(c if c.isprintable() else " " for c in note)[:40]
-        facts.append(f"{count / summary.samples:.1%} {plain}")
+        facts.append(f"{count / summary.samples:.1%} {visible(note, limit=40)}")
     lines += [f"Samples: {', '.join(facts)}."] if facts else []
     print_parts([counts, table, *lines, *summary.sentences], stream, framed=False)
 
