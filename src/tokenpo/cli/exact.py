@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..engines.embedded.directions import AtCheckpoint
     from ..lab.exact.study import Row
+    from ..lab.exact.world import World
     from ..lab.gradients import Judged
 
 EXAMPLES = """examples:
@@ -59,6 +60,25 @@ def add(commands: Any) -> None:
     place(parser, "--json", "FILE", numbers)
 
 
+def _worlds(text: str | None) -> list[World]:
+    """The worlds of `--world`: names between commas, "large" for all large ones; the twelve by default."""
+    from ..lab.exact.worlds import LARGE, TURNS, WORLDS
+
+    words = (text or ",".join(WORLDS)).split(",")
+    names = [name for word in words for name in (LARGE if word == "large" else [word])]
+    return [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
+
+
+def _measures(text: str | None) -> Sequence[str]:
+    """The keys of `--measure`, between commas; `table.SHOWN` by default."""
+    from ..lab.exact import table
+
+    measures = text.split(",") if text else table.SHOWN
+    for key in measures:
+        choose("measure", key, table.CATALOGUE)
+    return measures
+
+
 def exact(options: argparse.Namespace) -> int:
     need("pydantic", "rich", "jinja2")
     import torch
@@ -66,16 +86,12 @@ def exact(options: argparse.Namespace) -> int:
     from ..lab.exact import study, table
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
-    from ..lab.exact.worlds import LARGE, TURNS, WORLDS
     from ..recipe.objective import TAUGHT
 
     torch.set_num_threads(1)  # a world is small: more threads only wait for each other
-    measures = options.measure.split(",") if options.measure else table.SHOWN
-    for key in measures:
-        choose("measure", key, table.CATALOGUE)
-    words = options.world.split(",") if options.world else WORLDS
-    names = [name for word in words for name in (LARGE if word == "large" else [word])]
-    worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
+    measures = _measures(options.measure)
+    worlds = _worlds(options.world)
+    names = [world.name for world in worlds]
     chosen, fresh = objectives(options.methods, "exact")
     if not options.methods:
         chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT) and not (o.coalitions or o.drafts)}

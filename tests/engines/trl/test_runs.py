@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import tokenpo
 from run_views import lines, numbers
-from tokenpo.evidence.report.page import write_report
+from tokenpo.evidence.report import write_report
 from tokenpo.runs.read import read_run, read_trace
 from tokenpo.runs.rollouts import read
 from trl_support import run_script

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from run_views import lines
 from tokenpo.cli.main import main
 from written_rollouts import FOUR, write
 
@@ -47,7 +48,7 @@ def test_table_page_and_numbers(explain, tmp_path):
     assert record["methods"][2]["options"] == {"tau": 0}
     assert record["methods"][0]["cosines"]["dapo"] == pytest.approx(3 / (3.375 * 3) ** 0.5, rel=1e-12)
     assert record["share_of_tokens"] == pytest.approx({"right": 5 / 6, "wrong": 1 / 6, "high": 2 / 6, "low": 4 / 6})
-    tokens = [json.loads(line) for line in (folder / "tokens.jsonl").read_text().splitlines()]
+    tokens = lines(folder, "tokens.jsonl")
     a = 0.5 / (0.5**0.5 + 1e-6)
     result = tokens[1]["methods"]["grpo"]
     # To the last digit but one: a processor's square root of a half may end in 5 or in 6.
@@ -72,7 +73,7 @@ def test_what_a_correction_rejects_is_marked_and_noted(explain, tmp_path):
     assert f"{note} and tokens of 1 more." in " ".join(out.split())
     # (log 6 + 5 log 1.1) / 6 = 0.378 and log 6 = 1.79
     assert "note: The policy that sampled is 0.378 nats a token from the old one, and 1.79 at most." in out
-    tokens = [json.loads(line) for line in (tmp_path / "runs/explain-mine/tokens.jsonl").read_text().splitlines()]
+    tokens = lines(tmp_path / "runs/explain-mine", "tokens.jsonl")
     assert [line["methods"]["grpo"]["rejected"] for line in tokens] == [[1, 0], [0], [0, 0], [0]]
     assert [line["methods"]["grpo"]["weight"] for line in tokens] == [
         pytest.approx(row, rel=1e-12) for row in ([0, 1.1], [1.1], [1.1, 1.1], [1.1])

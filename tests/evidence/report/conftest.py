@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from page_tree import Node, read_html
-from tokenpo.evidence.report.page import write_report
+from tokenpo.evidence.report import write_report
+from written_runs import write_lines
 
 CONFIG = {
     "name": "quickstart",
@@ -77,10 +78,6 @@ def rollout(step: int, row: int, rng: random.Random) -> dict[str, Any]:
         "reward": float(correct), "correct": correct, "answer": "7",
         "terms": {name: [round(x, 6) for x in values] for name, values in terms.items()},
     }  # fmt: skip
-
-
-def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def write_run(path: Path, steps: int = 60, trace: Sequence[Mapping[str, Any]] | None = None, seed: int = 0) -> Path:

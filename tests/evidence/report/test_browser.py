@@ -7,7 +7,7 @@ import pytest
 from chromium import Chromium, Page, installed
 from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
 from page_tree import drawn, embedded, read_html
-from tokenpo.evidence.report.page import write_report
+from tokenpo.evidence.report import write_report
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,10 @@ import tokenpo.evidence.report
 from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
 from page_laws import skeleton, stands_alone
 from page_tree import drawn, embedded
+from run_views import lines
 from tokenpo.base.errors import TokenPOError
-from tokenpo.evidence.report.page import write_report
+from tokenpo.evidence.report import write_report
+from written_runs import write_lines
 
 LIMIT = 2_000_000  # bytes
 
@@ -29,17 +31,17 @@ def numbers(tree):
 
 
 def write(run, rows, name="metrics.jsonl"):
-    (run / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(run / name, rows)
 
 
 def test_cut_off_last_lines(story, make_run, page, traced):
     assert notes(story[1]) == []
     run = make_run()
-    for size, lines in ((1, (60, 28)), (30, (59, 27))):  # only the end of the line, then some of its characters
+    for size, counts in ((1, (60, 28)), (30, (59, 27))):  # only the end of the line, then some of its characters
         for name in ("metrics.jsonl", "trace.jsonl"):
             (run / name).write_bytes((run / name).read_bytes()[:-size])
         tree = page(run)
-        assert (len(numbers(tree)), len(embedded(tree))) == lines
+        assert (len(numbers(tree)), len(embedded(tree))) == counts
         assert notes(tree) == [
             f"{name}: 1 line was left out (line {line}: not valid JSON, cut off while it was being written)."
             for name, line in (("metrics.jsonl", 60), ("trace.jsonl", 28))
@@ -331,10 +333,9 @@ def chosen(tree):
 
 def test_every_token_carries_its_recorded_numbers(story):
     run, tree = story
-    lines = [json.loads(line) for line in (run / "trace.jsonl").read_text().splitlines()]
-    cards = embedded(tree)
-    assert len(cards) == len(lines) == 28
-    for card, line in zip(cards, lines, strict=True):
+    traced, cards = lines(run, "trace.jsonl"), embedded(tree)
+    assert len(cards) == len(traced) == 28
+    for card, line in zip(cards, traced, strict=True):
         assert card.meta.endswith(f"{len(line['tokens'])} tokens · row {line['row']}, group {line['group']}")
         assert f"reward {line['reward']:g} · expected {line['answer']} · " in card.meta
         assert card.verdict == ("✓ right" if line["correct"] else "✗ wrong")

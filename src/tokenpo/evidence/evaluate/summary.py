@@ -65,11 +65,14 @@ class Summary:
     reward: Estimate | None = None
 
 
-def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: int = 0) -> Summary:
+def summarise(
+    samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: int = 0, notes: Sequence[str] = ()
+) -> Summary:
     """The estimates from the samples at every k; `seed` is for bootstrap intervals.
 
     Args:
         ks: None takes 1 and the smallest number of samples of a prompt.
+        notes: of the reader of the samples; the sentences begin with them.
 
     Raises:
         TokenPOError: no samples.
@@ -106,7 +109,7 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
         notes=dict(sorted(Counter(sample.note for sample in samples if sample.note).items())),
         length=math.fsum(tokens) / len(tokens) if tokens else None,
         cut=1 - sum(finished) / len(finished) if finished else None,
-        sentences=tuple(_sentences(ks, [len(of_prompt) for of_prompt in votes], silent)),
+        sentences=(*notes, *_sentences(ks, [len(of_prompt) for of_prompt in votes], silent)),
         reward=_reward(prompts.values(), seed),
     )  # fmt: skip
 
