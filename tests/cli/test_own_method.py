@@ -11,7 +11,6 @@ from own_method import FILE
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.base.files import fingerprint
 from tokenpo.cli.main import main
-from tokenpo.recipe.command_line import parse_entries
 from tokenpo.recipe.config import Method, load_config, parse_config
 from tokenpo.recipe.objective import build_method
 from tokenpo.recipe.plan import Plan
@@ -138,17 +137,6 @@ def test_a_function_may_require_an_option_and_pass_others_on(capsys):
         tokenpo.method("loose.py:loose")
     with pytest.raises(UnknownName, match="method dapo has no option 'daul'; did you mean 'dual'"):
         tokenpo.method("loose.py:loose", low=0.1, daul=3.0)
-
-
-def test_lists_tell_its_place_from_its_options():
-    entries = parse_entries("grpo,a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late, my files/b.py:late,hapo:tau=0")
-    assert [(entry.label, entry.method, entry.options) for entry in entries] == [
-        ("grpo", "grpo", ()),
-        ("late:low=0.1,high=0.3", "a/b.py:late", (("low", "0.1"), ("high", "0.3"))),
-        ("x", "pkg.mod:late", ()),
-        ("late", "my files/b.py:late", ()),
-        ("hapo:tau=0", "hapo", (("tau", "0"),)),
-    ]
 
 
 def test_its_module_is_executed_once():

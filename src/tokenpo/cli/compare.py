@@ -81,7 +81,7 @@ def compare(options: argparse.Namespace) -> int:
     family = len(pairs(plan.subject.labels, baseline))
     # The options are checked above, before anything is made.
     from ..evidence.compare.paired import least_seeds
-    from ..evidence.compare.result import failed_in_words, gather
+    from ..evidence.compare.result import failed_in_words, finished, gather
     from ..evidence.compare.runs import ProgressLines, execute
     from ..evidence.compare.verdict import too_few
 
@@ -97,7 +97,9 @@ def compare(options: argparse.Namespace) -> int:
         print(f"stopped; what is made lies in {plan.subject.place}, and the same command goes on with it")
         return 130
     where_logged = host.own_metrics and options.metrics is None and options.margin is None
-    _show(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.subject.place)
+    runs = finished(plan, chosen)
+    comparison = gather(plan.subject, runs, chosen, baseline, ended.failures, margins, where_logged=where_logged)
+    _show(comparison, plan.subject.place)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
     return 0
@@ -116,7 +118,8 @@ def _dry_run(plan: Plan) -> int:
 
 
 def _existing(options: argparse.Namespace) -> int:
-    from ..evidence.compare.result import gather_existing
+    from ..evidence.compare.plan import read_existing
+    from ..evidence.compare.result import gather, metrics
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
     training |= {"dry_run": "--dry-run"}
@@ -124,7 +127,9 @@ def _existing(options: argparse.Namespace) -> int:
         raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
     chosen, margins = _chosen(options, None)
     where_logged = options.metrics is None and options.margin is None
-    comparison = gather_existing(options.runs, chosen, options.baseline, margins, where_logged=where_logged)
+    subject, runs = read_existing(options.runs, metrics(chosen))
+    baseline = options.baseline or subject.labels[0]
+    comparison = gather(subject, runs, chosen, baseline, (), margins, where_logged=where_logged)
     _show(comparison, make_directory(options.out or Path("runs", "compare")))
     return 0
 

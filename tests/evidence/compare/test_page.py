@@ -14,7 +14,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.compare.measures import measures
 from tokenpo.evidence.compare.page import render
 from tokenpo.evidence.compare.plan import PlannedRun
-from tokenpo.evidence.compare.result import gather
+from tokenpo.evidence.compare.result import finished, gather
 from tokenpo.evidence.compare.runs import Failure
 from tokenpo.page.frame import write as write_whole
 from tokenpo.recipe.config import Config
@@ -22,9 +22,10 @@ from tokenpo.recipe.config import Config
 
 @pytest.fixture
 def comparison(made):
-    def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "steps"), baseline="grpo", margins=None):
+    def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "steps"), margins=None):
         plan = made(methods, seeds)
-        return gather(plan, measures(list(names), 0.9, plan.runs[0].config), baseline, (), margins)
+        chosen = measures(names, 0.9, plan.runs[0].config)
+        return gather(plan.subject, finished(plan, chosen), chosen, "grpo", (), margins or {})
 
     return make
 

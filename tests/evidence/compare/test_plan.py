@@ -37,6 +37,11 @@ def test_methods_with_options_and_labels():
         ("x", "grpo", {}),
     ]
     assert entries('a@hapo:entropy="old,x:y=1",b@grpo')[0] == ("a", "hapo", {"entropy": '"old,x:y=1"'})
+    assert entries("a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late, my files/b.py:late") == [
+        ("late:low=0.1,high=0.3", "a/b.py:late", {"low": "0.1", "high": "0.3"}),
+        ("x", "pkg.mod:late", {}),
+        ("late", "my files/b.py:late", {}),
+    ]
 
 
 def test_pairs():

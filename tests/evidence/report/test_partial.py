@@ -36,17 +36,15 @@ def write(run, rows, name="metrics.jsonl"):
 
 def test_cut_off_last_lines(story, make_run, page, traced):
     assert notes(story[1]) == []
-    run = make_run()
-    for size, counts in ((1, (60, 28)), (30, (59, 27))):  # only the end of the line, then some of its characters
-        for name in ("metrics.jsonl", "trace.jsonl"):
-            (run / name).write_bytes((run / name).read_bytes()[:-size])
-        tree = page(run)
-        assert (len(numbers(tree)), len(embedded(tree))) == counts
-        assert notes(tree) == [
-            f"{name}: 1 line was left out (line {line}: not valid JSON, cut off while it was being written)."
-            for name, line in (("metrics.jsonl", 60), ("trace.jsonl", 28))
-            if size > 1
-        ]
+    run, names = make_run(), {"metrics.jsonl": 60, "trace.jsonl": 28}
+    for name in names:
+        (run / name).write_bytes((run / name).read_bytes()[:-30])
+    tree = page(run)
+    assert (len(numbers(tree)), len(embedded(tree))) == (59, 27)
+    assert notes(tree) == [
+        f"{name}: 1 line was left out (line {line}: not valid JSON, cut off while it was being written)."
+        for name, line in names.items()
+    ]
     assert "59 of 60" in tree.one("header").text
     line = json.dumps(traced(["€"], entropy=[1.0]), ensure_ascii=False).encode()
     (run / "trace.jsonl").write_bytes(line + b"\n" + line[: line.index("€".encode()) + 1])  # inside a character
@@ -83,12 +81,8 @@ def test_steps_without_a_group_to_learn_from_are_named_where_their_trace_would_b
     ]
 
 
-def test_resumed_missing_and_null_steps(make_run, page):
+def test_missing_and_null_steps(make_run, page):
     run = make_run(steps=3)
-    write(run, [{"step": s, "entropy": e} for s, e in ((1, 0.5), (3, 0.9), (2, 0.3), (3, 0.2))])
-    tree = page(run)
-    assert notes(tree) == ["metrics.jsonl: 1 steps were logged twice (a resumed run); the later line counts."]
-    assert [tr.text for tr in numbers(tree)] == ["10.5", "20.3", "30.2"]
     write(run, [{"step": s, "entropy": 0.1 * s if s != 2 else None} for s in (1, 2, 3, 4, 8, 9)])
     tree = page(run)
     assert notes(tree) == ["metrics.jsonl: steps are missing between 4–8; the curves break there."]
