@@ -48,7 +48,6 @@ LOOSE = """import tokenpo
 def loose(low, *, high=0.3, **rest):
     return tokenpo.method("dapo", low=low, high=high, **rest)
 """
-READING = FILE.replace("return place / ", 'return batch.need("old_entropy") * place / ')
 
 
 @pytest.fixture(autouse=True)
@@ -238,19 +237,6 @@ def test_every_command_reports_what_a_part_raised(capsys):
     assert capsys.readouterr().err == f"tokenpo: {message}\n"
     assert main(["check", "mine.py:late"]) == 1
     assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {message}\n")
-
-
-def test_training_names_an_input_that_is_read_undeclared(capsys):
-    Path("mine.py").write_text(READING, encoding="utf-8")
-    message = 'objective late: Position() reads old_entropy, which it does not declare: put reads = {"old_entropy"} '
-    assert train("--method", "mine.py:late", "--no-report") == 2
-    assert capsys.readouterr().err == f"tokenpo: {message}into its class\n"
-    assert main(["check", "mine.py:late"]) == 1
-    assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {message}into its class\n")
-    declared = READING.replace('response."""', 'response."""\n\n    reads = {"old_entropy"}')
-    Path("mine.py").write_text(declared, encoding="utf-8")
-    assert train("--method", "mine.py:late", "--no-report") == 0
-    assert main(["check", "mine.py:late"]) == 0
 
 
 def test_training_names_the_part_of_a_loss_that_is_no_number(capsys):
