@@ -23,7 +23,7 @@ from rich.text import Text
 
 from ...base.console import Console
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked, making, opened_in_place, read_text, refuse_links
+from ...base.files import is_fresh, lock_file, locked, opened_in_place, read_text
 from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
 from ...base.text import duration
@@ -121,11 +121,7 @@ def execute(
         TokenPOError: a directory is refused (nothing was started), or another comparison is at work in `out`.
     """
     busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
-    with making(out):
-        out.mkdir(parents=True, exist_ok=True)
-        refuse_links(out)
-        os.close(opened_in_place(out / ".lock", os.O_RDWR))
-    with locked(out / ".lock", busy) as lock, Interrupt() as interrupt:
+    with locked(lock_file(out), busy) as lock, Interrupt() as interrupt:
         states = [(run, state(run)) for run in runs]
         waiting = deque((run, status) for run, status in states if status is not State.DONE)
         active: list[_Process] = []

@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -23,17 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import (
-    explained,
-    is_fresh,
-    locked,
-    making,
-    numbered,
-    opened_in_place,
-    read_text,
-    refuse_links,
-    write_whole,
-)
+from ...base.files import explained, is_fresh, lock_file, locked, making, numbered, read_text, write_whole
 from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
 from ...core.seeds import keyed_seed
@@ -235,12 +224,8 @@ def free_directory(name: str, config: Config, seed: int) -> Path:
 def reserved(directory: Path) -> Iterator[None]:
     """Locks the directory for this process; removes it at the end if it was created here and nothing was written."""
     created = [path for path in (directory, *directory.parents) if not path.exists()]
-    lock = directory / ".lock"
-    creates_lock = not lock.exists()
-    with making(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        refuse_links(directory)
-        os.close(opened_in_place(lock, os.O_RDWR))
+    creates_lock = not (directory / ".lock").exists()
+    lock = lock_file(directory)
     busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
     with _writing(directory), locked(lock, busy):
         try:
