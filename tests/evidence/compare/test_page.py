@@ -3,10 +3,11 @@
 import dataclasses
 import math
 import re
+from contextlib import closing
 
 import pytest
 
-from chromium import Chromium, installed
+from chromium import Chromium
 from hostile import HOSTILE
 from page_laws import skeleton, stands_alone
 from page_tree import read_html
@@ -168,14 +169,8 @@ GAP = """selector => Math.min(...[...document.querySelectorAll(selector)].map(
 
 @pytest.mark.slow
 def test_a_browser_shows_the_verdicts_and_room_around_the_parts(comparison, tmp_path):
-    program = installed()
-    if program is None:
-        pytest.skip("NOT CHECKED in a browser: chromium is not installed")
-    chromium = Chromium(program, tmp_path / "profile")
-    try:
+    with closing(Chromium(tmp_path / "profile")) as chromium:
         page = chromium.open(write_whole(render(comparison()), tmp_path / "compare.html").as_uri())
         assert page.eval(SEEN)
         assert page.eval(f"({GAP})('.notes + .facts')") >= 20
         assert page.eval(f"({GAP})('.lead + h3, details + h3, .charts + h3')") >= 20
-    finally:
-        chromium.close()
