@@ -70,10 +70,6 @@ class SamplingOptions:
             )
 
     @property
-    def sampling(self) -> Sampling:
-        return Sampling(self.max_new_tokens, self.temperature, keyed_seed(self.seed, "evaluation"))
-
-    @property
     def at_once(self) -> int:
         """Problems in one batch."""
         return max(1, self.rows // self.samples)
@@ -136,14 +132,16 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
 
     A directory with another `config` is refused. `watch` is called with the number of finished problems.
     """
+    options = plan.options
+    sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(options.seed, "evaluation"))
     check(directory, config)  # before the lock, which is a file, because nothing is written into a foreign directory
     with reserved(directory), contextlib.ExitStack() as stack:
         check(directory, config)  # again: another process may have written in between
-        start, options, lines = _cut_to_batches(directory / SAMPLES, plan), plan.options, None
+        start, lines = _cut_to_batches(directory / SAMPLES, plan), None
         watch(start)
         for first in range(start, plan.count, options.at_once):
             count = min(options.at_once, plan.count - first)
-            batch = draw(plan.lm, plan.task, "test", first, count, options.samples, options.sampling)
+            batch = draw(plan.lm, plan.task, "test", first, count, options.samples, sampling)
             if lines is None:  # only now, so that an error in sampling leaves no files
                 prepare(directory, config)
                 lines = stack.enter_context(contextlib.closing(Lines(directory / SAMPLES)))

@@ -91,10 +91,11 @@ def summarise(
     silent = f"{lost} of the {right} right samples have no answer to vote with" if lost else ""
     if all(vote.answer is None for vote in every):
         silent = "no sample has an answer to vote with"
-    numbers, per_prompt = [], []
-    for of_prompt in prompts.values():
-        correct = sum(sample.vote.correct for sample in of_prompt)
-        per_prompt.append({"problem": of_prompt[-1].name, "samples": len(of_prompt), "correct": correct})
+    per_prompt: list[dict[str, Any]] = [
+        {"problem": some[-1].name, "samples": len(some), "correct": sum(sample.vote.correct for sample in some)}
+        for some in prompts.values()
+    ]
+    numbers = []
     for metric, estimate in METRICS.items():
         for k in ks:
             values = [estimate(of_prompt, k) for of_prompt in votes]
@@ -116,14 +117,11 @@ def summarise(
 
 def _reward(prompts: Collection[Sequence[Sample]], seed: int) -> Estimate | None:
     """The mean over prompts of a sample's expected reward."""
-    means = []
-    for samples in prompts:
-        rewards = [sample.reward for sample in samples if sample.reward is not None]
-        if len(rewards) < len(samples):
-            return None
-        means.append(math.fsum(rewards) / len(rewards))
-    if all(sample.reward == sample.vote.correct for samples in prompts for sample in samples):
+    every = [sample for samples in prompts for sample in samples]
+    rewards = [[sample.reward for sample in samples if sample.reward is not None] for samples in prompts]
+    if sum(map(len, rewards)) < len(every) or all(sample.reward == sample.vote.correct for sample in every):
         return None
+    means = [math.fsum(some) / len(some) for some in rewards]
     return Estimate("reward", 1, **vars(mean_of_numbers(means, seed)), prompts=len(means))
 
 
