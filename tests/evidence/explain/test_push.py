@@ -31,7 +31,7 @@ def test_push_is_the_oracles_gradient_times_minus_the_tokens(name, tmp_path):
     expected = -sample.mask.sum() * score(name, sample).gradient
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(result.push.numpy(), expected, rtol=1e-10, atol=1e-13)
-    assert not result.push[~torch.tensor(sample.mask)].any()
+    assert not any(x[~torch.tensor(sample.mask)].any() for x in (result.push, result.weight, result.ratio))
     assert not (torch.signbit(result.push) & (result.push == 0)).any()  # no negative zeros
 
 
