@@ -115,6 +115,25 @@ DIFFERENCES = st.one_of(
 )
 
 
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [
+        ([3.0], 1.0),  # both patterns reach |3|
+        ([1.0, 2.0], 0.5),  # ±(1 + 2) of 4
+        ([1.0, 2.0, 3.0], 0.25),  # ±6 of 8
+        ([1.0, 1.0, 1.0, -1.0], 0.625),  # |Σ| = 2: two patterns have 4, C(4,1) + C(4,3) = 8 have 2; 10 of 16
+        ([5.0, 0.0, 0.0], 1.0),  # zeros flip to themselves
+        ([0.0, 0.0, 0.0], 1.0),
+        ([2.0] * 10, 2 / 1024),
+        # With the last two opposed |Σ| is 0.3 or 0.1 (4 patterns each), else 0.9, 0.7, 0.5, 0.3 (2 each): 12 of 16
+        # reach 0.3, in floating point only with a tolerance.
+        ([0.1, 0.2, 0.3, -0.3], 0.75),
+    ],
+)
+def test_sign_flip_by_hand(differences, p):
+    assert sign_flip(differences) == pytest.approx(p, rel=1e-15)
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(DIFFERENCES)
 def test_sign_flip_is_the_enumeration(d):
@@ -230,6 +249,13 @@ def test_the_sign_flip_test_of_a_mean_assumes_symmetry():
         assert 0.075 < (sign_flip(rng.exponential(size=(8000, n)) - 1) <= 0.05).mean() < 0.1
 
 
+def test_holm_by_hand():
+    # Sorted .01 .02 .03 .04 times 4 3 2 1: .04 .06 .06 .04, and never below the one before.
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06], rel=1e-12)
+    assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert holm([0.2]).tolist() == [0.2] and holm([]).tolist() == []
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 64).map(lambda i: i / 64), min_size=1, max_size=6))
 def test_holm_is_the_closure_of_bonferroni(p):
@@ -273,3 +299,14 @@ def test_the_named_number_of_seeds_has_the_power_that_it_promises():
     """An effect of one deviation takes 10 seeds; simulated, they decide in about 80 %."""
     d = np.random.default_rng(0).normal(1, 1, (4000, 10))
     assert 0.76 < (sign_flip(d) <= 0.05).mean() < 0.84
+
+
+@pytest.mark.parametrize("n", [5, 8, 10])
+def test_false_positives_are_rare_whatever_the_distribution(n):
+    """Seven methods that are one: six pairs share their baseline. Familywise, a verdict in at most 5 %."""
+    rng, size = np.random.default_rng(n), (2000, 7, n)
+    for values in (rng.normal(size=size), rng.lognormal(0, 1.5, size), rng.integers(0, 3, size)):
+        p = holm(sign_flip(values[:, 1:] - values[:, :1]))
+        false = (p.min(-1) <= 0.05).mean()
+        assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+        assert false > 0 or n < least_seeds(6) or values.dtype.kind == "i"

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 
@@ -76,8 +77,6 @@ def test_intervals_of_shares_are_not_resampled():
 
 
 def test_ks_that_some_or_all_prompts_lack_are_nan_and_a_sentence():
-    with pytest.raises(TokenPOError, match="there are no samples"):
-        summarise([])
     assert [n.k for n in summarise(samples("Ab", "Abc")).numbers if n.metric == "avg@k"] == [1, 2]  # the default
     result = summarise(samples("Ab", "AA"), [1, 4])
     for metric in METRICS:
@@ -142,6 +141,15 @@ def test_graded_rewards_have_a_mean_over_prompts():
     # Those that are the verdicts, or are not known, have none.
     for none in (rewarded((0.0, 1.0), (1.0,)), rewarded((0.3, None), (1.0,)), samples("Ab")):
         assert summarise(none).reward is None and "reward" not in shown(summarise(none))
+
+
+def test_pass_grows_and_pass_hat_falls_with_k():
+    result = summarise(samples("AbbbAAbb", "Abbbbbbb", "AAAAAAAb"), range(1, 9))
+    for metric, sign in (("pass@k", 1), ("pass^k", -1)):
+        values = [number(result, metric, k).value for k in range(1, 9)]
+        assert all(sign * (b - a) > 0 for a, b in pairwise(values))
+    with pytest.raises(TokenPOError, match="there are no samples"):
+        summarise([])
 
 
 def test_the_table_shows_values_intervals_and_what_one_should_know():
@@ -210,6 +218,33 @@ def test_maj_is_the_mean_over_all_subsets(seed):
     for k in range(1, len(votes) + 1):
         expected = float(over_subsets(votes, k, lambda subset: majority(subset, shares(votes))))
         assert maj_at_k(votes, k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_estimators_by_hand():
+    """Five samples, two right: answers 7 7 (right), 3 3, 5; all C(5, 2) = 10 or C(5, 3) = 10 subsets.
+
+    pass@3: 1 - C(3,3)/10 = 9/10. pass^2: C(2,2)/10 = 1/10.
+    maj@2: {7,7} wins whole (1 subset); a 7 with another ties, worth 1/2: 2·3 = 6 subsets; 1/10 + 6/20 = 4/10.
+    maj@3: {7,7,x}: 3 subsets, won. {7,3,3}: 2 subsets, lost. {7,3,5}: 2·2 = 4 subsets, 1/3 each. {3,3,5}: lost.
+           3/10 + 4/30 = 13/30.
+    maj@5: 7 and 3 tie at two: 1/2.
+    """
+    votes = [Vote("7", True), Vote("7", True), Vote("3", False), Vote("3", False), Vote("5", False)]
+    assert pass_at_k(5, 2, 3) == 0.9
+    assert pass_hat_k(5, 2, 2) == 0.1
+    assert maj_at_k(votes, 2) == 0.4
+    assert maj_at_k(votes, 3) == pytest.approx(13 / 30, abs=1e-12)
+    assert maj_at_k(votes, 5) == 0.5
+
+
+def test_a_sample_without_an_answer_does_not_vote():
+    """One vote for 7 beside two silent samples: right whenever it is drawn, so 1/3, 2/3, 1. A right one without an
+    answer leaves the answers unknown."""
+    votes = [Vote("7", True), Vote(None, False), Vote(None, False)]
+    assert [maj_at_k(votes, k) for k in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1], abs=1e-12)
+    assert maj_at_k([Vote(None, False)] * 3, 2) == 0.0
+    assert math.isnan(maj_at_k([Vote(None, True), Vote("3", False)], 1))
+    assert math.isnan(maj_at_k([Vote(None, True)] * 4, 2))
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -31,13 +31,28 @@ def test_push_is_the_oracles_gradient_times_minus_the_tokens(name, tmp_path):
     expected = -sample.mask.sum() * score(name, sample).gradient
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(result.push.numpy(), expected, rtol=1e-10, atol=1e-13)
-    assert not any(x[~torch.tensor(sample.mask)].any() for x in (result.push, result.weight, result.ratio))
-    assert not (torch.signbit(result.push) & (result.push == 0)).any()  # no negative zeros
+    assert not result.push[~torch.tensor(sample.mask)].any()
 
 
 @pytest.fixture
 def four(tmp_path):
     return read(write(tmp_path / "r.jsonl"))
+
+
+def test_grpo_and_dapo_in_closed_form(four):
+    """Group a: rewards 1, 0, std √½, A = ±a with a = ½ / (√½ + 1e-6); group b: equal rewards, A = 0. The policy has not
+    moved: L = −Σ_i (1/N) (1/|o_i|) Σ_t r A_i, so −∂L/∂lp = A_i / (4 |o_i|), times M = 6 tokens: ±a 6 / (4 |o_i|) =
+    0.75 a for both tokens of the right answer, −1.5 a for the one of the wrong. DAPO divides by M alone: ±a."""
+    a = 0.5 / (np.sqrt(0.5) + 1e-6)
+    grpo = push_of("x", tokenpo.method("grpo"), four)
+    np.testing.assert_allclose(grpo.push, [[0.75 * a, 0.75 * a], [-1.5 * a, 0], [0, 0], [0, 0]], rtol=1e-12)
+    np.testing.assert_allclose(grpo.advantage, [[a, a], [-a, 0], [0, 0], [0, 0]], rtol=1e-12)
+    assert grpo.weight.tolist() == [[1, 1], [1, 0], [1, 1], [1, 0]]
+    assert grpo.ratio.tolist() == [[1, 1], [1, 0], [1, 1], [1, 0]]
+    assert not grpo.clipped.any()
+    assert not (torch.signbit(grpo.push) & (grpo.push == 0)).any()  # no negative zeros
+    dapo = push_of("x", tokenpo.method("dapo"), four)
+    np.testing.assert_allclose(dapo.push, [[a, a], [-a, 0], [0, 0], [0, 0]], rtol=1e-12)
 
 
 def test_a_policy_that_moved_meets_the_clip(tmp_path):
@@ -117,13 +132,12 @@ def test_what_a_push_leaves_out_is_noted(name, words, tmp_path):
         assert word in note
 
 
-def test_by_hand(four):
+def test_by_hand(tmp_path):
     """Entropies 0.1 0.2 0.3 0.4 0.6 0.9: the 0.8 quantile of six is the number round(0.8 · 5) = 4 from 0: 0.6, so 0.9
     and 0.6 are high. Pushes 3 and −1 on the right answer, −4 on the wrong one, 2 and 0 on the next, 0 on the last:
     Σ|push| = 10. Right 3 + 1 + 2 = 6, wrong 4. High: the wrong one and the last, 4. Up 3 + 2. Two of six are 0."""
-    kinds = TokenKinds.of(four, 0.8)
-    found = [explain_all(four, parse_entries("grpo"), quantile).kinds.threshold for quantile in (0.0, 0.5, 0.8, 1.0)]
-    assert found == [0.1, 0.3, kinds.threshold, 0.9] and kinds.threshold == 0.6
+    kinds = TokenKinds.of(read(write(tmp_path / "r.jsonl")), 0.8)
+    assert kinds.threshold == 0.6
     push = torch.tensor([[3.0, -1], [-4, 0], [2, 0], [0, 0]], dtype=torch.float64)
     clipped = torch.tensor([[0, 1], [0, 0], [0, 0], [0, 0]]).bool()
     row = shares(push, clipped, kinds)
@@ -136,6 +150,22 @@ def test_by_hand(four):
     alike = of_tokens(kinds)
     assert (alike.right, alike.wrong, alike.high, alike.low) == pytest.approx((5 / 6, 1 / 6, 2 / 6, 4 / 6))
     assert math.isnan(alike.size) and math.isnan(alike.up)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gtpo", "tepo"])
+@pytest.mark.parametrize("quantile", [0.0, 0.5, 0.8, 1.0])
+def test_against_numpy(name, quantile, tmp_path):
+    sample = ragged(5)
+    result = explain_all(read(write(tmp_path / "r.jsonl", lines_of(sample))), parse_entries(name), quantile)
+    mask = sample.mask
+    g = np.abs(score(name, sample).gradient[mask])
+    h, right = sample.old_entropy[mask], np.broadcast_to(sample.reward[:, None] > 0, mask.shape)[mask]
+    high = h >= np.sort(h)[round(quantile * (len(h) - 1))]
+    (row,) = result.table
+    expected = (g.sum(), g[right].sum() / g.sum(), g[~right].sum() / g.sum(), g[high].sum() / g.sum(), (g == 0).mean())
+    np.testing.assert_allclose((row.size, row.right, row.wrong, row.high, row.silent), expected, rtol=1e-10)
+    assert row.right + row.wrong == pytest.approx(1, rel=1e-12)
+    assert row.high + row.low == pytest.approx(1, rel=1e-12)
 
 
 def test_cosines(tmp_path):
