@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from written_runs import write_lines
+
 HOSTILE = (
     "</script><img src=x onerror=\"document.title='pwned'\">",
     "</style></title></textarea><script>document.title='pwned'</script>",
@@ -41,7 +43,7 @@ def spoilt(make_run: Callable[..., Path], write: Callable[[int], str], name: str
     run = make_run(steps=3, trace=lines, name=name)
     rows = [{"step": s} | {write(i) + "metric": s + i for i in range(len(HOSTILE))} for s in range(3)]
     rows = [row | {write(0) + "steady": 1.0, "entropy": None} for row in rows]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(run / "metrics.jsonl", rows)
     config = {"method": {"name": write(0)}, "task": {"name": write(1)}, "seed": write(2), "model": write(8)}
     (run / "config.json").write_text(json.dumps(config | {write(i): write(i) for i in range(len(HOSTILE))}))
     (run / "versions.json").write_text(json.dumps({write(i): write(i) for i in range(len(HOSTILE))}))

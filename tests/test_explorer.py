@@ -6,13 +6,14 @@ import base64
 import json
 import re
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
 
 import tokenpo
-from chromium import Chromium, installed
+from chromium import Chromium
 from tokenpo.lab.fingerprint.step import Facts, pushes
 
 ROOT = Path(__file__).parents[1]
@@ -52,10 +53,8 @@ def test_names_are_escaped_and_the_same_objectives_give_the_same_bytes() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not installed(), reason="needs Chromium")
 def test_sliders_move_the_lines(tmp_path: Path) -> None:
-    browser = Chromium(installed() or "", tmp_path / "profile")
-    try:
+    with closing(Chromium(tmp_path / "profile")) as browser:
         page = browser.open(PAGE.as_uri())
         lines = "[...document.querySelectorAll('#chart .line')].map((x) => x.getAttribute('d')).join()"
         before = page.eval(lines)
@@ -63,5 +62,3 @@ def test_sliders_move_the_lines(tmp_path: Path) -> None:
         page.eval("document.getElementById('at-accuracy').focus()")
         page.press("ArrowRight")
         assert page.eval(lines) != before
-    finally:
-        browser.close()

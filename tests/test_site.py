@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -143,11 +144,8 @@ def test_formulas_are_set_and_the_reference_has_signatures_and_examples(site: Pa
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[chromium.Chromium]:
-    if (program := chromium.installed()) is None:
-        pytest.skip("no Chromium")
-    opened = chromium.Chromium(program, tmp_path / "profile")
-    yield opened
-    opened.close()
+    with closing(chromium.Chromium(tmp_path / "profile")) as opened:
+        yield opened
 
 
 def until(page: chromium.Page, condition: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tokenpo.evidence.compare.plan import PlannedRun
@@ -38,12 +39,17 @@ def rows(steps: int, every: int, height: Callable[[int], float]) -> list[dict[st
     return [by_step[s] for s in sorted(by_step)]
 
 
+def write_lines(path: Path, lines: Iterable[Any]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
 def write_run(
     run: PlannedRun, lines: Iterable[Mapping[str, Any]], *, versions: Mapping[str, Any] | None = None
 ) -> None:
     """A run directory as far as a comparison reads it."""
     run.directory.mkdir(parents=True, exist_ok=True)
     (run.directory / "config.json").write_text(json.dumps(run.config.model_dump()))
-    (run.directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(run.directory / "metrics.jsonl", lines)
     (run.directory / "objective.txt").write_text("objective\n")
     (run.directory / "versions.json").write_text(json.dumps(versions or {"torch": "2.0"}))

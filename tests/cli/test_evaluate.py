@@ -12,6 +12,7 @@ from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS
 from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs import evaluation
+from written_runs import write_lines
 
 TINY = ["tiny", "--task", "dial_sum", "--problems", "4", "--max-new-tokens", "40"]
 
@@ -25,9 +26,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def lines(path: Path, *records: dict) -> str:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return str(path)
+def lines(name: str, *records: dict) -> str:
+    return str(write_lines(Path(name), records))
 
 
 def test_help_names_every_benchmark():
@@ -98,7 +98,7 @@ def measured(raw: dict) -> evaluation.Evaluation:
 def test_graded_rewards_agree_with_a_training_run(capsys):
     """A reward function of partial credit: mean reward and its interval are the same numbers, and stand below."""
     Path("judge.py").write_text("def partial(completions, **_):\n    return [len(c) % 5 / 4 for c in completions]\n")
-    file = lines(Path("sums.jsonl"), *[{"prompt": f"{i % 9}+{i // 9}="} for i in range(40)])
+    file = lines("sums.jsonl", *[{"prompt": f"{i % 9}+{i // 9}="} for i in range(40)])
     given = {"path": file, "verifier": "judge.py:partial", "reward_seconds": 0}
     config = {
         "rollout": {"max_new_tokens": 20},
@@ -119,7 +119,7 @@ def test_graded_rewards_agree_with_a_training_run(capsys):
 
 
 def test_a_model_on_a_file_of_ones_own(capsys):
-    file = lines(Path("sums.jsonl"), *[{"question": f"{i}+1=", "answer": str(i + 1)} for i in range(1, 4)])
+    file = lines("sums.jsonl", *[{"question": f"{i}+1=", "answer": str(i + 1)} for i in range(1, 4)])
     common = ["tiny", "--benchmark", file, "--verifier", "exact", "--extract", "hash", "--max-new-tokens", "20"]
     assert run(*common, "--problems", "9") == 0  # of three: no problem counts twice
     assert "tiny on sums.jsonl: 3 of 3 samples are right (prompts: 3)." in capsys.readouterr().out
@@ -152,7 +152,7 @@ def test_a_run_directory_stands_for_its_model(capsys):
 
 def test_samples_with_a_cut_line_and_mixed_sizes(capsys):
     records = [{"prompt": "a", "correct": True, "answer": 1}] * 2 + [{"prompt": "b", "correct": False, "answer": 2}]
-    file = lines(Path("s.jsonl"), *records)
+    file = lines("s.jsonl", *records)
     with Path(file).open("a") as stream:
         stream.write('{"prompt": "b", "cor')
     assert run("--samples", file, "--k", "1,2", "--out", "out") == 0
@@ -163,14 +163,14 @@ def test_samples_with_a_cut_line_and_mixed_sizes(capsys):
     assert "k = 2 is over the 1 of 2 prompts" in shown
     sentences = json.loads(Path("out/results.json").read_text("utf-8"))["sentences"]
     assert len(sentences) == 3 and "line 4" in sentences[0]
-    lines(Path("s.jsonl"), *records, *records)
+    lines("s.jsonl", *records, *records)
     assert run("--samples", file, "--out", "out") == 2
     assert "samples.digest" in capsys.readouterr().err
 
 
 def test_samples_can_be_judged_here(capsys):
     record = {"prompt": "?", "reference": "2", "correct": False}
-    file = lines(Path("s.jsonl"), record | {"completion": "so #2"}, record | {"completion": "so #3"})
+    file = lines("s.jsonl", record | {"completion": "so #2"}, record | {"completion": "so #3"})
     assert run("--samples", file, "--verifier", "exact", "--extract", "hash") == 0
     assert "1 of 2 samples are right (prompts: 1)." in capsys.readouterr().out
     assert not Path("runs").exists()
@@ -181,7 +181,7 @@ def test_half_a_character_in_samples_is_written_as_its_escape():
         {"problem": 1, "correct": True, "answer": "\ud800", "note": "\udfff"},
         {"problem": "\ud801", "correct": False},
     )
-    assert run("--samples", lines(Path("s.jsonl"), *halves), "--out", "out") == 0
+    assert run("--samples", lines("s.jsonl", *halves), "--out", "out") == 0
     assert sorted(file.name for file in Path("out").iterdir()) == ["config.json", "results.json"]
     text = Path("out/results.json").read_text(encoding="utf-8")
     assert "\\ud801" in text and json.loads(text)
@@ -198,7 +198,6 @@ def test_half_a_character_in_samples_is_written_as_its_escape():
         (["tiny", "--task", "dial_sum", "--task-option", "operand=3"], "did you mean 'operands'"),
         (["tiny", "--task", "dial_sum", "--task-option", "operands"], "write KEY=VALUE"),
         (["tiny", "--task", "dial_sum", "--verifier", "math"], "--verifier goes with --benchmark"),
-        (["tiny", "--benchmark", "gsm9k"], "did you mean 'gsm8k'"),
         (["tiny", "--benchmark", "absent.jsonl"], "there is no such file"),
         (["tiny", "--benchmark", "gsm8k", "--task-option", "a=1"], "--task-option goes with --task"),
         (["tiny", "--benchmark", "gsm8k", "--data", "bad.jsonl"], "bad.jsonl line 1: no column 'question'"),
@@ -208,6 +207,7 @@ def test_half_a_character_in_samples_is_written_as_its_escape():
         ([*TINY, "--seed", "-1"], "--seed is -1, expected at least 0"),
         (["--samples", "bad.jsonl", "--seed", "-1"], "--seed is -1, expected at least 0"),
         ([*TINY, "--samples-per-prompt", "0"], "--samples-per-prompt is 0"),
+        ([*TINY, "--rows", "0"], "--rows is 0"),
         ([*TINY, "--samples-per-prompt", "2", "--temperature", "0"], "greedy samples"),
         ([*TINY, "--max-new-tokens", "5000"], "lower max_new_tokens"),
         ([*TINY, "--temperature", "-1"], "tokenpo: --temperature is -1.0, expected 0 (greedy) or a positive number"),
@@ -217,8 +217,6 @@ def test_half_a_character_in_samples_is_written_as_its_escape():
         (["tiny", "--benchmark", "gsm8k", "--data", "~/bad.jsonl"], "bad.jsonl line 1: no column 'question'"),
         (["no/such/model", *TINY[1:]], "there is no directory no/such/model here"),
         (["runs/absent"], "there is no directory runs/absent here"),
-        (["--samples", "absent.jsonl"], "there is no such file"),
-        (["--samples", "empty.jsonl"], "holds no samples"),
         (["--samples", "bad.jsonl"], "line 1: no column 'correct'"),
         (["--samples", "bad.jsonl", "--temperature", "1"], "--temperature has no effect on --samples"),
         (["--samples", "bad.jsonl", "--task-option", "a=1"], "--task-option has no effect on --samples"),
@@ -226,14 +224,13 @@ def test_half_a_character_in_samples_is_written_as_its_escape():
     ],
 )
 def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, monkeypatch, tmp_path):
-    lines(Path("bad.jsonl"), {"prompt": "x"})
-    Path("empty.jsonl").touch()
+    lines("bad.jsonl", {"prompt": "x"})
     monkeypatch.setenv("HOME", str(Path.cwd()))
     assert run(*arguments) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.startswith("tokenpo: ") and error.count("\n") == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"bad.jsonl", "empty.jsonl"}  # nothing was begun
+    assert {path.name for path in tmp_path.iterdir()} == {"bad.jsonl"}  # nothing was begun
 
 
 def test_interrupted_is_130_and_goes_on(monkeypatch, capsys):

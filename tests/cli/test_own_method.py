@@ -11,7 +11,6 @@ from own_method import FILE
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.base.files import fingerprint
 from tokenpo.cli.main import main
-from tokenpo.recipe.command_line import parse_entries
 from tokenpo.recipe.config import Method, load_config, parse_config
 from tokenpo.recipe.objective import build_method
 from tokenpo.recipe.plan import Plan
@@ -49,7 +48,6 @@ LOOSE = """import tokenpo
 def loose(low, *, high=0.3, **rest):
     return tokenpo.method("dapo", low=low, high=high, **rest)
 """
-READING = FILE.replace("return place / ", 'return batch.need("old_entropy") * place / ')
 
 
 @pytest.fixture(autouse=True)
@@ -138,17 +136,6 @@ def test_a_function_may_require_an_option_and_pass_others_on(capsys):
         tokenpo.method("loose.py:loose")
     with pytest.raises(UnknownName, match="method dapo has no option 'daul'; did you mean 'dual'"):
         tokenpo.method("loose.py:loose", low=0.1, daul=3.0)
-
-
-def test_lists_tell_its_place_from_its_options():
-    entries = parse_entries("grpo,a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late, my files/b.py:late,hapo:tau=0")
-    assert [(entry.label, entry.method, entry.options) for entry in entries] == [
-        ("grpo", "grpo", ()),
-        ("late:low=0.1,high=0.3", "a/b.py:late", (("low", "0.1"), ("high", "0.3"))),
-        ("x", "pkg.mod:late", ()),
-        ("late", "my files/b.py:late", ()),
-        ("hapo:tau=0", "hapo", (("tau", "0"),)),
-    ]
 
 
 def test_its_module_is_executed_once():
@@ -250,19 +237,6 @@ def test_every_command_reports_what_a_part_raised(capsys):
     assert capsys.readouterr().err == f"tokenpo: {message}\n"
     assert main(["check", "mine.py:late"]) == 1
     assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {message}\n")
-
-
-def test_training_names_an_input_that_is_read_undeclared(capsys):
-    Path("mine.py").write_text(READING, encoding="utf-8")
-    message = 'objective late: Position() reads old_entropy, which it does not declare: put reads = {"old_entropy"} '
-    assert train("--method", "mine.py:late", "--no-report") == 2
-    assert capsys.readouterr().err == f"tokenpo: {message}into its class\n"
-    assert main(["check", "mine.py:late"]) == 1
-    assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {message}into its class\n")
-    declared = READING.replace('response."""', 'response."""\n\n    reads = {"old_entropy"}')
-    Path("mine.py").write_text(declared, encoding="utf-8")
-    assert train("--method", "mine.py:late", "--no-report") == 0
-    assert main(["check", "mine.py:late"]) == 0
 
 
 def test_training_names_the_part_of_a_loss_that_is_no_number(capsys):

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from html import escape
 from pathlib import Path
 from statistics import median
 
 from distillation_forms import FORMS
-from exact_picture import COLOURS, STYLE
+from exact_picture import COLOURS, STYLE, svg, text
 from layout import table, write
 
 from tokenpo.base.text import number
@@ -243,36 +242,34 @@ def _percent(share: float) -> str:
 
 
 LABEL, COLUMN, ROW, EDGE, HEAD, SAYS = 236, 84, 23, 14, 112, 316
+FAINT = "fill:#55636f"
 
 
 def picture(found: FOUND) -> str:
     """A row for every form: cosines, noise, where training ends, and the verdict in words."""
     width, y = 2 * EDGE + LABEL + 6 * COLUMN + SAYS, HEAD
     parts = [
-        _text(EDGE, 24, "Which distillation loss is right?", "font-size:17px;font-weight:600"),
-        _text(EDGE, 44, "Cosine of the expected update with the way down each divergence. Blue leads to the teacher, "
-              "orange away from it.", "fill:#55636f"),
-        _text(EDGE, 62, "x = log q − log p of the sampled token, p the student and q the teacher; k2 and k3 estimate "
-              "a KL from x; top-k keeps two of four tokens.", "fill:#55636f"),
-        _text(EDGE + LABEL + 6 * COLUMN + 12, HEAD - 7, "what it descends", "fill:#55636f"),
+        text(EDGE, 24, "Which distillation loss is right?", style="font-size:17px;font-weight:600"),
+        text(EDGE, 44, "Cosine of the expected update with the way down each divergence. Blue leads to the teacher, "
+             "orange away from it.", style=FAINT),
+        text(EDGE, 62, "x = log q − log p of the sampled token, p the student and q the teacher; k2 and k3 estimate "
+             "a KL from x; top-k keeps two of four tokens.", style=FAINT),
+        text(EDGE + LABEL + 6 * COLUMN + 12, HEAD - 7, "what it descends", style=FAINT),
     ]  # fmt: skip
     titles = (("KL, whole", "responses"), ("reverse", "KL"), ("forward", "KL"), ("Jensen-", "Shannon"),
               ("responses", "for a signal"), ("KL left", "at the end"))  # fmt: skip
     for column, words in enumerate(titles):
-        parts += [_text(_middle(column), HEAD - 22 + 15 * k, w, "fill:#55636f", "value") for k, w in enumerate(words)]
+        parts += [text(_middle(column), HEAD - 22 + 15 * k, w, "value", FAINT) for k, w in enumerate(words)]
     for group, forms in SAID.items():
         y += 22
-        parts.append(_text(EDGE, y - 5, group, "font-weight:600"))
+        parts.append(text(EDGE, y - 5, group, style="font-weight:600"))
         for name, (_, does) in forms.items():
-            parts.append(_text(EDGE + 8, y + 16, name, ""))
+            parts.append(text(EDGE + 8, y + 16, name))
             parts += _row(found[name], y)
-            parts.append(_text(EDGE + LABEL + 6 * COLUMN + 12, y + 16, does, ""))
+            parts.append(text(EDGE + LABEL + 6 * COLUMN + 12, y + 16, does))
             y += ROW
-    size = f'viewBox="0 0 {width} {y + EDGE}" width="{width}" height="{y + EDGE}"'
     label = "Each distillation loss, the divergences that it descends, its noise, and where training ends"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
-    ground = f'<rect width="{width}" height="{y + EDGE}" fill="#fff"/>'
-    return "\n".join([head, f"<style>\n{STYLE}\n</style>", ground, *parts, "</svg>"]) + "\n"
+    return svg(label, width, y + EDGE, STYLE, parts)
 
 
 def _row(found: list[Found], y: int) -> Iterator[str]:
@@ -280,7 +277,7 @@ def _row(found: list[Found], y: int) -> Iterator[str]:
     for column, way in enumerate(WAYS):
         shown = "none" if none else "exact" if _exact(found, way) else f"{_cosine(found, way):.2f}"
         yield from _cell(column, y, 0.0 if none else _cosine(found, way), shown)
-    yield _text(_middle(4), y + 16, _needed(found), "", "value")
+    yield text(_middle(4), y + 16, _needed(found), "value")
     left = median(x.left for x in found)
     yield from _cell(5, y, 1 - left, _percent(left))
 
@@ -292,16 +289,11 @@ def _cell(column: int, y: int, x: float, shown: str) -> Iterator[str]:
         f'<rect x="{EDGE + LABEL + COLUMN * column}" y="{y}" width="{COLUMN - 1}" height="{ROW - 1}" fill="{ground}"/>'
     )
     weight = ";font-weight:700" if shown == "exact" else ""
-    yield _text(_middle(column), y + 16, shown, f"fill:{ink}{weight}", "value")
+    yield text(_middle(column), y + 16, shown, "value", f"fill:{ink}{weight}")
 
 
 def _middle(column: int) -> float:
     return EDGE + LABEL + COLUMN * (column + 0.5)
-
-
-def _text(x: float, y: float, words: str, style: str, kind: str = "") -> str:
-    of = f' class="{kind}"' * bool(kind) + f' style="{style}"' * bool(style)
-    return f'<text{of} x="{x:g}" y="{y:g}">{escape(words)}</text>'
 
 
 def main() -> int:

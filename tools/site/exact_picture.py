@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from tokenpo.lab.exact import study
@@ -35,19 +35,24 @@ def drawing(rows: Mapping[str, study.Row], worlds: Sequence[World]) -> str:
     for k, world in enumerate(worlds):
         words = textwrap.wrap(world.name.replace("_", " "), 10)
         x = EDGE + LABEL + COLUMN * (k + 0.5)
-        parts += [_text(x, y - 6 - 15 * (len(words) - 1 - i), "head", word) for i, word in enumerate(words)]
+        parts += [text(x, y - 6 - 15 * (len(words) - 1 - i), word, "head") for i, word in enumerate(words)]
     for group in SHOWN:
         for label in group:
-            parts.append(_text(EDGE, y + 16, "", label))
+            parts.append(text(EDGE, y + 16, label))
             parts += [line for k, world in enumerate(worlds) for line in _cell(rows, label, world, k, y)]
             y += ROW
         y += BREAK
-    parts.append(_text(EDGE, y + 12, "note", f"No colour: less than {FAR:g} standard errors from DAPO."))
+    parts.append(text(EDGE, y + 12, f"No colour: less than {FAR:g} standard errors from DAPO.", "note"))
     y += ROW
-    size = f'viewBox="0 0 {width} {y + EDGE}" width="{width}" height="{y + EDGE}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(TITLE)}">'
-    ground = f'<rect width="{width}" height="{y + EDGE}" fill="#fff"/>'
-    return "\n".join([head, f"<style>\n{STYLE}\n</style>", ground, *parts, "</svg>"]) + "\n"
+    return svg(TITLE, width, y + EDGE, STYLE, parts)
+
+
+def svg(label: str, width: int, height: int, style: str, parts: Iterable[str]) -> str:
+    """A picture on white, as text."""
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(label)}">'
+    ground = f'<rect width="{width}" height="{height}" fill="#fff"/>'
+    return "\n".join([head, f"<style>\n{style}\n</style>", ground, *parts, "</svg>"]) + "\n"
 
 
 def _cell(rows: Mapping[str, study.Row], label: str, world: World, column: int, y: int) -> Iterator[str]:
@@ -60,6 +65,6 @@ def _cell(rows: Mapping[str, study.Row], label: str, world: World, column: int, 
     yield f'<text class="value" x="{middle:g}" y="{y + 16}" style="fill:{ink}">{told}</text>'
 
 
-def _text(x: float, y: float, kind: str, text: str) -> str:
-    of = f' class="{kind}"' if kind else ""
-    return f'<text{of} x="{x:g}" y="{y:g}">{escape(text)}</text>'
+def text(x: float, y: float, words: str, kind: str = "", style: str = "") -> str:
+    of = f' class="{kind}"' * bool(kind) + f' style="{style}"' * bool(style)
+    return f'<text{of} x="{x:g}" y="{y:g}">{escape(words)}</text>'

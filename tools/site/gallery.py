@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from pathlib import Path
 
 import docs
@@ -96,10 +97,7 @@ def _filters(shown: list[Shown]) -> str:
 
 
 def _filter(kind: str, shown: list[Shown]) -> Markup:
-    counts: dict[str, int] = {}
-    for k, value in (fact for s in shown for fact in s.facts):
-        if k == kind:
-            counts[value] = counts.get(value, 0) + 1
+    counts = Counter(value for s in shown for k, value in s.facts if k == kind)
     boxes = (
         Markup('<label><input type="checkbox" name="{k}" value="{v}">{v} <small>{n}</small></label>').format(
             k=kind, v=value, n=n

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-import exact_picture
+from exact_picture import COLOURS, svg, text
 from torch import Tensor
 
 import tokenpo
@@ -34,7 +34,7 @@ def drawing() -> str:
     for response, verdict in ((RIGHT, "A right answer"), (WRONG, "A wrong answer")):
         of = recording.responses[response]
         tokens = ["⏎" if str(token).startswith("<") else str(token) for token in of.tokens]
-        parts.append(_text(EDGE, y + 15, "head", f"{verdict} to {of.prompt}"))
+        parts.append(text(EDGE, y + 15, f"{verdict} to {of.prompt}", "head"))
         y += ROW
         rows = {"entropy": [GREY[min(3, round(2 * x))] for x in _row(entropy, mask, response)]}
         rows |= {name: [_colour(x) for x in _row(push, mask, response)] for name, push in pushes.items()}
@@ -43,12 +43,8 @@ def drawing() -> str:
             y += ROW
         y += GAP
     legend = "Blue: made more likely. Orange: less likely. White: left alone. Entropy: white is sure, grey undecided."
-    parts.append(_text(EDGE, y, "head", legend))
-    size = f'viewBox="0 0 {width} {y + EDGE}" width="{width}" height="{y + EDGE}"'
-    title = "How five methods push each token of a right and of a wrong response"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">'
-    ground = f'<rect width="{width}" height="{y + EDGE}" fill="#fff"/>'
-    return "\n".join([head, f"<style>\n{STYLE}\n</style>", ground, *parts, "</svg>"]) + "\n"
+    parts.append(text(EDGE, y, legend, "head"))
+    return svg("How five methods push each token of a right and of a wrong response", width, y + EDGE, STYLE, parts)
 
 
 def _row(of: Tensor, mask: Tensor, response: int) -> list[float]:
@@ -57,20 +53,15 @@ def _row(of: Tensor, mask: Tensor, response: int) -> list[float]:
 
 def _colour(push: float) -> tuple[str, str] | str:
     """Orange to blue from -1.2 to 1.2; white for none."""
-    half = len(exact_picture.COLOURS) // 2
+    half = len(COLOURS) // 2
     level = round(half * max(-1.0, min(1.0, push / 1.2)))
-    return "#ffffff" if abs(push) < 0.02 else exact_picture.COLOURS[half + level]
+    return "#ffffff" if abs(push) < 0.02 else COLOURS[half + level]
 
 
 def _line(name: str, tokens: Sequence[str], colours: Sequence[tuple[str, str] | str], y: int) -> Iterator[str]:
-    yield _text(EDGE, y + 16, "", name)
+    yield text(EDGE, y + 16, name)
     for k, (token, colour) in enumerate(zip(tokens, colours, strict=True)):
         ground, ink = (colour, "#16181a") if isinstance(colour, str) else colour
         x = EDGE + LABEL + COLUMN * k
         yield f'<rect x="{x}" y="{y}" width="{COLUMN - 1}" height="{ROW - 2}" fill="{ground}" stroke="#d8d8d4"/>'
         yield f'<text class="token" x="{x + COLUMN / 2 - 0.5:g}" y="{y + 16}" style="fill:{ink}">{escape(token)}</text>'
-
-
-def _text(x: float, y: float, kind: str, text: str) -> str:
-    of = f' class="{kind}"' if kind else ""
-    return f'<text{of} x="{x:g}" y="{y:g}">{escape(text)}</text>'

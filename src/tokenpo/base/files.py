@@ -256,6 +256,15 @@ def make_directory(directory: Path) -> Path:
     return directory
 
 
+def lock_file(directory: Path) -> Path:
+    """The lock file of --out, made with its directory; TokenPOError if it cannot be, or a link leads out of there."""
+    with making(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        refuse_links(directory)
+        os.close(opened_in_place(directory / ".lock", os.O_RDWR))
+    return directory / ".lock"
+
+
 @contextlib.contextmanager
 def locked(path: Path, busy: str) -> Iterator[IO[str]]:
     """Locks a file for this process until the block ends; raises TokenPOError(busy) if another process holds it."""

@@ -6,10 +6,8 @@ import argparse
 import os
 import shlex
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import make_directory
@@ -19,9 +17,8 @@ from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
     from ..evidence.compare.measures import Measure
-    from ..evidence.compare.plan import Plan, PlannedRun
+    from ..evidence.compare.plan import Plan
     from ..evidence.compare.result import Comparison
-    from ..evidence.compare.runs import Failure
     from ..recipe.config import Config
 
 SEEDS = 10
@@ -84,8 +81,8 @@ def compare(options: argparse.Namespace) -> int:
     family = len(pairs(plan.subject.labels, baseline))
     # The options are checked above, before anything is made.
     from ..evidence.compare.paired import least_seeds
-    from ..evidence.compare.result import failed_in_words, gather
-    from ..evidence.compare.runs import execute
+    from ..evidence.compare.result import failed_in_words, finished, gather
+    from ..evidence.compare.runs import ProgressLines, execute
     from ..evidence.compare.verdict import too_few
 
     seeds = len(plan.subject.seeds)
@@ -94,12 +91,15 @@ def compare(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _dry_run(plan)
     jobs = options.jobs or (1 if host.whole_machine else _jobs(plan))
-    ended = execute(plan.runs, jobs, plan.subject.place, ProgressLines(plan, jobs, sys.stdout))
+    work = plan.runs, jobs, plan.subject.place
+    ended = execute(*work, ProgressLines(*work, sys.stdout))
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.subject.place}, and the same command goes on with it")
         return 130
     where_logged = host.own_metrics and options.metrics is None and options.margin is None
-    _show(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.subject.place)
+    runs = finished(plan, chosen)
+    comparison = gather(plan.subject, runs, chosen, baseline, ended.failures, margins, where_logged=where_logged)
+    _show(comparison, plan.subject.place)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
     return 0
@@ -118,7 +118,8 @@ def _dry_run(plan: Plan) -> int:
 
 
 def _existing(options: argparse.Namespace) -> int:
-    from ..evidence.compare.result import gather_existing
+    from ..evidence.compare.plan import read_existing
+    from ..evidence.compare.result import gather, metrics
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
     training |= {"dry_run": "--dry-run"}
@@ -126,7 +127,9 @@ def _existing(options: argparse.Namespace) -> int:
         raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
     chosen, margins = _chosen(options, None)
     where_logged = options.metrics is None and options.margin is None
-    comparison = gather_existing(options.runs, chosen, options.baseline, margins, where_logged=where_logged)
+    subject, runs = read_existing(options.runs, metrics(chosen))
+    baseline = options.baseline or subject.labels[0]
+    comparison = gather(subject, runs, chosen, baseline, (), margins, where_logged=where_logged)
     _show(comparison, make_directory(options.out or Path("runs", "compare")))
     return 0
 
@@ -165,48 +168,3 @@ def _jobs(plan: Plan) -> int:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores // (plan.runs[0].config.threads or 1), len(plan.runs)))
-
-
-class ProgressLines:
-    """Prints a line for every run that ends, and on a terminal a status line with the active runs."""
-
-    def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:
-        from ..base.console import Console
-        from ..evidence.compare.runs import State, state
-
-        self._console = Console(stream, highlight=False)
-        self._status = self._console.status("") if self._console.is_terminal else None
-        self._all, self._jobs = len(plan.runs), jobs
-        self._done = sum(state(run) is State.DONE for run in plan.runs)
-        self._left = self._all - self._done
-        self._seconds: list[float] = []
-        self._updated = 0.0
-        self._say(f"{plan.subject.place}: {self._all} runs, {self._done} done, {jobs} at a time")
-
-    def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        from ..base.text import duration
-
-        self._done += failure is None
-        self._left -= 1
-        self._seconds.append(seconds)
-        expected = self._left * sum(self._seconds) / len(self._seconds) / self._jobs
-        left = f", about {duration(expected)} left" if self._left else ""
-        how = f"failed: {failure.line}" if failure else "done"
-        self._say(f"[{self._done}/{self._all}] {run.name}: {how} in {duration(seconds)}{left}")
-
-    def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
-        from rich.text import Text
-
-        from ..evidence.compare.runs import steps_made
-
-        if self._status is None or (active and time.monotonic() - self._updated < 1):
-            return
-        self._updated = time.monotonic()
-        now = ", ".join(f"{run.name} step {steps_made(run)}/{run.config.train.steps}" for run in active)
-        self._status.update(Text(f"{now}; {waiting} waiting", no_wrap=True, overflow="ellipsis"))
-        (self._status.start if active else self._status.stop)()
-
-    def _say(self, text: str) -> None:
-        from rich.text import Text
-
-        self._console.print(Text(text), soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from .options import add_command, argument, need_engine, place
-from .progress import progress
+from .streams import progress
 
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
@@ -229,13 +229,10 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Path | None, seed: int) -> None:
-    import dataclasses
-
     from ..evidence.evaluate.run import write_results
     from ..evidence.evaluate.summary import show, summarise
 
-    summary = summarise(samples, ks, seed)
-    summary = dataclasses.replace(summary, sentences=(*notes, *summary.sentences))
+    summary = summarise(samples, ks, seed, notes)
     show(summary, title, sys.stdout)
     if out is not None:
         print(f"results: {write_results(out, config, summary)}")

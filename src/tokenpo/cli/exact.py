@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError, choose
 from .options import ONE_METHOD, add_command, add_set, argument, need, need_engine, objectives, place
-from .progress import progress
+from .streams import progress
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -43,25 +43,18 @@ def explain(options: argparse.Namespace) -> int:
     If a method lacks an input, MissingInput is raised after everything is written.
     """
     need("pydantic", "rich", "jinja2", "safetensors")
-    from ..evidence.explain.explanation import explain_all, to_json, token_lines
-    from ..methods.corrections import corrected
-    from ..recipe.command_line import parse_entries
-    from ..recipe.objective import build_entry
-
-    if options.responses < 0:
-        raise TokenPOError(f"--responses {options.responses}: give 0 or more")
-    entries = parse_entries(options.methods)
-    for entry in entries:
-        objective = build_entry(entry)
-        if options.correction is not None:
-            corrected(objective, options.correction, label="--correction")
-    # Mistakes in the methods are found above, before a large file is read.
+    from ..evidence.explain.explanation import explain_all, objectives, to_json, token_lines
     from ..evidence.explain.page import render
     from ..page.frame import write
     from ..page.table import print_parts
     from ..page.text import visible
+    from ..recipe.command_line import parse_entries
     from ..runs.rollouts import read, write_lines
 
+    if options.responses < 0:
+        raise TokenPOError(f"--responses {options.responses}: give 0 or more")
+    entries = parse_entries(options.methods)
+    objectives(entries, options.correction)  # mistakes in the methods are found before a large file is read
     recording = read(options.rollouts, options.step)
     recording = recording.at_first_update() if options.first_update else recording
     result = explain_all(recording, entries, options.entropy_quantile, options.correction)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .. import __version__
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
 from ..base.worker import PARENT, end_with
@@ -79,8 +80,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="store_true", help="print the version")
-    top.set_defaults(run=_version_or_help, program=top)
+    top.add_argument("--version", action="version", version=f"tokenpo {__version__}", help="print the version")
+    top.set_defaults(run=_help, program=top)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Command)
     for name in COMMANDS.split():
         importlib.import_module(f".{name}", __package__).add(commands)
@@ -89,13 +90,8 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _version_or_help(options: argparse.Namespace) -> int:
-    if options.version:
-        from importlib.metadata import version
-
-        print(f"tokenpo {version('tokenpo')}")
-    else:
-        options.program.print_help()
+def _help(options: argparse.Namespace) -> int:
+    options.program.print_help()
     return 0
 
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
-from .listing import print_list
 from .options import METHODS, ONE_METHOD, add_command, add_flag, argument, need, one_entry, place
+from .streams import print_list
 
 EXAMPLES = """examples:
   tokenpo methods                            all of them

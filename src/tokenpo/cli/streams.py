@@ -1,17 +1,24 @@
 """Standard output and error: text quoted from files never acts as a terminal command, in any encoding; and the work
 goes on when the reader has gone, such as `| head`, `| tee` after the same Ctrl-C, or a closed terminal after SIGHUP.
+
+Also what several commands print: lists, and a progress bar.
 """
 
 import errno
 import os
+import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ..base.errors import TokenPOError
 from ..base.text import disarmed
+
+UNSEEN = 10_000  # characters of a line, without a terminal
+LEAST = 20  # characters of the last column, however narrow the terminal is
 
 
 class Outliving:
@@ -72,3 +79,39 @@ def outliving() -> Iterator[None]:
         for stream in made:
             stream.flush()
         sys.stdout, sys.stderr = before
+
+
+def print_list(rows: Sequence[Sequence[str]]) -> None:
+    """Prints the rows in columns; the text of the last one is wrapped to the terminal.
+
+    Without a terminal each row is one line, so that a pipe can search it, unless COLUMNS is set.
+    """
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    seen = sys.stdout.isatty() or "COLUMNS" in os.environ
+    width = shutil.get_terminal_size().columns - 1 if seen else UNSEEN
+    for *cells, words in rows:
+        begin = "".join(f"{cell:<{size}}  " for cell, size in zip(cells, wide, strict=True))
+        room, indent = max(width, len(begin) + LEAST), " " * len(begin)
+        print(textwrap.fill(words, room, initial_indent=begin, subsequent_indent=indent, break_on_hyphens=False))
+
+
+@contextmanager
+def progress(count: int, what: str) -> Iterator[Callable[..., None]]:
+    """A progress bar with the time left, on one line of a terminal; nothing elsewhere.
+
+    Yields a function that shows how many of `count` are done, and optionally the name of the current one.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    from ..base.console import Console
+
+    console = Console(sys.stderr)
+    if not console.is_terminal:
+        yield lambda done, now="": None
+        return
+    name = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1))
+    columns = (name, BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, expand=True) as bar:
+        job = bar.add_task(what, total=count)
+        yield lambda done, now=what: bar.update(job, completed=done, description=now)

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..recipe.hosts import HOSTS, VERL, Host
-from .listing import print_list
 from .options import RECIPE, add_command, add_engine, add_flag, add_run, argument, need, need_engine, path, place
+from .streams import print_list
 
 REPORTS = """examples:
   tokenpo report runs/quickstart-hapo-seed1

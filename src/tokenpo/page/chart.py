@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, geometric_mean, median_high
@@ -169,20 +169,27 @@ def draw(chart: Chart) -> Markup:
     marks = log_ticks(min(positive), max(positive)) if chart.log else ticks(min(values), max(values), 4)
     px = scale(min(xs), max(xs), LEFT, END)
     py = scale(marks[0], marks[-1], FOOT, TOP, log=chart.log)
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
     # Use as many digits as needed to make all labels different.
     texts = [[chart.format(y, digits) for y in marks] for digits in range(3, 9)]
     labels = next((some for some in texts if len(set(some)) == len(some)), texts[0])
-    for y, label in zip(marks, labels, strict=True):
-        parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{END}"/>')
-        parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{escape(label)}</text>')
-    for x in ticks(min(xs), max(xs), 6):
-        if min(xs) <= x <= max(xs):
-            parts.append(f'<text class="tick x" x="{px(x):.1f}" y="{FOOT + 14}">{number(x)}</text>')
-    parts.append(f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">step</text>')
+    columns = [(px(x), x) for x in ticks(min(xs), max(xs), 6) if min(xs) <= x <= max(xs)]
+    parts = [*_axes(_summary(chart), columns, zip(map(py, marks), labels, strict=True), "step")]
     for line in reversed(layers):  # the first line is drawn last, on top
         parts += _line(line, px, py, " solid" if chart.stacked else "")
     return Markup("".join([*parts, *_readings(chart, px)]) + "</svg>")
+
+
+def _axes(
+    name: str, columns: Iterable[tuple[float, float]], rows: Iterable[tuple[float, str]], words: str
+) -> Iterator[str]:
+    """The start of an <svg> with both axes: `columns` are (pixel, x), `rows` (pixel, label), `words` the x axis's."""
+    yield f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">'
+    for y, label in rows:
+        yield f'<path class="grid" d="M{LEFT} {y:.1f}H{END}"/>'
+        yield f'<text class="tick y" x="{LEFT - 5}" y="{y + 3.5:.1f}">{escape(label)}</text>'
+    for place, x in columns:
+        yield f'<text class="tick x" x="{place:.1f}" y="{FOOT + 14}">{number(x)}</text>'
+    yield f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">{escape(words)}</text>'
 
 
 def _stacked(lines: Sequence[Line]) -> Iterator[Line]:
@@ -333,12 +340,7 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
     xs, ys = [x for x, _ in every], [y for _, y in every]
     marks, rows = log_ticks(min(xs), max(xs)), ticks(min(ys), max(ys), 4)
     px, py = scale(marks[0], marks[-1], LEFT, END, log=True), scale(rows[0], rows[-1], FOOT, TOP)
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">']
-    for y in rows:
-        parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{END}"/>')
-        parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{number(y)}</text>')
-    parts += [f'<text class="tick x" x="{px(x):.1f}" y="{FOOT + 14}">{number(x)}</text>' for x in marks]
-    parts.append(f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">{escape(words)}</text>')
+    parts = [*_axes(name, ((px(x), x) for x in marks), ((py(y), number(y)) for y in rows), words)]
     for cloud in clouds:
         for x, y, title in cloud.points:
             at = f'cx="{px(x):.1f}" cy="{py(y):.1f}"'

@@ -183,8 +183,6 @@ class DrawnToken:
 
     Args:
         position: from 1.
-        text: of the token.
-        classes: style classes.
         values: a formatted number per quantity.
         breaks: a line ends after it.
         gap: number of tokens that are left out before it.

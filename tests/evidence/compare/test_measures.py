@@ -1,6 +1,5 @@
 """One number of a run, from metrics written by hand."""
 
-import json
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +11,7 @@ from tokenpo.evidence.compare.measures import DEFAULT, Value, measures
 from tokenpo.recipe.config import Config
 from tokenpo.runs.metrics import read_metrics
 from tokenpo.runs.read import Run
+from written_runs import write_lines
 
 CONFIG = Config()
 
@@ -19,8 +19,7 @@ CONFIG = Config()
 def value(name, *lines, threshold=0.9):
     (measure,) = measures([name], threshold, CONFIG)
     with TemporaryDirectory() as directory:
-        log = Path(directory) / "metrics.jsonl"
-        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        log = write_lines(Path(directory, "metrics.jsonl"), lines)
         return measure.of(Run(Path("run"), {}, "", {}, read_metrics(log, []), ()))
 
 

@@ -3,29 +3,30 @@
 import dataclasses
 import math
 import re
+from contextlib import closing
 
 import pytest
 
-from chromium import Chromium, installed
+from chromium import Chromium
+from hostile import HOSTILE
 from page_laws import skeleton, stands_alone
 from page_tree import read_html
 from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.compare.measures import measures
 from tokenpo.evidence.compare.page import render
 from tokenpo.evidence.compare.plan import PlannedRun
-from tokenpo.evidence.compare.result import gather
+from tokenpo.evidence.compare.result import finished, gather
 from tokenpo.evidence.compare.runs import Failure
 from tokenpo.page.frame import write as write_whole
 from tokenpo.recipe.config import Config
 
-HOSTILE = "</script></style><img src=x onerror=\"document.title='pwned'\">{{ 7*7 }}\u202e\x00\u2028&lt;b&gt;'"
-
 
 @pytest.fixture
 def comparison(made):
-    def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "steps"), baseline="grpo", margins=None):
+    def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "steps"), margins=None):
         plan = made(methods, seeds)
-        return gather(plan, measures(list(names), 0.9, plan.runs[0].config), baseline, (), margins)
+        chosen = measures(names, 0.9, plan.runs[0].config)
+        return gather(plan.subject, finished(plan, chosen), chosen, "grpo", (), margins or {})
 
     return make
 
@@ -135,13 +136,14 @@ def test_each_method_has_a_curve_beside_the_baseline(comparison):
 
 
 def test_hostile_text_stays_text(comparison):
-    plain = comparison()
-    html = render(spoilt(plain, HOSTILE))
-    stands_alone(render(plain))
-    stands_alone(html)
-    assert skeleton(read_html(html)) == skeleton(read_html(render(spoilt(plain, "quite plain"))))
-    tree = read_html(html)
-    assert "onerror" in tree.one("h1").text and "{{ 7*7 }}⟨202E⟩␀⟨2028⟩" in tree.one("section", "failed").text
+    made = comparison()
+    stands_alone(render(made))
+    plain, *hostile = (render(spoilt(made, text)) for text in ("quite plain", *HOSTILE))
+    for html in hostile:
+        stands_alone(html)
+        assert skeleton(read_html(html)) == skeleton(read_html(plain))
+    assert "onerror" in read_html(hostile[0]).one("h1").text
+    assert "⟨202E⟩ltr⟨2066⟩" in read_html(hostile[8]).one("section", "failed").text
 
 
 def test_the_same_runs_give_the_same_bytes(comparison, tmp_path):
@@ -167,14 +169,8 @@ GAP = """selector => Math.min(...[...document.querySelectorAll(selector)].map(
 
 @pytest.mark.slow
 def test_a_browser_shows_the_verdicts_and_room_around_the_parts(comparison, tmp_path):
-    program = installed()
-    if program is None:
-        pytest.skip("NOT CHECKED in a browser: chromium is not installed")
-    chromium = Chromium(program, tmp_path / "profile")
-    try:
+    with closing(Chromium(tmp_path / "profile")) as chromium:
         page = chromium.open(write_whole(render(comparison()), tmp_path / "compare.html").as_uri())
         assert page.eval(SEEN)
         assert page.eval(f"({GAP})('.notes + .facts')") >= 20
         assert page.eval(f"({GAP})('.lead + h3, details + h3, .charts + h3')") >= 20
-    finally:
-        chromium.close()

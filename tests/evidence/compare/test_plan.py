@@ -21,7 +21,7 @@ from tokenpo.recipe.config import differences, load_config
 from tokenpo.recipe.files import find_recipe
 from tokenpo.recipe.hosts import HOSTS, TINKER
 from tokenpo.recipe.plan import Plan
-from written_runs import rows
+from written_runs import rows, write_lines
 
 
 def entries(text):
@@ -37,6 +37,11 @@ def test_methods_with_options_and_labels():
         ("x", "grpo", {}),
     ]
     assert entries('a@hapo:entropy="old,x:y=1",b@grpo')[0] == ("a", "hapo", {"entropy": '"old,x:y=1"'})
+    assert entries("a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late, my files/b.py:late") == [
+        ("late:low=0.1,high=0.3", "a/b.py:late", {"low": "0.1", "high": "0.3"}),
+        ("x", "pkg.mod:late", {}),
+        ("late", "my files/b.py:late", {}),
+    ]
 
 
 def test_pairs():
@@ -198,7 +203,7 @@ def write(path: Path, config: dict, steps: int = 20) -> Path:
     """A run directory as each engine leaves it: config.json, metrics, objective."""
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(config))
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(steps, 5, lambda s: 0.03 * s)))
+    write_lines(path / "metrics.jsonl", rows(steps, 5, lambda s: 0.03 * s))
     (path / "objective.txt").write_text("objective\n")
     (path / "versions.json").write_text(json.dumps({"torch": "2.0"}))
     return path
@@ -264,8 +269,7 @@ def test_of_the_default_metrics_those_that_the_engine_logs(tmp_path, capsys):
     for method in ("grpo", "dapo"):
         for seed in (0, 1):
             path = write(tmp_path / f"{method}-{seed}", verl(method, seed))
-            lines = [{"step": step, "entropy": 0.1} for step in range(1, 21)]
-            (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            write_lines(path / "metrics.jsonl", [{"step": step, "entropy": 0.1} for step in range(1, 21)])
     command = ["compare", "--runs", *map(str, sorted(tmp_path.iterdir())), "--out", str(tmp_path / "out")]
     assert main(command) == 0
     record = json.loads((tmp_path / "out" / "compare.json").read_text())

@@ -8,13 +8,14 @@ import pytest
 from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.compare import table
 from tokenpo.evidence.compare.measures import measures
-from tokenpo.evidence.compare.result import failed_in_words, gather, to_json
+from tokenpo.evidence.compare.result import failed_in_words, finished, gather, to_json
 from tokenpo.evidence.compare.runs import Failure
 from written_runs import rows, write_run
 
 
-def compared(plan, names=("accuracy", "area", "steps"), baseline="grpo", failures=(), threshold=0.9):
-    return gather(plan, measures(list(names), threshold, plan.runs[0].config), baseline, failures)
+def compared(plan, names=("accuracy", "area", "steps"), baseline="grpo", failures=(), margins=None):
+    chosen = measures(names, 0.9, plan.runs[0].config)
+    return gather(plan.subject, finished(plan, chosen), chosen, baseline, failures, margins or {})
 
 
 def shown(comparison):
@@ -52,9 +53,8 @@ def test_where_neither_got_there_nothing_is_decided(made):
 
 def test_a_difference_within_the_margin_is_equivalent(made):
     """Accuracy: 1 - (0.6 + 0.02 s), at most 0.4 and at least 0.26; entropy: the same in every run."""
-    plan = made()
     margins = {"accuracy": 0.41, "entropy": 0.01}
-    comparison = gather(plan, measures(["accuracy", "entropy", "area"], 0.9, plan.runs[0].config), "grpo", (), margins)
+    comparison = compared(made(), ["accuracy", "entropy", "area"], margins=margins)
     verdicts = [result.pairs[0].verdict for result in comparison.results]
     assert verdicts == ["dapo above grpo, by less than 0.41", "equivalent within ±0.01", "dapo above grpo"]
     assert [table.summary(result) for result in comparison.results[:2]] == [verdicts[0], f"dapo and grpo {verdicts[1]}"]

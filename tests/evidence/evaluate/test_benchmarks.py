@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tokenpo.base.errors import MissingInput, TokenPOError, UnknownName
 from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS, Benchmark, benchmark, load
 from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier
+from written_runs import write_lines
 
 # name -> (a row as the data set has it, the reference, a right completion, words of the prompt)
 ROWS: dict[str, tuple[dict[str, Any], Any, str, str]] = {
@@ -30,11 +30,6 @@ ROWS: dict[str, tuple[dict[str, Any], Any, str, str]] = {
     "knights_knaves": ({"quiz": "Who?", "solution_text": "Ann is a knight, and Bob is a knave."},
         "Ann is a knight, and Bob is a knave.", "<answer>Bob is a knave, Ann is a knight</answer>", "Who?"),
 }  # fmt: skip
-
-
-def written(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def test_every_entry_is_tested():
@@ -57,7 +52,7 @@ def test_an_entry_reads_its_columns_from_a_local_file(name, math, tmp_path, monk
         lambda kind, options, task: math if kind == "math" else make_verifier(kind, options, task),
     )
     row, reference, right, prompt = ROWS[name]
-    file = written(tmp_path / "data.jsonl", [row, row])
+    file = write_lines(tmp_path / "data.jsonl", [row, row])
     task = load(benchmark(name, file=file), file)
     problems = task.problems("test", 0, 2)
     assert (task.test_size, problems[0].answer, problems[0].columns) == (2, reference, row)
@@ -80,7 +75,7 @@ def test_names_are_found_however_they_are_written_and_the_nearest_is_named():
 
 def test_a_file_of_ones_own_needs_no_entry(tmp_path):
     """The question is found under its usual names, and {braces} in the data are not columns."""
-    file = written(tmp_path / "mine.jsonl", [{"question": "what is {x}?", "hint": "y", "answer": "y"}])
+    file = write_lines(tmp_path / "mine.jsonl", [{"question": "what is {x}?", "hint": "y", "answer": "y"}])
     entry = benchmark(str(file), verifier="exact", prompt="Q: {question} ({hint})")
     task = load(entry, file)
     assert task.name == "mine.jsonl"
@@ -88,7 +83,7 @@ def test_a_file_of_ones_own_needs_no_entry(tmp_path):
     plain = load(benchmark(str(file), verifier="exact"), file)
     assert [p.prompt for p in plain.test] == ["what is {x}?"]
     # Columns can be named.
-    file = written(tmp_path / "data.jsonl", [{"q": "1+1?", "a": "so #### 2"}] * 3)
+    file = write_lines(tmp_path / "data.jsonl", [{"q": "1+1?", "a": "so #### 2"}] * 3)
     changes = {"question": "q", "answer": "a", "reference": "hash", "verifier": "exact", "extract": "last_line"}
     task = load(benchmark("math500", file, **changes), file, most=2)
     assert [(p.answer, p.prompt[:4]) for p in task.test] == [("2", "1+1?")] * 2
@@ -107,7 +102,7 @@ def test_a_file_of_ones_own_needs_no_entry(tmp_path):
     ],
 )
 def test_a_row_that_does_not_fit_is_named(name, row, message, tmp_path):
-    file = written(tmp_path / "data.jsonl", [row])
+    file = write_lines(tmp_path / "data.jsonl", [row])
     with pytest.raises(TokenPOError, match=message):
         load(benchmark(name, file=file), file)
 
@@ -171,8 +166,7 @@ def test_what_the_hub_can_not_give_is_one_sentence(served, monkeypatch):
 @pytest.mark.parametrize("column", ["answer", "solution"])
 def test_a_prompt_that_shows_the_reference_is_refused(tmp_path, column):
     """The braces of LaTeX are taken for a column's; with blanks they are not."""
-    file = tmp_path / "mine.jsonl"
-    file.write_text(json.dumps({"problem": "1+1?", column: "2"}))
+    file = write_lines(tmp_path / "mine.jsonl", [{"problem": "1+1?", column: "2"}])
     leaking = {"prompt": rf"{{question}} Write \boxed{{{column}}}", "verifier": "exact"}
     with pytest.raises(TokenPOError, match=rf"names {{{column}}}, the column with the ref.* write {{ {column} }} with"):
         load(benchmark(str(file), **leaking), file)

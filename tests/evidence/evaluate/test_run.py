@@ -24,7 +24,7 @@ from tokenpo.evidence.evaluate.run import (
 from tokenpo.evidence.evaluate.samples import read_samples
 from tokenpo.evidence.evaluate.summary import summarise
 from tokenpo.models import load
-from tokenpo.models.directory import ASSETS
+from tokenpo.models.directory import ASSETS, identity
 from tokenpo.tasks import Problem, make_task
 from tokenpo.tasks.files import Files
 from tokenpo.tasks.verify import VerifierOptions, make_verifier
@@ -174,21 +174,6 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(lm, tmp_path, monkeypatch
     assert {path.name for path in out.iterdir()} == {".lock", "config.json", "results.json", "samples.jsonl"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"samples": 0}, "--samples-per-prompt is 0"),
-        ({"rows": 0}, "--rows is 0"),
-        ({"samples": 2, "temperature": 0.0}, "2 greedy samples of a prompt are all the same"),
-        ({"temperature": -1.0}, "^--temperature is -1"),
-        ({"max_new_tokens": 0}, "^--max-new-tokens is 0"),
-    ],
-)
-def test_options_refuse_what_makes_no_sense(settings, message):
-    with pytest.raises(TokenPOError, match=message):
-        SamplingOptions(**settings)
-
-
 def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):
     out = tmp_path / "out"
     config = {"model": {"path": "m"}, "sampling": {"seed": 0}, "versions": {"torch": "1"}}
@@ -217,18 +202,8 @@ def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):
     assert free_directory("m-t", config | {"sampling": {}}, 3) == Path(f"{own}-2")
 
 
-def test_the_config_tells_models_and_problems_apart(lm, tmp_path):
-    files = {"model.safetensors": b"weights" * 400_000, "config.json": b"{}", "tokenizer_config.json": b"{}"}
-    files |= {"chat_template.jinja": b"{{ a }}", "merges.txt": b"a b", "tokenizer.model": b"t"}
-    for name, text in files.items():
-        (tmp_path / name).write_bytes(text)
-    marks = {model_digest(tmp_path, lm)}
-    for name, text in files.items():  # one byte, in the middle
-        (tmp_path / name).write_bytes(text[: len(text) // 2] + b"!" + text[len(text) // 2 + 1 :])
-        marks.add(model_digest(tmp_path, lm))
-    assert len(marks) == 1 + len(files)
-    (tmp_path / "README.md").touch()
-    assert model_digest(tmp_path, lm) in marks
+def test_the_config_tells_models_and_problems_apart(lm):
+    assert model_digest(ASSETS, lm) == identity(ASSETS)
     tasks = [make_task("dial_sum", {}, seed) for seed in (0, 1)]
     assert digest(tasks[0], 3) != digest(tasks[1], 3) != digest(tasks[1], 4)
     plan = SamplingPlan(lm, tasks[0], 3, SamplingOptions(samples=2, seed=4))

@@ -1,6 +1,5 @@
 """Samples made elsewhere: what is read, what is refused, and what a cut line costs."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.evaluate.samples import Sample, Vote, read_samples
 from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import VerifierOptions, make_verifier
+from written_runs import write_lines
 
 RIGHT = {"prompt": "1+1=", "answer": "2", "correct": True}
 
@@ -27,9 +27,8 @@ class Silent:
     def close(self): ...
 
 
-def written(path: Path, *records: dict[str, Any], tail: str = "") -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records) + tail, encoding="utf-8")
-    return path
+def written(path: Path, *records: Any) -> Path:
+    return write_lines(path, records)
 
 
 def test_every_column_is_read(tmp_path):
@@ -63,11 +62,8 @@ def test_lengths_and_rewards_are_numbers_and_anything_else_is_none(tmp_path):
         assert [getattr(sample, column) for sample in samples] == expected
 
 
-def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path):
-    samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, RIGHT, tail='{"prompt": "1+'))
-    assert len(samples) == 2
-    assert notes == ["s.jsonl: 1 line was left out (line 3: not valid JSON, cut off while it was being written)."]
-    samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, tail="[1]\n" + json.dumps(RIGHT) + "\n"))
+def test_what_is_no_object_is_left_out_and_named(tmp_path):
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, [1], RIGHT))
     assert len(samples) == 2
     assert notes == ["s.jsonl: 1 line was left out (line 2: a list, not an object)."]
 
@@ -106,8 +102,9 @@ def test_a_wrong_kind_is_named_by_its_line(change, message, tmp_path):
     ],
 )
 def test_a_missing_column_names_the_nearest_and_no_samples_is_an_error(tmp_path, text, message):
+    (tmp_path / "s.jsonl").write_text(text)
     with pytest.raises(TokenPOError, match=message):
-        read_samples(written(tmp_path / "s.jsonl", tail=text))
+        read_samples(tmp_path / "s.jsonl")
     with pytest.raises(TokenPOError, match="there is no such file"):
         read_samples(tmp_path / "absent.jsonl")
 

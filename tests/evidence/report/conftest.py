@@ -11,6 +11,7 @@ import pytest
 
 from page_tree import Node, read_html
 from tokenpo.evidence.report import write_report
+from written_runs import write_lines
 
 CONFIG = {
     "name": "quickstart",
@@ -79,13 +80,9 @@ def rollout(step: int, row: int, rng: random.Random) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def write_run(path: Path, steps: int = 60, trace: Sequence[Mapping[str, Any]] | None = None, seed: int = 0) -> Path:
+def write_run(path: Path, steps: int = 60, trace: Sequence[Mapping[str, Any]] | None = None) -> Path:
     """A whole run directory; `trace` replaces its rollouts."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(CONFIG | {"train": {"steps": steps}}))
     (path / "objective.txt").write_text(OBJECTIVE)
@@ -100,12 +97,8 @@ def write_run(path: Path, steps: int = 60, trace: Sequence[Mapping[str, Any]] | 
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
-    """`make_run(steps=60, trace=None, seed=0, name="run")` -> the run directory."""
-
-    def make(steps: int = 60, trace: Sequence[Mapping[str, Any]] | None = None, seed: int = 0, name: str = "run"):
-        return write_run(tmp_path / name, steps, trace, seed)
-
-    return make
+    """`make_run(name="run", **as_for_write_run)` -> the run directory."""
+    return lambda name="run", **more: write_run(tmp_path / name, **more)
 
 
 @pytest.fixture

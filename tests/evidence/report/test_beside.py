@@ -5,9 +5,11 @@ import json
 import pytest
 
 from page_tree import drawn, embedded, read_html
+from run_views import lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.evidence.report import write_report
+from written_runs import write_lines
 
 
 def configured(run, **changes):
@@ -57,8 +59,8 @@ def test_the_first_view_is_a_prompt_that_both_answered_if_there_is_one(pair):
     message = [p.text for p in tree.all("p", "lead")]
     assert "2 of the 6 prompts of grpo were traced in both runs at the same step." in message
     assert len(tree.all("select")) == 8
-    lines = [json.loads(x) for x in (pair[1] / "trace.jsonl").read_text().splitlines()]
-    (pair[1] / "trace.jsonl").write_text("".join(json.dumps(x | {"prompt": x["prompt"] + "!"}) + "\n" for x in lines))
+    traced = lines(pair[1], "trace.jsonl")
+    write_lines(pair[1] / "trace.jsonl", [x | {"prompt": x["prompt"] + "!"} for x in traced])
     tree = page(pair)
     assert [(c.run, c.step, c.prompt) for c in drawn(tree)] == [("grpo", 1, "a"), ("hapo", 2, "c!")]
     assert any(p.text.startswith("0 of the 6 prompts") for p in tree.all("p", "lead"))

@@ -14,8 +14,10 @@ import tokenpo.evidence.report
 from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
 from page_laws import skeleton, stands_alone
 from page_tree import drawn, embedded
+from run_views import lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.report import write_report
+from written_runs import write_lines
 
 LIMIT = 2_000_000  # bytes
 
@@ -29,22 +31,20 @@ def numbers(tree):
 
 
 def write(run, rows, name="metrics.jsonl"):
-    (run / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(run / name, rows)
 
 
 def test_cut_off_last_lines(story, make_run, page, traced):
     assert notes(story[1]) == []
-    run = make_run()
-    for size, lines in ((1, (60, 28)), (30, (59, 27))):  # only the end of the line, then some of its characters
-        for name in ("metrics.jsonl", "trace.jsonl"):
-            (run / name).write_bytes((run / name).read_bytes()[:-size])
-        tree = page(run)
-        assert (len(numbers(tree)), len(embedded(tree))) == lines
-        assert notes(tree) == [
-            f"{name}: 1 line was left out (line {line}: not valid JSON, cut off while it was being written)."
-            for name, line in (("metrics.jsonl", 60), ("trace.jsonl", 28))
-            if size > 1
-        ]
+    run, names = make_run(), {"metrics.jsonl": 60, "trace.jsonl": 28}
+    for name in names:
+        (run / name).write_bytes((run / name).read_bytes()[:-30])
+    tree = page(run)
+    assert (len(numbers(tree)), len(embedded(tree))) == (59, 27)
+    assert notes(tree) == [
+        f"{name}: 1 line was left out (line {line}: not valid JSON, cut off while it was being written)."
+        for name, line in names.items()
+    ]
     assert "59 of 60" in tree.one("header").text
     line = json.dumps(traced(["€"], entropy=[1.0]), ensure_ascii=False).encode()
     (run / "trace.jsonl").write_bytes(line + b"\n" + line[: line.index("€".encode()) + 1])  # inside a character
@@ -81,12 +81,8 @@ def test_steps_without_a_group_to_learn_from_are_named_where_their_trace_would_b
     ]
 
 
-def test_resumed_missing_and_null_steps(make_run, page):
+def test_missing_and_null_steps(make_run, page):
     run = make_run(steps=3)
-    write(run, [{"step": s, "entropy": e} for s, e in ((1, 0.5), (3, 0.9), (2, 0.3), (3, 0.2))])
-    tree = page(run)
-    assert notes(tree) == ["metrics.jsonl: 1 steps were logged twice (a resumed run); the later line counts."]
-    assert [tr.text for tr in numbers(tree)] == ["10.5", "20.3", "30.2"]
     write(run, [{"step": s, "entropy": 0.1 * s if s != 2 else None} for s in (1, 2, 3, 4, 8, 9)])
     tree = page(run)
     assert notes(tree) == ["metrics.jsonl: steps are missing between 4–8; the curves break there."]
@@ -331,10 +327,9 @@ def chosen(tree):
 
 def test_every_token_carries_its_recorded_numbers(story):
     run, tree = story
-    lines = [json.loads(line) for line in (run / "trace.jsonl").read_text().splitlines()]
-    cards = embedded(tree)
-    assert len(cards) == len(lines) == 28
-    for card, line in zip(cards, lines, strict=True):
+    traced, cards = lines(run, "trace.jsonl"), embedded(tree)
+    assert len(cards) == len(traced) == 28
+    for card, line in zip(cards, traced, strict=True):
         assert card.meta.endswith(f"{len(line['tokens'])} tokens · row {line['row']}, group {line['group']}")
         assert f"reward {line['reward']:g} · expected {line['answer']} · " in card.meta
         assert card.verdict == ("✓ right" if line["correct"] else "✗ wrong")

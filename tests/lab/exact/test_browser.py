@@ -1,8 +1,10 @@
 """The page in a real Chromium: a heading sorts, a part of a name filters, a measure is chosen."""
 
+from contextlib import closing
+
 import pytest
 
-from chromium import Chromium, installed
+from chromium import Chromium
 
 pytestmark = pytest.mark.slow
 ROWS = """[...document.querySelectorAll(".choice.m1 tbody tr")].filter(row => !row.hidden)
@@ -11,11 +13,7 @@ SHOWN = """[...document.querySelectorAll(".choice")].filter(x => getComputedStyl
 
 
 def test_sorts_and_filters(made, tmp_path):
-    program = installed()
-    if program is None:
-        pytest.skip("NOT CHECKED in a browser: chromium is not installed")
-    browser = Chromium(program, tmp_path)
-    try:
+    with closing(Chromium(tmp_path)) as browser:
         page = browser.open(f"file://{made / 'x.html'}")
         assert page.eval(SHOWN) == 1
         page.eval('document.getElementById("m1").click()')
@@ -33,5 +31,3 @@ def test_sorts_and_filters(made, tmp_path):
         assert sorted(page.eval(ROWS)) == ["dapo", "exact credit"]
         assert page.eval('document.querySelector(".method").hidden') is True
         assert page.complaints() == []
-    finally:
-        browser.close()

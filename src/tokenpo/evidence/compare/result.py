@@ -7,14 +7,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...runs.read import Run, read_run
 from .measures import SECONDS, Measure, Value
-from .plan import Plan, Subject, pairs, read_existing
+from .plan import Plan, Subject, pairs
 from .runs import Failure, State, state
 from .verdict import ALPHA, Pair, judge, too_few
 
@@ -62,40 +61,30 @@ class Comparison:
     notes: tuple[str, ...]
 
 
+def metrics(measures: Sequence[Measure]) -> set[str]:
+    """The metrics that a comparison reads of a run."""
+    return {*CURVES, *MOVED, *SECONDS, *(measure.needs for measure in measures)}
+
+
+def finished(plan: Plan, measures: Sequence[Measure]) -> ByLabel:
+    """The finished runs of a plan."""
+    runs: dict[str, dict[int, Run]] = {label: {} for label in plan.subject.labels}
+    for planned in plan.runs:
+        if state(planned) is State.DONE:
+            runs[planned.label][planned.seed] = read_run(planned.directory, metrics(measures))
+    return runs
+
+
 def gather(
-    plan: Plan, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure] = (),
-    margins: Mapping[str, float] | None = None, *, where_logged: bool = False,
+    subject: Subject, runs: ByLabel, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure],
+    margins: Mapping[str, float], *, where_logged: bool = False,
 ) -> Comparison:  # fmt: skip
-    """Reads every finished run of the plan and judges the pairs.
+    """Judges the pairs of runs.
 
     Args:
         margins: name of a measure -> smallest difference that matters.
         where_logged: leave out measures that no run has, because engines log different metrics.
     """
-    runs: dict[str, dict[int, Run]] = {label: {} for label in plan.subject.labels}
-    for planned in plan.runs:
-        if state(planned) is State.DONE:
-            runs[planned.label][planned.seed] = read_run(planned.directory, _metrics(measures))
-    return _compared(plan.subject, runs, measures, baseline, failures, margins or {}, where_logged)
-
-
-def gather_existing(
-    directories: Sequence[Path], measures: Sequence[Measure], baseline: str | None, margins: Mapping[str, float],
-    *, where_logged: bool = False,
-) -> Comparison:  # fmt: skip
-    """Like `gather`, for existing runs; the default baseline is the method of the first run."""
-    subject, runs = read_existing(directories, _metrics(measures))
-    return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins, where_logged)
-
-
-def _metrics(measures: Sequence[Measure]) -> set[str]:
-    return {*CURVES, *MOVED, *SECONDS, *(measure.needs for measure in measures)}
-
-
-def _compared(
-    subject: Subject, runs: ByLabel, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure],
-    margins: Mapping[str, float], where_logged: bool,
-) -> Comparison:  # fmt: skip
     compared, every = pairs(subject.labels, baseline), [run for by_seed in runs.values() for run in by_seed.values()]
     if where_logged:
         measures = [x for x in measures if any(x.of(run).number is not None for run in every)] or measures

@@ -17,12 +17,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple, TextIO
 
+from rich.text import Text
+
+from ...base.console import Console
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, locked, making, opened_in_place, read_text, refuse_links
+from ...base.files import is_fresh, lock_file, locked, opened_in_place, read_text
 from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
+from ...base.text import duration
 from ...base.worker import PARENT
 from ...page.text import visible
 from ...recipe.config import differences, parse_config
@@ -58,14 +62,6 @@ class Ended(NamedTuple):
 
     failures: tuple[Failure, ...]
     interrupted: bool
-
-
-class Watcher(Protocol):
-    """Protocol for progress: `ended` when a run ended by itself, with its failure if any; `running` at each poll."""
-
-    def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None: ...
-
-    def running(self, active: Sequence[PlannedRun], waiting: int) -> None: ...
 
 
 Command = Callable[[PlannedRun, bool], list[str]]
@@ -115,7 +111,7 @@ def steps_made(run: PlannedRun) -> int:
 
 
 def execute(
-    runs: Sequence[PlannedRun], jobs: int, out: Path, watcher: Watcher, command: Command = train_command
+    runs: Sequence[PlannedRun], jobs: int, out: Path, watcher: ProgressLines, command: Command = train_command
 ) -> Ended:
     """Trains every unfinished run, `jobs` at a time. A run that fails does not stop the others.
 
@@ -125,11 +121,7 @@ def execute(
         TokenPOError: a directory is refused (nothing was started), or another comparison is at work in `out`.
     """
     busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
-    with making(out):
-        out.mkdir(parents=True, exist_ok=True)
-        refuse_links(out)
-        os.close(opened_in_place(out / ".lock", os.O_RDWR))
-    with locked(out / ".lock", busy) as lock, Interrupt() as interrupt:
+    with locked(lock_file(out), busy) as lock, Interrupt() as interrupt:
         states = [(run, state(run)) for run in runs]
         waiting = deque((run, status) for run, status in states if status is not State.DONE)
         active: list[_Process] = []
@@ -207,3 +199,39 @@ class _Process:
         elif code == 0:
             message = "ended without making all of its steps"
         return Failure(self.run, visible(message or f"ended with status {code}", limit=400), self._log)
+
+
+class ProgressLines:
+    """Prints a line for every run that ends, and on a terminal a status line with the active runs."""
+
+    def __init__(self, runs: Sequence[PlannedRun], jobs: int, out: Path, stream: TextIO) -> None:
+        self._console = Console(stream, highlight=False)
+        self._status = self._console.status("") if self._console.is_terminal else None
+        self._all, self._jobs = len(runs), jobs
+        self._done = sum(state(run) is State.DONE for run in runs)
+        self._left = self._all - self._done
+        self._seconds: list[float] = []
+        self._updated = 0.0
+        self._say(f"{out}: {self._all} runs, {self._done} done, {jobs} at a time")
+
+    def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
+        """To be called when a run ended by itself."""
+        self._done += failure is None
+        self._left -= 1
+        self._seconds.append(seconds)
+        expected = self._left * sum(self._seconds) / len(self._seconds) / self._jobs
+        left = f", about {duration(expected)} left" if self._left else ""
+        how = f"failed: {failure.line}" if failure else "done"
+        self._say(f"[{self._done}/{self._all}] {run.name}: {how} in {duration(seconds)}{left}")
+
+    def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
+        """To be called at each poll."""
+        if self._status is None or (active and time.monotonic() - self._updated < 1):
+            return
+        self._updated = time.monotonic()
+        now = ", ".join(f"{run.name} step {steps_made(run)}/{run.config.train.steps}" for run in active)
+        self._status.update(Text(f"{now}; {waiting} waiting", no_wrap=True, overflow="ellipsis"))
+        (self._status.start if active else self._status.stop)()
+
+    def _say(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ...base.text import first_line
 from ...tasks.extract import EXTRACTORS, extractor
 from ...tasks.files import Files
 from ...tasks.layout import READERS, Layout, Row, read_rows
@@ -60,38 +60,36 @@ class Benchmark:
     basis: str = ""
 
 
-BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
-    {
-        "math500": Benchmark("MATH-500", "HuggingFaceH4/MATH-500", "test", basis="loaders agree; 500"),
-        "aime24": Benchmark("AIME 2024", "HuggingFaceH4/aime_2024", "train", basis="loaders agree; 30"),
-        "aime25": Benchmark("AIME 2025", "math-ai/aime25", "test", basis="loaders agree; 30"),
-        "amc23": Benchmark("AMC 2023", "math-ai/amc23", "test", question="question", basis="loaders agree; 40"),
-        "minerva": Benchmark(
-            "Minerva Math", "math-ai/minervamath", "test", question="question", basis="loaders agree; 272"
-        ),
-        "olympiadbench": Benchmark(
-            "OlympiadBench (open-ended, text only, English maths)", "Hothan/OlympiadBench", "train",
-            "OE_TO_maths_en_COMP", question="question", answer="final_answer", reference=ALL,
-            basis="loaders agree; 674; they do not agree on problems with several answers",
-        ),
-        "omni_math": Benchmark("Omni-MATH", "KbsdJames/Omni-MATH", "test", basis="loaders agree; 4428"),
-        "gsm8k": Benchmark(
-            "GSM8K", "openai/gsm8k", "test", "main", question="question", reference="hash", basis="loaders agree; 1319"
-        ),
-        "countdown": Benchmark(
-            "Countdown, 3 to 4 numbers", "Jiayi-Pan/Countdown-Tasks-3to4", "train", question="", answer="target",
-            prompt="Using the numbers {nums}, make an expression that equals {target}. Use + - * / and brackets, and "
-            "each number exactly once.\n\n" + TAGGED.replace("{what}", "the expression"),
-            verifier="countdown", basis="loaders agree on columns; the one split is a training split",
-        ),
-        "knights_knaves": Benchmark(
-            "Knights & Knaves, 2 to 8 people", "K-and-K/knights-and-knaves", "2ppl+3ppl+4ppl+5ppl+6ppl+7ppl+8ppl",
-            "test", question="quiz", answer="solution_text",
-            prompt="{question}\n\n" + TAGGED.replace("{what}", 'who is what (as in "Ann is a knight, Bob is a knave")'),
-            verifier="knights_knaves", basis="loaders agree",
-        ),
-    }
-)  # fmt: skip
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "math500": Benchmark("MATH-500", "HuggingFaceH4/MATH-500", "test", basis="loaders agree; 500"),
+    "aime24": Benchmark("AIME 2024", "HuggingFaceH4/aime_2024", "train", basis="loaders agree; 30"),
+    "aime25": Benchmark("AIME 2025", "math-ai/aime25", "test", basis="loaders agree; 30"),
+    "amc23": Benchmark("AMC 2023", "math-ai/amc23", "test", question="question", basis="loaders agree; 40"),
+    "minerva": Benchmark(
+        "Minerva Math", "math-ai/minervamath", "test", question="question", basis="loaders agree; 272"
+    ),
+    "olympiadbench": Benchmark(
+        "OlympiadBench (open-ended, text only, English maths)", "Hothan/OlympiadBench", "train",
+        "OE_TO_maths_en_COMP", question="question", answer="final_answer", reference=ALL,
+        basis="loaders agree; 674; they do not agree on problems with several answers",
+    ),
+    "omni_math": Benchmark("Omni-MATH", "KbsdJames/Omni-MATH", "test", basis="loaders agree; 4428"),
+    "gsm8k": Benchmark(
+        "GSM8K", "openai/gsm8k", "test", "main", question="question", reference="hash", basis="loaders agree; 1319"
+    ),
+    "countdown": Benchmark(
+        "Countdown, 3 to 4 numbers", "Jiayi-Pan/Countdown-Tasks-3to4", "train", question="", answer="target",
+        prompt="Using the numbers {nums}, make an expression that equals {target}. Use + - * / and brackets, and "
+        "each number exactly once.\n\n" + TAGGED.replace("{what}", "the expression"),
+        verifier="countdown", basis="loaders agree on columns; the one split is a training split",
+    ),
+    "knights_knaves": Benchmark(
+        "Knights & Knaves, 2 to 8 people", "K-and-K/knights-and-knaves", "2ppl+3ppl+4ppl+5ppl+6ppl+7ppl+8ppl",
+        "test", question="quiz", answer="solution_text",
+        prompt="{question}\n\n" + TAGGED.replace("{what}", 'who is what (as in "Ann is a knight, Bob is a knave")'),
+        verifier="knights_knaves", basis="loaders agree",
+    ),
+}  # fmt: skip
 
 
 def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Benchmark:
@@ -152,10 +150,9 @@ def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int |
         try:
             table = datasets.load_dataset(hub, config or None, split=part)
         except Exception as error:
-            reason = str(error).strip().splitlines() or [type(error).__name__]
             raise TokenPOError(
-                f"the data set {hub} ({part}) can't be loaded from the hub: {reason[0].rstrip('.')}; "
-                "give a local copy with --data FILE"
+                f"the data set {hub} ({part}) can't be loaded from the hub: {first_line(error)}; give a local copy "
+                "with --data FILE"
             ) from error
         found = list(table.column_names)
         if lacking := next((name for name in columns if name not in found), None):

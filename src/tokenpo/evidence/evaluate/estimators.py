@@ -17,7 +17,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,11 +143,9 @@ def _of_counts(estimate: Callable[[int, int, int], float]) -> Callable[[Sequence
     return lambda votes, k: estimate(len(votes), sum(vote.correct for vote in votes), k)
 
 
-METRICS: Mapping[str, Callable[[Sequence[Vote], int], float]] = MappingProxyType(
-    {
-        "avg@k": _of_counts(avg_at_k),
-        "pass@k": _of_counts(pass_at_k),
-        "pass^k": _of_counts(pass_hat_k),
-        "maj@k": maj_at_k,
-    }
-)
+METRICS: Mapping[str, Callable[[Sequence[Vote], int], float]] = {
+    "avg@k": _of_counts(avg_at_k),
+    "pass@k": _of_counts(pass_at_k),
+    "pass^k": _of_counts(pass_hat_k),
+    "maj@k": maj_at_k,
+}

@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -23,17 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import (
-    explained,
-    is_fresh,
-    locked,
-    making,
-    numbered,
-    opened_in_place,
-    read_text,
-    refuse_links,
-    write_whole,
-)
+from ...base.files import explained, is_fresh, lock_file, locked, making, numbered, read_text, write_whole
 from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
 from ...core.seeds import keyed_seed
@@ -79,10 +68,6 @@ class SamplingOptions:
                 f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
                 "--temperature above 0"
             )
-
-    @property
-    def sampling(self) -> Sampling:
-        return Sampling(self.max_new_tokens, self.temperature, keyed_seed(self.seed, "evaluation"))
 
     @property
     def at_once(self) -> int:
@@ -147,14 +132,16 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
 
     A directory with another `config` is refused. `watch` is called with the number of finished problems.
     """
+    options = plan.options
+    sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(options.seed, "evaluation"))
     check(directory, config)  # before the lock, which is a file, because nothing is written into a foreign directory
     with reserved(directory), contextlib.ExitStack() as stack:
         check(directory, config)  # again: another process may have written in between
-        start, options, lines = _cut_to_batches(directory / SAMPLES, plan), plan.options, None
+        start, lines = _cut_to_batches(directory / SAMPLES, plan), None
         watch(start)
         for first in range(start, plan.count, options.at_once):
             count = min(options.at_once, plan.count - first)
-            batch = draw(plan.lm, plan.task, "test", first, count, options.samples, options.sampling)
+            batch = draw(plan.lm, plan.task, "test", first, count, options.samples, sampling)
             if lines is None:  # only now, so that an error in sampling leaves no files
                 prepare(directory, config)
                 lines = stack.enter_context(contextlib.closing(Lines(directory / SAMPLES)))
@@ -235,12 +222,8 @@ def free_directory(name: str, config: Config, seed: int) -> Path:
 def reserved(directory: Path) -> Iterator[None]:
     """Locks the directory for this process; removes it at the end if it was created here and nothing was written."""
     created = [path for path in (directory, *directory.parents) if not path.exists()]
-    lock = directory / ".lock"
-    creates_lock = not lock.exists()
-    with making(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        refuse_links(directory)
-        os.close(opened_in_place(lock, os.O_RDWR))
+    creates_lock = not (directory / ".lock").exists()
+    lock = lock_file(directory)
     busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
     with _writing(directory), locked(lock, busy):
         try:

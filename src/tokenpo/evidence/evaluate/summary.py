@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from ...base.errors import TokenPOError
 from ...base.intervals import mean_of_numbers, mean_of_shares
 from ...page.table import Cell, Row, Table, print_parts
+from ...page.text import visible
 from .estimators import METRICS
 from .samples import Sample
 
@@ -64,11 +65,14 @@ class Summary:
     reward: Estimate | None = None
 
 
-def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: int = 0) -> Summary:
+def summarise(
+    samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: int = 0, notes: Sequence[str] = ()
+) -> Summary:
     """The estimates from the samples at every k; `seed` is for bootstrap intervals.
 
     Args:
         ks: None takes 1 and the smallest number of samples of a prompt.
+        notes: of the reader of the samples; the sentences begin with them.
 
     Raises:
         TokenPOError: no samples.
@@ -87,10 +91,11 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     silent = f"{lost} of the {right} right samples have no answer to vote with" if lost else ""
     if all(vote.answer is None for vote in every):
         silent = "no sample has an answer to vote with"
-    numbers, per_prompt = [], []
-    for of_prompt in prompts.values():
-        correct = sum(sample.vote.correct for sample in of_prompt)
-        per_prompt.append({"problem": of_prompt[-1].name, "samples": len(of_prompt), "correct": correct})
+    per_prompt: list[dict[str, Any]] = [
+        {"problem": some[-1].name, "samples": len(some), "correct": sum(sample.vote.correct for sample in some)}
+        for some in prompts.values()
+    ]
+    numbers = []
     for metric, estimate in METRICS.items():
         for k in ks:
             values = [estimate(of_prompt, k) for of_prompt in votes]
@@ -105,21 +110,18 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
         notes=dict(sorted(Counter(sample.note for sample in samples if sample.note).items())),
         length=math.fsum(tokens) / len(tokens) if tokens else None,
         cut=1 - sum(finished) / len(finished) if finished else None,
-        sentences=tuple(_sentences(ks, [len(of_prompt) for of_prompt in votes], silent)),
+        sentences=(*notes, *_sentences(ks, [len(of_prompt) for of_prompt in votes], silent)),
         reward=_reward(prompts.values(), seed),
     )  # fmt: skip
 
 
 def _reward(prompts: Collection[Sequence[Sample]], seed: int) -> Estimate | None:
     """The mean over prompts of a sample's expected reward."""
-    means = []
-    for samples in prompts:
-        rewards = [sample.reward for sample in samples if sample.reward is not None]
-        if len(rewards) < len(samples):
-            return None
-        means.append(math.fsum(rewards) / len(rewards))
-    if all(sample.reward == sample.vote.correct for samples in prompts for sample in samples):
+    every = [sample for samples in prompts for sample in samples]
+    rewards = [[sample.reward for sample in samples if sample.reward is not None] for samples in prompts]
+    if sum(map(len, rewards)) < len(every) or all(sample.reward == sample.vote.correct for sample in every):
         return None
+    means = [math.fsum(some) / len(some) for some in rewards]
     return Estimate("reward", 1, **vars(mean_of_numbers(means, seed)), prompts=len(means))
 
 
@@ -152,9 +154,7 @@ def show(summary: Summary, title: str, stream: TextIO) -> None:
     facts = [] if summary.length is None else [f"mean length {summary.length:.1f} tokens"]
     facts += [] if summary.cut is None else [f"{summary.cut:.1%} cut at the length limit"]
     for note, count in sorted(summary.notes.items(), key=lambda item: -item[1])[:_NOTES]:
-        # A note may come from any file: keep it short and without control characters.
-        plain = "".join(c if c.isprintable() else " " for c in note)[:40]
-        facts.append(f"{count / summary.samples:.1%} {plain}")
+        facts.append(f"{count / summary.samples:.1%} {visible(note, limit=40)}")
     lines += [f"Samples: {', '.join(facts)}."] if facts else []
     print_parts([counts, table, *lines, *summary.sentences], stream, framed=False)
 

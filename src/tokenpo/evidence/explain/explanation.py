@@ -13,6 +13,7 @@ from markupsafe import Markup
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...base.text import number
+from ...core.objective import Objective
 from ...methods.corrections import corrected
 from ...page.table import Cell, Row, Table
 from ...page.text import percent, visible
@@ -141,6 +142,12 @@ class Explanation:
         return lines
 
 
+def objectives(entries: Sequence[Entry], correction: str | None) -> list[Objective]:
+    """The objectives of the entries, each with the correction for the sampling policy, if one is named."""
+    built = [build_entry(entry) for entry in entries]
+    return built if correction is None else [corrected(one, correction, label="--correction") for one in built]
+
+
 def explain_all(
     recording: Recording, entries: Sequence[Entry], quantile: float = 0.8, correction: str | None = None
 ) -> Explanation:
@@ -157,10 +164,7 @@ def explain_all(
     if not 0 <= quantile <= 1:
         raise TokenPOError(f"--entropy-quantile {quantile:g} lies outside [0, 1]: give a fraction such as 0.8")
     built, refused = [], []
-    for entry in entries:
-        objective = build_entry(entry)
-        if correction is not None:
-            objective = corrected(objective, correction, label="--correction")
+    for entry, objective in zip(entries, objectives(entries, correction), strict=True):
         if reason := missing(entry.label, objective, recording):
             refused.append((entry.label, reason))
         else:
