@@ -77,10 +77,6 @@ class Finding:
     why: str
 
 
-def _split(ranks: int, pieces: int, rows: int = 16) -> tuple[tuple[Tensor, ...], ...]:
-    return tuple(share.chunk(pieces) for share in torch.arange(rows).chunk(ranks))
-
-
 @dataclass(frozen=True)
 class Case:
     """How the batch is split and changed: ranks, micro-batches per rank, mask, added columns of padding."""
@@ -92,7 +88,6 @@ class Case:
     alone: bool = False  # the first response, a right one, is alone in its group
 
 
-TOOL = torch.tensor([2, 3, 4])
 ONE, EMPTY, LONE = "in one piece", "an empty response", "alone with its prompt"
 PIECES: tuple[str, ...] = ("four micro-batches", "two ranks")
 CASES = {
@@ -102,7 +97,7 @@ CASES = {
     # The third response has no token that counts, like a truncated one that is masked.
     EMPTY: Case(mask=lambda mask: mask & (torch.arange(len(mask)) != 2)[:, None]),
     # Tokens 3 to 5 of every response are a tool's.
-    "a tool's tokens inside": Case(mask=lambda mask: mask & ~torch.isin(torch.arange(mask.shape[1]), TOOL)),
+    "a tool's tokens inside": Case(mask=lambda mask: mask.index_fill(1, torch.tensor([2, 3, 4]), False)),
     "more padding": Case(wider=7),
     LONE: Case(alone=True),
 }
@@ -126,7 +121,8 @@ def taken(case: str, objective: Objective) -> tuple[Step, float, Tensor]:
     reference = evaluate(objective, rollouts.only(objective.needs), policy.only(objective.needs), length=length)
     leaves = Policy(*(x.clone().requires_grad_() for x in (policy.logprob, policy.need("entropy"))))
     advantage = reference.batch.credit.advantage
-    step = Step(rollouts, leaves, advantage, written, _split(split.ranks, split.pieces), int(reference.totals.length))
+    ranks = tuple(share.chunk(split.pieces) for share in torch.arange(len(group)).chunk(split.ranks))
+    step = Step(rollouts, leaves, advantage, written, ranks, length)
     return step, reference.loss.value.item(), reference.gradient
 
 

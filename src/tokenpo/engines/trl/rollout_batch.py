@@ -245,7 +245,7 @@ def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     whole = {}
     for name, first in parts[0].items():
         rows = [part[name] for part in parts]
-        if first.dim() == 2 and name != "rewards":
+        if first.dim() == 2:
             width, left = max(x.shape[1] for x in rows), name.startswith(f"{OUT}prompt_")
             short = [width - x.shape[1] for x in rows]
             rows = [pad(x, (by, 0) if left else (0, by)) for x, by in zip(rows, short, strict=True)]
