@@ -15,7 +15,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.core.types import Batch, Credit
 from tokenpo.engines import conformance
-from tokenpo.engines.conformance import CASES, CREDIT, Case, Compared, Framework, Step, compared, findings
+from tokenpo.engines.conformance import CASES, Compared, Framework, Step, compared, findings
 
 MEAN = "a mean over each micro-batch"
 
@@ -78,10 +78,6 @@ def test_a_gradient_alone_may_differ() -> None:
 
     found = compared(made(detached), Compared("dapo", {}, {}), "in one piece")
     assert not found.agrees and found.host == pytest.approx(found.reference, rel=1e-12)
-
-
-def test_credit_has_two_cases_and_losses_have_the_others() -> None:
-    assert {*Compared("dapo", {}, {}).cases} | {*CREDIT} == {*CASES} and CASES["more padding"] == Case(wider=7)
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from datasets import Dataset
 from safetensors.torch import save_file
 
 import tokenpo
@@ -25,29 +24,12 @@ from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.temperature import RuleProcessor
 from trl_support import leave
-from trl_support.frozen_run import BACKEND, Dump, Tapped
-
-
-def even(completion_ids: list[list[int]], **columns: Any) -> list[float]:
-    return [float(sum(ids) % 2 == 0) for ids in completion_ids]
+from trl_support.frozen_run import Dump, Tapped
+from trl_support.small import config, even, prompts
 
 
 def accuracy(completion_ids: list[list[int]], **columns: Any) -> list[float]:
     return even(completion_ids)
-
-
-def prompts(count: int = 32) -> Dataset:
-    return Dataset.from_dict({"prompt": [f"{i}+{i % 7}=" for i in range(count)]})
-
-
-def config(out: Path, **settings: Any) -> TokenPOConfig:
-    usual: dict[str, Any] = {
-        "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "num_generations": 4, "seed": 3,
-        "per_device_train_batch_size": 4, "max_completion_length": 8, "report_to": "none", "save_strategy": "no",
-        "learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "logging_steps": 1,
-        "disable_tqdm": True, "trace_every": 1, **BACKEND,
-    }  # fmt: skip
-    return TokenPOConfig(str(out), **(usual | settings))
 
 
 class Drawing(Tapped):

@@ -209,41 +209,41 @@ def sample(rollouts: Rollouts, logprob: Tensor, advantages: Tensor, row: int, **
     return LossInputs(whole(logprob), old, ref, credit, mask, **more)
 
 
-@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "adv_reweight"])
-def test_prime_rl_computes_the_objective(method: str, batch, prime) -> None:
+def called(method: str, samples: list[Any], tokens: int) -> Tensor:
+    """Our loss of each sample, added up and divided as prime-rl does."""
+    outputs = [prime_rl.loss(one, method=method) for one in samples]
+    assert sum(len(output.metrics["clipped"]) for output in outputs) == tokens
+    return torch.stack([output.loss for output in outputs]).sum() / tokens
+
+
+def trained(method: str, samples: list[Any], tokens: int) -> Tensor:
+    """prime-rl's settings load our loss, which its `compute_loss` calls for each sample of two micro-batches."""
+    theirs, configs = (import_module(f"prime_rl.{name}") for name in ("trainer.rl.loss", "configs.trainer"))
+    settings = {"import_path": "tokenpo.engines.prime_rl.loss", "kwargs": {"method": method}}
+    function = theirs.setup_rl_loss_fn(configs.CustomLossConfig(**settings))
+    names = ("trainer_logprobs", "inference_logprobs", "ref_logprobs", "advantages", "loss_mask")
+    scales = {"rl_scale": tokens, "ce_scale": 1, "ref_kl_scale": 1}
+    losses = []
+    for given in (samples[:5], samples[5:]):
+        fields = [[getattr(one, name) for one in given] for name in names]
+        losses.append(theirs.compute_loss(*fields, None, None, None, rl_loss_fn=function, **scales)[0])
+    return torch.stack(losses).sum()
+
+
+CLONED = pytest.mark.skipif("PRIME_RL" not in os.environ, reason="PRIME_RL has no clone of prime-rl: make test-hosts")
+
+
+@pytest.mark.parametrize("evaluate", [called, pytest.param(trained, marks=CLONED)])
+@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "adv_reweight", "prime_rl"])
+def test_prime_rl_computes_the_objective(method: str, evaluate: Any, batch, prime) -> None:
     """Sums of samples over the tokens of the step are the token mean, with the ratio to the policy that sampled."""
     rollouts, logprob = batch
     rollouts = dataclasses.replace(rollouts, rollout_logprob=rollouts.old_logprob)
     objective = tokenpo.method(method)
     wanted, gradient = expected(objective, rollouts.only(objective.needs), logprob, slice(0, 16))
     advantages, leaf = objective.prepare(rollouts.only(objective.needs)).advantage, logprob.clone().requires_grad_()
-    outputs = [prime_rl.loss(sample(rollouts, leaf, advantages, row), method=method) for row in range(16)]
-    total = torch.stack([output.loss for output in outputs]).sum() / rollouts.mask.sum()
-    total.backward()
-    assert total.item() == pytest.approx(wanted, rel=1e-12)
-    torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)
-    assert sum(len(output.metrics["clipped"]) for output in outputs) == rollouts.mask.sum()
-
-
-@pytest.mark.skipif("PRIME_RL" not in os.environ, reason="PRIME_RL has no clone of prime-rl: make test-hosts")
-@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "adv_reweight", "prime_rl"])
-def test_prime_rls_trainer_computes_the_objective(method: str, batch) -> None:
-    """Its settings load our loss, which its `compute_loss` calls for each sample of two micro-batches."""
-    theirs, configs = (import_module(f"prime_rl.{name}") for name in ("trainer.rl.loss", "configs.trainer"))
-    rollouts, logprob = batch
-    rollouts = dataclasses.replace(rollouts, rollout_logprob=rollouts.old_logprob)
-    objective = tokenpo.method(method)
-    wanted, gradient = expected(objective, rollouts.only(objective.needs), logprob, slice(0, 16))
-    advantages, leaf = objective.prepare(rollouts.only(objective.needs)).advantage, logprob.clone().requires_grad_()
-    settings = {"import_path": "tokenpo.engines.prime_rl.loss", "kwargs": {"method": method}}
-    function = theirs.setup_rl_loss_fn(configs.CustomLossConfig(**settings))
-    total = torch.zeros((), dtype=torch.float64)
-    for rows in (range(5), range(5, 16)):
-        given = [sample(rollouts, leaf, advantages, row) for row in rows]
-        names = ("trainer_logprobs", "inference_logprobs", "ref_logprobs", "advantages", "loss_mask")
-        fields = [[getattr(one, name) for one in given] for name in names]
-        scales = {"rl_scale": int(rollouts.mask.sum()), "ce_scale": 1, "ref_kl_scale": 1}
-        total = total + theirs.compute_loss(*fields, None, None, None, rl_loss_fn=function, **scales)[0]
+    samples = [sample(rollouts, leaf, advantages, row) for row in range(16)]
+    total = evaluate(method, samples, int(rollouts.mask.sum()))
     total.backward()
     assert total.item() == pytest.approx(wanted, rel=1e-12)
     torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)

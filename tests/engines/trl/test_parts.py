@@ -16,19 +16,16 @@ from refusal_cases.trl import dropped, recipe
 from run_views import lines
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
-from tokenpo.engines.trl import TokenPOConfig, contract
+from tokenpo.engines.trl import contract
 from tokenpo.engines.trl.cycle import Cycle
 from tokenpo.engines.trl.objective import chosen, with_reference
 from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings
-from tokenpo.engines.trl.rollout_batch import stacked
 from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.tasks import make_task
+from trl_support.small import config
 
-
-def args(**given: Any) -> TokenPOConfig:
-    usual = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": "none"}
-    return TokenPOConfig("unused", **(usual | given))
+args = functools.partial(config, Path("unused"))
 
 
 def objective(requested: Any = None, /, **given: Any) -> tokenpo.Objective:
@@ -125,18 +122,6 @@ def test_vllms_log_probabilities_show_that_it_applied_the_rule(reported: float, 
     )  # fmt: skip
     Served(trainer, 1.0, functools.partial(rule, numbers=numbers)).check({}, rows)
     torch.testing.assert_close(heats, [rule(entropy, 1.0, numbers)])
-
-
-def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
-    """Prompts on the left, responses on the right, rewards not at all."""
-    one = {"out_prompt_ids": [[1, 2]], "mask": [[True]], "rewards": [[0.5, 1.0]]}
-    other = {"out_prompt_ids": [[3]], "mask": [[True, True]], "rewards": [[2.0, 0.0]]}
-    found = stacked([{name: torch.tensor(x) for name, x in part.items()} for part in (one, other)])
-    assert {name: x.tolist() for name, x in found.items()} == {
-        "out_prompt_ids": [[1, 2], [0, 3]],
-        "mask": [[True, False], [True, True]],
-        "rewards": [[0.5, 1.0], [2.0, 0.0]],
-    }
 
 
 def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
@@ -252,7 +237,7 @@ def test_whole_groups_are_put_together_again() -> None:
 def test_a_larger_ratio_tolerance_lets_two_passes_differ(tmp_path: Path) -> None:
     """That dropout is refused at the usual one is in test_refusals.py."""
     dropped(ratio_tolerance=50.0)(tmp_path)
-    assert [line["update"] for line in lines(tmp_path / "out" / "tokenpo")] == [1, 2]
+    assert [line["update"] for line in lines(tmp_path / "tokenpo")] == [1, 2]
 
 
 def test_a_task_is_two_reward_functions() -> None:
