@@ -1,5 +1,6 @@
 """TRL: its trainer with our settings, and recipes."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,19 +110,30 @@ def _bare_server(directory: Path) -> None:
     require_server(trainer, tokenpo.method("hapo"))
 
 
-def _deaf(directory: Path) -> None:
-    """Reported log-probabilities of -0.92: 0.08 nats from the adapted ones, 0.02 from those at the base temperature."""
+def heard(directory: Path, reported: float, old: float) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """vLLM reports two tokens that count and one of padding; -1 is their log-probability at the adapted temperature.
+
+    Returns:
+        the temperatures at which the trainer scored, and those of HAPO's rule.
+    """
+    numbers = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
+    objective, entropy, heats = tokenpo.method("hapo"), torch.tensor([[0.1, 0.2, 0.3]]), []
+    rule = functools.partial(objective.temperature, numbers=numbers)
     facts = {
-        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -0.9),
-        "old_entropy": torch.ones(1, 2), "rollout_logprob": torch.full((1, 2), -0.92),
+        "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), old), "old_entropy": entropy,
+        "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
     }  # fmt: skip
-    adapted, objective = tokenpo.Policy(torch.full((1, 2), -1.0), torch.ones(1, 2)), tokenpo.method("hapo")
+
+    def policy(model: object, output: object, rows: int, heat: torch.Tensor) -> tokenpo.Policy:
+        heats.append(heat)
+        return tokenpo.Policy(torch.full((1, 3), -1.0), entropy)
+
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(gather=lambda x: x), args=config(directory), model=None, policy_objective=objective,
-        forward_passes=SimpleNamespace(policy=lambda model, output, rows, heat: adapted),
+        forward_passes=SimpleNamespace(policy=policy),
     )  # fmt: skip
-    served = Served(trainer, 1.0, lambda entropy, base: entropy, {})
-    served.check({}, facts)
+    Served(trainer, 1.0, rule).check({}, facts)
+    return heats, rule(entropy, 1.0)
 
 
 def _coarse(directory: Path) -> None:
@@ -266,7 +278,8 @@ CASES = [
               use_vllm=True, generation_kwargs={"frequency_penalty": 0.1}),
     Case("`hapo`'s adaptive temperature with a vLLM server that was started without our processor", _bare_server,
          ("hapo", "temperature", "http://localhost:8000"), "vllm serve MODEL --logits-processors"),
-    Case("`hapo`'s adaptive temperature with a vLLM that samples without it", _deaf, ("hapo", "adapted temperature"),
+    Case("`hapo`'s adaptive temperature with a vLLM that samples without it",
+         lambda directory: heard(directory, reported=-0.92, old=-0.9), ("hapo", "adapted temperature"),
          "update vLLM or TRL to the versions in docs/vllm.md"),
     Case("a vLLM whose first log-probabilities are not the trainer's, where nothing weighs for it", _coarse,
          ("grpo", "0.02 nats a token from those of TRL's trainer, above 0.001"), "let both compute in one precision"),

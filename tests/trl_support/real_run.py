@@ -20,7 +20,7 @@ import tokenpo
 from tokenpo import Batch
 from tokenpo.core.parts import Weight
 from tokenpo.core.types import Trust
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.engines.trl import TokenPOTrainer
 from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.temperature import RuleProcessor
 from trl_support import leave
@@ -206,17 +206,6 @@ def broken(model: str, out: Path) -> dict[str, Any]:
             given = {"reward_funcs": even, "args": args, "train_dataset": prompts(), "method": method}
             found[f"{name} {fused}"] = refused(TokenPOTrainer(model=model, **given).train)
     return found
-
-
-def parser(model: str, out: Path) -> dict[str, Any]:
-    """The settings as TRL's command line reads them."""
-    from trl import TrlParser
-
-    line = ["--output_dir", str(out / "parser"), "--use_cpu", "true", "--bf16", "false", "--method", "dapo"]
-    line += ["--method_options", '{"high": 0.3, "dual": null}', "--trace_every", "2"]
-    (args,) = TrlParser(TokenPOConfig).parse_args_and_config(line)
-    trainer = TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
-    return {"objective": str(trainer.policy_objective), "trace_every": args.trace_every, "tags": trainer._tag_names}
 
 
 if __name__ == "__main__":

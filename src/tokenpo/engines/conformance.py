@@ -1,7 +1,7 @@
 """Compares a host's own loss with the reference on one fixed batch, for every split of an optimiser step.
 
-The reference is this package's objective, which is tested against an independent implementation of each paper. A host
-has a file `own_loss`, which calls the host's functions as its trainer does.
+The reference is this package's objective, which is tested against an independent implementation of each paper. Our
+folder of a host has a file `own_loss`, which calls the host's functions as its trainer does.
 """
 
 from __future__ import annotations
@@ -31,22 +31,13 @@ TOLERANCE = 1e-6
 _PADDING = {"logprob": -1.0, "old_logprob": -2.0, "ref_logprob": -3.0, "rollout_logprob": -4.0, "entropy": 5.0}
 
 
-@dataclass(frozen=True)
-class Framework:
-    """A host: our module that calls its functions, the package that it imports, and how to install it."""
-
-    file: str
-    package: str
-    remedy: str
-
-
+# Host -> (the package that it is and that names our folder, how to install it).
 FRAMEWORKS = {
-    "trl": Framework("trl.own_loss", "trl", "pip install 'tokenpo[trl]'"),
-    "verl": Framework("verl.own_loss", "verl", "pip install 'tokenpo[verl]'"),
-    "skyrl": Framework("skyrl.own_loss", "skyrl", "put a clone of NovaSky-AI/SkyRL, and its skyrl-gym, on PYTHONPATH"),
-    "prime-rl": Framework(
-        "prime_rl.own_loss", "prime_rl",
-        "put src and packages/prime-rl-configs/src of a clone of PrimeIntellect-ai/prime-rl on PYTHONPATH",
+    "trl": ("trl", "pip install 'tokenpo[trl]'"),
+    "verl": ("verl", "pip install 'tokenpo[verl]'"),
+    "skyrl": ("skyrl", "put a clone of NovaSky-AI/SkyRL, and its skyrl-gym, on PYTHONPATH"),
+    "prime-rl": (
+        "prime_rl", "put src and packages/prime-rl-configs/src of a clone of PrimeIntellect-ai/prime-rl on PYTHONPATH",
     ),
 }  # fmt: skip
 
@@ -175,17 +166,17 @@ def findings(host: str) -> tuple[str, list[Finding]]:
     """
     if host not in FRAMEWORKS:
         raise UnknownName(f"no host is called {host!r}: {nearest(host, FRAMEWORKS)}")
-    framework = FRAMEWORKS[host]
-    if (spec := find_spec(framework.package)) is None:
-        raise TokenPOError(f"{host} is not installed: {framework.remedy}")
+    package, remedy = FRAMEWORKS[host]
+    if (spec := find_spec(package)) is None:
+        raise TokenPOError(f"{host} is not installed: {remedy}")
     try:
-        own = import_module(f".{framework.file}", __package__)
+        own = import_module(f".{package}.own_loss", __package__)
     except ModuleNotFoundError as error:
         raise TokenPOError(f"{host} needs {error.name}, which is not installed: pip install it") from error
     except Exception as error:  # any error of the host's import, on another Python for instance
         why = str(error).partition("\n")[0]
         raise TokenPOError(f"{host} cannot be imported here: {type(error).__name__}: {why}") from error
-    return f"{host} {_version(framework.package, spec)}", [
+    return f"{host} {_version(package, spec)}", [
         compared(own, what, case) for what in own.COMPARED for case in what.cases
     ]
 

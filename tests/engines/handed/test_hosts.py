@@ -76,28 +76,31 @@ class Registry:
         return self.known[name]
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    """An empty module of that name, inside empty packages."""
+    parts = name.split(".")
+    for i in range(1, len(parts) + 1):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
+    return sys.modules[name]
+
+
 UTILS = "skyrl.backends.skyrl_train.utils.ppo_utils"
 
 
 @pytest.fixture
-def registries(monkeypatch: pytest.MonkeyPatch) -> tuple[Registry, Registry]:
-    """Stand-ins for SkyRL's registries, and for its division of advantages beside them."""
-    module = ModuleType(UTILS)
+def registries(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for SkyRL's registries, and for its division of advantages beside them."""
+    module = stand_in(monkeypatch, UTILS)
     module.AdvantageEstimatorRegistry, module.PolicyLossRegistry = Registry(), Registry()
     module.apply_loss_reduction_to_advantages_minibatch = normalised
-    parts = module.__name__.split(".")
-    for i in range(1, len(parts)):
-        monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module.AdvantageEstimatorRegistry, module.PolicyLossRegistry
+    return module
 
 
 @pytest.fixture
 def theirs(request: pytest.FixtureRequest) -> Any:
     """SkyRL's module with its registries: that of a clone, or the stand-in."""
     if "SKYRL" not in os.environ:
-        request.getfixturevalue("registries")
-        yield sys.modules[UTILS]
+        yield request.getfixturevalue("registries")
         return
     module = import_module(UTILS)
     assert Path(module.__file__).is_relative_to(Path(os.environ["SKYRL"]).resolve())
@@ -152,17 +155,15 @@ def test_skyrl_computes_the_objective(method: str, batch, theirs) -> None:
 
 def test_skyrls_own_program_calls_our_entry_point(registries, monkeypatch: pytest.MonkeyPatch) -> None:
     """As trainer.override_entrypoint makes it do, with the words of its command line."""
-    program, seen = ModuleType("skyrl.train.entrypoints.main_base"), []
-    program.main = lambda: seen.append(list(sys.argv))
-    for name in ("skyrl.train", "skyrl.train.entrypoints", program.__name__):
-        monkeypatch.setitem(sys.modules, name, program)
-    sys.modules["skyrl.train.entrypoints"].main_base = program
+    seen = []
+    stand_in(monkeypatch, "skyrl.train.entrypoints.main_base").main = lambda: seen.append(list(sys.argv))
     place = "trainer.algorithm."
     names = [f"{place}policy_loss_type=tokenpo/cispo", f"{place}advantage_estimator=tokenpo/rloo", "data.x=tokenpo/y"]
     monkeypatch.setattr(sys, "argv", ["main_base", "trainer.override_entrypoint=tokenpo.engines.skyrl", *names])
     skyrl.main()
     assert seen == [["main_base", *names]]
-    assert all(set(registry.known) == {"tokenpo/cispo", "tokenpo/rloo"} for registry in registries)
+    for registry in (registries.AdvantageEstimatorRegistry, registries.PolicyLossRegistry):
+        assert set(registry.known) == {"tokenpo/cispo", "tokenpo/rloo"}
     monkeypatch.setattr(sys, "argv", ["main_base", f"{place}policy_loss_type=tokenpo/tepo"])
     with pytest.raises(Unsupported, match="tepo needs"):
         skyrl.main()
@@ -193,9 +194,7 @@ def prime(monkeypatch: pytest.MonkeyPatch) -> None:
         module = import_module("prime_rl.trainer.rl.loss")
         assert Path(module.__file__).is_relative_to(Path(os.environ["PRIME_RL"]).resolve())
         return
-    for name in ("prime_rl", "prime_rl.trainer", "prime_rl.trainer.rl", "prime_rl.trainer.rl.loss"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["prime_rl.trainer.rl.loss"].LossOutputs = LossOutputs
+    stand_in(monkeypatch, "prime_rl.trainer.rl.loss").LossOutputs = LossOutputs
 
 
 def sample(rollouts: Rollouts, logprob: Tensor, advantages: Tensor, row: int, **more: Tensor) -> LossInputs:
