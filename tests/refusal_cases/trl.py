@@ -55,14 +55,7 @@ SMALL: dict[str, Any] = {
     "vocab_size": 259, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 8,
 }  # fmt: skip
-
-
-def _in_memory(directory: Path) -> Any:
-    return Qwen3ForCausalLM(Qwen3Config(**SMALL))
-
-
-def _experts(directory: Path) -> Any:
-    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, moe_intermediate_size=8, num_experts=2, num_experts_per_tok=1))
+EXPERTS = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
 
 
 def _trained(**settings: Any) -> Callable[[Path], object]:
@@ -312,10 +305,12 @@ CASES = [
     Case("`tepo` with `decreasing='analytic'`, which reads `entropy_drift`, for a model with images",
          _with_logits(tokenpo.method("tepo", decreasing="analytic")), ("tepo", "entropy_drift"),
          "choose another method for this model"),
-    Case("`archer`, which reads the reference, for a model made in memory", _trainer(_in_memory, method="archer"),
+    Case("`archer`, which reads the reference, for a model made in memory",
+         _trainer(lambda directory: Qwen3ForCausalLM(Qwen3Config(**SMALL)), method="archer"),
          ("archer", "ref_logprob"), "save it with save_pretrained and give the path"),
     Case("the auxiliary loss of a mixture of experts",
-         _trainer(_experts, given={"processing_class": AutoTokenizer.from_pretrained(ASSETS)}),
+         _trainer(lambda directory: Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, **EXPERTS)),
+                  given={"processing_class": AutoTokenizer.from_pretrained(ASSETS)}),
          ("grpo", "auxiliary loss"), "set router_aux_loss_coef=0.0"),
     Case("dropout, under which two passes of one model are two policies", dropped(),
          ("grpo", "the ratio of new to old policy is not 1 in TRL", "above 0.05"),
