@@ -21,6 +21,7 @@ from tokenpo.engines.trl import TokenPOConfig, contract
 from tokenpo.engines.trl.cycle import Cycle
 from tokenpo.engines.trl.objective import chosen, with_reference
 from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings
+from tokenpo.engines.trl.rollout_batch import stacked
 from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.tasks import make_task
@@ -103,6 +104,18 @@ def test_vllms_log_probabilities_show_that_it_applied_the_rule(reported: float, 
     """That those of a vLLM which did not apply it are refused is in test_refusals.py."""
     heats, expected = heard(tmp_path, reported, old)
     torch.testing.assert_close(heats, [expected])
+
+
+def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
+    """Prompts on the left, responses on the right, rewards not at all."""
+    one = {"out_prompt_ids": [[1, 2]], "mask": [[True]], "rewards": [[0.5, 1.0]]}
+    other = {"out_prompt_ids": [[3]], "mask": [[True, True]], "rewards": [[2.0, 0.0]]}
+    found = stacked([{name: torch.tensor(x) for name, x in part.items()} for part in (one, other)])
+    assert {name: x.tolist() for name, x in found.items()} == {
+        "out_prompt_ids": [[1, 2], [0, 3]],
+        "mask": [[True, False], [True, True]],
+        "rewards": [[0.5, 1.0], [2.0, 0.0]],
+    }
 
 
 def test_trls_parser_reads_the_settings() -> None:
