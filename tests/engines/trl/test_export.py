@@ -23,15 +23,14 @@ class Words:
         return f"<{i}>"
 
 
-def batch(seed: int = 0) -> Sample:
+def batch() -> Sample:
     """Five groups of four, in TRL's order, no rollout without tokens."""
-    sample = ragged(seed).alive()
-    return sample.but(group=np.repeat(np.arange(5), G))
+    return ragged(0).alive().but(group=np.repeat(np.arange(5), G))
 
 
-def generated(sample: Sample, **settings):
+def generated(sample: Sample):
     """What `_generate_and_score_completions` returns: two iterations, so that TRL keeps the old log-probs."""
-    made = rollouts(sample, num_generations=G, num_iterations=2, scale_rewards="none", **settings)
+    made = rollouts(sample, num_generations=G, num_iterations=2)
     made = {name: torch.tensor(x) for name, x in made.items()}
     # The stand-in has one prompt for all and one token for all; a run has its own.
     made["prompt_ids"] = torch.tensor(sample.group)[:, None] + 7
