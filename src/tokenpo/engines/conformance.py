@@ -29,9 +29,7 @@ from ..methods import method
 TOLERANCE = 1e-6
 # Values in padding, which must not enter any mean.
 _PADDING = {"logprob": -1.0, "old_logprob": -2.0, "ref_logprob": -3.0, "rollout_logprob": -4.0, "entropy": 5.0}
-
-
-# Host -> (the package that it is and that names our folder, how to install it).
+# Host -> (its package, which is the name of our folder too; how to install it).
 FRAMEWORKS = {
     "trl": ("trl", "pip install 'tokenpo[trl]'"),
     "verl": ("verl", "pip install 'tokenpo[verl]'"),
