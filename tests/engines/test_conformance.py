@@ -15,7 +15,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.core.types import Batch, Credit
 from tokenpo.engines import conformance
-from tokenpo.engines.conformance import CASES, CREDIT, Case, Compared, Framework, Step, compared, findings
+from tokenpo.engines.conformance import CASES, Compared, Step, compared, findings
 
 MEAN = "a mean over each micro-batch"
 
@@ -80,19 +80,15 @@ def test_a_gradient_alone_may_differ() -> None:
     assert not found.agrees and found.host == pytest.approx(found.reference, rel=1e-12)
 
 
-def test_credit_has_two_cases_and_losses_have_the_others() -> None:
-    assert {*Compared("dapo", {}, {}).cases} | {*CREDIT} == {*CASES} and CASES["more padding"] == Case(wider=7)
-
-
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """Its exit status is 1 where a case differs; --json has every number."""
-    monkeypatch.setitem(conformance.FRAMEWORKS, "made", Framework("made", "json", "nothing"))
-    monkeypatch.setitem(sys.modules, "tokenpo.engines.made", made())
+    monkeypatch.setitem(conformance.FRAMEWORKS, "made", ("json", "nothing"))
+    monkeypatch.setitem(sys.modules, "tokenpo.engines.json.own_loss", made())
     assert main(["conformance", "made"]) == 0
     said = capsys.readouterr().out
     assert said.count("gives the reference's loss and gradient in all 6 cases.") == 2 and "differs" not in said
     what = Compared("dapo", {}, {"fault": MEAN})
-    monkeypatch.setitem(sys.modules, "tokenpo.engines.made", made(right, (what,)))
+    monkeypatch.setitem(sys.modules, "tokenpo.engines.json.own_loss", made(right, (what,)))
     assert main(["conformance", "made"]) == 1
     assert "differs from the reference in 2 of 6 cases; 2 of these differences are not known" in capsys.readouterr().out
     assert main(["conformance", "made", "--json"]) == 1
@@ -104,21 +100,18 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 def test_what_is_missing_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setitem(conformance.FRAMEWORKS, "made", Framework("made", "no_such_package", "put it on PYTHONPATH"))
+    monkeypatch.setitem(conformance.FRAMEWORKS, "made", ("no_such_package", "put it on PYTHONPATH"))
     assert main(["conformance", "made"]) == 2
     assert capsys.readouterr().err == "tokenpo: made is not installed: put it on PYTHONPATH\n"
     with pytest.raises(TokenPOError, match="no host is called 'tlr': did you mean 'trl'"):
         findings("tlr")
-    monkeypatch.setitem(conformance.FRAMEWORKS, "made", Framework("absent", "json", "nothing"))
-    with pytest.raises(TokenPOError, match=r"made needs tokenpo\.engines\.absent, which is not installed"):
+    monkeypatch.setitem(conformance.FRAMEWORKS, "made", ("json", "nothing"))
+    with pytest.raises(TokenPOError, match=r"made needs tokenpo\.engines\.json, which is not installed"):
         findings("made")
 
-
-def test_a_framework_that_does_not_import_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*name: str) -> ModuleType:
         raise RuntimeError("use Python 3.12\nand more")
 
-    monkeypatch.setitem(conformance.FRAMEWORKS, "made", Framework("made", "json", "nothing"))
     monkeypatch.setattr(conformance, "import_module", fails)
     with pytest.raises(TokenPOError, match=r"made cannot be imported here: RuntimeError: use Python 3\.12$"):
         findings("made")

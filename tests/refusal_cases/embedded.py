@@ -1,6 +1,7 @@
 """The embedded engine."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,8 @@ class _Gain(Signal):
     reads = {"gain"}
 
 
-def _bought(directory: Path) -> None:
-    require_here(dataclasses.replace(tokenpo.method("grpo"), name="mine", weights=(Keep(_Gain()),)))
-
-
-def _own(directory: Path) -> None:
-    require_here(dataclasses.replace(tokenpo.method("grpo"), name="mine", weights=(Keep(_Hidden()),)))
+def _own(method: str, **parts: Any) -> Callable[[Path], object]:
+    return lambda directory: require_here(dataclasses.replace(tokenpo.method(method), name="mine", **parts))
 
 
 def _recipe(directory: Path, **sections: dict[str, Any]) -> Config:
@@ -81,13 +78,12 @@ def typed(*words: str) -> None:
 
 _WHOLE = {"hint": "see ", "coef": 0.1, "form": "divergence"}
 CASES = [
-    Case("an objective of your own, `mine`, that reads `hidden_states`", _own, ("mine", "hidden_states"),
-         "choose another method, or compute hidden_states yourself"),
+    Case("an objective of your own, `mine`, that reads `hidden_states`", _own("grpo", weights=(Keep(_Hidden()),)),
+         ("mine", "hidden_states"), "choose another method, or compute hidden_states yourself"),
     Case("an objective of your own, `mine`, that reads `gain`, without a word on where continuations are drawn",
-         _bought, ("mine", "gain"), "by tokenpo.core.parts.Coalitions"),
+         _own("grpo", weights=(Keep(_Gain()),)), ("mine", "gain"), "by tokenpo.core.parts.Coalitions"),
     Case("an objective of your own, `mine`, that reads `value`, without a word on what it is fitted to",
-         lambda directory: require_here(dataclasses.replace(tokenpo.method("ppo"), name="mine", critic=None)),
-         ("mine", "value"), "by Objective(critic=tokenpo.core.parts.Critic())"),
+         _own("ppo", critic=None), ("mine", "value"), "by Objective(critic=tokenpo.core.parts.Critic())"),
     Case("`tokenpo gradients` of `ppo` at a run of `grpo`", lambda directory: _beside(directory, "ppo"),
          ("value", "grpo"), "take a run of such a method"),
     Case("`tokenpo gradients` of `opd` at a run without a teacher", lambda directory: _beside(directory, "opd"),

@@ -1,12 +1,13 @@
 """TRL: its trainer with our settings, and recipes."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from datasets import Dataset, IterableDataset  # pyright: ignore[reportMissingImports]
+from datasets import IterableDataset  # pyright: ignore[reportMissingImports]
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl import GRPOConfig  # pyright: ignore
 
@@ -30,6 +31,7 @@ from tokenpo.engines.trl.updates import by_groups
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.plan import Plan
+from trl_support.small import config, even, prompts
 
 from .case import Case
 
@@ -37,32 +39,12 @@ EMBEDDED = "train with the embedded engine (tokenpo train)"
 OFF = "for hapo: method_options={'tau': 0}"
 
 
-def args(directory: Path, **given: Any) -> TokenPOConfig:
-    usual: dict[str, Any] = {
-        "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": "none", "save_strategy": "no",
-        "num_generations": 4, "per_device_train_batch_size": 4, "max_completion_length": 8, "max_steps": 2,
-        "disable_tqdm": True,
-    }  # fmt: skip
-    return TokenPOConfig(str(directory / "out"), **(usual | given))
-
-
-def even(completion_ids: list[list[int]], **columns: Any) -> list[float]:
-    return [float(sum(ids) % 2 == 0) for ids in completion_ids]
-
-
-def prompts() -> Dataset:
-    return Dataset.from_dict({"prompt": [f"{i}+{i % 7}=" for i in range(32)]})
-
-
-def _trainer(model: Any = "a/model", /, *, given: dict[str, Any] | None = None, **settings: Any) -> Callable:
+def _trainer(model: Any = "a/model", /, *, given: Any = None, **settings: Any) -> Callable[[Path], TokenPOTrainer]:
     """A trainer with these settings; `given` goes to its constructor. Most are refused before a model is looked for."""
-
-    def ask(directory: Path) -> TokenPOTrainer:
-        chosen = model(directory) if callable(model) else model
-        more = {"train_dataset": prompts(), **(given or {})}
-        return TokenPOTrainer(chosen, even, args(directory, **settings), **more)
-
-    return ask
+    return lambda directory: TokenPOTrainer(
+        model(directory) if callable(model) else model, even, config(directory, **settings),
+        **{"train_dataset": prompts(), **(given or {})},
+    )  # fmt: skip
 
 
 def _small(directory: Path) -> str:
@@ -73,50 +55,29 @@ SMALL: dict[str, Any] = {
     "vocab_size": 259, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 8,
 }  # fmt: skip
+EXPERTS = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
 
 
-def _in_memory(directory: Path) -> Any:
-    return Qwen3ForCausalLM(Qwen3Config(**SMALL))
+def _trained(**settings: Any) -> Callable[[Path], object]:
+    return lambda directory: _trainer(_small, **settings)(directory).train()
 
 
-def _experts(directory: Path) -> Any:
-    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, moe_intermediate_size=8, num_experts=2, num_experts_per_tok=1))
-
-
-def _moe(directory: Path) -> None:
-    _trainer(_experts, given={"processing_class": AutoTokenizer.from_pretrained(ASSETS)})(directory)
-
-
-def _cut(**settings: Any) -> Callable[[Path], None]:
-    return lambda directory: _trainer(_small, steps_per_generation=2, **settings)(directory).train()
-
-
-def dropped(**settings: Any) -> Callable[[Path], None]:
+def dropped(**settings: Any) -> Callable[[Path], object]:
     """Two passes of one model over the same tokens, each without other units."""
-
-    def ask(directory: Path) -> None:
-        _trainer(_small, model_init_kwargs={"attention_dropout": 0.9}, **settings)(directory).train()
-
-    return ask
+    return _trained(model_init_kwargs={"attention_dropout": 0.9}, **settings)
 
 
 def _own_samples(*positional: Any, **named: Any) -> dict[str, Any]:
     return {}
 
 
-def _images(directory: Path) -> None:
-    """What TRL's drawing gives for a model with images, which this environment has none of."""
-    carried({"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)})
+# What TRL's drawing gives for a model with images, which this environment has none of.
+IMAGES = {"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)}
 
 
-def _images_with_logits(objective: tokenpo.Objective, heat: torch.Tensor | None = None) -> Callable[[Path], None]:
+def _with_logits(objective: tokenpo.Objective, heat: torch.Tensor | None = None) -> Callable[[Path], object]:
     trainer: Any = SimpleNamespace(policy_objective=objective, args=SimpleNamespace(fused_objective=False))
-    images = {"pixel_values": torch.zeros(2, 3)}
-
-    def ask(directory: Path) -> None:
-        Forward.of(trainer, objective).policy(None, images, heat=heat)
-
-    return ask
+    return lambda directory: Forward.of(trainer, objective).policy(None, IMAGES, heat=heat)
 
 
 def _held(**given: Any) -> Callable[[Path], None]:
@@ -124,7 +85,7 @@ def _held(**given: Any) -> Callable[[Path], None]:
     trainer: Any = SimpleNamespace(is_deepspeed_enabled=False, accelerator=SimpleNamespace(mixed_precision="no"))
 
     def ask(directory: Path) -> None:
-        trainer.args = args(directory, kl_target=0.004)
+        trainer.args = config(directory, kl_target=0.004)
         vars(trainer).update(given)
         require_steps_to_hold(trainer)
 
@@ -137,24 +98,35 @@ def _bare_server(directory: Path) -> None:
     trainer: Any = SimpleNamespace(
         use_vllm=True, vllm_mode="server", vllm_generation=SimpleNamespace(vllm_client=client),
         accelerator=SimpleNamespace(is_main_process=True),
-        args=args(directory, vllm_server_base_url="http://localhost:8000"),
+        args=config(directory, vllm_server_base_url="http://localhost:8000"),
     )  # fmt: skip
     require_server(trainer, tokenpo.method("hapo"))
 
 
-def _deaf(directory: Path) -> None:
-    """Reported log-probabilities of -0.92: 0.08 nats from the adapted ones, 0.02 from those at the base temperature."""
+def heard(directory: Path, reported: float, old: float) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """vLLM reports two tokens that count and one of padding; -1 is their log-probability at the adapted temperature.
+
+    Returns:
+        the temperatures at which the trainer scored, and those of HAPO's rule.
+    """
+    numbers = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
+    objective, entropy, heats = tokenpo.method("hapo"), torch.tensor([[0.1, 0.2, 0.3]]), []
+    rule = functools.partial(objective.temperature, numbers=numbers)
     facts = {
-        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -0.9),
-        "old_entropy": torch.ones(1, 2), "rollout_logprob": torch.full((1, 2), -0.92),
+        "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), old), "old_entropy": entropy,
+        "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
     }  # fmt: skip
-    adapted, objective = tokenpo.Policy(torch.full((1, 2), -1.0), torch.ones(1, 2)), tokenpo.method("hapo")
+
+    def policy(model: object, output: object, rows: int, heat: torch.Tensor) -> tokenpo.Policy:
+        heats.append(heat)
+        return tokenpo.Policy(torch.full((1, 3), -1.0), entropy)
+
     trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(gather=lambda x: x), args=args(directory), model=None, policy_objective=objective,
-        forward_passes=SimpleNamespace(policy=lambda model, output, rows, heat: adapted),
+        accelerator=SimpleNamespace(gather=lambda x: x), args=config(directory), model=None, policy_objective=objective,
+        forward_passes=SimpleNamespace(policy=policy),
     )  # fmt: skip
-    served = Served(trainer, 1.0, lambda entropy, base: entropy, {})
-    served.check({}, facts)
+    Served(trainer, 1.0, rule).check({}, facts)
+    return heats, rule(entropy, 1.0)
 
 
 def _coarse(directory: Path) -> None:
@@ -165,7 +137,7 @@ def _coarse(directory: Path) -> None:
     }  # fmt: skip
     trainer: Any = SimpleNamespace(
         accelerator=SimpleNamespace(gather=lambda x: x), model=SimpleNamespace(dtype=torch.float32), current=None,
-        args=args(directory, use_vllm=True, bf16=False), policy_objective=tokenpo.method("grpo"),
+        args=config(directory, use_vllm=True, bf16=False), policy_objective=tokenpo.method("grpo"),
     )  # fmt: skip
     Temperature(trainer, 1.0).check({}, facts)
 
@@ -201,20 +173,14 @@ def _replaced(refused: Refused, other: Any = None) -> Case:
     name, default = refused.name, TokenPOConfig.__dataclass_fields__[refused.name].default
     if other is None:
         other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
-    return Case(f"`{name}={other!r}`", lambda directory: args(directory, **{name: other}), (f"{name} = {other!r}",),
+    return Case(f"`{name}={other!r}`", lambda directory: config(directory, **{name: other}), (f"{name} = {other!r}",),
                 remedy(refused, other))  # fmt: skip
 
 
-def _overriding(key: str, name: str) -> Case:
-    asked = {key: 0.37}
-    return Case(f"`generation_kwargs={asked}`", lambda directory: args(directory, generation_kwargs=asked),
-                (f"generation_kwargs[{key!r}] = 0.37", f"{name} ="), f"set TokenPOConfig.{name}")  # fmt: skip
-
-
-def _certain(key: str, value: object) -> Case:
+def _generated(key: str, value: object, remedy: str) -> Case:
     asked = {key: value}
-    return Case(f"`generation_kwargs={asked}`", lambda directory: args(directory, generation_kwargs=asked),
-                (f"generation_kwargs[{key!r}] = {value!r}",), "leave it at")  # fmt: skip
+    return Case(f"`generation_kwargs={asked}`", lambda directory: config(directory, generation_kwargs=asked),
+                (f"generation_kwargs[{key!r}] = {value!r}",), remedy)  # fmt: skip
 
 
 def _corrected(setting: str, value: Any) -> Case:
@@ -274,9 +240,9 @@ CASES = [
     *(_replaced(one) for one in REFUSED if one.name != "loss_type"),
     *(_replaced(FIELDS["loss_type"], name) for name in LOSSES),
     _replaced(FIELDS["scale_rewards"], "none"),
-    _certain("do_sample", False),
-    _certain("num_beams", 4),
-    *(_overriding(*row) for row in OVERRIDING.items()),
+    _generated("do_sample", False, "leave it at"),
+    _generated("num_beams", 4, "leave it at"),
+    *(_generated(key, 0.37, f"leave it out, and set TokenPOConfig.{name}") for key, name in OVERRIDING.items()),
     *(_corrected(f"vllm_importance_sampling_{name}", value)
       for name, value in (("mode", "token_truncate"), ("clip_max", 5.0), ("clip_min", 0.5))),
     Case("`dr_grpo`, which divides by it, with `max_completion_length=None`",
@@ -287,7 +253,7 @@ CASES = [
          "set it to 'token_truncate' or 'token_mask'"),
     *(_kept(*row) for row in CUTS),
     Case("a `vllm_importance_sampling_mode` that is none of TRL's",
-         lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),
+         lambda directory: config(directory, vllm_importance_sampling_mode="sequnce_mask"),
          ("TokenPOConfig.vllm_importance_sampling_mode = 'sequnce_mask'",), "sequence_mask", TokenPOError),
     Case("`lopti`, of two passes, in one iteration", _trainer(method="lopti"), ("lopti", "num_iterations = 1"),
          "set num_iterations=2"),
@@ -305,7 +271,8 @@ CASES = [
               use_vllm=True, generation_kwargs={"frequency_penalty": 0.1}),
     Case("`hapo`'s adaptive temperature with a vLLM server that was started without our processor", _bare_server,
          ("hapo", "temperature", "http://localhost:8000"), "vllm serve MODEL --logits-processors"),
-    Case("`hapo`'s adaptive temperature with a vLLM that samples without it", _deaf, ("hapo", "adapted temperature"),
+    Case("`hapo`'s adaptive temperature with a vLLM that samples without it",
+         lambda directory: heard(directory, reported=-0.92, old=-0.9), ("hapo", "adapted temperature"),
          "update vLLM or TRL to the versions in docs/vllm.md"),
     Case("a vLLM whose first log-probabilities are not the trainer's, where nothing weighs for it", _coarse,
          ("grpo", "0.02 nats a token from those of TRL's trainer, above 0.001"), "let both compute in one precision"),
@@ -320,7 +287,7 @@ CASES = [
          _trainer(minibatch_by="groups", per_device_train_batch_size=2, steps_per_generation=4),
          ("minibatch_by='groups'", "= 2 rows"), "make them a multiple of 4"),
     Case("`minibatch_by='groups'` for a model with images",
-         lambda directory: by_groups([{"pixel_values": torch.zeros(2, 3)}], 2, torch.Generator()),
+         lambda directory: by_groups([IMAGES], 2, torch.Generator()),
          ("minibatch_by='groups'", "pixel_values"), "set minibatch_by='rows'"),
     Case("`dynamic_sampling` with a data set that is a stream",
          _trainer(dynamic_sampling=True, given={"train_dataset": IterableDataset.from_generator(lambda: iter(()))}),
@@ -330,18 +297,21 @@ CASES = [
       for asked, given in OWN.items()),
     Case("`dynamic_sampling` with `log_completions`", _trainer(dynamic_sampling=True, log_completions=True),
          ("dynamic_sampling", "log_completions"), "leave one of them False"),
-    Case("`dynamic_sampling` for a model with images", _images, ("dynamic_sampling", "pixel_values"),
-         "leave it False for this model"),
+    Case("`dynamic_sampling` for a model with images", lambda directory: carried(IMAGES),
+         ("dynamic_sampling", "pixel_values"), "leave it False for this model"),
     Case("`hapo`, whose temperature vLLM adapts from token to token, for a model with images",
-         _images_with_logits(tokenpo.method("hapo"), torch.ones(2, 1)), ("hapo", "vLLM adapts the temperature"),
+         _with_logits(tokenpo.method("hapo"), torch.ones(2, 1)), ("hapo", "vLLM adapts the temperature"),
          "choose another method for this model"),
     Case("`tepo` with `decreasing='analytic'`, which reads `entropy_drift`, for a model with images",
-         _images_with_logits(tokenpo.method("tepo", decreasing="analytic")), ("tepo", "entropy_drift"),
+         _with_logits(tokenpo.method("tepo", decreasing="analytic")), ("tepo", "entropy_drift"),
          "choose another method for this model"),
-    Case("`archer`, which reads the reference, for a model made in memory", _trainer(_in_memory, method="archer"),
+    Case("`archer`, which reads the reference, for a model made in memory",
+         _trainer(lambda directory: Qwen3ForCausalLM(Qwen3Config(**SMALL)), method="archer"),
          ("archer", "ref_logprob"), "save it with save_pretrained and give the path"),
-    Case("the auxiliary loss of a mixture of experts", _moe, ("grpo", "auxiliary loss"),
-         "set router_aux_loss_coef=0.0"),
+    Case("the auxiliary loss of a mixture of experts",
+         _trainer(lambda directory: Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, **EXPERTS)),
+                  given={"processing_class": AutoTokenizer.from_pretrained(ASSETS)}),
+         ("grpo", "auxiliary loss"), "set router_aux_loss_coef=0.0"),
     Case("dropout, under which two passes of one model are two policies", dropped(),
          ("grpo", "the ratio of new to old policy is not 1 in TRL", "above 0.05"),
          "set disable_dropout=True, or lora_dropout=0", varying=r"(?<=\| is )\S+(?= nats)"),
@@ -354,9 +324,11 @@ CASES = [
          ("kl_target", "galore_adamw_layerwise"), "set optim='adamw_torch'"),
     Case("`kl_stop` with one optimiser step a rollout batch", _trainer(_small, kl_stop=0.01), ("kl_stop",),
          "set num_iterations or steps_per_generation higher"),
-    Case("checkpoints within a rollout batch", _cut(save_strategy="steps", save_steps=3), ("save_steps = 3",),
-         "set save_steps=4", TokenPOError),
-    Case("an end within a rollout batch", _cut(max_steps=5), ("max_steps = 5",), "set max_steps=4", TokenPOError),
+    Case("checkpoints within a rollout batch",
+         _trained(steps_per_generation=2, save_strategy="steps", save_steps=3), ("save_steps = 3",), "set save_steps=4",
+         TokenPOError),
+    Case("an end within a rollout batch", _trained(steps_per_generation=2, max_steps=5), ("max_steps = 5",),
+         "set max_steps=4", TokenPOError),
     Case("`beta` beside a method's own penalty on leaving the reference",
          _trainer(method="lopti", beta=0.1, num_iterations=2), ("TokenPOConfig.beta = 0.1", "lopti"),
          "leave beta at 0", TokenPOError),

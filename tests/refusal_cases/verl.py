@@ -56,22 +56,12 @@ WHERE = {
     "critic.loss_agg_mode": ("ppo", "seq-mean-token-mean"),
     f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
     f"{ROLLOUT}.temperature": ("opd", "0.7"),
-    **{
-        f"distillation.distillation_loss.{name}": ("opd", value)
-        for name, value in {
-            "loss_mode": "k1",
-            "use_task_rewards": "False",
-            "distillation_loss_coef": "0.5",
-            "loss_max_clamp": "10.0",
-            "log_prob_min_clamp": "-10.0",
-            "use_policy_gradient": "True",
-            "policy_loss_mode": "gspo",
-            "clip_ratio": "0.3",
-            "clip_ratio_low": "0.3",
-            "clip_ratio_high": "0.3",
-        }.items()
-    },
-}
+    **{f"distillation.distillation_loss.{name}": ("opd", value) for name, value in (
+        ("loss_mode", "k1"), ("use_task_rewards", "False"), ("distillation_loss_coef", "0.5"),
+        ("loss_max_clamp", "10.0"), ("log_prob_min_clamp", "-10.0"), ("use_policy_gradient", "True"),
+        ("policy_loss_mode", "gspo"), ("clip_ratio", "0.3"), ("clip_ratio_low", "0.3"), ("clip_ratio_high", "0.3"),
+    )},
+}  # fmt: skip
 LOSS_INPUTS = ("old_log_prob", "log_prob", "advantages", "response_mask", "rollout_is_weights")
 # An override with which the method of such a row reads its input.
 BESIDE = {f"{ROLLOUT}.top_p": "algorithm.rollout_correction.rollout_is=token"}
@@ -81,27 +71,16 @@ class _Own(TokenMean):
     """A denominator of the user's."""
 
 
-def _settings(method: str, *words: str) -> Callable[[Path], None]:
+def _settings(method: str, *words: str) -> Callable[[Path], object]:
     """verl's main program with these overrides, up to our trainer's constructor."""
-
-    def ask(directory: Path) -> None:
-        configure(composed(f"+algorithm.tokenpo.method={method}", *words))
-
-    return ask
+    return lambda directory: configure(composed(f"+algorithm.tokenpo.method={method}", *words))
 
 
-def _stock_trainer(directory: Path) -> None:
-    config = composed("+algorithm.tokenpo.method=grpo", "trainer.v1.trainer_mode=colocate_async")
-    trainer_base.get_trainer_cls("colocate_async")(config=config)
-
-
-def _named(*words: str) -> Callable[[Path], None]:
-    """verl's own trainer with names of ours in its registries."""
-
-    def ask(directory: Path) -> None:
-        trainer_base.get_trainer_cls("sync")(config=composed("trainer.v1.trainer_mode=sync", *words))
-
-    return ask
+def _stock_trainer(mode: str, *words: str) -> Callable[[Path], object]:
+    """verl's own trainer."""
+    return lambda directory: trainer_base.get_trainer_cls(mode)(
+        config=composed(f"trainer.v1.trainer_mode={mode}", *words)
+    )
 
 
 LEGACY, SEPARATED = OTHERS
@@ -153,15 +132,8 @@ def _arriving_at_a_tool(directory: Path) -> None:
     rollouts_of(TensorDict({**data, "uid": torch.tensor([0])}, [1]), objective, 1.0)
 
 
-def _recipe(**sections: Any) -> Callable[[Path], None]:
-    def ask(directory: Path) -> None:
-        command(Plan(small_recipe(directory, **sections)))
-
-    return ask
-
-
-def _resumed(directory: Path) -> None:
-    launch.train(Plan(parse_config({}, "recipe.toml")), VERL, directory, 1)
+def _recipe(**sections: Any) -> Callable[[Path], object]:
+    return lambda directory: command(Plan(small_recipe(directory, **sections)))
 
 
 def _named_loop(directory: Path) -> None:
@@ -210,10 +182,11 @@ CASES = [
          ("grpo", "correction.leaves = true"), "set +algorithm.tokenpo.correction.leaves=false"),
     Case("`hapo`'s adaptive temperature with a data set whose column `agent_name` names a loop of verl's",
          _named_loop, ("hapo", "temperature", "tool_agent", "agent_name"), "set it to tokenpo_single_turn"),
-    Case("`algorithm.tokenpo` with an asynchronous trainer of verl's", _stock_trainer,
+    Case("`algorithm.tokenpo` with an asynchronous trainer of verl's",
+         _stock_trainer("colocate_async", "+algorithm.tokenpo.method=grpo"),
          ("algorithm.tokenpo", "trainer.v1.trainer_mode=colocate_async", "earlier policies"),
          "set trainer.v1.trainer_mode=tokenpo"),
-    *(Case(request, _named(*words), things, remedy) for request, words, things, remedy in (
+    *(Case(request, _stock_trainer("sync", *words), things, remedy) for request, words, things, remedy in (
         ("`loss_mode=tokenpo/gtpo`", [f"{LOSS_MODE}=tokenpo/gtpo"], ("gtpo", "old_entropy"),
          "+algorithm.tokenpo.method=gtpo"),
         ("`adv_estimator=tokenpo/ha_dw`", [f"{ESTIMATOR}=tokenpo/ha_dw"], ("ha_dw", "remembers"),
@@ -263,8 +236,9 @@ CASES = [
         ("a teacher with a hint", {"teacher": {"hint": "{answer}"}}, "teacher.hint", "set it to 'none'"),
         ("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every = 5", "set it to 0"),
     )),
-    Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "--set verl.trainer.resume_mode=auto", TokenPOError,
-         varying=r"(?<=--out )\S+"),
+    Case("`--engine verl --resume RUN`",
+         lambda directory: launch.train(Plan(parse_config({}, "recipe.toml")), VERL, directory, 1), ("--resume",),
+         "--set verl.trainer.resume_mode=auto", TokenPOError, varying=r"(?<=--out )\S+"),
     Case("`--engine verl --processes 2`",
          lambda directory: typed("train", "quickstart", "--engine", "verl", "--processes", "2"),
          ("--processes 2",), "[verl.trainer]"),

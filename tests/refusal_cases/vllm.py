@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.engines.vllm.runners import check, require_processed
@@ -17,14 +16,9 @@ def _request(temperature: float = 1.0, min_p: float = 0.0, *, without: str = "")
     return lambda directory: check(temperature, min_p, keys)
 
 
-def _raw(directory: Path) -> None:
-    """What both processors call when vLLM makes them."""
-    given: Any = settings("raw_logprobs")
-    require_processed(given)
-
-
 CASES = [
-    Case('an adaptive temperature under `logprobs_mode="raw_logprobs"`', _raw,
+    Case('an adaptive temperature under `logprobs_mode="raw_logprobs"`',
+         lambda directory: require_processed(settings("raw_logprobs")),
          ("logprobs_mode='raw_logprobs'", "adaptive temperature"), 'set logprobs_mode="processed_logprobs"'),
     Case("an adaptive temperature in a request with `temperature=0`", _request(temperature=0.0), ("temperature 0",),
          "give a temperature above 0 or leave the keys out", TokenPOError),

@@ -6,7 +6,6 @@ Every case makes OUT/NAME/rankR.json and, on the first rank, OUT/NAME/stepK.safe
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from datasets import Dataset
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.engines.trl import TokenPOTrainer
 from trl_support import frozen, leave
-
-BACKEND = {"ddp_backend": "gloo"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
+from trl_support.small import config
 
 
 class Tapped(TokenPOTrainer):
@@ -65,13 +63,11 @@ def sampled(prompts: list[str], trainer: Any) -> dict[str, Any]:
 def built(kind: type[Tapped], model: str, case: dict[str, Any], directory: Path, **more: Any) -> Tapped:
     """A trainer of one case."""
     functions = [getattr(frozen, name) for name in case["rewards"]]
-    args = TokenPOConfig(
-        str(directory / "run"), method=case["method"], method_options=case.get("options"), use_cpu=True,
-        bf16=case.get("bf16", False), gradient_checkpointing=case.get("checkpointing", False),
-        num_generations=frozen.GROUP, max_completion_length=frozen.LONGEST, report_to="none", save_strategy="no",
-        learning_rate=2e-2, lr_scheduler_type="constant", max_grad_norm=0.0, shuffle_dataset=False, logging_steps=1,
-        disable_tqdm=True, seed=3, trace_every=1, reward_weights=frozen.WEIGHTS[: len(functions)],
-        **case["schedule"], **case.get("settings", {}), **BACKEND,
+    args = config(
+        directory / "run", method=case["method"], method_options=case.get("options"), bf16=case.get("bf16", False),
+        gradient_checkpointing=case.get("checkpointing", False), num_generations=frozen.GROUP,
+        max_completion_length=frozen.LONGEST, learning_rate=2e-2, shuffle_dataset=False,
+        reward_weights=frozen.WEIGHTS[: len(functions)], **case["schedule"], **case.get("settings", {}),
     )  # fmt: skip
     dataset = Dataset.from_dict({"prompt": frozen.prompts()})
     trainer = kind(model=model, reward_funcs=functions, args=args, train_dataset=dataset, rollout_func=sampled, **more)

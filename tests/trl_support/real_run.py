@@ -14,40 +14,22 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from datasets import Dataset
 from safetensors.torch import save_file
 
 import tokenpo
 from tokenpo import Batch
 from tokenpo.core.parts import Weight
 from tokenpo.core.types import Trust
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.engines.trl import TokenPOTrainer
 from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.temperature import RuleProcessor
 from trl_support import leave
-from trl_support.frozen_run import BACKEND, Dump, Tapped
-
-
-def even(completion_ids: list[list[int]], **columns: Any) -> list[float]:
-    return [float(sum(ids) % 2 == 0) for ids in completion_ids]
+from trl_support.frozen_run import Dump, Tapped
+from trl_support.small import config, even, prompts
 
 
 def accuracy(completion_ids: list[list[int]], **columns: Any) -> list[float]:
     return even(completion_ids)
-
-
-def prompts(count: int = 32) -> Dataset:
-    return Dataset.from_dict({"prompt": [f"{i}+{i % 7}=" for i in range(count)]})
-
-
-def config(out: Path, **settings: Any) -> TokenPOConfig:
-    usual: dict[str, Any] = {
-        "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "num_generations": 4, "seed": 3,
-        "per_device_train_batch_size": 4, "max_completion_length": 8, "report_to": "none", "save_strategy": "no",
-        "learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "logging_steps": 1,
-        "disable_tqdm": True, "trace_every": 1, **BACKEND,
-    }  # fmt: skip
-    return TokenPOConfig(str(out), **(usual | settings))
 
 
 class Drawing(Tapped):
@@ -224,17 +206,6 @@ def broken(model: str, out: Path) -> dict[str, Any]:
             given = {"reward_funcs": even, "args": args, "train_dataset": prompts(), "method": method}
             found[f"{name} {fused}"] = refused(TokenPOTrainer(model=model, **given).train)
     return found
-
-
-def parser(model: str, out: Path) -> dict[str, Any]:
-    """The settings as TRL's command line reads them."""
-    from trl import TrlParser
-
-    line = ["--output_dir", str(out / "parser"), "--use_cpu", "true", "--bf16", "false", "--method", "dapo"]
-    line += ["--method_options", '{"high": 0.3, "dual": null}', "--trace_every", "2"]
-    (args,) = TrlParser(TokenPOConfig).parse_args_and_config(line)
-    trainer = TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
-    return {"objective": str(trainer.policy_objective), "trace_every": args.trace_every, "tags": trainer._tag_names}
 
 
 if __name__ == "__main__":

@@ -24,14 +24,10 @@ SHARDS = {
     "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
     "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }  # fmt: skip
-# Case -> settings of a run in several processes.
-CASES = {
+# Case -> further settings of a run in several processes.
+SEVERAL = {
     "hapo": ["evaluate.problems=4", "output.checkpoint_every=1", "rollout.dynamic_sampling=true"],
-    "kl_cov": [],
     "adv_reweight": ["model.lora.rank=2"],
-    "tepo": [],
-    "gspo": [],
-    "skywork_entropy": [],
 }
 # An eps that is large beside gradients: AdamW by itself makes whole steps of rounding.
 SMALL = [
@@ -77,7 +73,7 @@ def run(where: str, out: Path, cases: list[str]) -> None:
 
     main._trainer = looked_at
     for case in cases:
-        processes = ["train.minibatches=2", *CASES[case]] if where in KINDS else []
+        processes = ["train.minibatches=2", *SEVERAL.get(case, [])] if where in KINDS else []
         settings = [*SMALL, *processes, f"model.device={'cpu' if where in ('cpu', 'whole') else 'auto'}"]
         told = [part for setting in settings for part in ("--set", setting)]
         assert main.main(["quickstart", "--method", case, "--out", str(out / case), *told]) == 0

@@ -16,7 +16,8 @@ from trl.generation import vllm_generation as home
 
 from tokenpo.engines.trl import TokenPOTrainer
 from tokenpo.engines.vllm import PROCESSOR
-from trl_support.real_run import config, drawing, even, prompts, refused
+from trl_support.real_run import drawing, refused
+from trl_support.small import config, even, prompts
 from vllm_support import stand_in
 from vllm_support.engine import Client, Engine
 

@@ -18,8 +18,9 @@ import vllm
 from trl.generation import vllm_generation as home
 
 from tokenpo.engines.trl import TokenPOTrainer
-from trl_support.real_run import config, drawing, even, prompts, refused
+from trl_support.real_run import drawing, refused
 from trl_support.served_run import HAPO
+from trl_support.small import config, even, prompts
 
 ENGINE = {"vllm_max_model_length": 64, "vllm_gpu_memory_utilization": 0.3}
 

@@ -1,7 +1,7 @@
 """Compares a host's own loss with the reference on one fixed batch, for every split of an optimiser step.
 
-The reference is this package's objective, which is tested against an independent implementation of each paper. A host
-has a file `own_loss`, which calls the host's functions as its trainer does.
+The reference is this package's objective, which is tested against an independent implementation of each paper. Our
+folder of a host has a file `own_loss`, which calls the host's functions as its trainer does.
 """
 
 from __future__ import annotations
@@ -29,24 +29,13 @@ from ..methods import method
 TOLERANCE = 1e-6
 # Values in padding, which must not enter any mean.
 _PADDING = {"logprob": -1.0, "old_logprob": -2.0, "ref_logprob": -3.0, "rollout_logprob": -4.0, "entropy": 5.0}
-
-
-@dataclass(frozen=True)
-class Framework:
-    """A host: our module that calls its functions, the package that it imports, and how to install it."""
-
-    file: str
-    package: str
-    remedy: str
-
-
+# Host -> (its package, which is the name of our folder too; how to install it).
 FRAMEWORKS = {
-    "trl": Framework("trl.own_loss", "trl", "pip install 'tokenpo[trl]'"),
-    "verl": Framework("verl.own_loss", "verl", "pip install 'tokenpo[verl]'"),
-    "skyrl": Framework("skyrl.own_loss", "skyrl", "put a clone of NovaSky-AI/SkyRL, and its skyrl-gym, on PYTHONPATH"),
-    "prime-rl": Framework(
-        "prime_rl.own_loss", "prime_rl",
-        "put src and packages/prime-rl-configs/src of a clone of PrimeIntellect-ai/prime-rl on PYTHONPATH",
+    "trl": ("trl", "pip install 'tokenpo[trl]'"),
+    "verl": ("verl", "pip install 'tokenpo[verl]'"),
+    "skyrl": ("skyrl", "put a clone of NovaSky-AI/SkyRL, and its skyrl-gym, on PYTHONPATH"),
+    "prime-rl": (
+        "prime_rl", "put src and packages/prime-rl-configs/src of a clone of PrimeIntellect-ai/prime-rl on PYTHONPATH",
     ),
 }  # fmt: skip
 
@@ -77,10 +66,6 @@ class Finding:
     why: str
 
 
-def _split(ranks: int, pieces: int, rows: int = 16) -> tuple[tuple[Tensor, ...], ...]:
-    return tuple(share.chunk(pieces) for share in torch.arange(rows).chunk(ranks))
-
-
 @dataclass(frozen=True)
 class Case:
     """How the batch is split and changed: ranks, micro-batches per rank, mask, added columns of padding."""
@@ -92,7 +77,6 @@ class Case:
     alone: bool = False  # the first response, a right one, is alone in its group
 
 
-TOOL = torch.tensor([2, 3, 4])
 ONE, EMPTY, LONE = "in one piece", "an empty response", "alone with its prompt"
 PIECES: tuple[str, ...] = ("four micro-batches", "two ranks")
 CASES = {
@@ -102,7 +86,7 @@ CASES = {
     # The third response has no token that counts, like a truncated one that is masked.
     EMPTY: Case(mask=lambda mask: mask & (torch.arange(len(mask)) != 2)[:, None]),
     # Tokens 3 to 5 of every response are a tool's.
-    "a tool's tokens inside": Case(mask=lambda mask: mask & ~torch.isin(torch.arange(mask.shape[1]), TOOL)),
+    "a tool's tokens inside": Case(mask=lambda mask: mask.index_fill(1, torch.tensor([2, 3, 4]), False)),
     "more padding": Case(wider=7),
     LONE: Case(alone=True),
 }
@@ -126,7 +110,8 @@ def taken(case: str, objective: Objective) -> tuple[Step, float, Tensor]:
     reference = evaluate(objective, rollouts.only(objective.needs), policy.only(objective.needs), length=length)
     leaves = Policy(*(x.clone().requires_grad_() for x in (policy.logprob, policy.need("entropy"))))
     advantage = reference.batch.credit.advantage
-    step = Step(rollouts, leaves, advantage, written, _split(split.ranks, split.pieces), int(reference.totals.length))
+    ranks = tuple(share.chunk(split.pieces) for share in torch.arange(len(group)).chunk(split.ranks))
+    step = Step(rollouts, leaves, advantage, written, ranks, length)
     return step, reference.loss.value.item(), reference.gradient
 
 
@@ -179,17 +164,17 @@ def findings(host: str) -> tuple[str, list[Finding]]:
     """
     if host not in FRAMEWORKS:
         raise UnknownName(f"no host is called {host!r}: {nearest(host, FRAMEWORKS)}")
-    framework = FRAMEWORKS[host]
-    if (spec := find_spec(framework.package)) is None:
-        raise TokenPOError(f"{host} is not installed: {framework.remedy}")
+    package, remedy = FRAMEWORKS[host]
+    if (spec := find_spec(package)) is None:
+        raise TokenPOError(f"{host} is not installed: {remedy}")
     try:
-        own = import_module(f".{framework.file}", __package__)
+        own = import_module(f".{package}.own_loss", __package__)
     except ModuleNotFoundError as error:
         raise TokenPOError(f"{host} needs {error.name}, which is not installed: pip install it") from error
     except Exception as error:  # any error of the host's import, on another Python for instance
         why = str(error).partition("\n")[0]
         raise TokenPOError(f"{host} cannot be imported here: {type(error).__name__}: {why}") from error
-    return f"{host} {_version(framework.package, spec)}", [
+    return f"{host} {_version(package, spec)}", [
         compared(own, what, case) for what in own.COMPARED for case in what.cases
     ]
 

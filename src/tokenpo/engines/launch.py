@@ -110,14 +110,14 @@ def _run(host: Host, directory: Path, words: Sequence[str]) -> Path:
 
 
 @contextlib.contextmanager
-def _beginning(directory: Path, host: Host) -> Iterator[None]:
+def _beginning(directory: Path, host: Host, fresh: bool) -> Iterator[None]:
     """Context manager: deletes a fresh run's directory if it fails before its first step, to allow the same command."""
     try:
         yield
     except TokenPOError:
         log = directory / host.records / "metrics.jsonl"
         trained = any(line.value["step"] > 0 for line in (whole_lines(log, with_step, []) if log.is_file() else ()))
-        if not (trained or any(directory.rglob("checkpoint*/*"))):
+        if fresh and not (trained or any(directory.rglob("checkpoint*/*"))):
             shutil.rmtree(directory)
         raise
 
@@ -152,8 +152,7 @@ def _trl_run(plan: Plan, resume: Path | None, start: list[str]) -> Path:
                 f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
             )
         plan = resumed(directory, plan.config, accept=None)[0]
-    beginning = contextlib.nullcontext() if resume else _beginning(directory, TRL)
-    with held(directory), beginning:
+    with held(directory), _beginning(directory, TRL, fresh=resume is None):
         write_whole(directory / "config.json", json.dumps(plan.at(directory).config.model_dump(), indent=2) + "\n")
         if resume is None:
             write_inputs(directory, plan)
@@ -167,7 +166,7 @@ def _verl_run(plan: Plan) -> Path:
     goes_on = verl.resumes(plan.config)
     directory = plan.config.directory() if goes_on else new_directory(plan.config)
     plan, fresh = plan.at(directory), not (goes_on and directory.exists())
-    with _beginning(directory, VERL) if fresh else contextlib.nullcontext():
+    with _beginning(directory, VERL, fresh):
         if goes_on:  # `compare` reads it before it starts the run again
             directory.mkdir(parents=True, exist_ok=True)
             settings, known = plan.config.model_dump(mode="json"), json_object(directory / STARTED)

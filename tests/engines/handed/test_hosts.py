@@ -76,28 +76,31 @@ class Registry:
         return self.known[name]
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    """An empty module of that name, inside empty packages."""
+    parts = name.split(".")
+    for i in range(1, len(parts) + 1):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
+    return sys.modules[name]
+
+
 UTILS = "skyrl.backends.skyrl_train.utils.ppo_utils"
 
 
 @pytest.fixture
-def registries(monkeypatch: pytest.MonkeyPatch) -> tuple[Registry, Registry]:
-    """Stand-ins for SkyRL's registries, and for its division of advantages beside them."""
-    module = ModuleType(UTILS)
+def registries(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for SkyRL's registries, and for its division of advantages beside them."""
+    module = stand_in(monkeypatch, UTILS)
     module.AdvantageEstimatorRegistry, module.PolicyLossRegistry = Registry(), Registry()
     module.apply_loss_reduction_to_advantages_minibatch = normalised
-    parts = module.__name__.split(".")
-    for i in range(1, len(parts)):
-        monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module.AdvantageEstimatorRegistry, module.PolicyLossRegistry
+    return module
 
 
 @pytest.fixture
 def theirs(request: pytest.FixtureRequest) -> Any:
     """SkyRL's module with its registries: that of a clone, or the stand-in."""
     if "SKYRL" not in os.environ:
-        request.getfixturevalue("registries")
-        yield sys.modules[UTILS]
+        yield request.getfixturevalue("registries")
         return
     module = import_module(UTILS)
     assert Path(module.__file__).is_relative_to(Path(os.environ["SKYRL"]).resolve())
@@ -152,17 +155,15 @@ def test_skyrl_computes_the_objective(method: str, batch, theirs) -> None:
 
 def test_skyrls_own_program_calls_our_entry_point(registries, monkeypatch: pytest.MonkeyPatch) -> None:
     """As trainer.override_entrypoint makes it do, with the words of its command line."""
-    program, seen = ModuleType("skyrl.train.entrypoints.main_base"), []
-    program.main = lambda: seen.append(list(sys.argv))
-    for name in ("skyrl.train", "skyrl.train.entrypoints", program.__name__):
-        monkeypatch.setitem(sys.modules, name, program)
-    sys.modules["skyrl.train.entrypoints"].main_base = program
+    seen = []
+    stand_in(monkeypatch, "skyrl.train.entrypoints.main_base").main = lambda: seen.append(list(sys.argv))
     place = "trainer.algorithm."
     names = [f"{place}policy_loss_type=tokenpo/cispo", f"{place}advantage_estimator=tokenpo/rloo", "data.x=tokenpo/y"]
     monkeypatch.setattr(sys, "argv", ["main_base", "trainer.override_entrypoint=tokenpo.engines.skyrl", *names])
     skyrl.main()
     assert seen == [["main_base", *names]]
-    assert all(set(registry.known) == {"tokenpo/cispo", "tokenpo/rloo"} for registry in registries)
+    for registry in (registries.AdvantageEstimatorRegistry, registries.PolicyLossRegistry):
+        assert set(registry.known) == {"tokenpo/cispo", "tokenpo/rloo"}
     monkeypatch.setattr(sys, "argv", ["main_base", f"{place}policy_loss_type=tokenpo/tepo"])
     with pytest.raises(Unsupported, match="tepo needs"):
         skyrl.main()
@@ -193,9 +194,7 @@ def prime(monkeypatch: pytest.MonkeyPatch) -> None:
         module = import_module("prime_rl.trainer.rl.loss")
         assert Path(module.__file__).is_relative_to(Path(os.environ["PRIME_RL"]).resolve())
         return
-    for name in ("prime_rl", "prime_rl.trainer", "prime_rl.trainer.rl", "prime_rl.trainer.rl.loss"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["prime_rl.trainer.rl.loss"].LossOutputs = LossOutputs
+    stand_in(monkeypatch, "prime_rl.trainer.rl.loss").LossOutputs = LossOutputs
 
 
 def sample(rollouts: Rollouts, logprob: Tensor, advantages: Tensor, row: int, **more: Tensor) -> LossInputs:
@@ -209,41 +208,41 @@ def sample(rollouts: Rollouts, logprob: Tensor, advantages: Tensor, row: int, **
     return LossInputs(whole(logprob), old, ref, credit, mask, **more)
 
 
-@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "adv_reweight"])
-def test_prime_rl_computes_the_objective(method: str, batch, prime) -> None:
+def called(method: str, samples: list[Any], tokens: int) -> Tensor:
+    """Our loss of each sample, added up and divided as prime-rl does."""
+    outputs = [prime_rl.loss(one, method=method) for one in samples]
+    assert sum(len(output.metrics["clipped"]) for output in outputs) == tokens
+    return torch.stack([output.loss for output in outputs]).sum() / tokens
+
+
+def trained(method: str, samples: list[Any], tokens: int) -> Tensor:
+    """prime-rl's settings load our loss, which its `compute_loss` calls for each sample of two micro-batches."""
+    theirs, configs = (import_module(f"prime_rl.{name}") for name in ("trainer.rl.loss", "configs.trainer"))
+    settings = {"import_path": "tokenpo.engines.prime_rl.loss", "kwargs": {"method": method}}
+    function = theirs.setup_rl_loss_fn(configs.CustomLossConfig(**settings))
+    names = ("trainer_logprobs", "inference_logprobs", "ref_logprobs", "advantages", "loss_mask")
+    scales = {"rl_scale": tokens, "ce_scale": 1, "ref_kl_scale": 1}
+    losses = []
+    for given in (samples[:5], samples[5:]):
+        fields = [[getattr(one, name) for one in given] for name in names]
+        losses.append(theirs.compute_loss(*fields, None, None, None, rl_loss_fn=function, **scales)[0])
+    return torch.stack(losses).sum()
+
+
+CLONED = pytest.mark.skipif("PRIME_RL" not in os.environ, reason="PRIME_RL has no clone of prime-rl: make test-hosts")
+
+
+@pytest.mark.parametrize("evaluate", [called, pytest.param(trained, marks=CLONED)])
+@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "adv_reweight", "prime_rl"])
+def test_prime_rl_computes_the_objective(method: str, evaluate: Any, batch, prime) -> None:
     """Sums of samples over the tokens of the step are the token mean, with the ratio to the policy that sampled."""
     rollouts, logprob = batch
     rollouts = dataclasses.replace(rollouts, rollout_logprob=rollouts.old_logprob)
     objective = tokenpo.method(method)
     wanted, gradient = expected(objective, rollouts.only(objective.needs), logprob, slice(0, 16))
     advantages, leaf = objective.prepare(rollouts.only(objective.needs)).advantage, logprob.clone().requires_grad_()
-    outputs = [prime_rl.loss(sample(rollouts, leaf, advantages, row), method=method) for row in range(16)]
-    total = torch.stack([output.loss for output in outputs]).sum() / rollouts.mask.sum()
-    total.backward()
-    assert total.item() == pytest.approx(wanted, rel=1e-12)
-    torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)
-    assert sum(len(output.metrics["clipped"]) for output in outputs) == rollouts.mask.sum()
-
-
-@pytest.mark.skipif("PRIME_RL" not in os.environ, reason="PRIME_RL has no clone of prime-rl: make test-hosts")
-@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "adv_reweight", "prime_rl"])
-def test_prime_rls_trainer_computes_the_objective(method: str, batch) -> None:
-    """Its settings load our loss, which its `compute_loss` calls for each sample of two micro-batches."""
-    theirs, configs = (import_module(f"prime_rl.{name}") for name in ("trainer.rl.loss", "configs.trainer"))
-    rollouts, logprob = batch
-    rollouts = dataclasses.replace(rollouts, rollout_logprob=rollouts.old_logprob)
-    objective = tokenpo.method(method)
-    wanted, gradient = expected(objective, rollouts.only(objective.needs), logprob, slice(0, 16))
-    advantages, leaf = objective.prepare(rollouts.only(objective.needs)).advantage, logprob.clone().requires_grad_()
-    settings = {"import_path": "tokenpo.engines.prime_rl.loss", "kwargs": {"method": method}}
-    function = theirs.setup_rl_loss_fn(configs.CustomLossConfig(**settings))
-    total = torch.zeros((), dtype=torch.float64)
-    for rows in (range(5), range(5, 16)):
-        given = [sample(rollouts, leaf, advantages, row) for row in rows]
-        names = ("trainer_logprobs", "inference_logprobs", "ref_logprobs", "advantages", "loss_mask")
-        fields = [[getattr(one, name) for one in given] for name in names]
-        scales = {"rl_scale": int(rollouts.mask.sum()), "ce_scale": 1, "ref_kl_scale": 1}
-        total = total + theirs.compute_loss(*fields, None, None, None, rl_loss_fn=function, **scales)[0]
+    samples = [sample(rollouts, leaf, advantages, row) for row in range(16)]
+    total = evaluate(method, samples, int(rollouts.mask.sum()))
     total.backward()
     assert total.item() == pytest.approx(wanted, rel=1e-12)
     torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)

@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -20,9 +21,9 @@ print("alone", launched_alone(PartialState(cpu=True).num_processes))
 """
 
 
-def tokenpo(*arguments: object, changes: list[str]) -> str:
+def tokenpo(*arguments: object, changes: list[str]) -> CompletedProcess[str]:
     words = [word for change in changes for word in ("--set", change)]
-    return run_python("-m", "tokenpo", *map(str, arguments), *words).stdout
+    return run_python("-m", "tokenpo", *map(str, arguments), "--engine", "trl", *words)
 
 
 @pytest.mark.parametrize(("processes", "alone"), [(2, True), (1, False)])
@@ -36,24 +37,23 @@ def test_a_process_that_accelerate_left_alone_is_known(processes: int, alone: bo
 def test_a_recipe_is_trained_by_trl_and_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     records = out / "trl" / "tokenpo"
-    changes = ["train.minibatches=2", "rollout.group_size=4", "output.checkpoint_every=1", "output.trace_every=1"]
-    changes += ["train.kl_target=0.004"]
-    first = tokenpo(
-        "train", "quickstart", "--engine", "trl", "--method", "hapo", "--out", out,
-        changes=[*SMALL, *changes, "train.steps=1"],
-    )  # fmt: skip
-    assert "held-out greedy accuracy: " in first
+    changes = [
+        *SMALL, "train.minibatches=2", "rollout.group_size=4", "output.checkpoint_every=1", "output.trace_every=1",
+        "train.kl_target=0.004", "train.steps=1",
+    ]  # fmt: skip
+    first = tokenpo("train", "quickstart", "--method", "hapo", "--out", out, changes=changes)
+    assert "held-out greedy accuracy: " in first.stdout
     assert (records / "report.html").is_file()
     assert [line["step"] for line in lines(records)] == [0, 1]
     assert all("eval/accuracy" in line for line in lines(records))
-    again = tokenpo("train", "--resume", out, "--engine", "trl", "--no-report", changes=["train.steps=2"])
+    again = tokenpo("train", "--resume", out, "--no-report", changes=["train.steps=2"])
     before, made, last = lines(records)
     assert [before["step"], made["step"], last["step"]] == [0, 1, 2]
     assert (made["update"], last["update"], last["accuracy"]) == (2, 4, last["reward"])
     # The first batch after the resumption is drawn at temperatures that HAPO remembers.
     assert made["temperature_mean"] == 1.0 != last["temperature_mean"]
     assert made["kl_rate"] == made["lr"] / 2e-4 == 0.125  # of its recipe's learning rate
-    assert "model: " in again
+    assert "model: " in again.stdout
     assert lm.load(out / "model").eos_ids
     config = json.loads((records / "config.json").read_text())
     assert (config["engine"], config["task"]["name"], config["method"]["name"]) == ("trl", "dial_sum", "hapo")
@@ -61,7 +61,7 @@ def test_a_recipe_is_trained_by_trl_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_recipe_with_a_teacher_is_trained_by_trl(tmp_path: Path) -> None:
     out, changes = tmp_path / "run", ["train.steps=1", "evaluate.problems=0", "teacher.path=tiny"]
-    tokenpo("train", "quickstart", "--engine", "trl", "--method", "opd", "--out", out, changes=[*SMALL, *changes])
+    tokenpo("train", "quickstart", "--method", "opd", "--out", out, changes=[*SMALL, *changes])
     (made,) = lines(out / "trl" / "tokenpo")
     assert abs(made["teacher_kl"]) < 1e-5  # the student's own weights
 
@@ -70,7 +70,7 @@ def test_a_recipe_with_a_teacher_is_trained_by_trl(tmp_path: Path) -> None:
 def test_two_methods_and_two_seeds_are_compared(tmp_path: Path) -> None:
     out, words = tmp_path / "out", ["--methods", "grpo,dapo", "--seeds", "2", "--jobs", "1", "--metrics", "accuracy"]
     changes = [*SMALL, "train.steps=2", "train.minibatch_by=rows"]
-    tokenpo("compare", "quickstart", "--engine", "trl", *words, "--out", out, changes=changes)
+    tokenpo("compare", "quickstart", *words, "--out", out, changes=changes)
     assert "accuracy" in (out / "compare.json").read_text(encoding="utf-8")
     runs = sorted(path.name for path in out.glob("*-seed*"))
     assert runs == ["dapo-seed0", "dapo-seed1", "grpo-seed0", "grpo-seed1"]
@@ -144,8 +144,7 @@ def test_it_trains_with_what_the_paper_asks_for(name: str, part: str, model_dir:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     files = [f"task.options.{key}={tmp_path / 'rows.parquet'}" for key in ("path", "test_path")]
     changes = [*SHORT, *files, f"model.path={model_dir}", "train.warmup=160", f"output.dir={tmp_path / 'run'}"]
-    words = ["train", f"papers/{name}", "--engine", "trl", *(w for change in changes for w in ("--set", change))]
-    done = run_python("-m", "tokenpo", *words)
+    done = tokenpo("train", f"papers/{name}", changes=changes)
     assert "the section [verl] (data, actor_rollout_ref, trainer) is for verl" in done.stderr
     records = tmp_path / "run" / "trl" / "tokenpo"
     assert part in (records / "objective.txt").read_text(encoding="utf-8")

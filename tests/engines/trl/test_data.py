@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from refusal_cases.trl import args, even, prompts
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOTrainer
+from trl_support.small import config, even, prompts
 
 
 def trained(model: Any, directory: Path, function: Any = even, data: Dataset | None = None, **settings: Any) -> None:
     data = prompts() if data is None else data
-    TokenPOTrainer(model, function, args(directory, method="grpo", **settings), train_dataset=data).train()
+    TokenPOTrainer(model, function, config(directory, method="grpo", **settings), train_dataset=data).train()
 
 
 def wants(completions: list[str], answr: list[str], **columns: Any) -> list[float]:

@@ -133,10 +133,7 @@ def test_a_rate_is_lent_to_one_step() -> None:
 
     current = SimpleNamespace(settle=lambda: None, check=lambda lr: True)
     trainer: Any = SimpleNamespace(learner=SimpleNamespace(kl=tokenpo.KLHold(0.004), rate=0.125), current=current)
-    recorder, optimizer = (
-        TokenPOCallback(trainer, Path()),
-        torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5),
-    )
+    recorder, optimizer = TokenPOCallback(trainer, Path()), torch.optim.SGD([torch.zeros(1)], lr=0.5)
     recorder.on_pre_optimizer_step(None, None, None, optimizer=optimizer)
     assert optimizer.param_groups[0]["lr"] == 0.0625
     recorder.on_optimizer_step(None, None, None, optimizer=optimizer)

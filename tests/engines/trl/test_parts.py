@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from trl import TrlParser  # pyright: ignore
 
 import tokenpo
-from refusal_cases.trl import dropped, recipe
+from refusal_cases.trl import dropped, heard, recipe
 from run_views import lines
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
@@ -24,11 +25,9 @@ from tokenpo.engines.trl.rollout_batch import stacked
 from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.tasks import make_task
+from trl_support.small import config
 
-
-def args(**given: Any) -> TokenPOConfig:
-    usual = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": "none"}
-    return TokenPOConfig("unused", **(usual | given))
+args = functools.partial(config, Path("unused"))
 
 
 def objective(requested: Any = None, /, **given: Any) -> tokenpo.Objective:
@@ -95,36 +94,16 @@ def test_evaluations_and_vllms_first_batch_are_drawn_at_the_base_temperature() -
 
 
 @pytest.mark.parametrize(
-    ("reported", "shift"),
+    ("reported", "old"),
     [
-        (-1.02, 0.1),  # 0.02 from the adapted -1.0, 0.12 from the base -0.9
-        (-0.9, 0.0005),  # nothing to tell apart
+        (-1.02, -0.9),  # 0.02 from the adapted -1.0, 0.12 from the base
+        (-0.9, -0.9995),  # nothing to tell apart
     ],
 )
-def test_vllms_log_probabilities_show_that_it_applied_the_rule(reported: float, shift: float) -> None:
-    """Two tokens that count and one of padding that does not; the adapted log-probability is -1. That those of a vLLM
-    which did not apply it are refused is in test_refusals.py."""
-    method = tokenpo.method("hapo")
-    rule = method.temperature
-    assert rule is not None
-    numbers = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
-    entropy = torch.tensor([[0.1, 0.2, 0.3]])
-    rows = {
-        "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), shift - 1.0),
-        "old_entropy": entropy, "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
-    }  # fmt: skip
-    heats = []
-
-    def policy(model: object, output: object, rows: int, heat: torch.Tensor) -> tokenpo.Policy:
-        heats.append(heat)
-        return tokenpo.Policy(torch.full((1, 3), -1.0), entropy)
-
-    trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(gather=lambda x: x), args=SimpleNamespace(per_device_train_batch_size=1),
-        model=None, policy_objective=method, forward_passes=SimpleNamespace(policy=policy),
-    )  # fmt: skip
-    Served(trainer, 1.0, functools.partial(rule, numbers=numbers)).check({}, rows)
-    torch.testing.assert_close(heats, [rule(entropy, 1.0, numbers)])
+def test_vllms_log_probabilities_show_that_it_applied_the_rule(reported: float, old: float, tmp_path: Path) -> None:
+    """That those of a vLLM which did not apply it are refused is in test_refusals.py."""
+    heats, expected = heard(tmp_path, reported, old)
+    torch.testing.assert_close(heats, [expected])
 
 
 def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
@@ -137,6 +116,14 @@ def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
         "mask": [[True, False], [True, True]],
         "rewards": [[0.5, 1.0], [2.0, 0.0]],
     }
+
+
+def test_trls_parser_reads_the_settings() -> None:
+    line = ["--output_dir", "unused", "--use_cpu", "true", "--bf16", "false", "--method", "dapo", "--trace_every", "2"]
+    line += ["--method_options", '{"high": 0.3, "dual": null}']
+    (given,) = TrlParser(TokenPOConfig).parse_args_and_config(line)
+    assert chosen(given, None, own_rollouts=False) == tokenpo.method("dapo", high=0.3, dual=None)
+    assert given.trace_every == 2
 
 
 def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
@@ -252,7 +239,7 @@ def test_whole_groups_are_put_together_again() -> None:
 def test_a_larger_ratio_tolerance_lets_two_passes_differ(tmp_path: Path) -> None:
     """That dropout is refused at the usual one is in test_refusals.py."""
     dropped(ratio_tolerance=50.0)(tmp_path)
-    assert [line["update"] for line in lines(tmp_path / "out" / "tokenpo")] == [1, 2]
+    assert [line["update"] for line in lines(tmp_path / "tokenpo")] == [1, 2]
 
 
 def test_a_task_is_two_reward_functions() -> None:

@@ -19,12 +19,12 @@ from transformers import (
     Qwen3Config,
 )
 
-from refusal_cases.trl import args, even
 from run_views import lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOTrainer
 from tokenpo.engines.trl.rollout_batch import over_ranks, plain
 from tokenpo.models.directory import ASSETS
+from trl_support.small import config, even
 
 
 def asked(colour: str, width: int = 8) -> list[dict[str, Any]]:
@@ -89,9 +89,9 @@ def test_a_model_that_sees_pictures_trains(tmp_path: Path) -> None:
         for i in range(8)
     ]
     plan = {"steps_per_generation": 2, "max_steps": 4, "per_device_train_batch_size": 8}
-    settings = args(tmp_path, learning_rate=0.0, trace_every=1, **plan)
+    settings = config(tmp_path, learning_rate=0.0, **plan)
     TokenPOTrainer(model, even, settings, train_dataset=Dataset.from_list(data), processing_class=processor).train()
-    found = lines(tmp_path / "out/tokenpo", "trace.jsonl")
+    found = lines(tmp_path / "tokenpo", "trace.jsonl")
     assert {record["step"] for record in found} == {1, 2}
     assert all("<image 28x28 RGB " in json.dumps(record["prompt"]) for record in found)
     ratios = torch.tensor([ratio for record in found for ratio in record["terms"]["ratio"]])

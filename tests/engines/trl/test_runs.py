@@ -20,7 +20,7 @@ from tokenpo.runs.rollouts import read
 from trl_support import run_script
 from trl_support.reference import Reference, agrees, heated
 
-PARTS = {1: ("hapo", "lora", "reference", "resume", "dynamic", "recording", "broken", "parser"),
+PARTS = {1: ("hapo", "lora", "reference", "resume", "dynamic", "recording", "broken"),
          2: ("dynamic", "recording")}  # fmt: skip
 CLIPPED = {f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")}
 
@@ -194,9 +194,3 @@ def test_the_report_renders_a_run(ran: Callable) -> None:
     assert "hapo" in write_report(directory).read_text()
     rollout = trace.load(trace.index[0][1])
     assert {"advantage", "ratio", "weight", "entropy", "temperature", "effective"} <= set(rollout.terms)
-
-
-def test_trls_parser_reads_the_settings(ran: Callable) -> None:
-    _, part = ran("parser")
-    assert "FixedBounds(low=0.2, high=0.3)" in part["objective"] and "dual=None" in part["objective"]
-    assert (part["trace_every"], part["tags"]) == (2, ["trl", "tokenpo"])

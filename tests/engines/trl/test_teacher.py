@@ -12,10 +12,10 @@ from trl import DistillationTrainer  # pyright: ignore
 
 import tokenpo
 from random_models import random_llama
-from refusal_cases.trl import args, even, prompts
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOTrainer
 from tokenpo.engines.trl.forward import base_of, texts
+from trl_support.small import config, even, prompts
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ class Beside(TokenPOTrainer):
 def test_gkd_is_trls_own_distillation(beta: float, model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
     given = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "learning_rate": 1e-2}
     trainer = Beside(
-        str(model_dir), even, args(tmp_path, temperature=0.7, **given), train_dataset=prompts(),
+        str(model_dir), even, config(tmp_path, temperature=0.7, **given), train_dataset=prompts(),
         method=tokenpo.method("gkd", beta=beta), teacher_model=str(teacher_dir),
     )  # fmt: skip
     trainer.mixed, trainer.seen = beta, []
@@ -79,7 +79,7 @@ def test_tokens_are_scored_by_the_teacher_and_learnt_from(
     teacher = AutoModelForCausalLM.from_pretrained(teacher_dir)
     settings = {"per_device_train_batch_size": 64, "max_steps": 30, "learning_rate": 1e-2, "logging_steps": 1}
     trainer = Scored(
-        str(model_dir), even, args(tmp_path, temperature=0.7, fused_objective=fused, **settings),
+        str(model_dir), even, config(tmp_path, temperature=0.7, fused_objective=fused, **settings),
         train_dataset=prompts(), method=method, teacher_model=teacher,
     )  # fmt: skip
     trainer.train()
@@ -95,7 +95,7 @@ def test_tokens_are_scored_by_the_teacher_and_learnt_from(
 
 def test_an_evaluation_compares_whole_distributions_too(model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
     trainer = TokenPOTrainer(
-        str(model_dir), even, args(tmp_path, per_device_eval_batch_size=4), train_dataset=prompts(),
+        str(model_dir), even, config(tmp_path, per_device_eval_batch_size=4), train_dataset=prompts(),
         eval_dataset=prompts(), method="gkd", teacher_model=str(teacher_dir),
     )  # fmt: skip
     assert trainer.evaluate()["eval_loss"] > 0.1
@@ -104,7 +104,7 @@ def test_an_evaluation_compares_whole_distributions_too(model_dir: Path, teacher
 def test_a_teacher_that_cannot_teach_is_refused(model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
     def ask(method: str, teacher: Any = str(teacher_dir)) -> None:
         given = {"train_dataset": prompts(), "method": method, "teacher_model": teacher}
-        TokenPOTrainer(str(model_dir), even, args(tmp_path), **given)
+        TokenPOTrainer(str(model_dir), even, config(tmp_path), **given)
 
     with pytest.raises(TokenPOError, match="teacher_model: grpo reads no teacher"):
         ask("grpo")

@@ -13,12 +13,13 @@ from transformers import AutoTokenizer
 
 from foreign_support import need
 from run_views import lines
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.engines.trl import TokenPOTrainer
 from tokenpo.models import load
 from tokenpo.models.directory import ASSETS
 from tokenpo.runs.rollouts import read
 from tokenpo.tasks import Problem
 from tokenpo.tasks.dial_calculator import DialCalculator
+from trl_support.small import config
 
 TASK = DialCalculator(operands=4)
 CALL = {"type": "object", "properties": {
@@ -94,11 +95,9 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _trainer(player: Path, out: Path, method: str, **given: Any) -> TokenPOTrainer:
     problems = TASK.problems("train", 0, 32)
     rows = [{"prompt": [{"role": "user", "content": x.prompt}], "answer": x.answer} for x in problems]
-    args = TokenPOConfig(
-        str(out), method=method, use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
-        save_strategy="no", num_generations=4, per_device_train_batch_size=16, max_completion_length=40, max_steps=2,
-        disable_tqdm=True, seed=3, learning_rate=1e-4, rollouts_every=1, trace_every=1, num_iterations=2,
-        logging_steps=1,
+    args = config(
+        out, method=method, per_device_train_batch_size=16, max_completion_length=40, num_iterations=2,
+        learning_rate=1e-4, rollouts_every=1,
     )  # fmt: skip
     return TokenPOTrainer(str(player), [called, right], args, train_dataset=Dataset.from_list(rows), **given)
 
@@ -110,11 +109,11 @@ def _trainer(player: Path, out: Path, method: str, **given: Any) -> TokenPOTrain
 def test_a_run_with_tools(method: str, given: dict, player: Path, tmp_path: Path) -> None:
     """Two updates on a rollout batch: the ratio is 1 at the first and moves; what the tool said is no response token;
     each reward function has its column, each turn its number."""
-    trainer = _trainer(player, tmp_path / "out", method, **given)
+    trainer = _trainer(player, tmp_path, method, **given)
     before = [x.detach().clone() for x in trainer.model.parameters()]
     trainer.train()
     assert any(not torch.equal(x, y) for x, y in zip(before, trainer.model.parameters(), strict=True))
-    found = read(tmp_path / "out" / "tokenpo")
+    found = read(tmp_path / "tokenpo")
     assert found.reward_names == ("called", "right")
     each, turn, mask = (found.rollouts.need(name) for name in ("rewards", "turn", "mask"))
     assert torch.equal(each.sum(1), found.rollouts.reward)
@@ -126,6 +125,6 @@ def test_a_run_with_tools(method: str, given: dict, player: Path, tmp_path: Path
         ends = [t for t, piece in enumerate(response.tokens[:-1]) if piece == "="]
         assert [t for t in range(len(response.tokens) - 1) if turn[row, t] != turn[row, t + 1]] == ends
     assert mask.any(1).all()
-    metrics = lines(tmp_path / "out" / "tokenpo")
+    metrics = lines(tmp_path / "tokenpo")
     assert metrics[0]["ratio_max"] > 1 > metrics[0]["ratio_min"]
     assert {"rewards/called", "rewards/right"} <= metrics[0].keys()

@@ -172,13 +172,12 @@ class Rows:
         return self.engine.SamplingParams(temperature=base, extra_args=None if one is None else flat(one))
 
     def update(self, size: int, removed: Any = (), added: Any = (), moved: Any = ()) -> None:
-        filled = [(row, self.request(one), [1], []) for row, one in added]
+        filled = [(row, params, [1], []) for row, params in added]
         update = self.engine.BatchUpdate(batch_size=size, removed=list(removed), added=filled, moved=list(moved))
         self.processor.update_state(update)
 
     def fill(self, requests: list[Any]) -> None:
-        added = [(row, params, [1], []) for row, params in enumerate(requests)]
-        self.processor.update_state(self.engine.BatchUpdate(len(added), [], added, []))
+        self.update(len(requests), added=enumerate(requests))
 
     def run(self, z: Tensor) -> Tensor:
         return self.processor.apply(z)
@@ -286,7 +285,7 @@ def test_any_order_of_updates(engine: SimpleNamespace) -> None:
                 # vLLM reports a row that is filled again as added alone.
                 removed.remove(row)
             table[row] = heats[g.integers(len(heats))]
-            added.append((row, table[row]))
+            added.append((row, batch.request(table[row])))
         while gaps and table and max(table) > gaps[0]:
             source, target = max(table), gaps.pop(0)
             if target in removed and g.random() < 0.5:

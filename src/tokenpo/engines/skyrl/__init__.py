@@ -6,7 +6,6 @@ denominator has to be one of SkyRL's `loss_reduction`s, and its loss proportiona
 
 import re
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,8 +32,6 @@ REDUCTIONS = {
     SequenceMean: "sequence_mean",
     ConstantLength: "seq_mean_token_sum_norm",
 }
-
-
 _ENTRY = "trainer.override_entrypoint="
 _NAMES = re.compile(r"trainer\.algorithm\.(?:policy_loss_type|advantage_estimator)=tokenpo/(.+)")
 
@@ -62,8 +59,33 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         PolicyLossRegistry,
     )
 
-    AdvantageEstimatorRegistry.register(name, estimator(objective))
-    PolicyLossRegistry.register(name, policy_loss(objective))
+    require(objective)
+
+    def estimate(
+        *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Phase one on the whole training batch, in the driver."""
+        require_settings(objective, config)
+        advantage = reward_credit(objective, token_level_rewards, response_mask, index)
+        return advantage, advantage
+
+    def loss(
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        config: Any,
+        loss_mask: Tensor | None = None,
+        rollout_logprobs: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Phase two on any micro-batch, summed over its tokens."""
+        require_settings(objective, config)
+        mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
+        rollouts = bare(mask, old_log_probs, rollout_logprob=rollout_logprobs)
+        value, clipped = summed(objective, rollouts, Credit(advantages.where(rollouts.mask, 0.0)), log_probs)
+        return value, {"clip_ratio": float(clipped.mean()) if len(clipped) else 0.0}
+
+    AdvantageEstimatorRegistry.register(name, estimate)
+    PolicyLossRegistry.register(name, loss)
 
 
 def require(objective: Objective) -> None:
@@ -75,41 +97,6 @@ def require(objective: Objective) -> None:
         raise Unsupported(
             f"{objective.name} divides by {objective.aggregate}, which SkyRL has no reduction for: {remedy(objective)}"
         )
-
-
-def estimator(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
-    """SkyRL's advantage estimator: phase one on the whole training batch, in the driver."""
-    require(objective)
-
-    def estimate(
-        *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any
-    ) -> tuple[Tensor, Tensor]:
-        require_settings(objective, config)
-        advantage = reward_credit(objective, token_level_rewards, response_mask, index)
-        return advantage, advantage
-
-    return estimate
-
-
-def policy_loss(objective: Objective) -> Callable[..., tuple[Tensor, dict[str, float]]]:
-    """SkyRL's policy loss: phase two on any micro-batch, summed over its tokens."""
-    require(objective)
-
-    def loss(
-        log_probs: Tensor,
-        old_log_probs: Tensor,
-        advantages: Tensor,
-        config: Any,
-        loss_mask: Tensor | None = None,
-        rollout_logprobs: Tensor | None = None,
-    ) -> tuple[Tensor, dict[str, float]]:
-        require_settings(objective, config)
-        mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
-        rollouts = bare(mask, old_log_probs, rollout_logprob=rollout_logprobs)
-        value, clipped = summed(objective, rollouts, Credit(advantages.where(rollouts.mask, 0.0)), log_probs)
-        return value, {"clip_ratio": float(clipped.mean()) if len(clipped) else 0.0}
-
-    return loss
 
 
 def require_settings(objective: Objective, config: Any) -> None:

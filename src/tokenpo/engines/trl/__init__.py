@@ -20,6 +20,6 @@ def __getattr__(name: str) -> Any:
     from . import contract
 
     contract.check_import()
-    from . import config, trainer
+    from . import trainer
 
-    return {"TokenPOConfig": config.TokenPOConfig, "TokenPOTrainer": trainer.TokenPOTrainer}[name]
+    return getattr(trainer, name)

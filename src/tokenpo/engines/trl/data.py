@@ -56,19 +56,14 @@ def checked(functions: Any) -> Any:
         return [checked(function) for function in functions]
     if not (inspect.isfunction(functions) or inspect.ismethod(functions)):
         return functions
-    if inspect.iscoroutinefunction(functions):
 
-        @functools.wraps(functions)
-        async def awaited(*given: Any, **named: Any) -> Any:
-            return _numbers(functions, await functions(*given, **named))
+    async def awaited(*given: Any, **named: Any) -> Any:
+        return _numbers(functions, await functions(*given, **named))
 
-        return awaited
-
-    @functools.wraps(functions)
     def called(*given: Any, **named: Any) -> Any:
         return _numbers(functions, functions(*given, **named))
 
-    return called
+    return functools.wraps(functions)(awaited if inspect.iscoroutinefunction(functions) else called)
 
 
 def _numbers(function: Callable[..., Any], rewards: Any) -> Any:

@@ -65,15 +65,9 @@ def settings(config: Config, cycle: Cycle, directory: Path) -> dict[str, Any]:
         "gradient_checkpointing": False,
         "num_generations": rollout.group_size,
         "max_completion_length": rollout.max_new_tokens,
-        "temperature": rollout.temperature,
-        "dynamic_sampling": rollout.dynamic_sampling,
-        "max_extra_batches": rollout.max_extra_batches,
         "per_device_train_batch_size": cycle.rows,
         "gradient_accumulation_steps": cycle.accumulate,
         "steps_per_generation": cycle.chunks,
-        "ratio_tolerance": train.ratio_tolerance,
-        "kl_target": train.kl_target,
-        "kl_stop": train.kl_stop,
         "minibatch_by": train.minibatch_by if train.minibatches > 1 else "rows",
         "num_iterations": cycle.iterations,
         "max_steps": train.steps * cycle.updates,
@@ -81,7 +75,6 @@ def settings(config: Config, cycle: Cycle, directory: Path) -> dict[str, Any]:
         "learning_rate": train.lr,
         "lr_scheduler_type": "constant_with_warmup" if train.warmup else "constant",
         "warmup_steps": train.warmup + 1 if train.warmup else 0,
-        "weight_decay": train.weight_decay,
         "adam_beta1": train.betas[0],
         "adam_beta2": train.betas[1],
         "adam_epsilon": train.eps,
@@ -92,9 +85,10 @@ def settings(config: Config, cycle: Cycle, directory: Path) -> dict[str, Any]:
         "report_to": list(output.track) or "none",
         "project": output.project or "tokenpo",
         "logging_steps": cycle.updates,
-        "trace_every": output.trace_every,
-        "trace_rollouts": output.trace_rollouts,
-        "rollouts_every": output.rollouts_every,
+        # Settings of the same name.
+        **rollout.model_dump(include={"temperature", "dynamic_sampling", "max_extra_batches"}),
+        **train.model_dump(include={"ratio_tolerance", "kl_target", "kl_stop", "weight_decay"}),
+        **output.model_dump(include={"trace_every", "trace_rollouts", "rollouts_every"}),
     }
 
 

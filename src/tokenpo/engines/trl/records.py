@@ -96,17 +96,15 @@ class TokenPOCallback(TrainerCallback, ExportableState):
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._trainer.current.settle()
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        trainer, optimizer = self._trainer, kwargs.get("optimizer")
-        groups = [] if optimizer is None else optimizer.param_groups
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, *, optimizer: Any, **kwargs: Any) -> None:
+        trainer, groups = self._trainer, optimizer.param_groups
         held = trainer.learner.kl is not None
         self._scaled = [(group, group["lr"]) for group in groups] if held else []
         for group, lr in self._scaled:
             group["lr"] = lr * trainer.learner.rate
-        if groups:
-            self._rate = groups[0]["lr"]
+        self._rate = groups[0]["lr"]
         trainer.current.settle()
-        if not trainer.current.check(self._rate) and optimizer is not None:
+        if not trainer.current.check(self._rate):
             optimizer.zero_grad()  # an optimiser skips weights without a gradient
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -218,8 +216,8 @@ def recorded(trainer: Any, batch: RolloutBatch, step: Step, number: int) -> list
 
     All ranks must call it, because each scores its own rows.
     """
-    micro = trainer.args.per_device_train_batch_size
-    policy = policy_now(trainer, trainer.model, [batch.output], [step.rollouts.rows(batch.mine)], micro)
+    micro, width = trainer.args.per_device_train_batch_size, step.rollouts.mask.shape[1]
+    policy = policy_now(trainer, trainer.model, [batch.output], width, micro)
     prompts = gather_object([in_words(plain(prompt)) for prompt in batch.prompts])
     rollouts = step.rollouts.rows(batch.trained)
     tokens = [_pieces(trainer, rollouts, row) for row in range(len(rollouts))]

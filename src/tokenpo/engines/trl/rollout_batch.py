@@ -24,7 +24,6 @@ from .forward import Forward
 
 # Prefix of TRL's output among the rows of a draw.
 OUT = "out_"
-FIELDS = tuple(field.name for field in dataclasses.fields(Rollouts) if field.name != "group")
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,8 @@ def groups(rows: Mapping[str, Tensor], size: int) -> Tensor:
 def _rollouts(rows: Mapping[str, Tensor], size: int) -> Rollouts | None:
     if not rows["mask"].any():
         return None
-    return Rollouts(group=groups(rows, size), **{name: rows[name] for name in FIELDS if name in rows})
+    names = [field.name for field in dataclasses.fields(Rollouts) if field.name in rows]
+    return Rollouts(group=groups(rows, size), **{name: rows[name] for name in names})
 
 
 def _gathered(accelerator: Any, local: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -245,7 +245,7 @@ def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     whole = {}
     for name, first in parts[0].items():
         rows = [part[name] for part in parts]
-        if first.dim() == 2 and name != "rewards":
+        if first.dim() == 2:
             width, left = max(x.shape[1] for x in rows), name.startswith(f"{OUT}prompt_")
             short = [width - x.shape[1] for x in rows]
             rows = [pad(x, (by, 0) if left else (0, by)) for x, by in zip(rows, short, strict=True)]

@@ -15,11 +15,7 @@ _LOSS = "is a setting of TRL's own loss, which the method replaces"
 
 @dataclass(frozen=True)
 class Refused:
-    """A field of `GRPOConfig` that is refused at any value but TRL's default.
-
-        Args:
-    why: the reason, as the predicate of a sentence.
-    """
+    """A field of `GRPOConfig` that is refused at any value but TRL's default; `why` is the predicate of a sentence."""
 
     name: str
     remedy: str

@@ -49,19 +49,19 @@ REMEDY = (
 class TokenPOTrainer(trl.GRPOTrainer):
     """TRL's `GRPOTrainer` with an objective of ours.
 
-        Args:
-            model, reward_funcs, args, ...: as TRL's; `args` is a `TokenPOConfig`.
-            method: the name of a method, or an `Objective`; None takes `args.method`.
-            teacher_model: for a method that reads one: a directory, a hub id, or a model, with the policy's tokenizer.
+    Args:
+        model, reward_funcs, args, ...: as TRL's; `args` is a `TokenPOConfig`.
+        method: the name of a method, or an `Objective`; None takes `args.method`.
+        teacher_model: for a method that reads one: a directory, a hub id, or a model, with the policy's tokenizer.
 
-        Attributes:
-            policy_objective: the objective that trains.
-            learner: its memory, updates and statistics.
-            current: the rollout batch that is trained on; None before the first.
+    Attributes:
+        policy_objective: the objective that trains.
+        learner: its memory, updates and statistics.
+        current: the rollout batch that is trained on; None before the first.
 
-        Raises:
-    Unsupported: TRL cannot honour the method or the settings.
-            TokenPOError: a method or setting that does not fit.
+    Raises:
+        Unsupported: TRL cannot honour the method or the settings.
+        TokenPOError: a method or setting that does not fit.
     """
 
     _tag_names: ClassVar[list[str]] = ["trl", "tokenpo"]

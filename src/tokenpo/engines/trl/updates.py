@@ -13,7 +13,7 @@ from torch import Tensor
 from ...base.errors import Unsupported, present
 from ...core.learner import Step
 from ...core.seeds import keyed_generator
-from ...core.types import Batch, Loss, Policy, Rollouts
+from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
 from ...runs.records import Tracer
 from .contract import moved
@@ -124,23 +124,21 @@ def policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[
     """
     order = rows.argsort()
     order = order[torch.searchsorted(rows[order], update.rows)]
-    return policy_now(trainer, model, parts, [update.of(part[ROW])[0] for part in parts]).rows(order)
+    return policy_now(trainer, model, parts, update.rollouts.mask.shape[1]).rows(order)
 
 
 @torch.no_grad()
 def policy_now(
-    trainer: Any, model: Any, parts: Sequence[Mapping[str, Any]], rollouts: Sequence[Rollouts], rows: int | None = None
+    trainer: Any, model: Any, parts: Sequence[Mapping[str, Any]], width: int, rows: int | None = None
 ) -> Policy:
     """The current policy on the parts of all ranks, in rank order; all ranks must call it.
 
     Args:
         parts: this rank's micro-batches, as TRL's inputs.
-        rollouts: the rollouts of each part.
+        width: tokens of a row of the rollout batch.
         rows: rows per forward pass; None scores a whole part at once.
     """
-    score = trainer.forward_passes.policy
-    widths = [x.mask.shape[1] for x in rollouts]
-    policies = [padded(score(model, part, rows), width) for part, width in zip(parts, widths, strict=True)]
+    policies = [padded(trainer.forward_passes.policy(model, part, rows), width) for part in parts]
     names = [name for name, x in vars(policies[0]).items() if x is not None]
     local = {name: torch.cat([policy.need(name).float() for policy in policies]) for name in names}
     return Policy(**{name: trainer.accelerator.gather(x.contiguous()) for name, x in local.items()})

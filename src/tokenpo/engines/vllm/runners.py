@@ -54,9 +54,6 @@ class V1Rows:
         self._rows: dict[int, int] = {}  # row of the batch -> number of its heat
         self._which: Tensor | None = None
 
-    def is_argmax_invariant(self) -> bool:
-        return True
-
     def update_state(self, batch_update: Any) -> None:
         """Applies removed, added and moved rows in this order, which vLLM's BatchUpdate prescribes."""
         if batch_update is None:

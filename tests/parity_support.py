@@ -1,4 +1,6 @@
-"""The embedded engine beside the plain objective, and TRL's and verl's loss paths beside the embedded engine's.
+"""Each engine's loss path on frozen rollouts of a tiny model: the numbers of docs/parity.md.
+
+The embedded engine is beside the plain objective, and TRL's and verl's loss paths beside the embedded engine's.
 
 All of it on the frozen rollouts of `trl_support.frozen` and a random model of a few thousand parameters, through what
 the tests of the two adapters use. TRL's old policy is the model's, and its steps move the weights; for the others three
@@ -10,12 +12,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
 import tokenpo
 from engines.verl.support import batches
@@ -25,20 +28,16 @@ from tokenpo.base.errors import Unsupported
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.trial import Inputs
 from tokenpo.core.types import Rollouts
-from tokenpo.engines.trl import TokenPOConfig
 from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.verl.configure import configure
 from tokenpo.recipe.config import Config
 from tokenpo.recipe.objective import require_here
 from trl_support import beside, frozen
 from trl_support.reference import Reference, apart
-
-from .plain import plainly
+from trl_support.small import config
 
 # Four groups, two optimiser steps on them, twice.
-SCHEDULE = {
-    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2,
-}  # fmt: skip
+SCHEDULE = beside.schedule(4, 2, chunks=4, iterations=2)
 # Right and wrong; with lengths where a best response must be alone at the top.
 PLAIN = ("sums",)
 REWARDS = {"grpo_passk": ("sums", "lengths")}
@@ -82,10 +81,10 @@ def measured(names: Sequence[str], *, timeout: float) -> dict[str, Measured]:
     Raises:
         AssertionError: the policy of a step has not moved, or a gradient is nothing: there would be nothing to compare.
     """
-    said = _refused(names)
+    said = {name: _refused(name) for name in names}
     with tempfile.TemporaryDirectory() as scratch:
         model = random_qwen(Path(scratch) / "model")
-        here = [name for name in names if _trl(name, reported=True) is None]
+        here = [name for name in names if _sentence(_trl, name, reported=True) is None]
         (Path(scratch) / "trl").mkdir()
         cases = {name: _case(name) for name in here}
         ran = beside.ran(model, Path(scratch) / "trl", list(cases.values()), 1, timeout=timeout)
@@ -106,33 +105,31 @@ def _case(name: str) -> dict[str, Any]:
     return beside.case(name, "parity", SCHEDULE, list(REWARDS.get(name, PLAIN)))
 
 
-def _trl(name: str, *, reported: bool) -> str | None:
-    """The sentence with which TRL's adapter refuses; None where it takes the method."""
+def _trl(name: str, *, reported: bool) -> None:
     options = beside.OPTIONS.get(name, {}) if reported else {}
-    args = TokenPOConfig("unused", method=name, method_options=options, use_cpu=True, bf16=False, report_to="none")
+    args = config(Path("unused"), method=name, method_options=options)
+    chosen(args, None, own_rollouts=reported, reported=reported)
+
+
+def _refused(name: str) -> dict[str, str]:
+    objective = tokenpo.method(name)
+    # A whole distribution is not among the frozen facts.
+    taught = None if objective.teacher_beta is None else Config()
+    said = {
+        "embedded": _sentence(require_here, objective, taught),
+        "TRL": _sentence(_trl, name, reported=False),
+        "verl": _sentence(lambda: configure(composed(f"+algorithm.tokenpo.method={name}"))),
+    }
+    return {engine: sentence for engine, sentence in said.items() if sentence is not None}
+
+
+def _sentence(ask: Callable[..., object], *given: Any, **named: Any) -> str | None:
+    """The sentence with which an engine refuses; None where it takes the method."""
     try:
-        chosen(args, None, own_rollouts=reported, reported=reported)
+        ask(*given, **named)
     except Unsupported as error:
         return str(error)
     return None
-
-
-def _refused(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {name: {} for name in names}
-    for name in names:
-        objective = tokenpo.method(name)
-        try:
-            # A whole distribution is not among the frozen facts.
-            require_here(objective, None if objective.teacher_beta is None else Config())
-        except Unsupported as error:
-            found[name]["embedded"] = str(error)
-        if sentence := _trl(name, reported=False):
-            found[name]["TRL"] = sentence
-        try:
-            configure(composed(f"+algorithm.tokenpo.method={name}"))
-        except Unsupported as error:
-            found[name]["verl"] = str(error)
-    return found
 
 
 def _of_steps(steps: Sequence[beside.Compared]) -> Gap:
@@ -189,18 +186,10 @@ def _inputs(model: Path, rewards: tuple[str, ...]) -> Inputs:
     rollouts = _valued(reference.scored(beside.facts(case, 0), prompts, old))
     current = reference.scored(beside.facts(case, 0), prompts, _moved(old, 2))
     names = (
-        "mask",
-        "reward",
-        "group",
-        "old_logprob",
-        "old_entropy",
-        "rollout_logprob",
-        "ref_logprob",
-        "token_ids",
-        "value",
-        "teacher_logprob",
-    )
-    facts = {name: getattr(rollouts, name) for name in (*names, "temperature")}
+        "mask", "reward", "group", "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "token_ids", "value",
+        "teacher_logprob", "temperature",
+    )  # fmt: skip
+    facts = {name: getattr(rollouts, name) for name in names}
     policy = {"logprob": current.old_logprob, "entropy": current.old_entropy}
     return Inputs(facts, policy).map(lambda x: x.double() if x.is_floating_point() else x)
 
@@ -220,3 +209,43 @@ def _verl(model: Path, name: str, ranks: int) -> Gap:
         furthest = float(moved[sample.inputs.rollouts["mask"]].abs().max())
         steps.append(beside.Compared(value, float(expected.loss.value), *apart(theirs, ours), furthest))
     return _of_steps(steps)
+
+
+def plainly(
+    model: Any,
+    objective: tokenpo.Objective,
+    rollouts: tokenpo.Rollouts,
+    prompts: Sequence[Sequence[int]],
+    credit: tokenpo.Credit,
+    length: int,
+    generator: torch.Generator,
+) -> tuple[float, dict[str, torch.Tensor]]:
+    """The objective on the whole step at once, and its gradient by the name of the parameter.
+
+    Args:
+        prompts: token ids of each group's prompt.
+        length: the longest response that was allowed.
+        generator: for what objectives of batch scope draw.
+    """
+    assert rollouts.token_ids is not None
+    width, views = rollouts.mask.shape[1], []
+    for row, (group, ids) in enumerate(zip(rollouts.group.tolist(), rollouts.token_ids, strict=True)):
+        said = ids[: int(rollouts.mask[row].sum())]
+        prompt = torch.tensor(prompts[group])
+        logits = model(input_ids=torch.cat([prompt, said])[None]).logits[0, len(prompt) - 1 : -1]
+        log_p = logits.float().log_softmax(-1)  # every token of these rollouts was sampled at 1
+        entropy = -(log_p.exp() * log_p).sum(-1)
+        drift = ((2 * log_p).exp() * (log_p + entropy[:, None])).sum(-1)
+        found = log_p.gather(1, said[:, None])[:, 0], entropy, drift
+        views.append([pad(x, (0, width - len(said))) for x in found])
+    logprob, entropy, drift = (torch.stack(view) for view in zip(*views, strict=True))
+    if not objective.entropy_gradient:
+        entropy = entropy.detach()
+    batch = tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, entropy, drift.detach()))
+    if objective.scope == "batch":
+        batch = objective.observe(batch, generator)
+    loss = objective.loss(batch, tokenpo.Totals.of(rollouts, length)).value
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    return float(loss.detach()), dict(
+        zip(names, torch.autograd.grad(loss, parameters, materialize_grads=True), strict=True)
+    )
