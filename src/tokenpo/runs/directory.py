@@ -147,9 +147,7 @@ def new_directory(config: Config) -> Path:
     path = config.directory()
     with making(path):
         if config.output.dir is None:
-            path.parent.mkdir(
-                parents=True, exist_ok=True
-            )  # separately, because FileExistsError below must mean the last name
+            path.parent.mkdir(parents=True, exist_ok=True)  # apart, so that FileExistsError below means the last name
             for free in itertools.chain([path], numbered(path)):
                 with contextlib.suppress(FileExistsError):
                     free.mkdir()

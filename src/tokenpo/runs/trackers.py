@@ -40,8 +40,6 @@ TRL = {
 }
 # One open run of one tracker: (function that takes a step and its values by name, function that closes the run).
 Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
-# Tracker -> the extra of this package that installs it.
-EXTRAS = {"tensorboard": "track", "trackio": "trackio", "wandb": "wandb"}
 
 
 def tracker_name(metric: str) -> str:
@@ -62,7 +60,7 @@ def require_trackers(names: Sequence[str]) -> None:
         # A folder of that name in the working directory (wandb makes one) is a namespace package without origin.
         if spec is None or spec.origin is None:
             raise Unsupported(
-                f"output.track names {name}, which is not installed: pip install 'tokenpo[{EXTRAS[name]}]', "
+                f"output.track names {name}, which is not installed: pip install 'tokenpo[{TRACKERS[name][0]}]', "
                 "or take it out of output.track"
             )
 
@@ -107,9 +105,8 @@ def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
     return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish
 
 
-OPENERS: Mapping[str, Callable[[Path, str, Config, int], Tracker]] = {
-    "tensorboard": _tensorboard, "trackio": _trackio, "wandb": _wandb,
-}  # fmt: skip
+# Tracker -> (the extra of this package that installs it, the function that opens it).
+TRACKERS = {"tensorboard": ("track", _tensorboard), "trackio": ("trackio", _trackio), "wandb": ("wandb", _wandb)}
 
 
 class Trackers:
@@ -144,7 +141,7 @@ class Trackers:
             if name == "tensorboard":
                 trackers._sent[name] = min(trackers._sent.get(name, -1), step)
             try:
-                trackers._open[name] = OPENERS[name](directory, trackers.run, config, trackers._sent.get(name, -1))
+                trackers._open[name] = TRACKERS[name][1](directory, trackers.run, config, trackers._sent.get(name, -1))
             except Exception as error:
                 trackers.close()
                 offline = ", set WANDB_MODE=offline" if name == "wandb" else ""

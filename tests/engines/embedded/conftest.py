@@ -9,7 +9,12 @@ import pytest
 from random_models import random_gpt2, random_qwen
 from small_models import lm, make_model, prompts
 from small_recipes import merged
+from tokenpo.engines.embedded.loop import Engine, build_engine
+from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.updates import Trainer
 from tokenpo.recipe.config import Config
+from tokenpo.recipe.plan import Plan
+from tokenpo.runs.rollouts.experience import Experience
 from tokenpo.tasks import Problem, Score
 
 __all__ = ["lm", "make_model", "prompts"]
@@ -65,6 +70,21 @@ def coin(monkeypatch: pytest.MonkeyPatch) -> Coin:
 @pytest.fixture
 def small(model_dir: Path) -> Callable[..., Config]:
     return functools.partial(_small, model_dir)
+
+
+@pytest.fixture
+def begin(
+    small: Callable[..., Config], coin: Coin, tmp_path: Path
+) -> Callable[..., tuple[Engine, Trainer, Experience]]:
+    """begin(cursor=0, **sections) -> the parts of a small run, and its rollout batch from this problem on."""
+
+    def build(cursor: int = 0, **sections: dict) -> tuple[Engine, Trainer, Experience]:
+        config = small(tmp_path / "run", **sections)
+        engine = build_engine(Plan(config))
+        trainer = Trainer.of(config, engine.lm, engine.objective)
+        return engine, trainer, collect(config, engine.lm, engine.task, cursor, None, engine.objective)
+
+    return build
 
 
 def _small(model_dir: Path, out: Path, **sections: dict) -> Config:

@@ -14,7 +14,6 @@ from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Clip, FixedBounds, Gae, TokenMean
 from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import build_engine, resume, train, with_optional_inputs
-from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, gradients, improve
 from tokenpo.recipe.objective import build_objective, require_here, warnings
 from tokenpo.recipe.plan import Plan
@@ -23,18 +22,15 @@ from tokenpo.runs.records import Tracer
 
 
 @pytest.fixture
-def begun(small, tmp_path, coin, double_dir):
+def begun(begin, double_dir):
     """A trainer in float64 with a value head that is not zero, a step begun with its values, and the prompts."""
 
     def build(critic: dict | None = None, **options):
         model = {"dtype": "float64", "path": str(double_dir)}
         sections = {"rollout": {"prompts": 6, "group_size": 4, "max_new_tokens": 9}, "train": {"ratio_tolerance": 1e9}}
         chosen = {"name": "ppo", "value_clip": 0.2, **options}
-        config = small(tmp_path / "run", model=model, method=chosen, critic=critic or {}, **sections)
-        engine = build_engine(Plan(config))
-        trainer = Trainer.of(config, engine.lm, engine.objective)
+        engine, trainer, batch = begin(model=model, method=chosen, critic=critic or {}, **sections)
         _turn(trainer.critic.head, 0.3)
-        batch = collect(config, engine.lm, engine.task, 0, None)
         rollouts = with_optional_inputs(engine, trainer.forward, batch.rollouts, batch.kept)
         _turn(trainer.critic.head, 0.3)  # the critic has moved since: the clip of the value acts
         return trainer, trainer.learner.begin(rollouts), batch.kept.prompts

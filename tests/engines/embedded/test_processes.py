@@ -1,12 +1,13 @@
 """Same seed, same bytes, in processes of their own."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from .test_resume import logged
 
 ROOT = Path(__file__).parents[3]
 SMALL = (
@@ -16,22 +17,18 @@ SMALL = (
 pytestmark = pytest.mark.slow
 
 
-def ran(out: Path, *, seeds: str = "0", **settings: object) -> dict[str, bytes | list]:
-    """A run of the quickstart of two steps; what of it must not depend on the clock."""
+def ran(out: Path, *, seeds: str = "0", **settings: object) -> dict[str, object]:
+    """What a run of the quickstart of two steps logs."""
     words = [f"--set={setting}" for setting in (*SMALL, *(f"{k}={v}" for k, v in settings.items()))]
     command = [sys.executable, "-P", "-m", "tokenpo", "train", "quickstart", *words, "--out", str(out)]
     environment = {**os.environ, "PYTHONHASHSEED": seeds, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, env=environment, cwd=out.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (out / "report.html").stat().st_size > 10_000
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    names = ("samples.jsonl", "trace.jsonl", "model/model.safetensors", "checkpoints/step-000002/optimizer.safetensors")
-    return {name: (out / name).read_bytes() for name in names} | {
-        "metrics": [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in lines]
-    }
+    return logged(out)
 
 
 def test_two_processes_and_two_orders_of_hashes_give_the_same_bytes(tmp_path: Path) -> None:
     first, second = ran(tmp_path / "a", seeds="1"), ran(tmp_path / "b", seeds="2")
     assert first == second
-    assert ran(tmp_path / "c", seed=1) != first
+    assert ran(tmp_path / "c", seed=1)["weights"] != first["weights"]
