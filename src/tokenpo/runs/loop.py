@@ -151,7 +151,7 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
             try:
                 describe(directory, plan)
                 model.save(directory, progress)
-                trackers = Trackers.open(directory, config, 0, view.say)
+                trackers = Trackers(directory, config, 0, view.say)
                 loop = Loop(model, plan, OpenRun(directory, trackers), view, progress)
                 return loop.run([])
             except TokenPOError as error:
@@ -196,7 +196,7 @@ def resume(
         elif progress.learner:
             model.learner.load_state_dict(progress.learner)
         describe(directory, plan)
-        trackers = Trackers.open(directory, config, progress.step, view.say)
+        trackers = Trackers(directory, config, progress.step, view.say)
         return Loop(model, plan, OpenRun(directory, trackers), view, progress).run(notes)
 
 

@@ -267,7 +267,8 @@ def test_an_evaluation_that_is_not_finite_ends_a_run_that_skips(small, coin, tmp
     view = Watch()
     with pytest.raises(NotFinite, match="logits hold NaN or an infinity at token"):
         train(config, view)
-    assert sum("skipped the rollout batch" in line for line in view.lines) == 4
+    skipped = [line for line in view.lines if "skipped the rollout batch" in line]
+    assert len(skipped) == 4 and all("logits hold NaN or an infinity at token" in line for line in skipped)
 
 
 def test_a_task_that_gives_too_few_scores(small, coin, tmp_path, monkeypatch):
@@ -289,17 +290,6 @@ def test_logits_that_nothing_can_be_drawn_from(vocabulary, bad):
     assert 0 <= int(drawn.token[1]) < vocabulary
     assert not torch.isfinite(drawn.logprob[1])
     assert torch.equal(drawn.logprob[[0, 2]], sound.logprob[[0, 2]])
-
-
-def test_broken_weights_are_named_while_sampling_and_after_an_update(small, coin, tmp_path, monkeypatch):
-    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"}, evaluate={"problems": 0})
-    engine = build_engine(Plan(config))
-    with torch.no_grad():
-        engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
-    monkeypatch.setattr("tokenpo.engines.embedded.loop.build_engine", lambda config: engine)
-    view = Watch()
-    assert train(config, view).steps == 4
-    assert sum("logits hold NaN or an infinity at token" in line for line in view.lines) == 4
 
 
 def test_updates_that_overflow_the_weights_stop_the_run_before_a_checkpoint(small, coin, tmp_path, monkeypatch):
