@@ -219,52 +219,44 @@ def test_memory_that_runs_out_is_one_sentence_with_what_to_lower(tiny, expected,
 
 def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected):
     """Step 2 is damaged; resumed from step 1 with keep = 1, the run stops after saving step 1 again: it is kept."""
-    config = tiny("run", output={**SECTIONS["output"], "keep": 2})
-    train(config, SilentView())
-    newest = config.directory() / "checkpoints" / "step-000002"
-    (newest / "checksums.json").write_text('["not", "a", "table"]')
-    checkpoint.prune(config.directory(), 1, 1)
-    assert [p.name for p in (config.directory() / "checkpoints").iterdir()] == ["step-000001"]
-    assert resume(config.directory(), SilentView()).finished
-    assert left(config.directory()) | {"files": expected["files"]} == expected
+    run = train(tiny("run", output={**SECTIONS["output"], "keep": 2}), SilentView()).directory
+    (run / "checkpoints" / "step-000002" / "checksums.json").write_text('["not", "a", "table"]')
+    checkpoint.prune(run, 1, 1)
+    assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-000001"]
+    assert resume(run, SilentView()).finished
+    assert left(run) | {"files": expected["files"]} == expected
 
 
 def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
     """The process died between the two renames: only the old name is there."""
-    config = tiny("run")
-    train(config, SilentView())
-    newest = config.directory() / "checkpoints" / "step-000002"
+    run = train(tiny("run"), SilentView()).directory
+    newest = run / "checkpoints" / "step-000002"
     newest.rename(newest.with_name(f".old-{newest.name}"))
-    shutil.rmtree(config.directory() / "model")
-    assert resume(config.directory(), SilentView()).finished
-    assert left(config.directory()) == expected
+    shutil.rmtree(run / "model")
+    assert resume(run, SilentView()).finished
+    assert left(run) == expected
 
 
 def test_checksums_that_say_nothing_are_damage(tiny):
-    config = tiny("run", output={**SECTIONS["output"], "keep": 2})
-    train(config, SilentView())
+    run = train(tiny("run", output={**SECTIONS["output"], "keep": 2}), SilentView()).directory
     for content in ("{}", "[]", "null", '{"state.json": 1}', '{"../../x": "y"}', "[" * 10**5, "\x00"):
-        (config.directory() / "checkpoints" / "step-000002" / "checksums.json").write_text(content)
-        found, damaged = checkpoint.newest(config.directory())
+        (run / "checkpoints" / "step-000002" / "checksums.json").write_text(content)
+        found, damaged = checkpoint.newest(run)
         assert (found.name, [path.name for path in damaged]) == ("step-000001", ["step-000002"])
 
 
 def test_logs_without_any_checkpoint_are_not_written_over(tiny):
-    config = tiny("run")
-    train(config, SilentView())
-    shutil.rmtree(config.directory() / "checkpoints")
-    before = (config.directory() / "metrics.jsonl").read_bytes()
+    run = train(tiny("run"), SilentView()).directory
+    shutil.rmtree(run / "checkpoints")
+    before = (run / "metrics.jsonl").read_bytes()
     with pytest.raises(TokenPOError, match="no checkpoint to resume from"):
-        resume(config.directory(), SilentView())
-    assert (config.directory() / "metrics.jsonl").read_bytes() == before
+        resume(run, SilentView())
+    assert (run / "metrics.jsonl").read_bytes() == before
 
 
 def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
-    config = tiny("run")
-    train(config, SilentView())
-    shutil.rmtree(config.directory() / "checkpoints" / "step-000002", ignore_errors=True)
-    run, change = str(config.directory()), ["--set", "train.steps=3", "--set", "train.lr=0.02"]
-    assert main(["train", "--resume", run, *change]) == 2
+    run, change = train(tiny("run"), SilentView()).directory, ["--set", "train.steps=3", "--set", "train.lr=0.02"]
+    assert main(["train", "--resume", str(run), *change]) == 2
     said = capsys.readouterr().err
     assert "train.lr: 0.01 -> 0.02" in said and "--accept-changes" in said and "train.steps:" not in said
     assert main(["train", *change, "--accept-changes", "x.toml"]) == 2
@@ -272,20 +264,19 @@ def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
 
 
 def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, monkeypatch):
-    config = tiny("run", method={"name": "hapo"})
-    train(config, SilentView())
+    run = train(tiny("run", method={"name": "hapo"}), SilentView()).directory
     sections = {"method": {"name": "ha_dw"}, "train": {"steps": 3, "minibatches": 1}}
     wanted, view = tiny("run", **sections), Watch()
     with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
-        resume(config.directory(), SilentView(), wanted)
+        resume(run, SilentView(), wanted)
     begin, seen = Learner.begin, []
     monkeypatch.setattr(Learner, "begin", lambda self, *a, **k: seen.append(self.memory) or begin(self, *a, **k))
-    assert resume(config.directory(), view, wanted, accept=True).steps == 3
+    assert resume(run, view, wanted, accept=True).steps == 3
     assert seen == [tokenpo.method("ha_dw").start()]
     assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.notes)
-    (line,) = lines(config.directory(), "changes.jsonl")
+    (line,) = lines(run, "changes.jsonl")
     assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])
-    assert 'name = "ha_dw"' in (config.directory() / "recipe.toml").read_text()
+    assert 'name = "ha_dw"' in (run / "recipe.toml").read_text()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"train": 3}', "\udc80"])
@@ -327,17 +318,14 @@ def test_a_disk_that_is_full_at_once_promises_nothing_that_is_not_there(tiny, mo
 
 
 def test_two_processes_do_not_train_one_run(tiny):
-    config = tiny("run")
-    train(config, SilentView())
-    longer = tiny("run", train={"steps": 3, "minibatches": 1})
-    with held(config.directory()), pytest.raises(TokenPOError, match="being trained by another process"):
-        resume(config.directory(), SilentView(), longer)
-    assert resume(config.directory(), SilentView(), longer).steps == 3
+    run, longer = train(tiny("run"), SilentView()).directory, tiny("run", train={"steps": 3, "minibatches": 1})
+    with held(run), pytest.raises(TokenPOError, match="being trained by another process"):
+        resume(run, SilentView(), longer)
+    assert resume(run, SilentView(), longer).steps == 3
 
 
 def test_software_that_is_not_known_is_said(tiny):
-    config, view = tiny("run"), Watch()
-    train(config, SilentView())
-    (config.directory() / "versions.json").write_text("[1")
-    resume(config.directory(), view, tiny("run", train={"steps": 3, "minibatches": 1}))
+    run, view = train(tiny("run"), SilentView()).directory, Watch()
+    (run / "versions.json").write_text("[1")
+    resume(run, view, tiny("run", train={"steps": 3, "minibatches": 1}))
     assert "versions.json is gone or damaged" in view.notes[0]
