@@ -121,7 +121,6 @@ class Outcome:
     """How a run ended.
 
     Args:
-        directory: the run directory.
         steps: rollout batches trained on so far.
         finished: false if it was interrupted; `resume` continues it.
         evaluations: the lines of metrics with an evaluation, in order.
@@ -136,11 +135,7 @@ class Outcome:
 
 
 def train(backend: type[Backend], config: Config, view: View) -> Outcome:
-    """Trains a fresh run to its end, or to an interrupt.
-
-    Raises:
-        TokenPOError: something that the recipe names is not available; nothing was trained.
-    """
+    """Trains a fresh run to its end, or to an interrupt; TokenPOError if something that it needs is not available."""
     plan = Plan(config)
     with closing(backend.open(plan)) as model:
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))

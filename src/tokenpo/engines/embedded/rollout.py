@@ -75,11 +75,7 @@ def collect(
 
 
 def _second_prompts(lm: LanguageModel, drafts: Draw, plan: Drafts, sampling: Sampling) -> tuple[list, list[list[int]]]:
-    """The prompt of each problem with its best draft, as text or messages and as token ids.
-
-    Raises:
-        TokenPOError: naming the problem, if no room is left for a response or the tokenizer fails.
-    """
+    """The prompt of each problem with its best draft, as text or messages and as token ids; raises as `encoded`."""
     best = drafts.reward().view(-1, plan.count).argmax(1).tolist()  # the first of the largest
     texts = [drafts.completions[place * plan.count + chosen] for place, chosen in enumerate(best)]
     questions = [plan.prompt(problem.prompt, text) for problem, text in zip(drafts.problems, texts, strict=True)]

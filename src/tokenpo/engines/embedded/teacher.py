@@ -22,14 +22,10 @@ from .forward import Forward, Taught
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model that scores the policy's responses.
-
-    Args:
-        hint: text before the teacher's prompt, "" for none; "{answer}" stands for the reference answer.
-    """
+    """A model that scores the policy's responses."""
 
     lm: LanguageModel
-    hint: str
+    hint: str  # text before its prompt, "" for none; "{answer}" stands for the reference answer
 
     @staticmethod
     def of(plan: Plan, policy: LanguageModel) -> Teacher | None:
