@@ -11,7 +11,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Continuations, Drafts
 from tokenpo.core.seeds import keyed_seed
-from tokenpo.engines.embedded.loop import resume, train
+from tokenpo.engines.embedded.loop import train
 from tokenpo.models import Sampling, sample
 from tokenpo.recipe.objective import build_objective, warnings
 from tokenpo.runs.rollouts.draw import draw, without_eos
@@ -146,24 +146,6 @@ def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, begin) -> N
         for row, t in plan.at(facts).nonzero().tolist()
     }
     assert len(prefixes) < int(plan.at(facts).sum()), "the prompt of a group is a prefix that all share"
-
-
-@pytest.mark.parametrize("method", [
-    {"name": "vineppo", "every": 3, "continuations": 2}, {"name": "spo", "interval": 2, "continuations": 2},
-    {"name": "remax"}, {"name": "ospo", "segments": 3},
-    {"name": "igrpo", "drafts": 2, "template": "{draft}{prompt}"},
-])  # fmt: skip
-def test_a_run_learns_counts_and_resumes(method, small, coin, tmp_path) -> None:
-    """Two steps and two more are four, in every number; the weights have moved."""
-    whole = small(tmp_path / "whole", method=method, evaluate={"problems": 0})
-    half = small(tmp_path / "half", method=method, evaluate={"problems": 0}, train={"steps": 2})
-    train(whole, SilentView())
-    train(half, SilentView())
-    resume(tmp_path / "half", SilentView(), small(tmp_path / "half", method=method, evaluate={"problems": 0}))
-    made = numbers(tmp_path / "whole")
-    assert len(made) == 4 and made == numbers(tmp_path / "half")
-    assert all(line["continued_tokens"] > 0 or method["name"] == "ospo" for line in made)
-    assert all(line["grad_norm"] > 0 for line in made)
 
 
 @pytest.mark.parametrize("union", [1, 2])
