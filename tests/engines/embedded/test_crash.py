@@ -31,7 +31,6 @@ from tokenpo.runs.directory import held
 
 from .test_resume import logged
 
-SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
 KINDS = (
     r"replace \.writing-recipe", r"rename \.writing-step-000000", r"line metrics", r"rename \.writing-step-000002",
     r"rename step-000001", r"rename \.writing-model",
@@ -48,9 +47,11 @@ def tiny(small, coin, tmp_path):
     """Two steps of two prompts x two responses, a checkpoint after each."""
 
     def build(name: str, **sections):
-        rollout = {"prompts": 2, "group_size": 2, "max_new_tokens": 4}
-        merged = {"rollout": rollout, "train": {"steps": 2, "minibatches": 1}, **SECTIONS, **sections}
-        return small(tmp_path / name, **merged)
+        usual = {
+            "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 4}, "train": {"steps": 2, "minibatches": 1},
+            "evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1},
+        }  # fmt: skip
+        return small(tmp_path / name, **{key: usual.get(key, {}) | sections.get(key, {}) for key in usual | sections})
 
     return build
 
@@ -219,7 +220,7 @@ def test_memory_that_runs_out_is_one_sentence_with_what_to_lower(tiny, expected,
 
 def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected):
     """Step 2 is damaged; resumed from step 1 with keep = 1, the run stops after saving step 1 again: it is kept."""
-    run = train(tiny("run", output={**SECTIONS["output"], "keep": 2}), SilentView()).directory
+    run = train(tiny("run", output={"keep": 2}), SilentView()).directory
     (run / "checkpoints" / "step-000002" / "checksums.json").write_text('["not", "a", "table"]')
     checkpoint.prune(run, 1, 1)
     assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-000001"]
@@ -238,7 +239,7 @@ def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
 
 
 def test_checksums_that_say_nothing_are_damage(tiny):
-    run = train(tiny("run", output={**SECTIONS["output"], "keep": 2}), SilentView()).directory
+    run = train(tiny("run", output={"keep": 2}), SilentView()).directory
     for content in ("{}", "[]", "null", '{"state.json": 1}', '{"../../x": "y"}', "[" * 10**5, "\x00"):
         (run / "checkpoints" / "step-000002" / "checksums.json").write_text(content)
         found, damaged = checkpoint.newest(run)
@@ -317,15 +318,10 @@ def test_a_disk_that_is_full_at_once_promises_nothing_that_is_not_there(tiny, mo
     assert remedy.finished
 
 
-def test_two_processes_do_not_train_one_run(tiny):
-    run, longer = train(tiny("run"), SilentView()).directory, tiny("run", train={"steps": 3, "minibatches": 1})
+def test_two_processes_do_not_train_one_run_and_software_that_is_not_known_is_said(tiny):
+    run, longer, view = train(tiny("run"), SilentView()).directory, tiny("run", train={"steps": 3}), Watch()
+    (run / "versions.json").write_text("[1")
     with held(run), pytest.raises(TokenPOError, match="being trained by another process"):
         resume(run, SilentView(), longer)
-    assert resume(run, SilentView(), longer).steps == 3
-
-
-def test_software_that_is_not_known_is_said(tiny):
-    run, view = train(tiny("run"), SilentView()).directory, Watch()
-    (run / "versions.json").write_text("[1")
-    resume(run, view, tiny("run", train={"steps": 3, "minibatches": 1}))
+    assert resume(run, view, longer).steps == 3
     assert "versions.json is gone or damaged" in view.notes[0]

@@ -189,12 +189,6 @@ def test_a_run_says_where_its_value_head_is(name, lora, small, coin, tmp_path):
     assert head["batches"] == 4 and head["weight"].dtype == torch.float32 and head["weight"].any()
 
 
-def test_without_a_critic_no_value_head_is_kept(small, coin, tmp_path):
-    found = train(small(tmp_path / "run"), SilentView())
-    assert not [*found.directory.rglob("critic.safetensors")] and len(found.left) == 1
-    assert not [name for line in numbers(found.directory) for name in line if "value" in name or "explained" in name]
-
-
 def test_a_checkpoint_of_another_value_head_is_refused(small, coin, tmp_path):
     config = small(tmp_path / "run", method={"name": "ppo"}, train={"steps": 1})
     path = next((train(config, SilentView()).directory / "checkpoints").glob("*1"))
@@ -230,7 +224,7 @@ def test_a_model_without_a_plain_head_is_refused(small, coin, tmp_path, make_mod
         build_engine(Plan(small(tmp_path / "run", method={"name": "ppo"}, model={"path": path})))
 
 
-def test_directions_read_the_value_head_of_the_run(small, coin, tmp_path):
+def test_directions_read_the_value_head_of_the_run_and_without_a_critic_there_is_none(small, coin, tmp_path):
     rollout = {"prompts": 8, "group_size": 4, "max_new_tokens": 6}
     config = small(tmp_path / "run", method={"name": "ppo"}, rollout=rollout, train={"minibatches": 8})
     train(config, SilentView())
@@ -239,6 +233,8 @@ def test_directions_read_the_value_head_of_the_run(small, coin, tmp_path):
     assert rollouts.value.any() and math.isfinite(
         float(next(here.directions([method("ppo")], here.rollouts(), moved=False)).sum())
     )
-    train(small(tmp_path / "plain", rollout=rollout), SilentView())
+    found = train(small(tmp_path / "plain", rollout=rollout), SilentView())
+    assert not [*found.directory.rglob("critic.safetensors")] and len(found.left) == 1
+    assert not [name for line in numbers(found.directory) for name in line if "value" in name or "explained" in name]
     with pytest.raises(Unsupported, match="trains no critic, as grpo reads no value"):
         AtCheckpoint(tmp_path / "plain", method("ppo").needs, None, 8, 32)
