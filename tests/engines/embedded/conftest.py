@@ -1,6 +1,5 @@
 """A random model of a few thousand parameters, and a task that even a random model gets right half of the time."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,7 +68,21 @@ def coin(monkeypatch: pytest.MonkeyPatch) -> Coin:
 
 @pytest.fixture
 def small(model_dir: Path) -> Callable[..., Config]:
-    return functools.partial(_small, model_dir)
+    """small(out, **sections): four steps on four prompts x four responses of at most six tokens, with these sections."""
+    usual = {
+        "seed": 5,
+        "model": {"path": str(model_dir), "device": "cpu"},
+        "method": {"name": "grpo"},
+        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 6},
+        "train": {"steps": 4, "minibatches": 2, "lr": 1e-2, "micro_rows": 6},
+        "evaluate": {"problems": 6, "samples": 2},
+        "output": {"checkpoint_every": 0, "trace_every": 2},
+    }
+
+    def build(out: Path, **sections: dict) -> Config:
+        return merged(usual, {**sections, "output": {"dir": str(out), **sections.get("output", {})}}, "test")
+
+    return build
 
 
 @pytest.fixture
@@ -85,17 +98,3 @@ def begin(
         return engine, trainer, collect(config, engine.lm, engine.task, cursor, None, engine.objective)
 
     return build
-
-
-def _small(model_dir: Path, out: Path, **sections: dict) -> Config:
-    """Four steps on four prompts x four responses of at most six tokens; `sections` are merged in."""
-    raw: dict = {
-        "seed": 5,
-        "model": {"path": str(model_dir), "device": "cpu"},
-        "method": {"name": "grpo"},
-        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 6},
-        "train": {"steps": 4, "minibatches": 2, "lr": 1e-2, "micro_rows": 6},
-        "evaluate": {"problems": 6, "samples": 2},
-        "output": {"dir": str(out), "checkpoint_every": 0, "trace_every": 2},
-    }
-    return merged(raw, sections, "test")
