@@ -68,7 +68,7 @@ def coin(monkeypatch: pytest.MonkeyPatch) -> Coin:
 
 @pytest.fixture
 def small(model_dir: Path) -> Callable[..., Config]:
-    """small(out, **sections): four steps on four prompts x four responses of at most six tokens, with these sections."""
+    """small(out, **sections): four steps on four prompts x four responses of at most six tokens, with the sections."""
     usual = {
         "seed": 5,
         "model": {"path": str(model_dir), "device": "cpu"},
