@@ -44,7 +44,6 @@ from .records import Clock, Tracer, rollout_metrics, rollout_records, sample_rec
 from .rollouts import step_file, write_lines
 from .rollouts.draw import Draw
 from .rollouts.experience import Experience
-from .trackers import Trackers
 from .view import View, about
 from .watch import Watch
 
@@ -146,8 +145,7 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
             try:
                 describe(directory, plan)
                 model.save(directory, progress)
-                trackers = Trackers(directory, config, 0, view.say)
-                loop = Loop(model, plan, OpenRun(directory, trackers), view, progress)
+                loop = Loop(model, plan, OpenRun(directory, config, 0, view.say), view, progress)
                 return loop.run([])
             except TokenPOError as error:
                 # Nothing was trained, so the directory goes and the same command works again. NotFinite and lack of
@@ -191,8 +189,8 @@ def resume(
         elif progress.learner:
             model.learner.load_state_dict(progress.learner)
         describe(directory, plan)
-        trackers = Trackers(directory, config, progress.step, view.say)
-        return Loop(model, plan, OpenRun(directory, trackers), view, progress).run(notes)
+        records = OpenRun(directory, config, progress.step, view.say)
+        return Loop(model, plan, records, view, progress).run(notes)
 
 
 class Loop:
