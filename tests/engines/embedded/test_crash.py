@@ -98,11 +98,9 @@ def dying(at: int) -> Iterator[list[str]]:
 
     whole = tokenpo.base.jsonl.Lines.write
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "rename", before(Path, "rename"))
-        patch.setattr(Path, "replace", before(Path, "replace"))
-        patch.setattr(Path, "unlink", before(Path, "unlink"))
-        patch.setattr(shutil, "rmtree", before(shutil, "rmtree"))
-        patch.setattr(checkpoint, "_checksum", before(checkpoint, "_checksum"))
+        touching = (Path, "rename"), (Path, "replace"), (Path, "unlink"), (shutil, "rmtree"), (checkpoint, "_checksum")
+        for owner, name in touching:
+            patch.setattr(owner, name, before(owner, name))
         patch.setattr(tokenpo.base.jsonl.Lines, "write", half_a_line)
         yield seen
 
