@@ -54,7 +54,7 @@ def test_a_long_series_is_thinned_to_means_between_its_true_ends(long):
     assert max(high for _, _, high in extremes) == 9.0
 
 
-def test_what_a_run_logged_seldom_and_its_sums_stay_exact(long):
+def test_what_a_run_logged_seldom_its_sums_and_what_is_asked_for_stay_exact(long):
     run = read_run(long)
     assert run.series("eval/accuracy") == [(s, s / LONG) for s in range(1000, LONG + 1, 1000)]
     assert run.total("seconds_update") == LONG / 2
@@ -62,9 +62,6 @@ def test_what_a_run_logged_seldom_and_its_sums_stay_exact(long):
     assert len(run.metrics.lines) <= SAMPLED + 1
     assert run.metrics.lines[1] == {"step": 251, "entropy": entropy(251), "seconds_update": 0.5}
     assert run.metrics.lines[-1] == rows(LONG)[-1]
-
-
-def test_a_series_that_is_asked_for_stays_exact(long):
     assert read_run(long, {"entropy"}).series("entropy") == [(s, entropy(s)) for s in range(1, LONG + 1)]
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import TokenPOError
-from ..core.trial import differentiate
+from ..core.trial import Evaluation, differentiate
 from ..core.types import FACTS, Batch, Credit, Policy, Rollouts, Totals
 
 ROWS, TOKENS, GROUP = 256, 16, 8
@@ -141,26 +141,34 @@ class _Step:
         advantages = credit.advantage.clone()
         advantages[: self.copies] = torch.where(rollouts.mask[: self.copies], advantage, 0.0)
         credit = dataclasses.replace(credit, advantage=advantages)
-        # The credit now holds all that a row needs of other rows, so the rows of all ratios can be evaluated at once.
-        same = torch.arange(self.copies).repeat(len(logprob))
-        if getattr(self.objective, "scope", "row") == "batch":
-            credit = Credit.joined([self._observed(rollouts, credit, lp) for lp in logprob])
-        else:
-            credit = credit.rows(same)
-        moved = logprob.repeat_interleave(self.copies)[:, None].expand(-1, rollouts.mask.shape[1])
-        policy = dataclasses.replace(self.policy.rows(same), logprob=moved)
-        step = differentiate(self.objective, rollouts.rows(same), credit, policy, Totals.of(rollouts))
+        own = torch.arange(self.copies)
+        moved = [self.policy.logprob.index_fill(0, own, lp) for lp in logprob]
+        policies = [dataclasses.replace(self.policy, logprob=lp) for lp in moved]
+        step = differentiated(self.objective, rollouts, credit, policies, own, Totals.of(rollouts))
         coefficient = step.loss.terms["coefficient"]
         # Padding, and tokens that the aggregation leaves out, have coefficient 0.
         c = torch.where(coefficient == 0, 0.0, -step.gradient / coefficient)[:, : self.tokens]
         return c.reshape(len(logprob), self.copies, self.tokens).mean(1)
 
-    def _observed(self, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> Credit:
-        """The response's credit after `observe`, in a step in which its tokens have this log-probability []."""
-        moved = self.policy.logprob.clone()
-        moved[: self.copies] = logprob
-        batch = Batch(rollouts, credit, dataclasses.replace(self.policy, logprob=moved))
-        return self.objective.observe(batch, torch.Generator().manual_seed(0)).credit.rows(slice(self.copies))
+
+def differentiated(
+    objective: Any, rollouts: Rollouts, credit: Credit, policies: Sequence[Policy], rows: Tensor, totals: Totals,
+    seeds: Sequence[int] = (0,),
+) -> Evaluation:  # fmt: skip
+    """The loss of these rows of a step, with its gradients, under each of the current policies in turn.
+
+    The credit holds all that a row needs of other rows, so the rows of all policies are evaluated at once. With scope
+    "batch" the objective observes the step under each policy before, once with each of the seeds.
+    """
+    if getattr(objective, "scope", "row") == "batch":
+        steps = [(policy, torch.Generator().manual_seed(seed)) for policy in policies for seed in seeds]
+        batches = [objective.observe(Batch(rollouts, credit, policy), draws).rows(rows) for policy, draws in steps]
+    else:
+        batches = [Batch(rollouts.rows(rows), credit.rows(rows), policy.rows(rows)) for policy in policies]
+    parts = [vars(batch.policy) for batch in batches]
+    policy = {name: torch.cat([part[name] for part in parts]) for name, x in parts[0].items() if x is not None}
+    credit = Credit.joined([batch.credit for batch in batches])
+    return differentiate(objective, rollouts.rows(rows.repeat(len(batches))), credit, Policy(**policy), totals)
 
 
 def _axis(name: str, values: Numbers) -> Tensor:

@@ -150,15 +150,12 @@ class Found:
         bias: distance of its expected update from each of `ways`, relative to the length of that way.
         needed: number of responses at which signal and noise of their mean update are equal; inf if the expected update
             is 0.
-        standing: length of the expected update where student and teacher are equal, relative to that of the way
-            "reverse" at the start.
         left: reverse KL of whole responses after training on expected updates, relative to the start.
     """
 
     cosine: Mapping[str, float]
     bias: Mapping[str, float]
     needed: float
-    standing: float
     left: float
 
 
@@ -166,19 +163,16 @@ def judge(at: Taught, form: Form) -> Found:
     """Compares the expected update with all of `ways`, and follows it."""
     start = at.world.initial
     (chance, each), down = updates(at, form), ways(at, start)
-    mean, unit = chance @ each, float(down["reverse"].norm())
+    mean, logits = chance @ each, start
     noise = float((chance @ (each - mean).square().sum(1)) / mean.square().sum())
-    none = float(mean.norm()) < NONE * unit
-    chance_agreed, each_agreed = updates(at, form, at.teacher)
-    logits = start
+    none = float(mean.norm()) < NONE * float(down["reverse"].norm())
     for _ in range(STEPS):  # plain steps along the expected update
         chance_now, each_now = updates(at, form, logits)
         logits = logits + RATE * (chance_now @ each_now).view_as(logits)
     return Found(
         {name: math.nan if none else float(mean @ way / mean.norm() / way.norm()) for name, way in down.items()},
         {name: float((mean - way).norm() / way.norm()) for name, way in down.items()},
-        math.inf if none else noise, float((chance_agreed @ each_agreed).norm()) / unit,
-        float(apart(at, logits) / apart(at, start)),
+        math.inf if none else noise, float(apart(at, logits) / apart(at, start)),
     )  # fmt: skip
 
 

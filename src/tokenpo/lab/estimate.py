@@ -21,12 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Estimate:
-    """A statistic of R replicates.
-
-    Args:
-        value: the statistic of all replicates.
-        without: [R], the statistic without each replicate in turn.
-    """
+    """A statistic of R replicates, and [R] the statistic `without` each of them in turn."""
 
     value: float
     without: tuple[float, ...] = ()
@@ -81,11 +76,7 @@ def rounded(x: float, digits: int = 4) -> float | None:
 
 
 def load_json(path: Path, command: str, parse: Callable[[Any], T]) -> T:
-    """`parse` of a file that `tokenpo COMMAND --json` wrote.
-
-    Raises:
-        TokenPOError: the file holds something else.
-    """
+    """`parse` of a file that `tokenpo COMMAND --json` wrote; TokenPOError if it holds something else."""
     try:
         return parse(json.loads(read_text(path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
+from ..base.jsonl import finite
 from ..core.trial import evaluate, example
 
 FORMAT = "tokenpo golden 1"
@@ -63,19 +64,14 @@ def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
 
 
 def _plain(tensors: Mapping[str, Tensor | None], mask: Tensor) -> dict[str, Any]:
-    """The tensors, without those that are None, as lists; [N, T] ones but the mask have null on padding."""
+    """The tensors, without those that are None, as lists for JSON.
+
+    NaN, and the padding of [N, T] tensors but the mask, become null; infinities the text "inf" or "-inf".
+    """
     shown = {}
     for name, x in tensors.items():
         if x is not None:
-            hidden = ~mask if x.shape == mask.shape and name != "mask" else mask.new_zeros(x.shape)
-            shown[name] = _numbers(x.tolist(), hidden.tolist())
+            shown[name] = rows = finite(x.tolist(), lambda y: None if math.isnan(y) else str(y))
+            for i, t in (~mask).nonzero().tolist() if x.shape == mask.shape and name != "mask" else ():
+                rows[i][t] = None
     return shown
-
-
-def _numbers(x: Any, hidden: Any) -> Any:
-    """x for JSON: hidden entries and NaN become null, infinities the text "inf" or "-inf"."""
-    if isinstance(x, list):
-        return [_numbers(*pair) for pair in zip(x, hidden, strict=True)]
-    if hidden or (isinstance(x, float) and math.isnan(x)):
-        return None
-    return str(x) if isinstance(x, float) and math.isinf(x) else x

@@ -74,20 +74,18 @@ _PROGRESS = TypeAdapter(Progress)
 
 def begin(directory: Path, progress: Progress) -> Path:
     """Writes a checkpoint without tensors: before a run's first update, or if a server keeps the weights."""
-    return _publish(directory, progress, {})
+    return save(directory, None, None, progress)
 
 
-def save(directory: Path, trained: Trained, critic: Trained | None, progress: Progress) -> Path:
+def save(directory: Path, trained: Trained | None, critic: Trained | None, progress: Progress) -> Path:
     """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError if writing fails (full disk)."""
-    tensors: dict[str, dict[str, Tensor]] = {"model": _weights(trained[0]), "optimizer": _moments(*trained)}
-    if critic is not None:
-        tensors["critic"] = critic[0].state_dict() | _moments(*critic)
-    return _publish(directory, progress, tensors)
-
-
-def _publish(directory: Path, progress: Progress, tensors: Mapping[str, Mapping[str, Tensor]]) -> Path:
     from safetensors.torch import save_file
 
+    tensors: dict[str, dict[str, Tensor]] = {}
+    if trained is not None:
+        tensors |= {"model": _weights(trained[0]), "optimizer": _moments(*trained)}
+    if critic is not None:
+        tensors["critic"] = critic[0].state_dict() | _moments(*critic)
     target = directory / "checkpoints" / f"step-{progress.step:06d}"
     # While the new one replaces it, the old one is `.old-step-*`, which `_found` also lists.
     with whole_directory(target) as work:

@@ -18,7 +18,7 @@ import itertools
 import json
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,11 @@ STARTED = "recipe.json"  # the config of a verl run that resumes by itself; conf
 
 
 class OpenRun:
-    """The logs and live trackers of a run in progress."""
+    """The logs and live trackers of a run that goes on after `step`; raises as `Trackers`."""
 
-    def __init__(self, path: Path, trackers: Trackers) -> None:
-        self.path = path
+    def __init__(self, path: Path, config: Config, step: int, say: Callable[[str], None]) -> None:
+        self.path, self._trackers = path, Trackers(path, config, step, say)
         self._logs = self.metrics, self.samples, self.trace = [Lines(path / name) for name in LOGS]
-        self._trackers = trackers
 
     def log(self, metrics: Mapping[str, float]) -> None:
         self.metrics.write(metrics)
@@ -147,9 +146,7 @@ def new_directory(config: Config) -> Path:
     path = config.directory()
     with making(path):
         if config.output.dir is None:
-            path.parent.mkdir(
-                parents=True, exist_ok=True
-            )  # separately, because FileExistsError below must mean the last name
+            path.parent.mkdir(parents=True, exist_ok=True)  # apart, so that FileExistsError below means the last name
             for free in itertools.chain([path], numbered(path)):
                 with contextlib.suppress(FileExistsError):
                     free.mkdir()

@@ -44,7 +44,6 @@ from .records import Clock, Tracer, rollout_metrics, rollout_records, sample_rec
 from .rollouts import step_file, write_lines
 from .rollouts.draw import Draw
 from .rollouts.experience import Experience
-from .trackers import Trackers
 from .view import View, about
 from .watch import Watch
 
@@ -121,7 +120,6 @@ class Outcome:
     """How a run ended.
 
     Args:
-        directory: the run directory.
         steps: rollout batches trained on so far.
         finished: false if it was interrupted; `resume` continues it.
         evaluations: the lines of metrics with an evaluation, in order.
@@ -136,11 +134,7 @@ class Outcome:
 
 
 def train(backend: type[Backend], config: Config, view: View) -> Outcome:
-    """Trains a fresh run to its end, or to an interrupt.
-
-    Raises:
-        TokenPOError: something that the recipe names is not available; nothing was trained.
-    """
+    """Trains a fresh run to its end, or to an interrupt; TokenPOError if something that it needs is not available."""
     plan = Plan(config)
     with closing(backend.open(plan)) as model:
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
@@ -151,8 +145,7 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
             try:
                 describe(directory, plan)
                 model.save(directory, progress)
-                trackers = Trackers.open(directory, config, 0, view.say)
-                loop = Loop(model, plan, OpenRun(directory, trackers), view, progress)
+                loop = Loop(model, plan, OpenRun(directory, config, 0, view.say), view, progress)
                 return loop.run([])
             except TokenPOError as error:
                 # Nothing was trained, so the directory goes and the same command works again. NotFinite and lack of
@@ -196,8 +189,8 @@ def resume(
         elif progress.learner:
             model.learner.load_state_dict(progress.learner)
         describe(directory, plan)
-        trackers = Trackers.open(directory, config, progress.step, view.say)
-        return Loop(model, plan, OpenRun(directory, trackers), view, progress).run(notes)
+        records = OpenRun(directory, config, progress.step, view.say)
+        return Loop(model, plan, records, view, progress).run(notes)
 
 
 class Loop:

@@ -165,16 +165,16 @@ def _rollout(value: Any) -> Rollout:
         step=int(value["step"]),
         row=int(row or 0),
         group=None if group is None else int(group),
-        prompt=_string(value.get("prompt")),
+        prompt=in_words(value.get("prompt")),
         tokens=tuple(tokens),
         reward=number(value.get("reward")),
         correct=correct if isinstance(correct, bool) else None,
-        answer=_string(value.get("answer")),
+        answer=in_words(value.get("answer")),
         terms={name: tuple(number(x) for x in values) for name, values in terms.items()},
     )
 
 
-def _string(value: Any) -> str:
+def in_words(value: Any) -> str:
     """A prompt as one text, chat messages with their roles."""
     if isinstance(value, list) and all(isinstance(m, dict) and "content" in m for m in value):
         return "\n".join(f"{m.get('role', '')}: {m['content']}" for m in value)

@@ -17,7 +17,7 @@ from ..core.ops import kl, ranked
 from ..core.statistics import Statistics
 from ..core.types import Batch, Credit, Loss, Policy, Rollouts
 from ..models.vocabulary import Tokenized
-from .read import Rollout
+from .read import Rollout, in_words
 from .rollouts import Response, responses
 from .rollouts.draw import Draw
 from .rollouts.experience import Experience, mixed_groups, reward_names
@@ -168,18 +168,17 @@ def step_metrics(step: Step | None) -> dict[str, float]:
     return {**credit_metrics(step.rollouts, step.credit), **step.metrics()}
 
 
-def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
+def sample_records(step: int, piece: Draw, count: int) -> Iterator[Mapping[str, Any]]:
     """The first response to each of the first `count` problems."""
-    first = zip(range(0, len(piece), piece.group_size), enumerate(piece.problems[:count], piece.start), strict=False)
-    return [
-        {
-            "step": step, "position": position, "prompt": piece.question(row // piece.group_size),
-            "completion": piece.completions[row],
-            "answer": problem.reference, "reward": piece.scores[row].reward, "correct": piece.scores[row].correct,
-            "note": piece.scores[row].note, "length": int(piece.mask[row].sum()), "finished": bool(piece.finished[row]),
-        }
-        for row, (position, problem) in first
-    ]  # fmt: skip
+    for group, problem in enumerate(piece.problems[:count]):
+        row = group * piece.group_size
+        score = piece.scores[row]
+        yield {
+            "step": step, "position": piece.start + group, "prompt": piece.question(group),
+            "completion": piece.completions[row], "answer": problem.reference, "reward": score.reward,
+            "correct": score.correct, "note": score.note, "length": int(piece.mask[row].sum()),
+            "finished": bool(piece.finished[row]),
+        }  # fmt: skip
 
 
 def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> Iterator[Mapping[str, Any]]:
@@ -198,8 +197,3 @@ def rollout_records(step: int, lm: Tokenized, kept: Draw, rollouts: Rollouts, po
     correct = [score.correct for score in kept.scores]
     names = reward_names(kept)
     return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy, reward_names=names)
-
-
-def in_words(prompt: str | list[dict[str, Any]]) -> str:
-    """A prompt as one text."""
-    return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)

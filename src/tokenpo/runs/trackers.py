@@ -40,8 +40,6 @@ TRL = {
 }
 # One open run of one tracker: (function that takes a step and its values by name, function that closes the run).
 Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
-# Tracker -> the extra of this package that installs it.
-EXTRAS = {"tensorboard": "track", "trackio": "trackio", "wandb": "wandb"}
 
 
 def tracker_name(metric: str) -> str:
@@ -62,7 +60,7 @@ def require_trackers(names: Sequence[str]) -> None:
         # A folder of that name in the working directory (wandb makes one) is a namespace package without origin.
         if spec is None or spec.origin is None:
             raise Unsupported(
-                f"output.track names {name}, which is not installed: pip install 'tokenpo[{EXTRAS[name]}]', "
+                f"output.track names {name}, which is not installed: pip install 'tokenpo[{TRACKERS[name][0]}]', "
                 "or take it out of output.track"
             )
 
@@ -107,18 +105,25 @@ def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
     return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish
 
 
-OPENERS: Mapping[str, Callable[[Path, str, Config, int], Tracker]] = {
-    "tensorboard": _tensorboard, "trackio": _trackio, "wandb": _wandb,
-}  # fmt: skip
+# Tracker -> (the extra of this package that installs it, the function that opens it).
+TRACKERS = {"tensorboard": ("track", _tensorboard), "trackio": ("trackio", _trackio), "wandb": ("wandb", _wandb)}
 
 
 class Trackers:
     """The trackers of one run.
 
     RUN/trackers.json has the run's id in the trackers, and the last step sent to each.
+
+    Args:
+        config: the trackers of output.track are opened, and get the lines of metrics.jsonl that they lack.
+        step: the step after which the run goes on.
+        say: reports a tracker that failed.
+
+    Raises:
+        Unsupported: a tracker cannot begin.
     """
 
-    def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> None:
         self._file, self._say = directory / "trackers.json", say
         known = json_object(self._file)
         if self._file.exists() and not (isinstance(known.get("run"), str) and isinstance(known.get("sent"), dict)):
@@ -127,36 +132,22 @@ class Trackers:
         self.run: str = known.get("run") or uuid.uuid4().hex[:12]
         self._sent: dict[str, int] = known.get("sent", {})
         self._open: dict[str, Tracker] = {}
-
-    @classmethod
-    def open(cls, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> Trackers:
-        """Opens the trackers of output.track, and sends the lines of metrics.jsonl that they lack.
-
-        Args:
-            step: the step after which the run goes on.
-            say: reports a tracker that failed.
-
-        Raises:
-            Unsupported: a tracker cannot begin.
-        """
-        trackers = cls(directory, say)
         for name in config.output.track:
             if name == "tensorboard":
-                trackers._sent[name] = min(trackers._sent.get(name, -1), step)
+                self._sent[name] = min(self._sent.get(name, -1), step)
             try:
-                trackers._open[name] = OPENERS[name](directory, trackers.run, config, trackers._sent.get(name, -1))
+                self._open[name] = TRACKERS[name][1](directory, self.run, config, self._sent.get(name, -1))
             except Exception as error:
-                trackers.close()
+                self.close()
                 offline = ", set WANDB_MODE=offline" if name == "wandb" else ""
                 raise Unsupported(
                     f"{name} could not begin ({_words(error)}): mend that{offline}, or take it out of output.track"
                 ) from error
-        if trackers._open:
+        if self._open:
             metrics = directory / "metrics.jsonl"
             for line in whole_lines(metrics, with_step, []) if metrics.exists() else ():
-                trackers.send(line.value)
-            trackers._save()
-        return trackers
+                self.send(line.value)
+            self._save()
 
     def send(self, metrics: Mapping[str, Any]) -> None:
         """Sends a line of metrics.jsonl to every tracker that lacks its step; undefined values are left out."""

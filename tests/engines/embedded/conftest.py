@@ -1,6 +1,5 @@
 """A random model of a few thousand parameters, and a task that even a random model gets right half of the time."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,12 @@ import pytest
 from random_models import random_gpt2, random_qwen
 from small_models import lm, make_model, prompts
 from small_recipes import merged
+from tokenpo.engines.embedded.loop import Engine, build_engine
+from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.updates import Trainer
 from tokenpo.recipe.config import Config
+from tokenpo.recipe.plan import Plan
+from tokenpo.runs.rollouts.experience import Experience
 from tokenpo.tasks import Problem, Score
 
 __all__ = ["lm", "make_model", "prompts"]
@@ -64,18 +68,33 @@ def coin(monkeypatch: pytest.MonkeyPatch) -> Coin:
 
 @pytest.fixture
 def small(model_dir: Path) -> Callable[..., Config]:
-    return functools.partial(_small, model_dir)
-
-
-def _small(model_dir: Path, out: Path, **sections: dict) -> Config:
-    """Four steps on four prompts x four responses of at most six tokens; `sections` are merged in."""
-    raw: dict = {
+    """small(out, **sections): four steps on four prompts x four responses of at most six tokens, with the sections."""
+    usual = {
         "seed": 5,
         "model": {"path": str(model_dir), "device": "cpu"},
         "method": {"name": "grpo"},
         "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 6},
         "train": {"steps": 4, "minibatches": 2, "lr": 1e-2, "micro_rows": 6},
         "evaluate": {"problems": 6, "samples": 2},
-        "output": {"dir": str(out), "checkpoint_every": 0, "trace_every": 2},
+        "output": {"checkpoint_every": 0, "trace_every": 2},
     }
-    return merged(raw, sections, "test")
+
+    def build(out: Path, **sections: dict) -> Config:
+        return merged(usual, {**sections, "output": {"dir": str(out), **sections.get("output", {})}}, "test")
+
+    return build
+
+
+@pytest.fixture
+def begin(
+    small: Callable[..., Config], coin: Coin, tmp_path: Path
+) -> Callable[..., tuple[Engine, Trainer, Experience]]:
+    """begin(cursor=0, **sections) -> the parts of a small run, and its rollout batch from this problem on."""
+
+    def build(cursor: int = 0, **sections: dict) -> tuple[Engine, Trainer, Experience]:
+        config = small(tmp_path / "run", **sections)
+        engine = build_engine(Plan(config))
+        trainer = Trainer.of(config, engine.lm, engine.objective)
+        return engine, trainer, collect(config, engine.lm, engine.task, cursor, None, engine.objective)
+
+    return build

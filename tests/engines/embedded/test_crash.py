@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 import tokenpo
 import tokenpo.base.files
 import tokenpo.base.jsonl
-from run_views import Watch, numbers
+from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
@@ -29,7 +29,8 @@ from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.runs import checkpoint
 from tokenpo.runs.directory import held
 
-SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
+from .test_resume import logged
+
 KINDS = (
     r"replace \.writing-recipe", r"rename \.writing-step-000000", r"line metrics", r"rename \.writing-step-000002",
     r"rename step-000001", r"rename \.writing-model",
@@ -46,9 +47,11 @@ def tiny(small, coin, tmp_path):
     """Two steps of two prompts x two responses, a checkpoint after each."""
 
     def build(name: str, **sections):
-        rollout = {"prompts": 2, "group_size": 2, "max_new_tokens": 4}
-        merged = {"rollout": rollout, "train": {"steps": 2, "minibatches": 1}, **SECTIONS, **sections}
-        return small(tmp_path / name, **merged)
+        usual = {
+            "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 4}, "train": {"steps": 2, "minibatches": 1},
+            "evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1},
+        }  # fmt: skip
+        return small(tmp_path / name, **{key: usual.get(key, {}) | sections.get(key, {}) for key in usual | sections})
 
     return build
 
@@ -62,18 +65,9 @@ def expected(tiny, known={}):  # noqa: B006
 
 
 def left(directory: Path) -> dict[str, object]:
-    """What must not depend on where the run died."""
-    last = max((directory / "checkpoints").glob("step-*"))
-    state = json.loads((last / "state.json").read_text())
-    files = {name: (directory / name).read_bytes() for name in ("samples.jsonl", "trace.jsonl")}
-    files |= {name: (last / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")}
-    return {
-        **files,
-        "metrics": numbers(directory),
-        "state": {k: v for k, v in state.items() if k != "sizes"},
-        "model": (directory / "model" / "model.safetensors").read_bytes(),
-        "hidden": sorted(p.name for p in (*directory.iterdir(), *(directory / "checkpoints").iterdir())),
-    }
+    """What must not depend on where the run died: what it logged, and which files it has."""
+    places = *directory.iterdir(), *(directory / "checkpoints").iterdir()
+    return {**logged(directory), "files": sorted(place.name for place in places)}
 
 
 @contextmanager
@@ -104,11 +98,9 @@ def dying(at: int) -> Iterator[list[str]]:
 
     whole = tokenpo.base.jsonl.Lines.write
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "rename", before(Path, "rename"))
-        patch.setattr(Path, "replace", before(Path, "replace"))
-        patch.setattr(Path, "unlink", before(Path, "unlink"))
-        patch.setattr(shutil, "rmtree", before(shutil, "rmtree"))
-        patch.setattr(checkpoint, "_checksum", before(checkpoint, "_checksum"))
+        touching = (Path, "rename"), (Path, "replace"), (Path, "unlink"), (shutil, "rmtree"), (checkpoint, "_checksum")
+        for owner, name in touching:
+            patch.setattr(owner, name, before(owner, name))
         patch.setattr(tokenpo.base.jsonl.Lines, "write", half_a_line)
         yield seen
 
@@ -226,52 +218,44 @@ def test_memory_that_runs_out_is_one_sentence_with_what_to_lower(tiny, expected,
 
 def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected):
     """Step 2 is damaged; resumed from step 1 with keep = 1, the run stops after saving step 1 again: it is kept."""
-    config = tiny("run", output={**SECTIONS["output"], "keep": 2})
-    train(config, SilentView())
-    newest = config.directory() / "checkpoints" / "step-000002"
-    (newest / "checksums.json").write_text('["not", "a", "table"]')
-    checkpoint.prune(config.directory(), 1, 1)
-    assert [p.name for p in (config.directory() / "checkpoints").iterdir()] == ["step-000001"]
-    assert resume(config.directory(), SilentView()).finished
-    assert left(config.directory()) | {"hidden": None} == expected | {"hidden": None}
+    run = train(tiny("run", output={"keep": 2}), SilentView()).directory
+    (run / "checkpoints" / "step-000002" / "checksums.json").write_text('["not", "a", "table"]')
+    checkpoint.prune(run, 1, 1)
+    assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-000001"]
+    assert resume(run, SilentView()).finished
+    assert left(run) | {"files": expected["files"]} == expected
 
 
 def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
     """The process died between the two renames: only the old name is there."""
-    config = tiny("run")
-    train(config, SilentView())
-    newest = config.directory() / "checkpoints" / "step-000002"
+    run = train(tiny("run"), SilentView()).directory
+    newest = run / "checkpoints" / "step-000002"
     newest.rename(newest.with_name(f".old-{newest.name}"))
-    shutil.rmtree(config.directory() / "model")
-    assert resume(config.directory(), SilentView()).finished
-    assert left(config.directory()) == expected
+    shutil.rmtree(run / "model")
+    assert resume(run, SilentView()).finished
+    assert left(run) == expected
 
 
 def test_checksums_that_say_nothing_are_damage(tiny):
-    config = tiny("run", output={**SECTIONS["output"], "keep": 2})
-    train(config, SilentView())
+    run = train(tiny("run", output={"keep": 2}), SilentView()).directory
     for content in ("{}", "[]", "null", '{"state.json": 1}', '{"../../x": "y"}', "[" * 10**5, "\x00"):
-        (config.directory() / "checkpoints" / "step-000002" / "checksums.json").write_text(content)
-        found, damaged = checkpoint.newest(config.directory())
+        (run / "checkpoints" / "step-000002" / "checksums.json").write_text(content)
+        found, damaged = checkpoint.newest(run)
         assert (found.name, [path.name for path in damaged]) == ("step-000001", ["step-000002"])
 
 
 def test_logs_without_any_checkpoint_are_not_written_over(tiny):
-    config = tiny("run")
-    train(config, SilentView())
-    shutil.rmtree(config.directory() / "checkpoints")
-    before = (config.directory() / "metrics.jsonl").read_bytes()
+    run = train(tiny("run"), SilentView()).directory
+    shutil.rmtree(run / "checkpoints")
+    before = (run / "metrics.jsonl").read_bytes()
     with pytest.raises(TokenPOError, match="no checkpoint to resume from"):
-        resume(config.directory(), SilentView())
-    assert (config.directory() / "metrics.jsonl").read_bytes() == before
+        resume(run, SilentView())
+    assert (run / "metrics.jsonl").read_bytes() == before
 
 
 def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
-    config = tiny("run")
-    train(config, SilentView())
-    shutil.rmtree(config.directory() / "checkpoints" / "step-000002", ignore_errors=True)
-    run, change = str(config.directory()), ["--set", "train.steps=3", "--set", "train.lr=0.02"]
-    assert main(["train", "--resume", run, *change]) == 2
+    run, change = train(tiny("run"), SilentView()).directory, ["--set", "train.steps=3", "--set", "train.lr=0.02"]
+    assert main(["train", "--resume", str(run), *change]) == 2
     said = capsys.readouterr().err
     assert "train.lr: 0.01 -> 0.02" in said and "--accept-changes" in said and "train.steps:" not in said
     assert main(["train", *change, "--accept-changes", "x.toml"]) == 2
@@ -279,20 +263,19 @@ def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
 
 
 def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, monkeypatch):
-    config = tiny("run", method={"name": "hapo"})
-    train(config, SilentView())
+    run = train(tiny("run", method={"name": "hapo"}), SilentView()).directory
     sections = {"method": {"name": "ha_dw"}, "train": {"steps": 3, "minibatches": 1}}
     wanted, view = tiny("run", **sections), Watch()
     with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
-        resume(config.directory(), SilentView(), wanted)
+        resume(run, SilentView(), wanted)
     begin, seen = Learner.begin, []
     monkeypatch.setattr(Learner, "begin", lambda self, *a, **k: seen.append(self.memory) or begin(self, *a, **k))
-    assert resume(config.directory(), view, wanted, accept=True).steps == 3
+    assert resume(run, view, wanted, accept=True).steps == 3
     assert seen == [tokenpo.method("ha_dw").start()]
     assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.notes)
-    (line,) = map(json.loads, (config.directory() / "changes.jsonl").read_text().splitlines())
+    (line,) = lines(run, "changes.jsonl")
     assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])
-    assert 'name = "ha_dw"' in (config.directory() / "recipe.toml").read_text()
+    assert 'name = "ha_dw"' in (run / "recipe.toml").read_text()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"train": 3}', "\udc80"])
@@ -333,18 +316,10 @@ def test_a_disk_that_is_full_at_once_promises_nothing_that_is_not_there(tiny, mo
     assert remedy.finished
 
 
-def test_two_processes_do_not_train_one_run(tiny):
-    config = tiny("run")
-    train(config, SilentView())
-    longer = tiny("run", train={"steps": 3, "minibatches": 1})
-    with held(config.directory()), pytest.raises(TokenPOError, match="being trained by another process"):
-        resume(config.directory(), SilentView(), longer)
-    assert resume(config.directory(), SilentView(), longer).steps == 3
-
-
-def test_software_that_is_not_known_is_said(tiny):
-    config, view = tiny("run"), Watch()
-    train(config, SilentView())
-    (config.directory() / "versions.json").write_text("[1")
-    resume(config.directory(), view, tiny("run", train={"steps": 3, "minibatches": 1}))
+def test_two_processes_do_not_train_one_run_and_software_that_is_not_known_is_said(tiny):
+    run, longer, view = train(tiny("run"), SilentView()).directory, tiny("run", train={"steps": 3}), Watch()
+    (run / "versions.json").write_text("[1")
+    with held(run), pytest.raises(TokenPOError, match="being trained by another process"):
+        resume(run, SilentView(), longer)
+    assert resume(run, view, longer).steps == 3
     assert "versions.json is gone or damaged" in view.notes[0]

@@ -14,7 +14,6 @@ from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Clip, FixedBounds, Gae, TokenMean
 from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import build_engine, resume, train, with_optional_inputs
-from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, gradients, improve
 from tokenpo.recipe.objective import build_objective, require_here, warnings
 from tokenpo.recipe.plan import Plan
@@ -23,18 +22,15 @@ from tokenpo.runs.records import Tracer
 
 
 @pytest.fixture
-def begun(small, tmp_path, coin, double_dir):
+def begun(begin, double_dir):
     """A trainer in float64 with a value head that is not zero, a step begun with its values, and the prompts."""
 
     def build(critic: dict | None = None, **options):
         model = {"dtype": "float64", "path": str(double_dir)}
         sections = {"rollout": {"prompts": 6, "group_size": 4, "max_new_tokens": 9}, "train": {"ratio_tolerance": 1e9}}
         chosen = {"name": "ppo", "value_clip": 0.2, **options}
-        config = small(tmp_path / "run", model=model, method=chosen, critic=critic or {}, **sections)
-        engine = build_engine(Plan(config))
-        trainer = Trainer.of(config, engine.lm, engine.objective)
+        engine, trainer, batch = begin(model=model, method=chosen, critic=critic or {}, **sections)
         _turn(trainer.critic.head, 0.3)
-        batch = collect(config, engine.lm, engine.task, 0, None)
         rollouts = with_optional_inputs(engine, trainer.forward, batch.rollouts, batch.kept)
         _turn(trainer.critic.head, 0.3)  # the critic has moved since: the clip of the value acts
         return trainer, trainer.learner.begin(rollouts), batch.kept.prompts
@@ -193,12 +189,6 @@ def test_a_run_says_where_its_value_head_is(name, lora, small, coin, tmp_path):
     assert head["batches"] == 4 and head["weight"].dtype == torch.float32 and head["weight"].any()
 
 
-def test_without_a_critic_no_value_head_is_kept(small, coin, tmp_path):
-    found = train(small(tmp_path / "run"), SilentView())
-    assert not [*found.directory.rglob("critic.safetensors")] and len(found.left) == 1
-    assert not [name for line in numbers(found.directory) for name in line if "value" in name or "explained" in name]
-
-
 def test_a_checkpoint_of_another_value_head_is_refused(small, coin, tmp_path):
     config = small(tmp_path / "run", method={"name": "ppo"}, train={"steps": 1})
     path = next((train(config, SilentView()).directory / "checkpoints").glob("*1"))
@@ -234,7 +224,7 @@ def test_a_model_without_a_plain_head_is_refused(small, coin, tmp_path, make_mod
         build_engine(Plan(small(tmp_path / "run", method={"name": "ppo"}, model={"path": path})))
 
 
-def test_directions_read_the_value_head_of_the_run(small, coin, tmp_path):
+def test_directions_read_the_value_head_of_the_run_and_without_a_critic_there_is_none(small, coin, tmp_path):
     rollout = {"prompts": 8, "group_size": 4, "max_new_tokens": 6}
     config = small(tmp_path / "run", method={"name": "ppo"}, rollout=rollout, train={"minibatches": 8})
     train(config, SilentView())
@@ -243,6 +233,8 @@ def test_directions_read_the_value_head_of_the_run(small, coin, tmp_path):
     assert rollouts.value.any() and math.isfinite(
         float(next(here.directions([method("ppo")], here.rollouts(), moved=False)).sum())
     )
-    train(small(tmp_path / "plain", rollout=rollout), SilentView())
+    found = train(small(tmp_path / "plain", rollout=rollout), SilentView())
+    assert not [*found.directory.rglob("critic.safetensors")] and len(found.left) == 1
+    assert not [name for line in numbers(found.directory) for name in line if "value" in name or "explained" in name]
     with pytest.raises(Unsupported, match="trains no critic, as grpo reads no value"):
         AtCheckpoint(tmp_path / "plain", method("ppo").needs, None, 8, 32)

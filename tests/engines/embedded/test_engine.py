@@ -1,14 +1,12 @@
 import functools
-import json
 
 import pytest
 import torch
 
+from run_views import lines
 from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
 from tokenpo.engines.embedded.loop import build_engine, train, with_optional_inputs
-from tokenpo.engines.embedded.rollout import collect
-from tokenpo.engines.embedded.updates import Trainer
 from tokenpo.methods import method
 from tokenpo.recipe.config import Config, parse_config
 from tokenpo.recipe.objective import build_objective, warnings
@@ -73,16 +71,6 @@ def test_none_is_spelled_none_where_a_builder_takes_it():
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "blind"), [("gpg", True), ("opo", True), ("raft", True), ("raft_pp", False), ("grpo", False)]
-)
-@pytest.mark.parametrize("updates", [1, 4])
-def test_what_does_not_correct_for_a_moved_policy_is_warned_of(name, blind, updates):
-    config = parse_config({"method": {"name": name}, "train": {"minibatches": updates}}, "test")
-    notes = warnings(build_objective(config), config)
-    assert any("takes the policy for the one that sampled" in note for note in notes) == (blind and updates > 1)
-
-
 @pytest.mark.parametrize(("name", "fraction"), [("kl_cov", 1.0), ("sent", 0.5)])
 def test_what_cannot_act_in_one_update_does_not(name, fraction, small, tmp_path):
     """The sampler and the trainer score the same policy: what rounding leaves between the two is no distance."""
@@ -95,22 +83,25 @@ def test_what_cannot_act_in_one_update_does_not(name, fraction, small, tmp_path)
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize(("name", "idle"), [("tepo", True), ("kl_cov", True), ("grpo", False)])
-def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
-    config = recipe(method={"name": name}, train={"minibatches": 1})
-    notes = warnings(build_objective(config), config)
-    assert any("one update per rollout batch" in note for note in notes) == idle
-    twice = recipe(method={"name": name}, train={"minibatches": 1, "epochs": 2})
-    assert not warnings(build_objective(twice), twice)
+MOVED, IDLE, RATE = "takes the policy for the one that sampled", "one update per rollout batch", "train.lr is not set"
 
 
 @pytest.mark.parametrize(
-    ("path", "rate", "warned"), [("a/model", {}, True), ("a/model", {"lr": 2e-4}, False), ("tiny", {}, False)]
-)
-def test_the_learning_rate_of_the_tiny_model_is_not_taken_to_others_unsaid(path, rate, warned):
-    config = parse_config({"model": {"path": path}, "train": rate}, "test")
+    ("name", "model", "options", "said"),
+    [
+        *((name, "tiny", {"minibatches": 4}, MOVED) for name in ("gpg", "opo", "raft")),
+        *((name, "tiny", {"minibatches": 4}, None) for name in ("raft_pp", "grpo")),
+        *((name, "tiny", {"minibatches": 1}, None) for name in ("gpg", "opo", "raft", "raft_pp", "grpo")),
+        *((name, "tiny", {"minibatches": 1}, IDLE) for name in ("tepo", "kl_cov")),
+        *((name, "tiny", {"minibatches": 1, "epochs": 2}, None) for name in ("tepo", "kl_cov", "grpo")),
+        ("grpo", "a/model", {}, RATE), ("grpo", "a/model", {"lr": 2e-4}, None), ("grpo", "tiny", {}, None),
+    ],
+)  # fmt: skip
+def test_what_cannot_act_or_correct_is_warned_of(name, model, options, said):
+    """Weights for a moved policy in one update, none in several; the tiny model's learning rate at another model."""
+    config = recipe(method={"name": name}, model={"path": model}, train=options)
     notes = warnings(build_objective(config), config)
-    assert any("train.lr is not set" in note for note in notes) == warned
+    assert len(notes) == (said is not None) and all(said in note for note in notes)
 
 
 @pytest.mark.parametrize("how", ["autocast", "weights"])
@@ -124,20 +115,17 @@ def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     )
     config = small(tmp_path / "run", method={"name": "tepo"}, evaluate={"problems": 0}, **sections)
     assert train(config, SilentView()).finished
-    first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
-    assert first["grad_norm"] > 0
-    assert first["kl"] < 0.2
+    first = lines(tmp_path / "run")[0]
+    assert first["grad_norm"] > 0 and first["kl"] < 0.2
 
 
 @pytest.mark.parametrize("lora", [False, True])
-def test_the_reference_keeps_saying_what_the_first_policy_said(lora, small, coin, tmp_path):
+def test_the_reference_keeps_saying_what_the_first_policy_said(lora, begin):
     if lora:
         pytest.importorskip("peft")
     adapters = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}} if lora else {}
-    config = small(tmp_path, model=adapters, method={"name": "grpo", "beta": 0.1})
-    engine = build_engine(Plan(config))
-    forward = Trainer.of(config, engine.lm, engine.objective).forward
-    experience = collect(config, engine.lm, engine.task, 0, None)
+    engine, trainer, experience = begin(model=adapters, method={"name": "grpo", "beta": 0.1})
+    forward = trainer.forward
     with torch.no_grad():
         for x in engine.lm.model.parameters():
             x += 0.3 * x.requires_grad
@@ -157,12 +145,10 @@ def test_training_raises_the_reward(small, coin, tmp_path, monkeypatch):
     monkeypatch.setattr(coin, "score", score)
     sections = {"rollout": {"prompts": 8, "group_size": 8}, "train": {"steps": 12, "lr": 2e-2}}
     train(small(tmp_path / "run", method={"name": "hapo"}, evaluate={"problems": 0}, **sections), SilentView())
-    rewards = [json.loads(line)["reward"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert rewards[0] < 0.65
-    assert rewards[-1] > 0.85
+    first, *_, last = lines(tmp_path / "run")
+    assert first["reward"] < 0.65 and last["reward"] > 0.85
 
 
 def test_the_learning_rate_follows_the_updates_of_all_steps(small, coin, tmp_path):
     train(small(tmp_path / "run", train={"warmup": 5, "lr": 0.6}, evaluate={"problems": 0}), SilentView())
-    rates = [json.loads(line)["lr"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.6])
+    assert [line["lr"] for line in lines(tmp_path / "run")] == pytest.approx([0.2, 0.4, 0.6, 0.6])

@@ -1,11 +1,11 @@
 """Methods of each kind, and mixtures of them, on the task and the model of the quickstart recipe: a few real steps."""
 
 import dataclasses
-import json
 
 import pytest
 
 from method_kinds import of_each_kind
+from run_views import lines
 from tokenpo import Objective
 from tokenpo.base.errors import Unsupported
 from tokenpo.cli.view import SilentView
@@ -26,7 +26,7 @@ def steps(name: str, out, *settings: str) -> list[dict]:
     """The metrics of a short run."""
     overrides = (*SMALL, f"output.dir={out}", *settings)
     assert train(load_config(find_recipe("quickstart"), method=name, overrides=overrides), SilentView()).finished
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return lines(out)
 
 
 # method -> the input that the engine lacks, in a recipe without a teacher

@@ -123,10 +123,6 @@ def files(directory):
     return {file.name: file.read_bytes() for file in (directory / "rollouts").iterdir()}
 
 
-def recording(every, **more):
-    return {"rollouts_every": every, **more}
-
-
 def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypatch):
     given = []
     improve = loop.improve
@@ -137,7 +133,10 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
 
     monkeypatch.setattr(loop, "improve", watched)
     config = small(
-        tmp_path / "run", output=recording(2), method={"name": "archer"}, rollout={"temperature": 0.7, "rescore": True}
+        tmp_path / "run",
+        output={"rollouts_every": 2},
+        method={"name": "archer"},
+        rollout={"temperature": 0.7, "rescore": True},
     )
     run = train(config, SilentView()).directory
     assert sorted(files(run)) == ["step-000002.jsonl", "step-000004.jsonl"]
@@ -162,7 +161,7 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
 def test_the_policy_after_the_updates_is_recorded(small, coin, tmp_path):
     """Without a step of the optimiser it is the one that sampled; with one it is another."""
     still, moved = (
-        train(small(tmp_path / str(lr), output=recording(1), train={"lr": lr}), SilentView()).directory
+        train(small(tmp_path / str(lr), output={"rollouts_every": 1}, train={"lr": lr}), SilentView()).directory
         for lr in (0.0, 1e-2)
     )
     found = read(still, 1)
@@ -174,8 +173,8 @@ def test_the_policy_after_the_updates_is_recorded(small, coin, tmp_path):
 
 
 def test_a_resumed_run_records_the_same_bytes(small, coin, tmp_path):
-    once = train(small(tmp_path / "once", output=recording(1)), SilentView()).directory
-    output = recording(1, checkpoint_every=2)
+    once = train(small(tmp_path / "once", output={"rollouts_every": 1}), SilentView()).directory
+    output = {"rollouts_every": 1, "checkpoint_every": 2}
     with pytest.raises(RuntimeError, match="power cut"):
         train(small(tmp_path / "twice", output=output), Watch(crash=3))
     stale = tmp_path / "twice" / "rollouts" / "step-000003.jsonl"
@@ -186,13 +185,10 @@ def test_a_resumed_run_records_the_same_bytes(small, coin, tmp_path):
     assert files(once) == files(twice)
 
 
-def test_recording_may_begin_with_a_resume(small, coin, tmp_path):
+def test_recording_may_begin_with_a_resume_and_changes_no_step(small, coin, tmp_path):
+    plain = train(small(tmp_path / "plain"), SilentView()).directory
     train(small(tmp_path / "run", train={"steps": 2}), SilentView())
-    run = resume(tmp_path / "run", SilentView(), small(tmp_path / "run", output=recording(1))).directory
-    assert sorted(files(run)) == ["step-000003.jsonl", "step-000004.jsonl"]
-
-
-def test_recording_changes_no_step(small, coin, tmp_path):
-    runs = [train(small(tmp_path / f"r{every}", output=recording(every)), SilentView()).directory for every in (0, 1)]
-    one, two = ((run / "model" / "model.safetensors").read_bytes() for run in runs)
-    assert one == two and not (runs[0] / "rollouts").exists()
+    run = resume(tmp_path / "run", SilentView(), small(tmp_path / "run", output={"rollouts_every": 1})).directory
+    assert sorted(files(run)) == ["step-000003.jsonl", "step-000004.jsonl"] and not (plain / "rollouts").exists()
+    one, two = ((where / "model" / "model.safetensors").read_bytes() for where in (plain, run))
+    assert one == two

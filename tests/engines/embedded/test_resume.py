@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,21 +42,22 @@ def logged(directory: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(
-    "method", ["grpo", "hapo", "clip_cov", "tepo", "ha_dw", "aer", "skywork_entropy", "lopti", "dapo", "ppo"]
-)
+CRASHED = {
+    **{key: {} for key in ("grpo", "hapo", "tepo", "ha_dw", "lopti", "remax")},
+    # A toy's covariances are small: a band and a share in which tokens are drawn, so that the draw is tested.
+    "clip_cov": {"method": {"cov_low": 0.0, "cov_high": 100.0, "fraction": 0.2}},
+    # Coefficients that act from the first step on and move in every one.
+    **{key: {"method": {"start": 0.1, "largest": 1.0, "delta": 0.01}} for key in ("aer", "skywork_entropy")},
+    "dapo": {"train": {"kl_target": 1e-5}}, "ppo": {"critic": {"warmup": 3}},  # longer than the first checkpoint
+    "vineppo": {"method": {"every": 3, "continuations": 2}}, "spo": {"method": {"interval": 2, "continuations": 2}},
+    "ospo": {"method": {"segments": 3}}, "igrpo": {"method": {"drafts": 2, "template": "{draft}{prompt}"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", CRASHED)
 def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
-    sections = {"method": {"name": method}, "evaluate": {"every": 2}, "train": {"epochs": 2, "warmup": 5}}
-    if method == "clip_cov":
-        # A toy's covariances are small: a band and a share in which tokens are drawn, so that the draw is tested.
-        sections["method"] |= {"cov_low": 0.0, "cov_high": 100.0, "fraction": 0.2}
-    if method in ("aer", "skywork_entropy"):
-        # Coefficients that act from the first step on and move in every one.
-        sections["method"] |= {"start": 0.1, "largest": 1.0, "delta": 0.01}
-    if method == "ppo":
-        sections["critic"] = {"warmup": 3}  # longer than the first checkpoint
-    if method == "dapo":
-        sections["train"] |= {"kl_target": 1e-5}
+    usual = {"method": {"name": method}, "evaluate": {"every": 2}, "train": {"epochs": 2, "warmup": 5}}
+    sections = usual | {name: usual.get(name, {}) | more for name, more in CRASHED[method].items()}
     once = train(small(tmp_path / "once", **sections), SilentView())
     output = {"checkpoint_every": 2, "keep": 1}
     with pytest.raises(RuntimeError, match="power cut"):
@@ -61,10 +65,12 @@ def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     written = (tmp_path / "twice" / "metrics.jsonl").read_text()
     assert len(written.splitlines()) == 4  # steps 0 to 3: one more than the checkpoint knows
     twice = resume(tmp_path / "twice", SilentView())
-    assert once.finished
-    assert twice.finished
+    assert once.finished and twice.finished
+    made = numbers(once.directory)[1:]
+    assert any(line["grad_norm"] > 0 for line in made)
+    assert all(line["continued_tokens"] > 0 for line in made) == (method in ("vineppo", "spo", "remax", "igrpo"))
     if method == "dapo":  # the rate moves in every batch
-        assert len({line["kl_rate"] for line in logged(once.directory)["metrics"][1:]}) > 2
+        assert len({line["kl_rate"] for line in made}) > 2
     assert logged(once.directory) == logged(twice.directory)
 
 
@@ -74,6 +80,26 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(small, coi
     config = small(tmp_path / "c").model_copy(update={"seed": 6})
     other = train(config, SilentView()).directory
     assert logged(other)["weights"] != logged(runs[0])["weights"]
+
+
+@pytest.mark.slow
+def test_two_processes_and_two_orders_of_hashes_give_the_same_bytes(tmp_path: Path) -> None:
+    settings = (
+        "train.steps=2", "rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=24",
+        "evaluate.problems=4", "evaluate.samples=0", "evaluate.every=0", "threads=1",
+    )  # fmt: skip
+    command = [sys.executable, "-P", "-m", "tokenpo", "train", "quickstart", *(f"--set={x}" for x in settings)]
+    found = []
+    for hashes, seed in (("1", 0), ("2", 0), ("0", 1)):
+        out = tmp_path / hashes
+        environment = {**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+        words = [*command, f"--set=seed={seed}", "--out", str(out)]
+        done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (out / "report.html").stat().st_size > 10_000
+        found.append(logged(out))
+    first, second, other = found
+    assert first == second and first["weights"] != other["weights"]
 
 
 def test_a_finished_run_can_be_prolonged(small, coin, tmp_path):

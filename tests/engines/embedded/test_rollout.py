@@ -6,26 +6,22 @@ import pytest
 import torch
 
 import tokenpo
-from run_views import numbers
+from run_views import lines, numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
-from tokenpo.core.parts import Clip, Continuations, Drafts, EveryTokens, FixedBounds, TokenMean, WhitenedGain
+from tokenpo.core.parts import Continuations, Drafts
 from tokenpo.core.seeds import keyed_seed
-from tokenpo.engines.embedded.loop import build_engine, resume, train
-from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.loop import train
 from tokenpo.models import Sampling, sample
 from tokenpo.recipe.objective import build_objective, warnings
-from tokenpo.recipe.plan import Plan
 from tokenpo.runs.rollouts.draw import draw, without_eos
 from tokenpo.runs.rollouts.experience import gather, mixed_groups
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 
 
-def test_a_rollout_batch_holds_the_facts_of_the_sampler(small, coin, tmp_path):
-    config = small(tmp_path)
-    engine = build_engine(Plan(config))
-    experience = collect(config, engine.lm, engine.task, 8, None)
+def test_a_rollout_batch_holds_the_facts_of_the_sampler(begin):
+    engine, _, experience = begin(8)
     rollouts, kept = experience.rollouts, experience.kept
     assert rollouts.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
     assert [problem.prompt for problem in kept.problems] == ["8=", "9=", "10=", "11="]
@@ -40,19 +36,14 @@ def test_a_rollout_batch_holds_the_facts_of_the_sampler(small, coin, tmp_path):
     assert rollouts.old_entropy[rollouts.mask].min() > 0
 
 
-def test_a_problem_gets_the_same_responses_in_any_batch(small, coin, tmp_path):
-    config = small(tmp_path)
-    engine = build_engine(Plan(config))
-    early = collect(config, engine.lm, engine.task, 0, None).kept
-    late = collect(config, engine.lm, engine.task, 2, None).kept
+def test_a_problem_gets_the_same_responses_in_any_batch(begin):
+    early, late = (begin(cursor)[2].kept for cursor in (0, 2))
     assert early.completions[8:] == late.completions[:8]
 
 
-def test_dynamic_sampling_refills_until_the_batch_is_full(small, coin, tmp_path):
+def test_dynamic_sampling_refills_until_the_batch_is_full(begin, coin):
     coin.settled = 2
-    config = small(tmp_path, rollout={**DYNAMIC, "max_extra_batches": 8})
-    engine = build_engine(Plan(config))
-    experience = collect(config, engine.lm, engine.task, 0, None)
+    _, _, experience = begin(rollout={**DYNAMIC, "max_extra_batches": 8})
     reward = experience.rollouts.reward.view(4, 4)
     assert all(row.unique().numel() == 2 for row in reward)
     assert experience.rollouts.group.unique().tolist() == [0, 1, 2, 3]
@@ -70,9 +61,8 @@ def test_dynamic_sampling_refills_until_the_batch_is_full(small, coin, tmp_path)
                 assert torch.equal(facts.old_logprob[rows, :width], piece.logprob[4 * i : 4 * i + 4])
 
 
-def test_groups_beyond_a_batch_are_left_out(small, coin, tmp_path):
-    engine = build_engine(Plan(small(tmp_path)))
-    piece = collect(engine.config, engine.lm, engine.task, 0, None).drawn[0]
+def test_groups_beyond_a_batch_are_left_out(begin):
+    piece = begin()[2].drawn[0]
     mixed = mixed_groups(piece)
     assert len(mixed) > 2
     batch = gather(lambda start, count: piece, 0, 2, 0, choose=True)
@@ -81,11 +71,9 @@ def test_groups_beyond_a_batch_are_left_out(small, coin, tmp_path):
 
 
 @pytest.mark.parametrize("cap", [0, 2])
-def test_dynamic_sampling_stops_at_its_cap(small, coin, tmp_path, cap):
+def test_dynamic_sampling_stops_at_its_cap(begin, coin, cap):
     coin.settled = 1
-    config = small(tmp_path, rollout={**DYNAMIC, "max_extra_batches": cap})
-    engine = build_engine(Plan(config))
-    experience = collect(config, engine.lm, engine.task, 0, None)
+    _, _, experience = begin(rollout={**DYNAMIC, "max_extra_batches": cap})
     assert [count for _, _, count in coin.seen] == [4] * (1 + cap)
     assert (experience.rollouts, experience.discarded) == (None, 1.0)
 
@@ -94,11 +82,9 @@ def test_a_step_with_nothing_to_learn_from_changes_nothing_and_is_logged(small, 
     coin.settled = 1
     config = small(tmp_path / "run", rollout=DYNAMIC, evaluate={"problems": 0}, train={"steps": 2})
     outcome = train(config, SilentView())
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["discarded_groups"] for line in lines] == [1.0, 1.0]
-    assert [line["groups"] for line in lines] == [0, 0]
-    assert lines[0]["reward"] == 1.0
-    assert lines[0]["ratio_mean"] is None
+    made = numbers(tmp_path / "run")
+    assert [(line["discarded_groups"], line["groups"]) for line in made] == [(1.0, 0)] * 2
+    assert (made[0]["reward"], made[0]["ratio_mean"]) == (1.0, None)
     state = json.loads((outcome.directory / "checkpoints" / "step-000002" / "state.json").read_text())
     assert (state["learner"]["updates"], state["cursor"]) == (0, 24)
 
@@ -108,7 +94,7 @@ def test_the_adaptive_temperature_follows_the_previous_batch(small, coin, tmp_pa
     config = small(tmp_path / "run", method={"name": "hapo", "tau": 0.5}, evaluate={"problems": 0}, output=output)
     train(config, SilentView())
     heat: dict[int, list[float]] = {}
-    for line in map(json.loads, (tmp_path / "run" / "trace.jsonl").read_text().splitlines()):
+    for line in lines(tmp_path / "run", "trace.jsonl"):
         heat.setdefault(line["step"], []).extend(line["terms"]["temperature"])
     assert set(heat[1]) == {1.0}
     assert 0.5 <= min(heat[2]) < max(heat[2]) - 0.05 <= 1.45
@@ -118,7 +104,7 @@ def test_rescoring_replaces_what_the_sampler_said(small, coin, tmp_path):
     base = {"evaluate": {"problems": 0}, "train": {"steps": 1}}
     for name, rescore in (("a", False), ("b", True)):
         train(small(tmp_path / name, rollout={"rescore": rescore}, **base), SilentView())
-    a, b = (json.loads((tmp_path / name / "metrics.jsonl").read_text()) for name in "ab")
+    (a,), (b,) = (lines(tmp_path / name) for name in "ab")
     assert a["kl"] == pytest.approx(b["kl"], rel=1e-3)
     assert a["ratio_max"] != b["ratio_max"]
 
@@ -145,13 +131,10 @@ def one_by_one(engine, experience, plan: Continuations, cursor: int) -> tuple[to
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, small, coin, tmp_path) -> None:
+def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, begin) -> None:
     """Whatever stands beside it; shared prefixes once; gains are made of these values."""
-    engine = build_engine(Plan(small(tmp_path / "run")))
-    plan = Continuations(EveryTokens(2), count)
-    seen = collect(engine.config, engine.lm, engine.task, 8, None, tokenpo.Objective(
-        WhitenedGain(plan), Clip(FixedBounds(0.2, 0.2)), TokenMean(),
-    ))  # fmt: skip
+    engine, _, seen = begin(8, method={"name": "vineppo", "every": 2, "continuations": count})
+    plan = engine.objective.continuations
     value, tokens = one_by_one(engine, seen, plan, 8)
     facts = dataclasses.replace(seen.rollouts, gain=None)
     gain = plan.gain(facts, plan.at(facts), value).float()
@@ -165,39 +148,13 @@ def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, small, coin
     assert len(prefixes) < int(plan.at(facts).sum()), "the prompt of a group is a prefix that all share"
 
 
-def test_without_a_plan_nothing_is_drawn(small, coin, tmp_path) -> None:
-    engine = build_engine(Plan(small(tmp_path / "run")))
-    seen = collect(engine.config, engine.lm, engine.task, 0, None)
-    assert seen.rollouts.gain is None
-    assert seen.continued == 0
-
-
-@pytest.mark.parametrize("method", [
-    {"name": "vineppo", "every": 3, "continuations": 2}, {"name": "spo", "interval": 2, "continuations": 2},
-    {"name": "remax"}, {"name": "ospo", "segments": 3},
-    {"name": "igrpo", "drafts": 2, "template": "{draft}{prompt}"},
-])  # fmt: skip
-def test_a_run_learns_counts_and_resumes(method, small, coin, tmp_path) -> None:
-    """Two steps and two more are four, in every number; the weights have moved."""
-    whole = small(tmp_path / "whole", method=method, evaluate={"problems": 0})
-    half = small(tmp_path / "half", method=method, evaluate={"problems": 0}, train={"steps": 2})
-    train(whole, SilentView())
-    train(half, SilentView())
-    resume(tmp_path / "half", SilentView(), small(tmp_path / "half", method=method, evaluate={"problems": 0}))
-    made = numbers(tmp_path / "whole")
-    assert len(made) == 4 and made == numbers(tmp_path / "half")
-    assert all(line["continued_tokens"] > 0 or method["name"] == "ospo" for line in made)
-    assert all(line["grad_norm"] > 0 for line in made)
-
-
 @pytest.mark.parametrize("union", [1, 2])
-def test_parts_of_a_response_are_scored_by_the_task(union, small, coin, tmp_path) -> None:
+def test_parts_of_a_response_are_scored_by_the_task(union, begin) -> None:
     """Halves of a response of the coin, which pays an even sum: φ is half of R + v(own half) − v(other) − v(nothing).
 
     Two segments are one union or two, and both are Shapley's value.
     """
-    engine = build_engine(Plan(small(tmp_path / "run", method={"name": "ospo", "segments": 2, "union": union})))
-    seen = collect(engine.config, engine.lm, engine.task, 8, None, engine.objective)
+    engine, _, seen = begin(8, method={"name": "ospo", "segments": 2, "union": union})
     facts, even = seen.rollouts, lambda ids: float(sum(ids) % 2 == 0)
     for row in range(len(facts)):
         ids = facts.token_ids[row, facts.mask[row]].tolist()
@@ -212,14 +169,12 @@ def test_parts_of_a_response_are_scored_by_the_task(union, small, coin, tmp_path
     assert facts.gain.unique().numel() > 1 and seen.continued == 0
 
 
-def test_the_best_draft_stands_in_the_prompt(small, coin, tmp_path) -> None:
+def test_the_best_draft_stands_in_the_prompt(begin) -> None:
     """The first of the best, by draws of their own; discarded groups had drafts, too, and the task sees the problem."""
     method = {"name": "igrpo", "drafts": 3, "template": "{draft}+{prompt}"}
-    config = small(tmp_path / "run", method=method, rollout=DYNAMIC)
-    engine = build_engine(Plan(config))
-    seen = collect(config, engine.lm, engine.task, 16, None, engine.objective)
-    count = seen.cursor - 16
-    early = Sampling(LENGTH, 1.0, keyed_seed(config.seed, "drafts"))
+    engine, _, seen = begin(16, method=method, rollout=DYNAMIC)
+    count, seed = seen.cursor - 16, engine.config.seed
+    early = Sampling(LENGTH, 1.0, keyed_seed(seed, "drafts"))
     drafts = draw(engine.lm, engine.task, "train", 16, count, 3, early)
     rewards = drafts.reward().view(count, 3).tolist()
     best = [3 * group + of.index(max(of)) for group, of in enumerate(rewards)]
@@ -230,16 +185,15 @@ def test_the_best_draft_stands_in_the_prompt(small, coin, tmp_path) -> None:
     assert seen.kept.prompts == [engine.lm.encode(prompt) for prompt in seen.kept.asked]
     assert {problem.prompt for problem in seen.kept.problems} <= {problem.prompt for problem in drafts.problems}
     place = asked.index(seen.kept.asked[0])
-    late = Sampling(LENGTH, 1.0, keyed_seed(config.seed, "sampling"))
+    late = Sampling(LENGTH, 1.0, keyed_seed(seed, "sampling"))
     again = sample(engine.lm, [seen.kept.prompts[0]], 4, late, streams=[16 + place])
     assert torch.equal(again.token_ids[again.mask], seen.kept.token_ids[:4][seen.kept.mask[:4]])
 
 
-def test_a_draft_that_leaves_no_room_names_the_problem(small, coin, tmp_path) -> None:
+def test_a_draft_that_leaves_no_room_names_the_problem(begin) -> None:
     method = {"name": "igrpo", "template": "{draft}" + 2000 * "+" + "{prompt}"}
-    engine = build_engine(Plan(small(tmp_path / "run", method=method)))
     with pytest.raises(TokenPOError, match=r"train problem 8, with its draft: a prompt of .* exceed the model's"):
-        collect(engine.config, engine.lm, engine.task, 8, None, engine.objective)
+        begin(8, method=method)
 
 
 def test_any_method_has_drafts_by_the_recipe(small, tmp_path) -> None:
@@ -251,12 +205,11 @@ def test_any_method_has_drafts_by_the_recipe(small, tmp_path) -> None:
         build_objective(small(tmp_path / "run", method={"name": "igrpo"}, rollout={"drafts": {"count": 2}}))
 
 
-def test_the_baseline_is_the_reward_of_a_greedy_response(small, coin, tmp_path) -> None:
+def test_the_baseline_is_the_reward_of_a_greedy_response(begin) -> None:
     """One greedy response to each kept problem, whatever else is drawn; `continued` counts its tokens too."""
-    engine = build_engine(Plan(small(tmp_path / "run", method={"name": "remax"})))
-    seen = collect(engine.config, engine.lm, engine.task, 8, None, engine.objective)
-    plain = collect(engine.config, engine.lm, engine.task, 8, None)
-    assert plain.rollouts.baseline is None and plain.continued == 0
+    engine, _, seen = begin(8, method={"name": "remax"})
+    _, _, plain = begin(8)
+    assert plain.rollouts.baseline is None and plain.rollouts.gain is None and plain.continued == 0
     assert torch.equal(seen.rollouts.token_ids, plain.rollouts.token_ids)
     tokens, rewards = 0, []
     for prompt in seen.kept.prompts:

@@ -124,14 +124,14 @@ def test_a_crashed_and_resumed_run_is_one_run_of_every_tracker(small, coin, tmp_
 
 
 def test_two_runs_of_one_recipe_have_two_ids(tmp_path):
-    assert len({Trackers(tmp_path, print).run for _ in range(2)}) == 2
+    assert len({Trackers(tmp_path, config(), 0, print).run for _ in range(2)}) == 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"run": 3, "sent": {}}', '{"run": "x"}'])
 def test_a_damaged_record_is_said_and_another_run_gets_everything(text, tmp_path, wandb):
     lines, said = record(tmp_path, 2), []
     (tmp_path / "trackers.json").write_text(text)
-    Trackers.open(tmp_path, config("wandb"), 2, said.append).close()
+    Trackers(tmp_path, config("wandb"), 2, said.append).close()
     assert len(said) == 1 and "trackers.json is damaged, so the trackers begin another run" in said[0]
     assert wandb.lines() == [{line["step"]: expected(line) for line in lines}]
     assert json.loads((tmp_path / "trackers.json").read_text())["sent"] == {"wandb": 2}
@@ -140,8 +140,8 @@ def test_a_damaged_record_is_said_and_another_run_gets_everything(text, tmp_path
 
 def test_a_tracker_that_is_new_gets_the_whole_course(tmp_path, wandb, trackio):
     first, *rest = record(tmp_path, 4)
-    Trackers.open(tmp_path, config("trackio"), 0, pytest.fail).close()
-    trackers = Trackers.open(tmp_path, config("trackio", "wandb"), 4, pytest.fail)
+    Trackers(tmp_path, config("trackio"), 0, pytest.fail).close()
+    trackers = Trackers(tmp_path, config("trackio", "wandb"), 4, pytest.fail)
     trackers.send({"step": 5, "reward": float("inf"), "kl": float("nan"), "lr": 1e-3})
     trackers.close()
     course = {line["step"]: expected(line) for line in [first, *rest]} | {5: {"train/learning_rate": 1e-3}}
@@ -154,7 +154,7 @@ def test_a_tracker_that_is_new_gets_the_whole_course(tmp_path, wandb, trackio):
 
 def test_a_tracker_that_cannot_close_is_reported_and_the_next_is_closed(tmp_path, wandb, trackio):
     said: list[str] = []
-    trackers = Trackers.open(tmp_path, config("wandb", "trackio"), 0, said.append)
+    trackers = Trackers(tmp_path, config("wandb", "trackio"), 0, said.append)
     wandb.fails_at = "close"
     trackers.close()
     trackers.close()
@@ -165,11 +165,11 @@ def test_a_tracker_that_cannot_close_is_reported_and_the_next_is_closed(tmp_path
 def test_tensorboard_hides_the_steps_that_are_made_again(tmp_path):
     """Five lines, then a crash behind the checkpoint of step 2; the second course differs and is what counts."""
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    trackers = Trackers.open(tmp_path, config("tensorboard"), 0, pytest.fail)
+    trackers = Trackers(tmp_path, config("tensorboard"), 0, pytest.fail)
     for step in range(5):
         trackers.send({"step": step, "reward": 1.0})
     record(tmp_path, 2)
-    trackers = Trackers.open(tmp_path, config("tensorboard"), 2, pytest.fail)
+    trackers = Trackers(tmp_path, config("tensorboard"), 2, pytest.fail)
     trackers.send({"step": 3, "reward": 0.25})
     trackers.close()
     board = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -208,7 +208,7 @@ def test_what_cannot_begin_ends_the_command_and_leaves_the_directory_free(small,
 
 def test_project_of_the_recipe_or_of_wandb_or_ours(tmp_path, wandb, trackio, monkeypatch):
     def seen(project: str | None) -> list[str]:
-        Trackers.open(tmp_path, config("wandb", "trackio", project=project), 0, pytest.fail).close()
+        Trackers(tmp_path, config("wandb", "trackio", project=project), 0, pytest.fail).close()
         return [fake.runs[-1].arguments["project"] for fake in (wandb, trackio)]
 
     assert seen(None) == ["tokenpo", "tokenpo"]

@@ -1,11 +1,9 @@
 """Credit by turns from a task to a checkpoint: a calculator is called, its answers are trained around, and it pays."""
 
-import json
-
 import pytest
 
 import tokenpo
-from run_views import Watch
+from run_views import Watch, lines
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.evidence.explain.push import push_of
@@ -49,7 +47,7 @@ def test_its_records_hold_turns_and_are_explained(tmp_path):
     assert arrived.tolist() == pytest.approx(found.rollouts.reward.tolist())
     for name in ("gdpo", "mt_grpo", "gigpo", "otb"):
         assert push_of(name, tokenpo.method(name), found).push.any(), name
-    assert "=" in "".join(json.loads((run / "samples.jsonl").read_text().splitlines()[0])["completion"])
+    assert "=" in lines(run, "samples.jsonl")[0]["completion"]
 
 
 @pytest.mark.slow

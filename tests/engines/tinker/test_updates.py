@@ -38,7 +38,7 @@ def batch() -> Experience:
     """Eight problems, four responses each, by the package's own sampler."""
     config = recipe("grpo")
     engine = build_engine(Plan(config))
-    return collect(config, engine.lm, engine.task, 0, None)
+    return collect(config, engine.lm, engine.task, 0, None, engine.objective)
 
 
 def recipe(method: str, **options):

@@ -91,14 +91,7 @@ def row(label: str, batches: int = 10, **changes: float) -> Row:
 
 
 def sentences_of(changed: Row) -> tuple[str, ...]:
-    rows = [
-        row(BASE),
-        row(
-            PERFECT,
-            init_useful=0.9,
-        ),
-        changed,
-    ]
+    rows = [row(BASE), row(PERFECT, init_useful=0.9), changed]
     return tuple(said(changed, rows[0], [WORLD]) for said in (page.helps, page.fails, page.why, page.trains))
 
 

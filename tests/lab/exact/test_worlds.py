@@ -15,11 +15,9 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.lab.exact.model import Table, divergence, drifted, policy
 from tokenpo.lab.exact.truth import deciding, slopes, truth
 from tokenpo.lab.exact.world import State, World
-from tokenpo.lab.exact.worlds import ENTROPY, LARGE, RARE, WORLDS
+from tokenpo.lab.exact.worlds import DIFFICULTY, ENTROPY, LARGE, RARE, SIBLINGS, WORLDS
 
 ALL = WORLDS | LARGE
-PROMPTS = "prompts of all difficulties weigh the same in the gradient"
-SIBLINGS = "siblings that share a prefix tell what a token is worth"
 SHARES = (0.02, 0.10, 0.30, 0.70, 0.97)  # of hard_prompts
 
 
@@ -128,7 +126,7 @@ PREMISES: dict[str, Callable[[World], bool]] = {
     ENTROPY: where_uncertain,
     f"{ENTROPY}, wherever in the response that is": where_uncertain,
     RARE: rare_is_noise,
-    PROMPTS: prompts_weigh_alike,
+    DIFFICULTY: prompts_weigh_alike,
     SIBLINGS: siblings_tell,
 }
 

@@ -85,9 +85,9 @@ class AtCheckpoint:
                 f"{plan.objective.name} puts drafts into its prompts, and here the embedded engine samples none: take "
                 "a run without drafts"
             )
-        if config.rollout.group_size < 2:
+        self.group = group = config.rollout.group_size
+        if group < 2:
             raise TokenPOError(f"{run} has groups of one response: a gradient of the reward takes 2 or more of each")
-        group = config.rollout.group_size
         for name, given, least in (("batches", batches, REPLICATES), ("rollouts", rollouts, REPLICATES * group)):
             if given < least or given % least:
                 raise TokenPOError(
@@ -115,11 +115,6 @@ class AtCheckpoint:
             "rollouts": REPLICATES * self._problems * self.group, "batch": self._groups * self.group,
             "group": self.group,
         }  # fmt: skip
-
-    @property
-    def group(self) -> int:
-        """Rollouts per group."""
-        return self.engine.config.rollout.group_size
 
     def close(self) -> None:
         """Closes the task, which may hold processes."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...base.errors import Unsupported, present
-from ...core.learner import Learner, Step
+from ...core.learner import Step
 from ...core.objective import Objective
 from ...core.types import Policy, Rollouts
 from ...models import LanguageModel
@@ -132,18 +132,11 @@ class Local:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.config = engine, engine.config
         self.trainer = Trainer.of(engine.config, engine.lm, engine.objective)
+        self.learner, self.vocabulary = self.trainer.learner, engine.lm
 
     @classmethod
     def open(cls, plan: Plan) -> Local:
         return cls(build_engine(plan))
-
-    @property
-    def learner(self) -> Learner:
-        return self.trainer.learner
-
-    @property
-    def vocabulary(self) -> LanguageModel:
-        return self.engine.lm
 
     def start(self, saved: Path | None, progress: Progress) -> None:
         if saved is not None:

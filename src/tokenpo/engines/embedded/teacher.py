@@ -16,20 +16,16 @@ from ...models.sampler import require_length
 from ...models.score import has_plain_head
 from ...models.vocabulary import require_same_tokens
 from ...recipe.plan import Plan
-from ...runs.rollouts.draw import Draw
+from ...runs.rollouts.draw import Draw, Prompt, encoded
 from .forward import Forward, Taught
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model that scores the policy's responses.
-
-    Args:
-        hint: text before the teacher's prompt, "" for none; "{answer}" stands for the reference answer.
-    """
+    """A model that scores the policy's responses."""
 
     lm: LanguageModel
-    hint: str
+    hint: str  # text before its prompt, "" for none; "{answer}" stands for the reference answer
 
     @staticmethod
     def of(plan: Plan, policy: LanguageModel) -> Teacher | None:
@@ -68,25 +64,23 @@ class Teacher:
         Raises:
             TokenPOError: the hint names an answer and the problem has none, or prompt and response are too long.
         """
-        prompts = []
-        for place, problem in enumerate(kept.problems):
-            try:
-                if "{answer}" in self.hint and problem.reference is None:
-                    raise TokenPOError(
-                        "teacher.hint names {answer}, and the problem has no reference answer: give the data one, or "
-                        "leave {answer} out"
-                    )
-                hint, prompt = self.hint.replace("{answer}", problem.reference or ""), kept.question(place)
-                if hint:
-                    prompt = (
-                        hint + prompt if isinstance(prompt, str) else [{"role": "system", "content": hint}, *prompt]
-                    )
-                prompts.append(self.lm.encode(prompt))
-                require_length(self.lm, len(prompts[-1]), longest)
-            except TokenPOError as error:
-                where = problem.place or f"train problem {kept.start + place}"
-                raise TokenPOError(f"the teacher's prompt of {where}: {error}") from error
-        return prompts
+
+        def hinted(place: int) -> Prompt:
+            reference, prompt = kept.problems[place].reference, kept.question(place)
+            if "{answer}" in self.hint and reference is None:
+                raise TokenPOError(
+                    "teacher.hint names {answer}, and the problem has no reference answer: give the data one, or leave "
+                    "{answer} out"
+                )
+            hint = self.hint.replace("{answer}", reference or "")
+            if not hint:
+                return prompt
+            return hint + prompt if isinstance(prompt, str) else [{"role": "system", "content": hint}, *prompt]
+
+        def check(ids: list[int]) -> None:
+            require_length(self.lm, len(ids), longest)
+
+        return encoded(self.lm, kept.problems, kept.start, hinted, check, "the teacher's prompt of {}")
 
     def logprob(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Tensor:
         """[N, T] log-probability of the policy's tokens in the teacher's context, at the sampling temperature."""

@@ -33,9 +33,10 @@ def render(rows: Sequence[Row], worlds: Sequence[World]) -> str:
     keys = {key for row in rows for cell in row.cells.values() for key in cell.numbers}
     measures = [measure for measure in CATALOGUE.values() if measure.key in keys]
     methods = [row for row in rows if row.label != PERFECT]
+    kinds = {row.objective.partition("\n")[0] for row in methods}  # rows of one method may differ in options
     return frame.render(
         HERE / "exact.html",
-        f"{_methods(methods)} in {_count(worlds, 'world')} whose gradient is known",
+        f"{_count(kinds, 'method')} in {_count(worlds, 'world')} whose gradient is known",
         script=(HERE / "exact.js").read_text(encoding="utf-8"),
         rules=[f":root:has(#m{k}:checked) .m{k}{{display:block}}" for k in range(len(measures))],
         matrices=[(k, m.title, m.meaning, _matrix(known, worlds, m)) for k, m in enumerate(measures)],
@@ -105,11 +106,6 @@ def _method(row: Row, base: Row, worlds: Sequence[World]) -> dict[str, Any]:
     }  # fmt: skip
     named = [(name, visible(text, limit=2000)) for name, text in says.items() if text]
     return {"name": visible(row.label, limit=60), "says": named}
-
-
-def _methods(rows: Sequence[Row]) -> str:
-    """The number of methods as text; rows of one method with different options count once."""
-    return _count({row.objective.partition("\n")[0] for row in rows}, "method")
 
 
 def _count(things: Collection[object], name: str) -> str:

@@ -142,8 +142,7 @@ def _by_formula(owner: type, logp: Tensor, walked: Walk, needs: frozenset[str]) 
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
     """The predictions at the sampled tokens of the policy with these logits [S, V], with their graph.
 
-    Raises:
-        Unsupported: the objective reads teacher_divergence, which compares whole distributions.
+    Unsupported if the objective reads teacher_divergence.
     """
     if "teacher_divergence" in needs:
         raise Unsupported(

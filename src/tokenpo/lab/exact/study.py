@@ -95,15 +95,8 @@ def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cel
     return cell
 
 
-@functools.lru_cache(maxsize=64)
-def _table(world: World) -> Table:
-    """The table of a world; one object per world, as results are cached by model."""
-    return Table(world)
-
-
-@functools.lru_cache(maxsize=64)
-def _network(world: World) -> Network:
-    return Network(world)
+# One object per world, as results are cached by model.
+_table, _network = functools.lru_cache(maxsize=64)(Table), functools.lru_cache(maxsize=64)(Network)
 
 
 def _summary(world: World, runs: list[training.Course]) -> dict[str, Number]:

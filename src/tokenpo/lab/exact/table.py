@@ -16,12 +16,9 @@ from .study import BASE, PERFECT, Row
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of a method in a world.
+    """One number of a method in a world: its name in `Cell.numbers`, its heading, and a sentence with the unit.
 
     Args:
-        key: its name in `Cell.numbers`.
-        title: text of a heading.
-        meaning: one sentence, with the unit.
         ends: the worst and the best value, as ends of the page's colours; None for no colours.
     """
 

@@ -90,14 +90,14 @@ class Course:
 
 def expected(contestant: Contestant, model: Table, seed: int, setting: Setting = USUAL) -> Course:
     """One run from the world's initial policy until the goal, a fixed point, or `MOST` batches."""
-    run = _Run(contestant, model, seed, setting, groups=POPULATION * setting.batch, even=True)
-    return run.train(Norm(), SIZE, MOST)
+    groups = POPULATION * setting.batch
+    return _trained(contestant, model, seed, setting, Norm(), SIZE, groups=groups, most=MOST, even=True)
 
 
 def noisy(contestant: Contestant, network: Network, size: float, seed: int, setting: Setting = USUAL) -> Course:
     """One run of `NOISY` batches with Adam steps of size `size`."""
     groups = UPDATES * max(1, setting.batch // NOISE)
-    return _Run(contestant, network, seed, setting, groups, even=False).train(Adam(), size, NOISY)
+    return _trained(contestant, network, seed, setting, Adam(), size, groups=groups, most=NOISY, even=False)
 
 
 def tuned(contestant: Contestant, network: Network, setting: Setting = USUAL) -> tuple[float, list[Course]]:
@@ -116,36 +116,28 @@ def tuned(contestant: Contestant, network: Network, setting: Setting = USUAL) ->
     return GRID[at], runs(at)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A training run of a method in a world, with `groups` groups per batch, sampled evenly or independently."""
-
-    contestant: Contestant
-    model: Table
-    seed: int
-    setting: Setting
-    groups: int
-    even: bool
-
-    def train(self, scale: Norm | Adam, size: float, most: int) -> Course:
-        world, parameters, course = self.model.world, self.model.start(), Course()
-        learner = self.contestant.learner(world, self.seed)
-        logits = self.model.logits(parameters)
+def _trained(
+    contestant: Contestant, model: Table, seed: int, setting: Setting, scale: Norm | Adam, size: float, *, groups: int,
+    most: int, even: bool,
+) -> Course:  # fmt: skip
+    """A run of at most `most` batches of `groups` groups, sampled evenly, to the goal at most, or independently."""
+    world, parameters, course = model.world, model.start(), Course()
+    learner, logits = contestant.learner(world, seed), model.logits(parameters)
+    course.note(world, logits)
+    for batch in range(most):
+        draws = keyed_generator(seed, f"exact/train/{world.name}/{even}", batch)
+        sampler = setting.sampled_by(logits / contestant.heat(learner, logits))
+        walked = walk(world, sampler, groups, setting.group, draws, even=even)
+        step, before = contestant.begin(learner, world, walked, logits, sampler), logits
+        for number, update in enumerate(step.updates(minibatches=UPDATES)):
+            way = model.back(parameters, direction(learner, update, walked, logits))
+            parameters = parameters + size * scale.scaled(way, first=number == 0)
+            logits = model.logits(parameters)
         course.note(world, logits)
-        for batch in range(most):
-            draws = keyed_generator(self.seed, f"exact/train/{world.name}/{self.even}", batch)
-            sampler = self.setting.sampled_by(logits / self.contestant.heat(learner, logits))
-            walked = walk(world, sampler, self.groups, self.setting.group, draws, even=self.even)
-            step, before = self.contestant.begin(learner, world, walked, logits, sampler), logits
-            for number, update in enumerate(step.updates(minibatches=UPDATES)):
-                way = self.model.back(parameters, direction(learner, update, walked, logits))
-                parameters = parameters + size * scale.scaled(way, first=number == 0)
-                logits = self.model.logits(parameters)
-            course.note(world, logits)
-            course.kl.append(divergence(world, before, logits))
-            if self.even and (course.J[-1] >= GOAL or course.stands):
-                break
-        return course
+        course.kl.append(divergence(world, before, logits))
+        if even and (course.J[-1] >= GOAL or course.stands):
+            break
+    return course
 
 
 @dataclass

@@ -38,11 +38,9 @@ class World:
     """Axes: S states, V tokens, P prompts.
 
     Args:
-        name: the name on the command line.
         premise: the assumption of a family of methods, in words.
         holds: whether the assumption is true here; None for a world that isolates an effect and tests no assumption.
         about: one or two sentences about the world.
-        states: in any order.
         prompts: state -> share of the prompts that begin in it.
         sound: the state that a response passes if its answer comes from reasoning; "" if the world has none.
 

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.trial import differentiate, example
-from ...core.types import Batch, Credit, Policy, Rollouts, Totals
+from ...core.trial import example
+from ...core.types import Policy, Rollouts, Totals
+from ..coefficient import differentiated
 
 GROUPS, SIZE, WIDTH, LENGTH = 8, 8, 32, 16
 ROWS = GROUPS * SIZE
@@ -103,18 +104,7 @@ def _pushes(objective: Any, shared: Facts, facts: Sequence[Facts], seeds: Sequen
     rollouts = Rollouts.of(fields, objective.needs)
     credit = objective.prepare(rollouts, *_state(objective, shared))
     policies = [_policy(objective, fields, one) for one in facts]
-    focal = torch.tensor(FOCAL)
-    if getattr(objective, "scope", "row") == "batch":
-        steps = [(policy, torch.Generator().manual_seed(seed)) for policy in policies for seed in seeds]
-        batches = [objective.observe(Batch(rollouts, credit, policy), draw).rows(focal) for policy, draw in steps]
-    else:
-        batches = [Batch(rollouts.rows(focal), credit.rows(focal), policy.rows(focal)) for policy in policies]
-    # The rows of all steps are concatenated, as their credit already holds all that they need of other rows.
-    credit, parts = Credit.joined([batch.credit for batch in batches]), [vars(batch.policy) for batch in batches]
-    policy = Policy(
-        **{name: torch.cat([part[name] for part in parts]) for name, x in parts[0].items() if x is not None}
-    )
-    step = differentiate(objective, rollouts.rows(focal.repeat(len(batches))), credit, policy, TOTALS)
+    step = differentiated(objective, rollouts, credit, policies, torch.tensor(FOCAL), TOTALS, seeds)
     slopes = -torch.stack([step.gradient, step.entropy_gradient], -1) * TOTALS.tokens
     at_token = slopes.view(len(facts), -1, 2, WIDTH, 2).mean(1)[:, :, round(shared.position) - 1]
     possible = torch.tensor([shared.accuracy > 0.5 / SIZE, shared.accuracy < 1 - 0.5 / SIZE])

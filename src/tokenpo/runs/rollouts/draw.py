@@ -16,6 +16,8 @@ from ...models.token_draw import TemperatureRule
 from ...models.vocabulary import Tokenized
 from ...tasks import Problem, Score, Split, Task, ToolTask
 
+Prompt = str | list[dict[str, Any]]  # a text, or chat messages
+
 
 @dataclass(frozen=True)
 class Draw(Samples):
@@ -35,9 +37,9 @@ class Draw(Samples):
     base: float
     completions: list[str]
     scores: list[Score]
-    asked: list[str | list[dict[str, Any]]] | None = None
+    asked: list[Prompt] | None = None
 
-    def question(self, group: int) -> str | list[dict[str, Any]]:
+    def question(self, group: int) -> Prompt:
         """The prompt of a group as text or messages."""
         return self.problems[group].prompt if self.asked is None else self.asked[group]
 
@@ -88,14 +90,23 @@ def posed(
         TokenPOError: naming the problem, if its prompt has no tokens, the tokenizer fails on it or `check` refuses it.
     """
     problems = task.problems(split, start, count)
+    return problems, encoded(vocabulary, problems, start, lambda place: problems[place].prompt, check, split=split)
+
+
+def encoded(
+    vocabulary: Tokenized, problems: Sequence[Problem], start: int, ask: Callable[[int], Prompt],
+    check: Callable[[list[int]], None], named: str = "{}", split: Split = "train",
+) -> list[list[int]]:  # fmt: skip
+    """Token ids of the prompt `ask(place)` of each problem; TokenPOError as `posed`, with the problem as in `named`."""
     prompts = []
     for place, problem in enumerate(problems):
         try:
-            prompts.append(vocabulary.encode(problem.prompt))
+            prompts.append(vocabulary.encode(ask(place)))
             check(prompts[-1])
         except TokenPOError as error:
-            raise TokenPOError(f"{problem.place or f'{split} problem {start + place}'}: {error}") from error
-    return problems, prompts
+            where = problem.place or f"{split} problem {start + place}"
+            raise TokenPOError(f"{named.format(where)}: {error}") from error
+    return prompts
 
 
 def verified(
@@ -106,12 +117,11 @@ def verified(
     mask, group_size = samples.mask, len(samples) // len(problems)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
     token_ids = [row[:size] for row, size in zip(samples.token_ids.tolist(), length.tolist(), strict=True)]
-    completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
 
     def name(row: int) -> str:
         return f"response {row % group_size} to problem {start + row // group_size}"
 
-    scores = scored(task, _repeated(problems, group_size), completions, token_ids, name)
+    completions, scores = scored(vocabulary, task, _repeated(problems, group_size), token_ids, name)
     return Draw(
         **vars(samples), start=start, problems=problems, prompts=prompts, base=base, completions=completions,
         scores=scores,
@@ -136,9 +146,14 @@ def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
 
 
 def scored(
-    task: Task, problems: list[Problem], completions: list[str], token_ids: list[list[int]], name: Callable[[int], str],
-) -> list[Score]:  # fmt: skip
-    """The scores of completions; `name` names a row in messages. TokenPOError or NotFinite if they are wrong."""
+    vocabulary: Tokenized, task: Task, problems: list[Problem], token_ids: list[list[int]], name: Callable[[int], str]
+) -> tuple[list[str], list[Score]]:
+    """(completions as texts, their scores); `name` names a row in messages.
+
+    Raises:
+        TokenPOError, NotFinite: the task gave a wrong number of scores, or a reward that is not finite.
+    """
+    completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
     scores = task.score(problems, completions, token_ids)
     if len(scores) != len(problems):
         raise TokenPOError(
@@ -150,7 +165,7 @@ def scored(
         raise NotFinite(
             f"task {task.name!r} gave the reward {scores[bad].reward} for {name(bad)}: mend its verifier", bad
         )
-    return scores
+    return completions, scores
 
 
 def without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:

@@ -24,8 +24,7 @@ class Recording:
     """N responses of one rollout batch, in float64.
 
     Args:
-        source: the file that it was read from.
-        responses: the rows, in the order of the file.
+        responses: the rows, in the order of the file `source`.
         rollouts: the recorded inputs; `group` counts from 0 in the order in which groups appear.
         policy: the current policy at the same tokens; the old policy's numbers if the file has no `logprob`.
         moved: the file has a `logprob`, so ratios differ from 1.
@@ -86,8 +85,7 @@ def record(
 
     Args:
         where: row number -> the row's name in messages.
-        unread: fields of the file that the format does not know.
-        notes: notes on the file so far.
+        unread, notes: as in `Recording`, so far.
         left_out: some lines could not be read, so groups may lack responses of the training.
 
     Raises:

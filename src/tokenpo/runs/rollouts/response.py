@@ -37,14 +37,11 @@ KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "rewards
 
 @dataclass(frozen=True)
 class Response:
-    """One response of T tokens.
+    """One response of T tokens; None is unknown.
 
     Args:
         group: the same for all responses to one prompt.
-        tokens: T strings.
         numbers: name -> T numbers; names are those of `PER_TOKEN`.
-        token_ids: T integers.
-        correct: whether the answer is right; None if unknown.
         step: the training step that drew it.
         prompt_logprob: nats, mean log-probability of a token of the prompt.
         baseline: a reward or value known without the response.
