@@ -43,7 +43,6 @@ def relative(path: Path) -> str:
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.delitem(sys.modules, "docs_tool", raising=False)
-    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
     return load("docs_tool", ROOT / "tools" / "site" / "docs.py")
 
 
@@ -140,8 +139,8 @@ def test_the_example_of_contributing_is_a_method(
     monkeypatch.setitem(ORACLES, name, oracle)
 
     tests = load(f"example_{name}", tmp_path / "tests/methods/test_weights.py")
-    run = [run_test(value) for key, value in vars(tests).items() if key.startswith("test_")]
-    assert run == [1]
+    (example_test,) = (value for key, value in vars(tests).items() if key.startswith("test_"))
+    example_test()
     for options in oracle.cases:
         for sample in oracle_support.batches(name):
             oracle_support.agrees(name, sample, **options)
@@ -158,17 +157,6 @@ def test_the_example_of_contributing_is_a_method(
     assert tokenpo.methods.paper(name).arxiv in tool.page(name)
     with pytest.raises(tokenpo.UnknownName, match=name):
         tokenpo.method(name + "s")
-
-
-def run_test(function) -> int:
-    """Runs a test function for every combination of its parametrize marks; how many there were."""
-    cases: list[dict] = [{}]
-    for mark in getattr(function, "pytestmark", ()):
-        argument, values = mark.args
-        cases = [{**case, argument: value} for case in cases for value in values]
-    for case in cases:
-        function(**case)
-    return len(cases)
 
 
 def test_every_module_has_a_docstring_and_every_public_name() -> None:
@@ -189,7 +177,7 @@ def test_every_module_has_a_docstring_and_every_public_name() -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
-def test_links_resolve(path: Path) -> None:
+def test_links_resolve_and_every_item_of_a_list_begins_a_line(path: Path) -> None:
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
         if re.match(r"[a-z]+:", target):
@@ -199,10 +187,6 @@ def test_links_resolve(path: Path) -> None:
         if not found.exists() or (anchor and anchor not in anchors(found)):
             broken.append(target)
     assert not broken
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
-def test_every_item_of_a_list_begins_a_line(path: Path) -> None:
     assert not re.findall(r"[;,.] - \w+", prose(path))
 
 

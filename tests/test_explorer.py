@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-import sys
 from pathlib import Path
 
+import explorer
 import pytest
 import torch
 
@@ -15,11 +15,7 @@ import tokenpo
 from chromium import Chromium, installed
 from tokenpo.lab.fingerprint.step import Facts, pushes
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tools" / "site"))
-import explorer  # noqa: E402  # pyright: ignore[reportMissingImports]
-
-PAGE = ROOT / "docs" / "explorer.html"
+PAGE = Path(__file__).parents[1] / "docs" / "explorer.html"
 FEW = {name: tokenpo.method(name) for name in ("grpo", "gspo", "tr_grpo")}
 
 
