@@ -28,11 +28,6 @@ HIGHEST = 0.1  # largest log-probability that rounding can explain
 SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
 
-def address(given: str | None) -> str:
-    """The server's address: `given`, else TINKER_BASE_URL, else the public service."""
-    return (given or os.environ.get("TINKER_BASE_URL") or SERVICE).rstrip("/")
-
-
 def value(answer: Any) -> Any:
     """The result of a call that may return a future; since tinker 0.38 calls that create a client do."""
     return answer.result() if hasattr(answer, "result") else answer
@@ -65,7 +60,9 @@ class Answers:
 
     @classmethod
     def of(cls, config: Config) -> Answers:
-        return cls(address(config.tinker.base_url), config.tinker.seconds)
+        """Of the recipe's server; without one TINKER_BASE_URL's, else the public service."""
+        address = config.tinker.base_url or os.environ.get("TINKER_BASE_URL") or SERVICE
+        return cls(address.rstrip("/"), config.tinker.seconds)
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:

@@ -114,14 +114,14 @@ class Trainer:
 
     def improve(self, step: Step, prompts: Prompts, tracer: Tracer, options: Train) -> None:
         """The updates of `train`, with a recipe's options."""
-
-        def make(update: Update) -> None:
-            self._make(update, prompts, tracer)
-
-        def judge(update: Update) -> Policy:
-            return Policy(self.score(update.rollouts, prompts))
-
-        make_updates(self.learner, step, make, judge, tracer, options)
+        make_updates(
+            self.learner,
+            step,
+            lambda update: self._make(update, prompts, tracer),
+            lambda update: Policy(self.score(update.rollouts, prompts)),
+            tracer,
+            options,
+        )
 
     def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:
         rows, width = _sent(update), update.rollouts.mask.shape[1]
