@@ -84,7 +84,6 @@ NONSENSE: list[tuple[str, Callable[[Any], Any], str]] = [
     ("sample", lambda response: SampleResponse([]), "groups of .* 4 were asked for"),
     ("sample", lambda response: None, "in sampling: AttributeError"),
     ("forward", scored(lambda rows: rows[:-1]), r"it scored \d+ sequences, and was sent \d+"),
-    ("forward", scored(lambda rows: []), r"it scored 0 sequences, and was sent \d+"),
     ("forward", scored(lambda rows: [*rows, rows[0]]), r"it scored \d+ sequences, and was sent \d+"),
     ("forward", scored(lambda rows: [{}, *rows[1:]]), "KeyError: 'logprobs'"),
     ("forward", scored(lambda rows: [told([-1.0]), *rows[1:]]), r"log-probabilities of the shape \[1\] for \d+ tokens"),

@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -39,7 +39,7 @@ from .answers import Answers, require_path, require_scores
 from .gradient import probe
 from .needs import RATIO, accepted
 from .responses import Limits, samples
-from .trainer import Trainer, sequence
+from .trainer import Prompts, Trainer, score
 
 FILE = TINKER.marker  # records where the weights are
 
@@ -214,13 +214,10 @@ class Server:
             grad_clip_norm=train.grad_clip or 0.0,
         )
 
-    def scores(
-        self, client: tinker.SamplingClient, sequences: Sequence[Sequence[int]], doing: str
-    ) -> list[list[float]]:
+    def scores(self, client: tinker.SamplingClient, sequences: Prompts, doing: str) -> list[list[float]]:
         """The log-probability of each token except the first of each sequence."""
-        requests = [
-            functools.partial(client.compute_logprobs, tinker.ModelInput.from_ints(list(one))) for one in sequences
-        ]
+        sent = [tinker.ModelInput.from_ints(list(one)) for one in sequences]
+        requests = [functools.partial(client.compute_logprobs, one) for one in sent]
         answers = self.answers.all(requests, doing)
         with self.answers.asking(doing):
             for one, answer in zip(sequences, answers, strict=True):
@@ -229,12 +226,8 @@ class Server:
 
     def reported(self, client: tinker.SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
         """[N, T] log-probabilities of the responses by a sampling client."""
-        table, rows = torch.zeros_like(rollouts.old_logprob), rollouts.mask.any(1).nonzero()[:, 0].tolist()
-        sent = [sequence(rollouts, row, prompts) for row in rows]
-        scores = self.scores(client, [tokens for tokens, _ in sent], "in scoring responses by another model")
-        for row, (_, start), each in zip(rows, sent, scores, strict=True):
-            table[row, : len(each) - start + 1] = torch.tensor(each[start - 1 :], dtype=table.dtype)
-        return table
+        doing = "in scoring responses by another model"
+        return score(rollouts, prompts, lambda sent: [torch.tensor(x) for x in self.scores(client, sent, doing)])
 
     def _write(self, directory: Path, **places: str) -> None:
         """Writes FILE; `asked_again` counts the requests that this process repeated after a failure."""
