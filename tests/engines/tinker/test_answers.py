@@ -231,5 +231,5 @@ def test_a_call_that_waits_by_itself_is_left_when_the_time_is_over() -> None:
     """Five seconds are all that it would take by itself, so that a wait for it fails here and does not hang."""
     over = threading.Event()
     with pytest.raises(TokenPOError, match=r"no answer came in time \(tinker.seconds\)"):
-        answers.Answers("http://here", seconds=0.01).call(lambda: over.wait(5.0), "in a test")
+        answers.Answers("http://here", seconds=0.01).one(lambda: over.wait(5.0), "in a test")
     over.set()

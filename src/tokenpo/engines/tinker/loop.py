@@ -90,7 +90,7 @@ class Server:
             answers=self.answers,
         )
         self.learner = self.trainer.learner
-        tokenizer: Any = self.answers.call(self.client.get_tokenizer, "in giving its tokenizer")
+        tokenizer: Any = self.answers.one(self.client.get_tokenizer, "in giving its tokenizer")
         self.vocabulary = Vocabulary(tokenizer, (tokenizer.eos_token_id,))
         self.ends = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         if "ref_logprob" in self.objective.needs:
@@ -98,7 +98,7 @@ class Server:
         if "teacher_logprob" in self.objective.needs:
             path = present(present(config.teacher, "the teacher of the recipe").path, "teacher.path")
             self.scorers["teacher_logprob"] = teacher = self.scorer(path, "teacher")
-            theirs = self.answers.call(teacher.get_tokenizer, "in giving the teacher's tokenizer")
+            theirs = self.answers.one(teacher.get_tokenizer, "in giving the teacher's tokenizer")
             require_same_tokens("teacher.path", path, theirs, tokenizer)
 
     def training_client(self, saved: str = "") -> tinker.TrainingClient:

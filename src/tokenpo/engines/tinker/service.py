@@ -30,7 +30,7 @@ def connect(config: Config) -> tinker.ServiceClient:
             f"no Tinker server answers at {address} ({first_line(error)}): start it, or give its address with "
             "--set tinker.base_url=URL"
         ) from error
-    return answers.call(lambda: tinker.ServiceClient(base_url=address), "in beginning a session")
+    return answers.one(lambda: tinker.ServiceClient(base_url=address), "in beginning a session")
 
 
 def _has_key() -> bool:
