@@ -45,13 +45,8 @@ class Wire:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:
-                self.answer("GET", b"")
-
             def do_POST(self) -> None:
-                self.answer("POST", self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-
-            def answer(self, verb: str, body: bytes) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 route = self.path.removeprefix("/api/v1/")
                 with wire.lock:
                     kind, told = wire.routed(route, body)
@@ -66,6 +61,8 @@ class Wire:
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(told)
+
+            do_GET = do_POST
 
             def log_message(self, *_: object) -> None:
                 pass
