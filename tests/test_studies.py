@@ -162,33 +162,19 @@ def test_its_second_part_changes_what_it_names_and_nothing_else(verdicts: Module
     assert verdicts.fixed(longer, "dapo") == ["fixed_low", "fixed_mid", "fixed_high"]
 
 
-def test_its_page_has_every_prediction_of_both_parts(verdicts: ModuleType) -> None:
+@pytest.mark.parametrize(("name", "tests"), [("card", 10), ("longer", 9), ("clips", 9), ("habits", 8)])
+def test_its_page_has_every_prediction_of_a_part(verdicts: ModuleType, name: str, tests: int) -> None:
     """Each method that a prediction names has its row, with the verdict of its part."""
     page = (ROOT / "docs" / "card_study.md").read_text(encoding="utf-8")
-    found, asked = verdicts.card_page.verdicts(page), set()
-    for name in verdicts.card_page.PARTS:
-        for claim in verdicts.card.registration(name=name)["prediction"]:
-            assert f"| {claim['words']} |" in page
-            for method in claim["methods"]:
-                arm, other = claim["arm"], claim["other_arm"]
-                pair = f"{method} − {claim['other']}, {arm}" if arm == other else f"{method}, {arm} − {other}"
-                asked.add((name, pair))
-    assert asked == {key for key in found if key[0] in verdicts.card_page.PARTS} and len(asked) == 19
-
-
-@pytest.mark.parametrize(("name", "tests"), [("clips", 9), ("habits", 8)])
-def test_its_later_parts_have_a_row_for_every_prediction(verdicts: ModuleType, name: str, tests: int) -> None:
-    found = verdicts.card_page.verdicts((ROOT / "docs" / "card_study.md").read_text(encoding="utf-8"))
     part = verdicts.part_of(name)
     assert len(part.tests) == sum(len(claim["methods"]) for claim in part.plan["prediction"]) == tests
-    shown = {pair: seen for (of, pair), seen in found.items() if of == name}
-    assert {pair: seen.word for pair, seen in shown.items()} == {
-        verdicts.pair_of(test, part): test.verdict(0.02) for test in part.tests
-    }
+    assert [claim["words"] for claim in part.plan["prediction"] if f"| {claim['words']} |" not in page] == []
+    shown = {pair: seen.word for (of, pair), seen in verdicts.card_page.verdicts(page).items() if of == name}
+    assert shown == {verdicts.pair_of(test, part): test.verdict(0.02) for test in part.tests}
     if name == "clips":
         assert {test.verdict(0.02) for test in part.tests if test.name == "F"} == {"alike"}
         assert "dapo, held − fixed_mid" in shown  # chosen before, which is not "best fixed"
-    else:
+    if name == "habits":
         assert "dapo, held − best fixed" in shown and part.best() == "fixed_mid"
 
 
@@ -212,11 +198,7 @@ def test_documents_quote_the_part_with_much_to_learn(verdicts: ModuleType) -> No
 
 def test_other_documents_quote_the_study_on_a_gpu(verdicts: ModuleType) -> None:
     """docs/embedded.md and docs/log.md: what the high start rate and the lowest fixed rate cost."""
-    card = verdicts.card
-    longer, first = (
-        verdicts.Part(card.registration(name=name), card.lines(verdicts.HERE / f"{name}.jsonl"), {})
-        for name in verdicts.card_page.PARTS
-    )
+    longer, first = map(verdicts.part_of, verdicts.card_page.PARTS)
     held, high = ([part.mean("dapo", arm, "train-area") for part in (first, longer)] for arm in ("held", "held_high"))
     cost = [low - other for low, other in zip(held, high, strict=True)]
     told = document("docs/embedded.md")

@@ -1,17 +1,13 @@
 """Whole runs of recipes, on a server in this process."""
 
-import itertools
 import json
 import re
 import socket
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tinker
 import torch
-from tinker import SamplingClient
 
 from run_views import lines, numbers
 from tinker_support import MODEL, Cloud, Sampler, Service, resume, train
@@ -59,21 +55,6 @@ def test_a_resumed_run_makes_the_same_updates(method: str, small, cloud: Cloud, 
     assert len(lines(part, "trace.jsonl")) == len(lines(whole, "trace.jsonl"))
     with pytest.raises(TokenPOError, match="has made all of its 3 steps"):
         resume(part, config)
-
-
-def test_how_far_apart_the_requests_come_changes_nothing(small, cloud: Cloud, monkeypatch, tmp_path) -> None:
-    """A busy machine keeps digits: what the server of these tests draws together is not decided by a clock."""
-    ask, asked = SamplingClient.sample, itertools.count(1)
-
-    def slow(self: SamplingClient, *given: Any, **settings: Any) -> Any:
-        time.sleep(0.1 if next(asked) % 3 == 0 else 0)
-        return ask(self, *given, **settings)
-
-    quick = train(small(output={"dir": str(tmp_path / "quick")})).directory
-    monkeypatch.setattr(SamplingClient, "sample", slow)
-    late = train(small(output={"dir": str(tmp_path / "late")})).directory
-    assert next(asked) > 10 and numbers(late) == numbers(quick)
-    assert lines(late, "trace.jsonl") == lines(quick, "trace.jsonl")
 
 
 @pytest.mark.parametrize("method", ["adv_reweight", "arm", "dppo_tv", "gdpo"])
