@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import tinker
 import torch
@@ -222,7 +222,7 @@ class Server:
         with self.answers.asking(doing):
             for one, answer in zip(sequences, answers, strict=True):
                 require_scores(torch.tensor(answer[1:], dtype=torch.float32), len(one) - 1)
-        return [cast(list[float], answer[1:]) for answer in answers]
+        return [answer[1:] for answer in answers]
 
     def reported(self, client: tinker.SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
         """[N, T] log-probabilities of the responses by a sampling client."""
