@@ -9,7 +9,8 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,22 +180,20 @@ class TokenPOTrainer(PPOTrainerSync):
         return dealt(rows, ranks, actor.ppo_mini_batch_size * rollout.n)
 
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
-        actor, plan, passes = self.config.actor_rollout_ref.actor, self._plan(len(batch)), len(self.objective.split())
-        minibatches: list[list[int]] = plan * actor.ppo_epochs
+        plan, passes = self._plan(len(batch)), len(self.objective.split())
+        minibatches: list[list[int]] = plan * self.config.actor_rollout_ref.actor.ppo_epochs
         if not steps_alone(self.objective):
             batch = super()._update_actor(batch, metrics)
         else:
             of_steps: dict[str, list[float]] = {}
-            given = actor.ppo_epochs, actor.ppo_mini_batch_size  # below verl's update makes one step of all its rows
-            actor.ppo_epochs, actor.ppo_mini_batch_size = 1, len(plan[0]) // self.config.actor_rollout_ref.rollout.n
             for number, (part, rows) in enumerate(itertools.product(range(passes), minibatches)):
                 if passes > 1 and number % len(minibatches) == 0:
                     self.send_loss(part)
                 minibatch, of_step = self._observed(batch, rows, part, number), dict[str, Any]()
-                super()._update_actor(minibatch, of_step)
+                with _single_step(self.config.actor_rollout_ref, len(rows)):
+                    super()._update_actor(minibatch, of_step)
                 for name, value in of_step.items():
                     of_steps.setdefault(name, []).append(float(value))
-            actor.ppo_epochs, actor.ppo_mini_batch_size = given
             metrics.update(reduce_metrics(of_steps))
         self.learner.updates += passes * len(minibatches)
         self._check(metrics)
@@ -301,6 +300,18 @@ def some(batch: Any, rows: Sequence[int]) -> Any:
     """Some rows of verl's batch, in this order."""
     keys, tags = ([of_rows[row] for row in rows] for of_rows in (batch.keys, batch.tags))
     return type(batch)(keys=keys, tags=tags, partition_id=batch.partition_id, extra_info=dict(batch.extra_info))
+
+
+@contextmanager
+def _single_step(config: Any, rows: int) -> Iterator[None]:
+    """Context manager: verl's update makes one optimiser step of all its rows."""
+    actor = config.actor
+    before = actor.ppo_epochs, actor.ppo_mini_batch_size
+    actor.ppo_epochs, actor.ppo_mini_batch_size = 1, rows // config.rollout.n
+    try:
+        yield
+    finally:
+        actor.ppo_epochs, actor.ppo_mini_batch_size = before
 
 
 def learner_of(settings: Settings, config: DictConfig) -> Learner:
