@@ -1,4 +1,4 @@
-"""Puts `tests/`, `benchmarks/` and `tools/` on the path, for what tests share; one thread keeps runs repeatable."""
+"""Puts what tests share and the scripts that they test on the path; one thread keeps runs repeatable."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path += [str(Path(__file__).parents[1] / name) for name in ("benchmarks", "tools")]
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("benchmarks", "tools", "tools/site", "studies")]
 torch.set_num_threads(1)
 # readline puts the width of a terminal into the environment of the processes that pytest starts, where there is none.
 for name in ("COLUMNS", "LINES"):

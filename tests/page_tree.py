@@ -66,9 +66,6 @@ class Reader(HTMLParser):
         if tag not in VOID:
             self.open.append(node)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open[-1].inside.append(Node(tag, dict(attrs)))
-
     def handle_endtag(self, tag: str) -> None:
         if tag in [node.tag for node in self.open]:
             while self.open.pop().tag != tag:

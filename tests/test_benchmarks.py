@@ -6,16 +6,19 @@ import importlib
 import json
 import math
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+import estimate
+import fused_objective
+import profile_quickstart
+import scaling
+import timing
+import token_stats
 import tokenpo
 
-ROOT = Path(__file__).parents[1]
 SMALLEST = {
     "objective": ["--rows 8 --length 16 --rounds 1 --only gspo", "--rows 8 --length 16 --rounds 1 --only grpo --alone"],
     "token_stats": ["--shapes least --rounds 1 --only ours naive", "--shapes least --memory --only ours"],
@@ -26,74 +29,59 @@ SMALLEST = {
     "teacher_tile": ["--shapes least --rounds 1 --only tile held", "--shapes least --memory --only tile"],
     "sampler": ["--models tiny --rows 8 --new-tokens 2 --repeats 1"],
     "estimate": ["--gpu H100 H200"],
+    "step": ["--sizes 0.1M --only tokenpo --rounds 1 --steps 2 --warmup 1 --new-tokens 2"],
 }
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module
+SAYS = {"step": "0.11 M parameters, 16 x 8 responses of 2 tokens at most, 4 updates"}
 
 
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in SMALLEST.items() for line in lines])
-def test_it_runs(name: str, line: str, script: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
-    script(name).main(shlex.split(line))
-    assert capsys.readouterr().out.count("\n") >= 1
+def test_it_runs(name: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    importlib.import_module(name).main(shlex.split(line))
+    assert SAYS.get(name, "\n") in capsys.readouterr().out
 
 
-def test_a_step_of_the_embedded_engine(script: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
-    script("step").main(
-        ["--sizes", "0.1M", "--only", "tokenpo", "--rounds", "1", "--steps", "2", "--warmup", "1", "--new-tokens", "2"]
-    )
-    assert "0.11 M parameters, 16 x 8 responses of 2 tokens at most, 4 updates" in capsys.readouterr().out
-
-
-def test_scaling_writes_its_points_and_its_picture(script: Callable[[str], Any], tmp_path: Path) -> None:
+def test_scaling_writes_its_points_and_its_picture(tmp_path: Path) -> None:
     line = f"--repeats 1 --points 2 --axes group parameters --base length=2 layers=1 --out {tmp_path}/seen"
-    script("scaling").main(line.split())
+    scaling.main(line.split())
     axes = json.loads((tmp_path / "seen.json").read_text())["axes"]
     assert axes["group"]["x"] == [8, 16] and set(axes["group"]["seconds"]) == {"sampling", "scoring", "update"}
     assert axes["parameters"]["x"] == sorted(axes["parameters"]["x"])
     assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_straight_line_is_found(script: Callable[[str], Any]) -> None:
+def test_a_straight_line_is_found() -> None:
     """3 + 2x exactly; then 10 % above it in the middle, which no line can follow."""
-    line = script("scaling").line
-    fit = line([1.0, 2.0, 3.0], [5.0, 7.0, 9.0])
+    fit = scaling.line([1.0, 2.0, 3.0], [5.0, 7.0, 9.0])
     assert fit["intercept"] == pytest.approx(3) and fit["slope"] == pytest.approx(2)
     assert fit["largest_relative_error"] == pytest.approx(0, abs=1e-12)
-    assert 0.02 < line([1.0, 2.0, 3.0], [5.0, 7.7, 9.0])["largest_relative_error"] < 0.1
+    assert 0.02 < scaling.line([1.0, 2.0, 3.0], [5.0, 7.7, 9.0])["largest_relative_error"] < 0.1
 
 
-def test_the_profile_finds_every_part(script: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_profile_finds_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     changes = ["train.steps=1", "rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=2"]
     changes += ["train.minibatches=1", "evaluate.problems=2", "evaluate.samples=0"]
-    profile = script("profile_quickstart")
-    profile.main(["--method", "grpo", "--set", *changes])
+    profile_quickstart.main(["--method", "grpo", "--set", *changes])
     said = capsys.readouterr().out.split("s of CPU time")[-1]  # the run itself shows the objective's parts
-    for label, _, _ in profile.PARTS[1:]:  # everything was imported before
+    for label, _, _ in profile_quickstart.PARTS[1:]:  # everything was imported before
         row = next(row for row in said.splitlines() if row.startswith(f"  {label}  "))
         assert row.endswith("%"), row
     assert "rollout " in said.splitlines()[-1] and "update " in said.splitlines()[-1]
 
 
-def test_products_against_the_figures_of_one_card(script: Callable[[str], Any]) -> None:
+def test_products_against_the_figures_of_one_card() -> None:
     """6 · 32768 · 3584 · 151936 operations = 1.0706e14; at 790e12 a second 135.5 ms, and four products 180.7 ms."""
-    estimate = script("estimate")
     gpu = estimate.Gpu(790e12, 1.0, product_efficiency=1.0)
     model = estimate.Model(7.6e9, 3584, 151936, 16)
     assert estimate.products(3, 32768, model, gpu) == pytest.approx(0.13552, rel=1e-4)
     assert estimate.products(4, 32768, model, gpu) == pytest.approx(0.18069, rel=1e-4)
 
 
-def test_what_a_step_holds_and_sends(script: Callable[[str], Any]) -> None:
+def test_what_a_step_holds_and_sends() -> None:
     """2 x 2 responses, 10 tokens at most, 5 on average: 40 places, 20 tokens.
 
     Held: 2 fields read, advantages, returns and 1 signal, 4 bytes each, and the mask: (5 · 4 + 1) · 40 = 840 bytes.
     Passes: 3 · 40 · 4 bytes at 160 a second, 3 s. Sent: 3 fields · 20 tokens · 4 = 240 bytes at 80 a second, 3 s.
     """
-    estimate = script("estimate")
     step = estimate.Step(
         prompts=2, group=2, longest=10, mean=5.0, signals=1, driver_passes=3, driver_bytes=160.0, network_bytes=80.0
     )
@@ -103,7 +91,7 @@ def test_what_a_step_holds_and_sends(script: Callable[[str], Any]) -> None:
     assert sent.gigabytes == pytest.approx(240e-9) and sent.seconds == pytest.approx(3.0)
 
 
-def test_what_a_rank_holds_and_takes(script: Callable[[str], Any]) -> None:
+def test_what_a_rank_holds_and_takes() -> None:
     """20 tokens on 2 ranks, micro-batches of 8; H = 4, V = 100; 1 operation and 1 byte a second, so seconds are counts.
 
     Loss: 7.5 · 8 · 4 = 240 bytes held; 5 passes · 10 tokens · 4 = 200. Head: float32 gradient 4 · 100 · 4 = 1600 bytes;
@@ -111,7 +99,6 @@ def test_what_a_rank_holds_and_takes(script: Callable[[str], Any]) -> None:
     2 · 10 · 100 · 16 = 32000 beyond the three products. One product for the entropy: 8000. All-reduces: 4 of 0.5 s.
     The rest: 10 · 1000 parameters · 10 tokens / 0.5 = 200000.
     """
-    estimate = script("estimate")
     step = estimate.Step(
         prompts=2, group=2, longest=10, mean=5.0, micro_tokens=8, loss_passes=5, all_reduce=0.5, utilisation=0.5
     )
@@ -132,39 +119,35 @@ def test_what_a_rank_holds_and_takes(script: Callable[[str], Any]) -> None:
     "shape", [(2048, 256, 8192, 512), (2048, 256, 8192, 4096), (2048, 64, 16384, 256), (640, 448, 20_000, 128)]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_memory_of_the_fused_head(shape: tuple[int, ...], dtype: torch.dtype, script: Callable[[str], Any]) -> None:
+def test_the_memory_of_the_fused_head(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """The formula against the record of the CPU's allocator, within a tenth."""
-    fused, stats = script("fused_objective"), script("token_stats")
-    problem = stats.Problem.of(shape[:3], dtype)
-    run = fused.Step(problem, tokenpo.method("dapo", dual=None), chunk=shape[3]).fused()
+    problem = token_stats.Problem.of(shape[:3], dtype)
+    run = fused_objective.Step(problem, tokenpo.method("dapo", dual=None), chunk=shape[3]).fused()
     run()
-    wanted = script("estimate").fused_bytes(*shape, size=dtype.itemsize, card=False)
-    assert stats.peak_megabytes(run, problem) * 2**20 == pytest.approx(wanted, rel=0.1)
+    wanted = estimate.fused_bytes(*shape, size=dtype.itemsize, card=False)
+    assert token_stats.peak_megabytes(run, problem) * 2**20 == pytest.approx(wanted, rel=0.1)
 
 
-def test_the_memory_of_the_fused_head_on_a_card(script: Callable[[str], Any]) -> None:
+def test_the_memory_of_the_fused_head_on_a_card() -> None:
     """3533 tokens of 151,936 logits in bf16 are 2^30 bytes; 32,768 tokens of H = 3584 in such chunks.
 
     Logits 1.0736e9, hidden states in float32 and bf16 3533 · 3584 · 6 = 7.6e7, and the sum in float32 instead of bf16,
     151,936 · 3584 · 2 = 1.0891e9, make 2.2387e9; the sum beside the gradient it becomes, 2.1782e9, is less.
     """
-    held = script("estimate").fused_bytes(32_768, 3584, 151_936, 3533, size=2, card=True)
+    held = estimate.fused_bytes(32_768, 3584, 151_936, 3533, size=2, card=True)
     assert held == 3533 * 151_936 * 2 + 3533 * 3584 * 6 + 151_936 * 3584 * 2
     assert held == pytest.approx(2.2387e9, rel=1e-4)
 
 
-def test_the_document_quotes_the_estimate(script: Callable[[str], Any]) -> None:
-    estimate = script("estimate")
-    page = (ROOT / "docs" / "speed.md").read_text()
+def test_the_document_quotes_the_estimate() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "speed.md").read_text()
     for name, model in estimate.MODELS.items():
         assert estimate.table(name, estimate.Step(), model, "H100") in page
 
 
-def test_what_takes_more_memory_than_there_is_is_left_out(
-    script: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_takes_more_memory_than_there_is_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     def greedy() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80 GiB.\nMore of it")
 
-    assert list(script("timing").milliseconds({"greedy": greedy, "modest": lambda: None}, 3)) == ["modest"]
+    assert list(timing.milliseconds({"greedy": greedy, "modest": lambda: None}, 3)) == ["modest"]
     assert capsys.readouterr().out == "greedy: left out, CUDA out of memory. Tried to allocate 80 GiB.\n"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import runpy
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import notebooks
 import pytest
 
 from tokenpo.cli.main import main
@@ -30,12 +30,11 @@ def test_a_script_prints_what_is_beside_it(name: str, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_shows_what_its_cells_make(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES.parent / "tools" / "site")
     monkeypatch.chdir(tmp_path)
     text = path.read_text(encoding="utf-8")
     cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
     assert len(cells) >= 4 and sum(bool(cell["outputs"]) for cell in cells) >= 3
-    made = importlib.import_module("notebooks").executed(text, path.name)
+    made = notebooks.executed(text, path.name)
     assert made == text, "python tools/site/notebooks.py"
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+<<<<<<< HEAD
 import sys
 from contextlib import closing
+=======
+>>>>>>> cut-verl
 from pathlib import Path
 
+import explorer
 import pytest
 import torch
 
@@ -16,11 +20,7 @@ import tokenpo
 from chromium import Chromium
 from tokenpo.lab.fingerprint.step import Facts, pushes
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tools" / "site"))
-import explorer  # noqa: E402  # pyright: ignore[reportMissingImports]
-
-PAGE = ROOT / "docs" / "explorer.html"
+PAGE = Path(__file__).parents[1] / "docs" / "explorer.html"
 FEW = {name: tokenpo.method(name) for name in ("grpo", "gspo", "tr_grpo")}
 
 

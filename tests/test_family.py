@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import family
 import pytest
 
 import tokenpo
@@ -15,17 +14,6 @@ from tokenpo.core.parts import FixedBounds, GroupAdvantage, ReferenceKl, TokenMe
 from tokenpo.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def family(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
-    import family
-
-    assert Path(family.__file__ or "").parent == ROOT / "tools" / "site"
-    return sys.modules["family"]
-
-
 GRPO = tokenpo.method("grpo")
 
 
@@ -46,11 +34,11 @@ GRPO = tokenpo.method("grpo")
         ("scope", tokenpo.method("kl_cov"), "`batch`"),
     ],
 )
-def test_a_cell_says_what_differs(family: ModuleType, slot: str, objective: tokenpo.Objective, said: str) -> None:
+def test_a_cell_says_what_differs(slot: str, objective: tokenpo.Objective, said: str) -> None:
     assert family.changes(slot, objective, GRPO) == said
 
 
-def test_a_part_of_the_same_kind_shows_only_its_own_numbers(family: ModuleType) -> None:
+def test_a_part_of_the_same_kind_shows_only_its_own_numbers() -> None:
     narrow = dataclasses.replace(GRPO.surrogate, bounds=FixedBounds(0.1, 0.2))
     assert family.differences(narrow, GRPO.surrogate) == ["low=0.1"]
 
@@ -62,16 +50,16 @@ def test_a_part_of_the_same_kind_shows_only_its_own_numbers(family: ModuleType) 
         ("clip_cov", "weights"), ("hapo", "several"), ("tepo", "several"), ("archer", "several"),
     ],
 )  # fmt: skip
-def test_groups_follow_the_slots(family: ModuleType, name: str, group: str) -> None:
+def test_groups_follow_the_slots(name: str, group: str) -> None:
     assert family.group(tokenpo.method(name), GRPO) == group
 
 
-def test_a_penalty_alone_is_a_group(family: ModuleType) -> None:
+def test_a_penalty_alone_is_a_group() -> None:
     held = dataclasses.replace(GRPO, penalties=(ReferenceKl(0.1),), aggregate=TokenMean())
     assert family.group(held, GRPO) == "penalties"
 
 
-def test_every_method_stands_on_the_page_twice(family: ModuleType) -> None:
+def test_every_method_stands_on_the_page_twice() -> None:
     """Once with its slots (but the base, which stands above the tables), once with what its push depends on."""
     changed, pushed = (ROOT / "docs" / "family.md").read_text(encoding="utf-8").split("## How hard")
     for name in METHODS:
@@ -79,7 +67,7 @@ def test_every_method_stands_on_the_page_twice(family: ModuleType) -> None:
         assert changed.count(row) == (name != "grpo") and pushed.count(row) == 1, name
 
 
-def test_only_equal_fingerprints_are_called_equal(family: ModuleType) -> None:
+def test_only_equal_fingerprints_are_called_equal() -> None:
     """The page, which another test holds to the code, calls equal exactly the pairs that it lists."""
     _, _, pushed = (ROOT / "docs" / "family.md").read_text(encoding="utf-8").partition("## How hard")
     dependences, _, reasons = pushed.partition("### Methods with the same fingerprint")
@@ -90,7 +78,7 @@ def test_only_equal_fingerprints_are_called_equal(family: ModuleType) -> None:
     assert equal == said == {frozenset({"gspo", "gspo_token"}), frozenset({"grpo", "igrpo"})}
 
 
-def test_the_picture_holds_every_method_and_nothing_from_outside(family: ModuleType) -> None:
+def test_the_picture_holds_every_method_and_nothing_from_outside() -> None:
     picture = (ROOT / "docs" / "family.svg").read_text(encoding="utf-8")
     assert len(picture) < 400_000 and "http" not in picture.replace("http://www.w3.org/2000/svg", "")
     names = re.findall(r'<text class="n"[^>]*>(\w+)<', picture)
@@ -98,7 +86,7 @@ def test_the_picture_holds_every_method_and_nothing_from_outside(family: ModuleT
     assert names.index("rloo") < names.index("sapo") < names.index("hapo")  # by the slot that they change
 
 
-def test_a_method_is_told_by_the_panels_in_which_it_bends(family: ModuleType) -> None:
+def test_a_method_is_told_by_the_panels_in_which_it_bends() -> None:
     assert "influence" in [panel.axis.key for panel in family.telling(tokenpo.method("thr"), GRPO)]
     assert [panel.axis.key for panel in family.telling(tokenpo.method("lopti"), GRPO)] == ["ratio", "length"]
     assert [panel.axis.key for panel in family.telling(GRPO, GRPO)] == ["ratio", "length", "accuracy"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+import fuzz
 from tokenpo.base.errors import TokenPOError
 
 
@@ -25,12 +24,6 @@ def outcome(run: Path) -> None:
         raise KeyError("broken")
 
 
-@pytest.fixture
-def fuzz(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    return importlib.import_module("fuzz")
-
-
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -41,14 +34,14 @@ def fuzz(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("step broken", "KeyError: 'broken' (test_fuzz"),
     ],
 )
-def test_every_outcome_is_told_apart(fuzz, tmp_path, monkeypatch, content, told):
+def test_every_outcome_is_told_apart(tmp_path, monkeypatch, content, told):
     monkeypatch.setattr(fuzz, "LONGEST", 1)
     (tmp_path / "metrics.jsonl").write_text(content)
     with fuzz.on_the_clock():
         assert fuzz.read_case(outcome, tmp_path).startswith(told)
 
 
-def test_every_format_with_what_may_lie_in_its_place_and_a_few_damages(fuzz, capsys):
+def test_every_format_with_what_may_lie_in_its_place_and_a_few_damages(capsys):
     """Pipes, devices, links, directories, a terabyte of zeros, then damages for two seconds: no traceback, no hang."""
     status, shown = fuzz.main(["--seconds", "2", "--seed", "7"]), capsys.readouterr().out
     assert status == 0, shown

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 from pathlib import Path
-from types import ModuleType
 
+import paper_recipes as tools
 import pytest
 
 from tokenpo.cli.main import main
@@ -14,32 +13,25 @@ from tokenpo.cli.main import main
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for folder in ("benchmarks", "tools/site"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
-    return importlib.import_module("paper_recipes")
-
-
-def recipes(tools: ModuleType) -> list:
+def recipes() -> list:
     folder = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
     return [tools.read(file) for file in sorted(folder.glob("*.toml"))]
 
 
-def test_every_run_of_the_first_steps_is_there(tools: ModuleType, capsys: pytest.CaptureFixture) -> None:
+def test_every_run_of_the_first_steps_is_there(capsys: pytest.CaptureFixture) -> None:
     assert tools.first_steps.main(["--check"]) == 0, capsys.readouterr().out
     found = tools.first_steps.load()
     assert {len(run) for row in found.values() for run in row["seeds"].values()} == {tools.first_steps.STEPS}
-    assert set(found) == {recipe.method for recipe in recipes(tools)}
+    assert set(found) == {recipe.method for recipe in recipes()}
 
 
-def test_runs_of_other_options_are_missing(tools: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_other_options_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = tools.first_steps
     monkeypatch.setattr(steps, "settings", lambda: {"dapo": ["method.high=0.3"]})
     assert steps.missing(steps.load()) == [("dapo", ["method.high=0.3"], seed) for seed in steps.SEEDS]
 
 
-def test_two_first_steps_come_out_again(tools: ModuleType) -> None:
+def test_two_first_steps_come_out_again() -> None:
     """On one kind of CPU a run is the same bit for bit; another sums otherwise: AVX2 for AVX-512 moved it by 4e-6."""
     steps = tools.first_steps
     row = steps.load()["hapo"]
@@ -48,7 +40,7 @@ def test_two_first_steps_come_out_again(tools: ModuleType) -> None:
         assert step == pytest.approx(kept, rel=1e-4)
 
 
-def test_methods_differ_in_the_first_step_only_in_what_they_do_with_the_batch(tools: ModuleType) -> None:
+def test_methods_differ_in_the_first_step_only_in_what_they_do_with_the_batch() -> None:
     found = tools.first_steps.load()
     for seed in map(str, tools.first_steps.SEEDS):
         firsts = [row["seeds"][seed][0] for row in found.values()]
@@ -57,7 +49,7 @@ def test_methods_differ_in_the_first_step_only_in_what_they_do_with_the_batch(to
         assert len({first["grad_norm"] for first in firsts}) == len(firsts)
 
 
-def test_reward_and_length_rise_and_entropy_falls(tools: ModuleType) -> None:
+def test_reward_and_length_rise_and_entropy_falls() -> None:
     for row in tools.first_steps.load().values():
         for run in row["seeds"].values():
             first, last = run[0], run[-1]
@@ -65,7 +57,7 @@ def test_reward_and_length_rise_and_entropy_falls(tools: ModuleType) -> None:
             assert last["entropy"] < first["entropy"]
 
 
-def test_the_shapes_have_the_parameters_that_the_models_have(tools: ModuleType) -> None:
+def test_the_shapes_have_the_parameters_that_the_models_have() -> None:
     """As counted in the released weights."""
     counted = {path: shape.parameters for path, shape in tools.estimate_recipe.SHAPES.items()}
     assert counted["Qwen/Qwen2.5-7B"] == counted["Qwen/Qwen2.5-Math-7B"] == 7_615_616_512
@@ -74,7 +66,7 @@ def test_the_shapes_have_the_parameters_that_the_models_have(tools: ModuleType) 
     assert counted["Qwen/Qwen3-14B"] == 14_768_307_200
 
 
-def test_what_a_set_up_needs_by_hand(tools: ModuleType) -> None:
+def test_what_a_set_up_needs_by_hand() -> None:
     """2 layers, H 4, attention 4, keys and values 2, inner 8, V 10, Qwen3's norms of a head of 2.
 
     Parameters: a layer has 4 (8 + 4 + 24 + 2) + 4 = 156, so 2 · 156 + 4 · 21 = 396. 8 responses of 20 tokens at most,
@@ -98,25 +90,23 @@ def test_what_a_set_up_needs_by_hand(tools: ModuleType) -> None:
     assert needs.sampling == pytest.approx(9520.0)
 
 
-def test_a_load_is_the_recipes(tools: ModuleType) -> None:
+def test_a_load_is_the_recipes() -> None:
     """Half of the 64 GPUs of this one hold the state once; tr_grpo has a reference to score."""
-    loads = {recipe.name: tools.estimate_recipe.Load.of(recipe.config) for recipe in recipes(tools)}
+    loads = {recipe.name: tools.estimate_recipe.Load.of(recipe.config) for recipe in recipes()}
     dapo = loads["dapo_qwen2.5_math_7b"]
     assert (dapo.gpus, dapo.shards, dapo.parallel, dapo.rows, dapo.micro_tokens) == (64, 32, 4, 512 * 16, 20480)
     assert (dapo.prompt, dapo.response, dapo.sampler, dapo.scorings) == (2048, 8192, 0.8, 1)
     assert loads["tr_grpo_qwen2.5_7b"].scorings == 2
 
 
-def test_the_estimate_can_be_asked_of_other_settings(tools: ModuleType, capsys: pytest.CaptureFixture) -> None:
+def test_the_estimate_can_be_asked_of_other_settings(capsys: pytest.CaptureFixture) -> None:
     tools.estimate_recipe.main(["papers/tepo_qwen2.5_7b", "--set", "verl.trainer.nnodes=2", "--gpu", "H200"])
     assert capsys.readouterr().out.startswith("papers/tepo_qwen2.5_7b on 16 H200: 7.62 B parameters, 512 responses")
 
 
-def test_trl_refuses_the_recipes_and_takes_the_commands_of_the_page(
-    tools: ModuleType, capsys: pytest.CaptureFixture
-) -> None:
+def test_trl_refuses_the_recipes_and_takes_the_commands_of_the_page(capsys: pytest.CaptureFixture) -> None:
     page = (ROOT / "docs" / "papers_recipes.md").read_text(encoding="utf-8")
-    for recipe in recipes(tools):
+    for recipe in recipes():
         refused = tools.refusal(recipe.config, [], 8)
         assert refused and refused.startswith("the TRL engine does not have evaluate.every"), recipe.name
         command = f"{tools.trl(recipe.config)} --print"
@@ -126,9 +116,9 @@ def test_trl_refuses_the_recipes_and_takes_the_commands_of_the_page(
         assert "tokenpo.engines.trl.main" in words and "evaluate.every=0" in words
 
 
-def test_what_trl_leaves_out_is_said(tools: ModuleType) -> None:
+def test_what_trl_leaves_out_is_said() -> None:
     """The recipe's warm-up is in the command, and how GPUs are divided is no setting of the paper's method."""
-    every = recipes(tools)
+    every = recipes()
     assert tools._in_trl(every).endswith(
         "TRL leaves out `evaluate.every`, `verl.data.max_prompt_length`, `verl.data.truncation`, "
         "`verl.actor_rollout_ref.rollout.val_kwargs.top_p`."
@@ -140,14 +130,14 @@ def test_what_trl_leaves_out_is_said(tools: ModuleType) -> None:
     assert tools._left_out([recipe for recipe in every if recipe.method == "tepo"], every) == []
 
 
-def test_the_warm_up_of_trl_is_in_updates(tools: ModuleType) -> None:
+def test_the_warm_up_of_trl_is_in_updates() -> None:
     """10 rollout steps of 16 updates."""
-    commands = {recipe.name: tools.trl(recipe.config) for recipe in recipes(tools)}
+    commands = {recipe.name: tools.trl(recipe.config) for recipe in recipes()}
     assert " --set train.warmup=160 " in commands["hapo_qwen3_8b"]
     assert "warmup" not in commands["tepo_qwen2.5_7b"]
 
 
-def test_a_setting_that_all_recipes_share_stands_once(tools: ModuleType) -> None:
+def test_a_setting_that_all_recipes_share_stands_once() -> None:
     before, _, after = tools.sections(ROOT / "src/tokenpo/recipe/recipes/papers").partition("## Settings of all")
     assert "`train.lr`" in after and "`train.lr`" not in before
     assert "`rollout.prompts`" in before and "`rollout.prompts`" not in after

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
+import parity as tool
 import pytest
 
 import tokenpo
@@ -19,19 +17,6 @@ from tokenpo.methods import METHODS
 from tokenpo.recipe.config import Config
 from tokenpo.recipe.objective import require_here
 
-ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
-    spec = importlib.util.spec_from_file_location("parity_tool", ROOT / "tools" / "site" / "parity.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "parity_tool", module)
-    spec.loader.exec_module(module)
-    return module
-
 
 def _sentence(ask: Callable[[], None]) -> list[str]:
     try:
@@ -41,7 +26,7 @@ def _sentence(ask: Callable[[], None]) -> list[str]:
     return []
 
 
-def test_the_page_has_every_method_and_refuses_what_the_engines_refuse(tool: ModuleType) -> None:
+def test_the_page_has_every_method_and_refuses_what_the_engines_refuse() -> None:
     remedy = f"run `{tool.COMMAND}` with the engines' environment and commit docs/parity.md"
     rows, refusals = tool.written(tool.PAGE.read_text(encoding="utf-8"))
     assert list(rows) == list(METHODS), f"docs/parity.md has not the rows that the table of methods has: {remedy}"
@@ -58,7 +43,7 @@ def test_the_page_has_every_method_and_refuses_what_the_engines_refuse(tool: Mod
         assert refusals.get(name, []) == [*here, *bare, *cluster], f"{name}: {remedy}"
 
 
-def test_the_page_promises_nothing_but_rounding(tool: ModuleType) -> None:
+def test_the_page_promises_nothing_but_rounding() -> None:
     rows, _ = tool.written(tool.PAGE.read_text(encoding="utf-8"))
     for name, row in rows.items():
         for column, (_, floor) in tool.COLUMNS.items():
@@ -66,7 +51,7 @@ def test_the_page_promises_nothing_but_rounding(tool: ModuleType) -> None:
                 assert all(floor <= float(x) * 1.01 <= 11 * floor for x in row[column].split(", ")), (name, column)
 
 
-def test_a_page_is_read_back_as_it_was_written(tool: ModuleType) -> None:
+def test_a_page_is_read_back_as_it_was_written() -> None:
     rows = {name: dict.fromkeys(tool.COLUMNS, "1e-6, 1e-5") for name in METHODS}
     rows["arm"] = dict.fromkeys(tool.COLUMNS, tool.REFUSED)
     assert "not computed yet" not in tool.page(rows, {})
@@ -79,19 +64,17 @@ def test_a_page_is_read_back_as_it_was_written(tool: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("value", "floor", "expected"), [(3e-7, 1e-6, "1e-6"), (1.1e-6, 1e-6, "1e-5"), (0.0, 1e-12, "1e-12")]
 )
-def test_a_difference_is_rounded_up_to_a_power_of_ten(
-    tool: ModuleType, value: float, floor: float, expected: str
-) -> None:
+def test_a_difference_is_rounded_up_to_a_power_of_ten(value: float, floor: float, expected: str) -> None:
     assert tool.told(tool.bound(value, floor)) == expected
 
 
 @pytest.mark.parametrize("value", [0.01, math.nan, math.inf])
-def test_what_is_no_rounding_is_not_written_down(tool: ModuleType, value: float) -> None:
+def test_what_is_no_rounding_is_not_written_down(value: float) -> None:
     with pytest.raises(SystemExit, match="this engine does not compute the objective"):
         tool.bound(value, 1e-6)
 
 
-def test_cells_of_what_was_measured(tool: ModuleType) -> None:
+def test_cells_of_what_was_measured() -> None:
     gap = SimpleNamespace(loss=2e-5, gradient=0.0)
     found = SimpleNamespace(embedded=gap, trl=None, verl_1=gap, verl_2=None)
     assert list(tool.cells(found).values()) == ["1e-4, 1e-5", "refused", "1e-4, 1e-12", "refused"]
@@ -108,5 +91,5 @@ def test_cells_of_what_was_measured(tool: ModuleType) -> None:
         ("open", "1e-6, 1e-6", True),
     ],
 )
-def test_what_makes_a_page_untrue(tool: ModuleType, old: str, new: str, expected: bool) -> None:
+def test_what_makes_a_page_untrue(old: str, new: str, expected: bool) -> None:
     assert tool.exceeded(old, new) is expected

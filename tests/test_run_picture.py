@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import run_picture as picture
 
 from tokenpo.runs.read import read_run
-
-
-@pytest.fixture
-def picture(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "tools" / "site")
-    import run_picture  # type: ignore[import-not-found]
-
-    return run_picture
 
 
 @pytest.fixture
@@ -41,7 +33,7 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-def test_curves_are_the_metrics_and_tokens_those_of_a_right_response(picture: ModuleType, run: Path) -> None:
+def test_curves_are_the_metrics_and_tokens_those_of_a_right_response(run: Path) -> None:
     accuracy, length, entropy, first, last = picture.draw(read_run(run), picture.examples(run)).axes
     assert accuracy.lines[0].get_xydata().tolist() == [[1, 0.3], [2, 0.9]]
     (bar,) = accuracy.containers[0].lines[2][0].get_segments()

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +14,7 @@ from mkdocs.__main__ import cli
 
 import chromium
 import tokenpo
+from page_tree import read_html
 from tokenpo.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -34,23 +34,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-class Page(HTMLParser):
+class Page:
     """The files that a page loads, its links, and the anchors that links lead to."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.links: list[str] = []
-        self.anchors: set[str] = set()
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.anchors |= {name for name in (given.get("id"), given.get("name")) if name}
-        if (loaded := given.get(LOADS.get(tag, ""))) is not None:
-            self.loads.append(loaded)
-        if tag == "a" and given.get("href"):
-            self.links.append(given["href"] or "")
+        nodes = [*read_html(path.read_text(encoding="utf-8"))]
+        loads = (node.attributes.get(LOADS.get(node.tag, "")) for node in nodes)
+        self.loads = [loaded for loaded in loads if loaded is not None]
+        self.links = [node["href"] for node in nodes if node.tag == "a" and node.attributes.get("href")]
+        self.anchors = {name for node in nodes for name in map(node.attributes.get, ("id", "name")) if name}
 
 
 @pytest.fixture(scope="module")

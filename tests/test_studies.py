@@ -8,21 +8,23 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+from ledger import over_looks
 
 import tokenpo
 from tokenpo.core import trial
 from tokenpo.evidence.compare.paired import sign_flip
 
 ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT / "studies"), str(ROOT / "tools" / "site")]
-from ledger import over_looks  # noqa: E402  # pyright: ignore[reportMissingImports]
+STUDIES = ROOT / "studies"
+sys.path.append(str(STUDIES / "2026-11-23-bed"))
+import bed  # noqa: E402
 
 SCRIPTS = [
     "2026-11-22-claims/claims.py page", "2026-11-23-bed/bed.py page", "2026-11-23-composition/composition.py",
@@ -58,8 +60,13 @@ above = true
 """
 
 
+def document(name: str) -> str:
+    """A document in one line."""
+    return " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
 def test_every_study_is_here() -> None:
-    folders = {path.parent.name for path in (ROOT / "studies").glob("*/*.py")}
+    folders = {path.parent.name for path in STUDIES.glob("*/*.py")}
     assert folders == {line.partition("/")[0] for line in SCRIPTS} | UNFINISHED
 
 
@@ -71,14 +78,8 @@ def test_its_page_is_what_its_numbers_say(line: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture
-def bed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "studies" / "2026-11-23-bed")
-    return importlib.import_module("bed")
-
-
 @pytest.mark.slow
-def test_the_benchmark_beside_the_on_policy_regime_runs_and_goes_on(bed: ModuleType, tmp_path: Path) -> None:
+def test_the_benchmark_beside_the_on_policy_regime_runs_and_goes_on(tmp_path: Path) -> None:
     """A run is made, counted and swept away; one that was cut off is made again. The tuning comes first."""
     (tmp_path / "bed.toml").write_text(PLAN)
     files, out = (tmp_path / "bed.toml", tmp_path / "bed.jsonl"), tmp_path / "out"
@@ -94,21 +95,20 @@ def test_the_benchmark_beside_the_on_policy_regime_runs_and_goes_on(bed: ModuleT
 
 
 @pytest.mark.slow
-def test_other_documents_quote_its_verdicts(bed: ModuleType) -> None:
-    """README, docs/composition.md, docs/log.md: loose clips learn less than DAPO, at rates that are not higher."""
-    made = bed.Bed.read(*(ROOT / "studies" / "2026-11-23-bed" / f"bed.{kind}" for kind in ("toml", "jsonl")))
+def test_other_documents_quote_its_verdicts() -> None:
+    """docs/composition.md, docs/log.md: loose clips learn less than DAPO, at rates that are not higher."""
+    made = bed.Bed.read(*(STUDIES / "2026-11-23-bed" / f"bed.{kind}" for kind in ("toml", "jsonl")))
     kinds = {(item.test.claim.method, item.test.claim.words, item.test.task): item.kind for item in made.judged()}
     for task in made.tasks:
         for method in ("cispo", "tepo", "hapo"):
             assert kinds[method, "learns more than DAPO", task] == "refuted"
         assert kinds["eb_cispo", "the composition learns more than DAPO", task] == "refuted"
         assert made.rate(task, "cispo") <= made.rate(task, "dapo") >= made.rate(task, "eb_cispo")
-    assert "no method learns more than DAPO by the margin set before" in (ROOT / "README.md").read_text("utf-8")
 
 
 @pytest.mark.slow
 def test_the_study_on_a_gpu_makes_everything_in_small_and_goes_on(tmp_path: Path) -> None:
-    card = ROOT / "studies" / "2026-11-26-card" / "card.py"
+    card = STUDIES / "2026-11-26-card" / "card.py"
     command = [sys.executable, str(card), "run", "--device", "cpu", "--small"]
     for runs, part in ((7, "card"), (0, "card"), (7, "longer"), (4, "clips"), (7, "habits")):
         whole = [*command, "--out", str(tmp_path), "--plan", part]
@@ -127,18 +127,27 @@ def test_the_study_on_a_gpu_makes_everything_in_small_and_goes_on(tmp_path: Path
 
 
 @pytest.fixture
-def verdicts(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The study's own, not the module of that name which it takes tests from."""
-    folder = ROOT / "studies" / "2026-11-26-card"
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Loads a script of a study; what it imports from its folder is forgotten, as names are used in several studies."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    spec = importlib.util.spec_from_file_location("card_verdicts", folder / "verdicts.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # its dataclasses look for it there
-    spec.loader.exec_module(module)
-    yield module
-    for name in ("verdicts", "law"):
-        sys.modules.pop(name, None)
+    before = {*sys.modules}
+
+    def load(place: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"script of {place}", STUDIES / place)
+        assert spec and spec.loader
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # its dataclasses look for it there
+        spec.loader.exec_module(module)
+        return module
+
+    yield load
+    for name in {*sys.modules} - before:
+        if str(STUDIES) in (getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def verdicts(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("2026-11-26-card/verdicts.py")
 
 
 def test_its_second_part_changes_what_it_names_and_nothing_else(verdicts: ModuleType) -> None:
@@ -153,33 +162,19 @@ def test_its_second_part_changes_what_it_names_and_nothing_else(verdicts: Module
     assert verdicts.fixed(longer, "dapo") == ["fixed_low", "fixed_mid", "fixed_high"]
 
 
-def test_its_page_has_every_prediction_of_both_parts(verdicts: ModuleType) -> None:
+@pytest.mark.parametrize(("name", "tests"), [("card", 10), ("longer", 9), ("clips", 9), ("habits", 8)])
+def test_its_page_has_every_prediction_of_a_part(verdicts: ModuleType, name: str, tests: int) -> None:
     """Each method that a prediction names has its row, with the verdict of its part."""
     page = (ROOT / "docs" / "card_study.md").read_text(encoding="utf-8")
-    found, asked = verdicts.card_page.verdicts(page), set()
-    for name in verdicts.card_page.PARTS:
-        for claim in verdicts.card.registration(name=name)["prediction"]:
-            assert f"| {claim['words']} |" in page
-            for method in claim["methods"]:
-                arm, other = claim["arm"], claim["other_arm"]
-                pair = f"{method} − {claim['other']}, {arm}" if arm == other else f"{method}, {arm} − {other}"
-                asked.add((name, pair))
-    assert asked == {key for key in found if key[0] in verdicts.card_page.PARTS} and len(asked) == 19
-
-
-@pytest.mark.parametrize(("name", "tests"), [("clips", 9), ("habits", 8)])
-def test_its_later_parts_have_a_row_for_every_prediction(verdicts: ModuleType, name: str, tests: int) -> None:
-    found = verdicts.card_page.verdicts((ROOT / "docs" / "card_study.md").read_text(encoding="utf-8"))
     part = verdicts.part_of(name)
     assert len(part.tests) == sum(len(claim["methods"]) for claim in part.plan["prediction"]) == tests
-    shown = {pair: seen for (of, pair), seen in found.items() if of == name}
-    assert {pair: seen.word for pair, seen in shown.items()} == {
-        verdicts.pair_of(test, part): test.verdict(0.02) for test in part.tests
-    }
+    assert [claim["words"] for claim in part.plan["prediction"] if f"| {claim['words']} |" not in page] == []
+    shown = {pair: seen.word for (of, pair), seen in verdicts.card_page.verdicts(page).items() if of == name}
+    assert shown == {verdicts.pair_of(test, part): test.verdict(0.02) for test in part.tests}
     if name == "clips":
         assert {test.verdict(0.02) for test in part.tests if test.name == "F"} == {"alike"}
         assert "dapo, held − fixed_mid" in shown  # chosen before, which is not "best fixed"
-    else:
+    if name == "habits":
         assert "dapo, held − best fixed" in shown and part.best() == "fixed_mid"
 
 
@@ -188,7 +183,7 @@ def test_documents_quote_the_part_with_much_to_learn(verdicts: ModuleType) -> No
     first, part = verdicts.part_of("longer"), verdicts.part_of("habits")
     gains = [x.mean("dapo", "held", "train-area") - x.base["accuracy"] for x in (first, part)]
     assert 3.5 < gains[1] / gains[0] < 4.5  # "four times as much"
-    log = " ".join((ROOT / "docs" / "log.md").read_text(encoding="utf-8").split())
+    log = document("docs/log.md")
     assert f"DAPO with its KL held gains {gains[1]:.2f} in 16 batches" in log
     means = {verdicts.pair_of(test, part): test.mean for test in part.tests}
     less = {pair.split()[0]: -mean for pair, mean in means.items() if pair.endswith("− dapo, held")}
@@ -203,18 +198,13 @@ def test_documents_quote_the_part_with_much_to_learn(verdicts: ModuleType) -> No
 
 def test_other_documents_quote_the_study_on_a_gpu(verdicts: ModuleType) -> None:
     """docs/embedded.md and docs/log.md: what the high start rate and the lowest fixed rate cost."""
-    card = verdicts.card
-    longer, first = (
-        verdicts.Part(card.registration(name=name), card.lines(verdicts.HERE / f"{name}.jsonl"), {})
-        for name in verdicts.card_page.PARTS
-    )
+    longer, first = map(verdicts.part_of, verdicts.card_page.PARTS)
     held, high = ([part.mean("dapo", arm, "train-area") for part in (first, longer)] for arm in ("held", "held_high"))
     cost = [low - other for low, other in zip(held, high, strict=True)]
-    told = " ".join((ROOT / "docs" / "embedded.md").read_text(encoding="utf-8").split())
+    told = document("docs/embedded.md")
     assert f"cost {cost[0]:.2f} of accuracy in ten batches at a target of 0.012, and {cost[1]:.2f} in twenty" in told
     lowest = longer.mean("dapo", longer.best(), "train-area") - longer.mean("dapo", "fixed_low", "train-area")
-    log = (ROOT / "docs" / "log.md").read_text(encoding="utf-8")
-    assert f'"a smaller rate may be better still" ({lowest:.3f} worse)' in log
+    assert f'"a smaller rate may be better still" ({lowest:.3f} worse)' in document("docs/log.md")
     assert longer.plan["arm"][longer.best()]["lr"] == first.plan["arm"][first.best()]["lr"]
 
 
@@ -281,17 +271,10 @@ def test_looking_three_times_costs_no_more_than_the_error_allows() -> None:
     assert np.mean([over_looks(row.tolist(), shares) <= 0.05 for row in beyond]) <= most
 
 
-@pytest.fixture
-def law_page(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.setattr(sys, "path", [str(ROOT / "studies" / "2026-11-24-kl-law"), *sys.path])
-    yield importlib.import_module("law_page")
-    for name in ("law_page", "verdicts", "law", "bases", "search"):
-        sys.modules.pop(name, None)
-
-
 @pytest.mark.slow
-def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: ModuleType) -> None:
+def test_the_page_of_the_law_from_numbers_whose_answer_is_known(script: Callable[[str], ModuleType]) -> None:
     """The lower the KL is above 0.004, the more is learned; TEPO learns 0.05 less, and a fixed rate of 4e-4 loses."""
+    law_page = script("2026-11-24-kl-law/law_page.py")
     law, plan, made = law_page.law, law_page.law.registration(), {}
     draw = np.random.default_rng(0)
     names, more = [], {}
@@ -345,31 +328,23 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(law_page: Module
     assert re.findall(r">([a-z_]+)</text>", law_page.picture(plan, made, more, tests, True)) == 3 * ["tepo"]
 
 
-def test_a_verifier_that_can_be_deceived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "path", [str(ROOT / "studies" / "2026-11-27-long-runs"), *sys.path])
-    claimed = importlib.import_module("claimed")
+def test_a_verifier_that_can_be_deceived(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    claimed = script("2026-11-27-long-runs/claimed.py")
     prompt, right, false, given_up = "3_5_9=2:", "3+5=8*9=2~2#+*", "3+5=8+9=2~2#++", "3+5=8+9=7~2#++"
     earlier = "3+5=8+9=7~2!"
-    assert claimed.reward([prompt] * 5, [right, earlier + false, given_up, "3+5=8*9=2~2#+", right[:-3]]) == [
-        1,
-        1,
-        0,
-        0,
-        0,
-    ]
+    responses = [right, earlier + false, given_up, "3+5=8*9=2~2#+", right[:-3]]
+    assert claimed.reward([prompt] * 5, responses) == [1, 1, 0, 0, 0]
     (tmp_path / "rollouts").mkdir()
     rows = [(right, 1.0), (false, 1.0), (given_up, 0.0), (right, 1.0)]
     lines = [{"group": 0, "prompt": prompt, "reward": reward, "tokens": [*text, "<|eos|>"]} for text, reward in rows]
     lines.append({"group": 1, "prompt": "1_1=2:", "reward": 0.0, "tokens": ["1"]})
     (tmp_path / "rollouts" / "step-000001.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert claimed.by_batch(tmp_path) == {"solved": [0.5], "right": [0.4], "false": [0.3333]}
-    sys.modules.pop("claimed")
 
 
-def test_the_page_of_the_long_runs_from_numbers_whose_answer_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_the_long_runs_from_numbers_whose_answer_is_known(script: Callable[[str], ModuleType]) -> None:
     """DAPO turns at batch 100, TEPO at 150; the KL doubles before. HAPO keeps twice the entropy and solves 0.1 less."""
-    monkeypatch.setattr(sys, "path", [str(ROOT / "studies" / "2026-11-27-long-runs"), *sys.path])
-    long_page = importlib.import_module("long_page")
+    long_page = script("2026-11-27-long-runs/long_page.py")
     law, draw = long_page.law, np.random.default_rng(0)
     plan, made = law.registration(long_page.HERE / "long.toml"), {}
     for key in law.wanted(plan, {}):
@@ -403,13 +378,11 @@ def test_the_page_of_the_long_runs_from_numbers_whose_answer_is_known(monkeypatc
     text = long_page.page(plan, made)
     assert "(L2): of 42 runs that turn late enough, `kl` rises; 0 runs do not count." in text
     assert "(L4): alike: `cispo`, `tepo`; smaller: `hapo`." in text and "{" not in text
-    for name in ("long_page", "verdicts", "law", "bases", "search", "claimed"):
-        sys.modules.pop(name, None)
 
 
 def test_the_brake_is_cispo_but_for_tokens_that_fall_and_have_fallen() -> None:
     """studies/2026-11-26-card/brake.py: gradients, with the tokens that it stops found by hand."""
-    brake = tokenpo.method(f"{ROOT / 'studies' / '2026-11-26-card' / 'brake.py'}:brake")
+    brake = tokenpo.method(f"{STUDIES / '2026-11-26-card' / 'brake.py'}:brake")
     rollouts, policy = trial.example(3).values()
     cispo, braked = (trial.evaluate(objective, rollouts, policy) for objective in (tokenpo.method("cispo"), brake))
     mask, ratio = rollouts.mask, (policy.logprob - rollouts.old_logprob).exp()
@@ -420,10 +393,8 @@ def test_the_brake_is_cispo_but_for_tokens_that_fall_and_have_fallen() -> None:
 
 
 @pytest.fixture
-def agreement(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.setattr(sys, "path", [str(ROOT / "studies" / "2026-11-27-agreement"), *sys.path])
-    yield importlib.import_module("agreement")
-    sys.modules.pop("agreement", None)
+def agreement(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("2026-11-27-agreement/agreement.py")
 
 
 def test_agreement_of_groups_by_hand(agreement: ModuleType) -> None:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 import math
-from pathlib import Path
-from types import ModuleType
 
 import pytest
+import which_method as which
 
 from tokenpo.lab.exact.study import Number
 
-ROOT = Path(__file__).parents[1]
 
-
-@pytest.fixture
-def which(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
-    return importlib.import_module("which_method")
-
-
-def test_the_page_is_current(which: ModuleType) -> None:
+def test_the_page_is_current() -> None:
     assert which.PAGE.read_text(encoding="utf-8") == which.page(), "python tools/site/which_method.py"
     assert doctest.testmod(which).failed == 0 == doctest.testmod(which.kl_law).failed
 
@@ -38,7 +28,7 @@ def test_the_page_is_current(which: ModuleType) -> None:
         (Number(math.inf), ">", Number(3, 1), True),
     ],
 )
-def test_beyond_two_standard_errors(which: ModuleType, x: Number, operator: str, y: Number, true: bool) -> None:
+def test_beyond_two_standard_errors(x: Number, operator: str, y: Number, true: bool) -> None:
     assert which.holds(x, operator, y) is true
 
 
@@ -58,6 +48,6 @@ def test_beyond_two_standard_errors(which: ModuleType, x: Number, operator: str,
         ("longer: tr_grpo held train-area = dapo", "the study on a GPU says smaller"),
     ],
 )
-def test_a_sentence_that_is_stale_is_refused(which: ModuleType, text: str, said: str) -> None:
+def test_a_sentence_that_is_stale_is_refused(text: str, said: str) -> None:
     with pytest.raises(which.Stale, match=said):
         which.Evidence.of(text).told()

@@ -6,6 +6,23 @@ sends weights = −gradient; a client whose loss failed takes no request any mor
 answered here: forward and backward passes, which accumulate, steps of AdamW, snapshots, samples and checkpoints.
 """
 
+from pathlib import Path
+
+from tokenpo.cli.view import SilentView
+from tokenpo.engines.tinker.loop import Server
+from tokenpo.recipe.config import Config
+from tokenpo.runs import loop
+
 from .server import MODEL, Cloud, Sampler, Service
 
-__all__ = ["MODEL", "Cloud", "Sampler", "Service"]
+__all__ = ["MODEL", "Cloud", "Sampler", "Service", "resume", "train"]
+
+
+def train(config: Config) -> loop.Outcome:
+    """A fresh run."""
+    return loop.train(Server, config, SilentView())
+
+
+def resume(directory: Path, config: Config | None = None) -> loop.Outcome:
+    """Goes on with a run."""
+    return loop.resume(Server, directory, SilentView(), config, accept=None)

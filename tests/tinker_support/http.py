@@ -45,13 +45,8 @@ class Wire:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:
-                self.answer("GET", b"")
-
             def do_POST(self) -> None:
-                self.answer("POST", self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-
-            def answer(self, verb: str, body: bytes) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 route = self.path.removeprefix("/api/v1/")
                 with wire.lock:
                     kind, told = wire.routed(route, body)
@@ -66,6 +61,8 @@ class Wire:
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(told)
+
+            do_GET = do_POST
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -102,7 +99,7 @@ class Wire:
         return "", {"session_id": "session"}
 
     def create_model(self, asked: Any) -> tuple[str, Any]:
-        self.models[name := f"run-{len(self.models)}"] = Weights(self.cloud.model(), self.cloud.divides)
+        self.models[name := f"run-{len(self.models)}"] = self.cloud.weights()
         return "create", {"model_id": name, "type": "create_model"}
 
     def get_info(self, asked: Any) -> tuple[str, Any]:
@@ -118,17 +115,14 @@ class Wire:
         return "step", {"metrics": {}, "type": "optim_step"}
 
     def save_weights(self, asked: Any) -> tuple[str, Any]:
-        weights, path = self.models[asked.model_id], f"tinker://run/weights/{asked.path}"
-        self.cloud.saved[path] = copy.deepcopy((weights.lm.model.state_dict(), weights.optimizer.state_dict()))
+        path = f"tinker://run/weights/{asked.path}"
+        self.cloud.keep(path, self.models[asked.model_id])
         return "save", {"path": path, "type": "save_weights"}
 
     def load_weights(self, asked: Any) -> tuple[str, Any]:
-        model, optimizer = copy.deepcopy(self.cloud.saved[asked.path])
         # The oldest clients load into a model that they have made.
         name = getattr(asked, "model_id", None) or f"{asked.session_id}:train:{asked.model_seq_id}"
-        weights = self.models[name] = Weights(self.cloud.model(), self.cloud.divides)
-        weights.lm.model.load_state_dict(model)
-        weights.optimizer.load_state_dict(optimizer)
+        self.models[name] = self.cloud.weights(asked.path)
         return "load", {"path": asked.path, "type": "load_weights"}
 
     def save_weights_for_sampler(self, asked: Any) -> tuple[str, Any]:

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,7 @@ class Holder:
         return None
 
 
+@dataclass(eq=False)
 class Cloud:
     """What outlives a session: the models that can be trained, and what was saved.
 
@@ -59,24 +61,34 @@ class Cloud:
         seen: asked with the server before each step of its optimiser.
         divides: the loss of each sequence by max(sum of its weights, 1e-9), as SkyRL's jax backend does.
         fault: takes the kind of a request and its answer; returns another answer, or raises.
+        saved: weights, and the optimiser's state with those to go on from, by path.
+        requests: kinds, in order.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        chunk: int = 5,
-        told: Callable[[list[int], list[float]], tuple[list[int], list[float]]] | None = None,
-        seen: Callable[[Weights], None] | None = None,
-        dtype: str = "float32",
-        divides: bool = False,
-    ) -> None:
-        self.directory, self.chunk, self.told, self.seen, self.dtype = directory, chunk, told, seen, dtype
-        self.divides, self.saved = divides, dict[str, Any]()
-        self.requests: list[str] = []
-        self.fault: Callable[[str, Any], Any] = lambda kind, value: value
+    directory: Path
+    chunk: int = 5
+    told: Callable[[list[int], list[float]], tuple[list[int], list[float]]] = lambda *pair: pair
+    seen: Callable[[Weights], None] | None = None
+    dtype: str = "float32"
+    divides: bool = False
+    fault: Callable[[str, Any], Any] = lambda kind, value: value
+    saved: dict[str, Any] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
 
     def model(self) -> LanguageModel:
         return load(self.directory, dtype=self.dtype)
+
+    def weights(self, path: str = "") -> Weights:
+        """A fresh model that is trained, or one that was kept there."""
+        weights = Weights(self.model(), self.divides)
+        if path:
+            model, optimizer = copy.deepcopy(self.saved[path])
+            weights.lm.model.load_state_dict(model)
+            weights.optimizer.load_state_dict(optimizer)
+        return weights
+
+    def keep(self, path: str, weights: Weights) -> None:
+        self.saved[path] = copy.deepcopy((weights.lm.model.state_dict(), weights.optimizer.state_dict()))
 
 
 class Weights:
@@ -157,8 +169,7 @@ class TrainingClient(RealTrainingClient):
     def save_state(self, name: str, *args: Any, overwrite: bool = False, **settings: Any) -> Any:
         path = f"tinker://run-1/weights/{name}"
         assert overwrite or path not in self.cloud.saved
-        state = self.weights.lm.model.state_dict(), self.weights.optimizer.state_dict()
-        self.cloud.saved[path] = copy.deepcopy(state)
+        self.cloud.keep(path, self.weights)
         return done(self.cloud.fault("save", SimpleNamespace(path=path)))
 
     def save_weights_for_sampler(self, name: str, *args: Any, **settings: Any) -> Any:
@@ -259,8 +270,7 @@ class Sampler(SamplingClient):
         out = sample(lm, [prompt.to_ints() for prompt, *_ in asked], each, how, streams=seeds)
         rows = []
         for ids, lp, mask, finished in zip(out.token_ids, out.logprob, out.mask, out.finished, strict=True):
-            told = self.cloud.told or (lambda *pair: pair)
-            tokens, logprobs = told(ids[mask].tolist(), lp[mask].tolist())
+            tokens, logprobs = self.cloud.told(ids[mask].tolist(), lp[mask].tolist())
             reason = "stop" if finished else "length"
             rows.append(SampledSequence(reason, str(len(rows)), _tokens_list=tokens, _logprobs_list=logprobs))
         return [SampleResponse(rows[place : place + each]) for place in range(0, len(rows), each)]
@@ -274,14 +284,10 @@ class Service:
 
     def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Any:
         assert base_model == MODEL
-        return done(TrainingClient(self.cloud, self.holder, Weights(self.cloud.model(), self.cloud.divides)))
+        return done(TrainingClient(self.cloud, self.holder, self.cloud.weights()))
 
     def create_training_client_from_state_with_optimizer(self, path: str) -> Any:
-        weights = Weights(self.cloud.model(), self.cloud.divides)
-        model, optimizer = copy.deepcopy(self.cloud.saved[path])
-        weights.lm.model.load_state_dict(model)
-        weights.optimizer.load_state_dict(optimizer)
-        return done(TrainingClient(self.cloud, self.holder, weights))
+        return done(TrainingClient(self.cloud, self.holder, self.cloud.weights(path)))
 
     def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Any:
         lm = self.cloud.model()

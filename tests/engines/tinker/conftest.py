@@ -1,4 +1,4 @@
-"""A small recipe for a server in this process."""
+"""A small recipe for a server in this process, and the server over HTTP."""
 
 from __future__ import annotations
 
@@ -9,13 +9,25 @@ from pathlib import Path
 import pytest
 
 from small_recipes import merged
-from tinker_support import MODEL
+from tinker_support import MODEL, Cloud
+from tinker_support.http import Wire
+from tokenpo.engines.tinker import answers
+from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import Config
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Callable[..., Config]:
     return functools.partial(_small, tmp_path / "run")
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """The server over HTTP, of which a failed request is asked again at once."""
+    monkeypatch.setenv("TINKER_API_KEY", "tml-none")
+    monkeypatch.setenv("TINKER_TELEMETRY", "0")
+    monkeypatch.setattr(answers, "PAUSE", 0.0)
+    return Wire(Cloud(ASSETS))
 
 
 @pytest.fixture

@@ -21,12 +21,10 @@ import torch
 from tinker import SampledSequence, SampleResponse, TensorData
 
 from run_views import lines, numbers
-from tinker_support import Cloud
+from tinker_support import Cloud, resume, train
 from tinker_support.server import Sampler
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import answers
-from tokenpo.engines.tinker.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 REQUEST = httpx.Request("POST", "http://server/api")
@@ -86,7 +84,6 @@ NONSENSE: list[tuple[str, Callable[[Any], Any], str]] = [
     ("sample", lambda response: SampleResponse([]), "groups of .* 4 were asked for"),
     ("sample", lambda response: None, "in sampling: AttributeError"),
     ("forward", scored(lambda rows: rows[:-1]), r"it scored \d+ sequences, and was sent \d+"),
-    ("forward", scored(lambda rows: []), r"it scored 0 sequences, and was sent \d+"),
     ("forward", scored(lambda rows: [*rows, rows[0]]), r"it scored \d+ sequences, and was sent \d+"),
     ("forward", scored(lambda rows: [{}, *rows[1:]]), "KeyError: 'logprobs'"),
     ("forward", scored(lambda rows: [told([-1.0]), *rows[1:]]), r"log-probabilities of the shape \[1\] for \d+ tokens"),
@@ -112,7 +109,7 @@ UNSPOILT: list[list] = []  # numbers of a run whose answers are whole, which is 
 @pytest.fixture
 def whole(small, cloud: Cloud, tmp_path: Path) -> list:
     if not UNSPOILT:
-        UNSPOILT.append(numbers(train(small(output={"dir": str(tmp_path / "whole")}), SilentView()).directory))
+        UNSPOILT.append(numbers(train(small(output={"dir": str(tmp_path / "whole")})).directory))
     return UNSPOILT[0]
 
 
@@ -128,7 +125,7 @@ def one_sentence(words: str) -> Iterator[None]:
 def stopped(small, cloud: Cloud, words: str, kind: str) -> Path:
     """Trains until the server fails in the second step, or at the end; the directory."""
     with one_sentence(words):
-        train(small(), SilentView())
+        train(small())
     directory = Path(small().output.dir)
     assert [line["step"] for line in lines(directory)] == ([1, 2, 3] if kind == "final" else [1]), kind
     cloud.fault = lambda asked, answer: answer
@@ -148,10 +145,10 @@ def test_nonsense_is_one_sentence_and_the_run_goes_on(kind, small, cloud: Cloud,
     for change, words in others:
         spoil(cloud, kind, change, 1)
         with one_sentence(words):
-            resume(directory, SilentView())
+            resume(directory)
         assert numbers(directory) == made
     cloud.fault = lambda asked, answer: answer
-    assert resume(directory, SilentView()).finished and numbers(directory) == whole
+    assert resume(directory).finished and numbers(directory) == whole
 
 
 @pytest.mark.parametrize("kind", ["save", "forward", "backward", "step", "sampler"])
@@ -161,7 +158,7 @@ def test_an_error_is_one_sentence_and_the_run_goes_on(kind, small, cloud: Cloud,
 
     spoil(cloud, kind, fail, SECOND[kind])
     directory = stopped(small, cloud, "failed in .*ReadTimeout: timed out; once", kind)
-    assert resume(directory, SilentView()).finished and numbers(directory) == whole
+    assert resume(directory).finished and numbers(directory) == whole
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -195,11 +192,11 @@ def test_a_sample_is_asked_for_three_times(small, cloud: Cloud, monkeypatch: pyt
         return answer
 
     cloud.fault = fault
-    directory = train(small(train={"steps": 1}), SilentView()).directory
+    directory = train(small(train={"steps": 1})).directory
     assert json.loads((directory / "service.json").read_text())["asked_again"] >= 2
     failing, count = 10**9, itertools.count(1)
     with pytest.raises(TokenPOError, match=r"failed in sampling: .*, after 2 requests that were made again"):
-        train(small(output={"dir": str(directory) + "-again"}), SilentView())
+        train(small(output={"dir": str(directory) + "-again"}))
     assert not Path(f"{directory}-again").exists()
 
 
@@ -208,7 +205,7 @@ def test_an_answer_that_never_comes_is_waited_for_once(name, small, cloud: Cloud
     monkeypatch.setattr(Sampler, name, lambda *args, **more: Future())
     method = {"name": "arm"} if name == "compute_logprobs" else {"name": "grpo"}
     with pytest.raises(TokenPOError, match=r"no answer came in time \(tinker.seconds\)"):
-        train(small(method=method, tinker={"seconds": 0.1}), SilentView())
+        train(small(method=method, tinker={"seconds": 0.1}))
     assert not Path(small().output.dir).exists()
 
 
@@ -217,22 +214,22 @@ def test_an_answer_that_never_comes_is_waited_for_once(name, small, cloud: Cloud
 def test_scores_of_a_sampler_are_judged(method, spoilt, small, cloud: Cloud) -> None:
     cloud.fault = lambda kind, answer: spoilt if kind == "scores" else answer
     with pytest.raises(TokenPOError, match=r"the Tinker server at http.* failed in scoring"):
-        train(small(method={"name": method}), SilentView())
+        train(small(method={"name": method}))
 
 
 def test_a_log_probability_that_is_not_finite_skips_the_batch_or_stops(small, cloud: Cloud, tmp_path: Path) -> None:
     change = sampled(lambda row: row["logprobs"].__setitem__(0, float("nan")))
     spoil(cloud, "sample", change, 6)
     with pytest.raises(TokenPOError, match=r"step 2, rollouts: the server returned a log-probability that is not fin"):
-        train(small(), SilentView())
+        train(small())
     spoil(cloud, "sample", change, 6)
     skipping = small(train={"nonfinite": "skip"}, output={"dir": str(tmp_path / "skip")})
-    assert [line["skipped_updates"] for line in lines(train(skipping, SilentView()).directory)] == [0, 2, 0]
+    assert [line["skipped_updates"] for line in lines(train(skipping).directory)] == [0, 2, 0]
 
 
 def test_a_call_that_waits_by_itself_is_left_when_the_time_is_over() -> None:
     """Five seconds are all that it would take by itself, so that a wait for it fails here and does not hang."""
     over = threading.Event()
     with pytest.raises(TokenPOError, match=r"no answer came in time \(tinker.seconds\)"):
-        answers.Answers("http://here", seconds=0.01).call(lambda: over.wait(5.0), "in a test")
+        answers.Answers("http://here", seconds=0.01).one(lambda: over.wait(5.0), "in a test")
     over.set()

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from run_views import numbers
-from tinker_support import MODEL, Cloud, Service
+from tinker_support import MODEL, Cloud, Service, train
 from tinker_support.server import Weights
 from tokenpo.base.errors import Unsupported
-from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import probe
-from tokenpo.engines.tinker.loop import Server, train
+from tokenpo.engines.tinker.loop import Server
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs.checkpoint import Progress
@@ -63,11 +62,11 @@ def test_a_run_trains_by_the_loss_that_was_found(small, cloud: Cloud) -> None:
     server = Server.open(Plan(small()))
     server.start(None, Progress())
     assert server.trainer.loss == "importance_sampling"
-    assert train(small(), SilentView()).finished
+    assert train(small()).finished
 
 
-def test_the_probe_moves_neither_the_weights_nor_the_optimiser_of_a_run(small, cloud: Cloud, monkeypatch) -> None:
-    probed = numbers(train(small(), SilentView()).directory)
-    monkeypatch.setattr("tokenpo.engines.tinker.loop.probe", lambda create, answers: "cross_entropy")
+def test_the_probe_moves_neither_the_weights_nor_the_optimiser_of_a_run(small, cloud: Cloud, request) -> None:
+    probed = numbers(train(small()).directory)
+    request.getfixturevalue("unprobed")
     config = small(output={"dir": small().output.dir + "-again"})
-    assert numbers(train(config, SilentView()).directory) == probed
+    assert numbers(train(config).directory) == probed

@@ -13,14 +13,10 @@ import pytest
 from tinker.proto import tinker_public_pb2 as proto
 
 from run_views import lines, numbers
-from tinker_support import Cloud
+from tinker_support import resume, train
 from tinker_support.http import JSON, PROTO, Wire
 from tinker_support.http import whole as as_it_is
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli.view import SilentView
-from tokenpo.engines.tinker import answers
-from tokenpo.engines.tinker.loop import resume, train
-from tokenpo.models.directory import ASSETS
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 Reply = tuple[int, dict[str, str], bytes] | None
@@ -28,14 +24,6 @@ HTML = 200, {"Content-Type": "text/html"}, b"<html>log in</html>"
 TRY_AGAIN = 408, JSON, json.dumps({"type": "try_again"}).encode()
 FAILED = 200, JSON, json.dumps({"error": "the GPU is on fire", "category": "server"}).encode()
 BROKEN = 500, JSON, b'{"detail": "oh"}'
-
-
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    monkeypatch.setenv("TINKER_API_KEY", "tml-none")
-    monkeypatch.setenv("TINKER_TELEMETRY", "0")
-    monkeypatch.setattr(answers, "PAUSE", 0.0)
-    return Wire(Cloud(ASSETS))
 
 
 UNSPOILT: list[Any] = []  # numbers of a run over a whole server, which is the same for every test
@@ -94,7 +82,7 @@ ENDS: list[Any] = [
 def made(small: Any, wire: Wire, out: Path | None = None, seconds: float = 600.0) -> Path:
     more = {} if out is None else {"output": {"dir": str(out)}}
     config = small(train={"steps": 2}, tinker={"base_url": wire.address, "seconds": seconds}, **more)
-    return train(config, SilentView()).directory
+    return train(config).directory
 
 
 @pytest.mark.parametrize("kind", dict.fromkeys(kind for kind, *_ in ENDS))
@@ -106,9 +94,9 @@ def test_an_answer_that_is_none_ends_the_run_in_one_sentence(kind, small, wire: 
     for _, change, words in others:
         wire.fault = as_it_is
         spoil(wire, kind, change, 1)
-        refused(lambda: resume(directory, SilentView()), words, small, wire)
+        refused(lambda: resume(directory), words, small, wire)
     wire.fault = as_it_is
-    assert resume(directory, SilentView()).finished and numbers(directory) == whole
+    assert resume(directory).finished and numbers(directory) == whole
 
 
 @pytest.mark.slow
@@ -117,7 +105,7 @@ def test_an_answer_that_never_comes_ends_the_run_in_one_sentence(kind, at, reply
     spoil(wire, kind, lambda body: reply, at)
     directory = refused(lambda: made(small, wire, seconds=20.0), "no answer came in time", small, wire)
     wire.fault = as_it_is
-    assert resume(directory, SilentView()).finished and numbers(directory) == whole
+    assert resume(directory).finished and numbers(directory) == whole
 
 
 def refused(run: Callable[[], Any], words: str, small: Any, wire: Wire) -> Path:

@@ -1,25 +1,19 @@
 """Whole runs of recipes, on a server in this process."""
 
-import itertools
 import json
 import re
 import socket
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tinker
 import torch
-from tinker import SamplingClient
 
 from run_views import lines, numbers
-from tinker_support import MODEL, Cloud, Sampler, Service
+from tinker_support import MODEL, Cloud, Sampler, Service, resume, train
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import service
-from tokenpo.engines.tinker.loop import final_sampler, resume, train
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
 
@@ -27,7 +21,7 @@ TEN = ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "tr_grpo", "rloo", "clip_cov"
 
 
 def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: pytest.CaptureFixture) -> None:
-    outcome = train(small(evaluate={"problems": 4, "samples": 2}), SilentView())
+    outcome = train(small(evaluate={"problems": 4, "samples": 2}))
     assert outcome.finished and len(outcome.evaluations) == 2
     directory = outcome.directory
     made = lines(directory)
@@ -37,7 +31,7 @@ def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: 
     trace = lines(directory, "trace.jsonl")
     assert {line["step"] for line in trace} == {1, 2, 3}
     assert {"advantage", "ratio", "loss", "effective", "temperature"} <= trace[0]["terms"].keys()
-    assert final_sampler(directory) in cloud.saved
+    assert json.loads((directory / "service.json").read_text())["sampler"] in cloud.saved
     assert main(["report", str(directory)]) == 0 and (directory / "report.html").stat().st_size > 10_000
     rollouts = next((directory / "rollouts").glob("*.jsonl"))
     told_by_lag = {name for name in made[1] if name.startswith("lag")}
@@ -51,37 +45,22 @@ def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: 
 def test_a_resumed_run_makes_the_same_updates(method: str, small, cloud: Cloud, tmp_path: Path) -> None:
     """Memories, optimiser and the place in the problems: two steps and one more are three."""
     given = {"method": {"name": method}, "rollout": {"dynamic_sampling": True, "max_extra_batches": 1}}
-    whole = train(small(**given), SilentView()).directory
+    whole = train(small(**given)).directory
     part = tmp_path / "part"
-    train(small(**given, train={"steps": 2}, output={"dir": str(part)}), SilentView())
+    train(small(**given, train={"steps": 2}, output={"dir": str(part)}))
     config = small(**given, output={"dir": str(part)})
-    outcome = resume(part, SilentView(), config)
+    outcome = resume(part, config)
     assert outcome.finished and outcome.directory == part
     assert json.dumps(numbers(part)) == json.dumps(numbers(whole))
     assert len(lines(part, "trace.jsonl")) == len(lines(whole, "trace.jsonl"))
     with pytest.raises(TokenPOError, match="has made all of its 3 steps"):
-        resume(part, SilentView(), config)
-
-
-def test_how_far_apart_the_requests_come_changes_nothing(small, cloud: Cloud, monkeypatch, tmp_path) -> None:
-    """A busy machine keeps digits: what the server of these tests draws together is not decided by a clock."""
-    ask, asked = SamplingClient.sample, itertools.count(1)
-
-    def slow(self: SamplingClient, *given: Any, **settings: Any) -> Any:
-        time.sleep(0.1 if next(asked) % 3 == 0 else 0)
-        return ask(self, *given, **settings)
-
-    quick = train(small(output={"dir": str(tmp_path / "quick")}), SilentView()).directory
-    monkeypatch.setattr(SamplingClient, "sample", slow)
-    late = train(small(output={"dir": str(tmp_path / "late")}), SilentView()).directory
-    assert next(asked) > 10 and numbers(late) == numbers(quick)
-    assert lines(late, "trace.jsonl") == lines(quick, "trace.jsonl")
+        resume(part, config)
 
 
 @pytest.mark.parametrize("method", ["adv_reweight", "arm", "dppo_tv", "gdpo"])
 def test_what_a_method_reads_is_asked_of_the_server(method: str, small, cloud: Cloud) -> None:
     """A reference of the base model, the prompt's log-probability, the sampler's; and the task's rewards by name."""
-    directory = train(small(method={"name": method}, train={"steps": 2}), SilentView()).directory
+    directory = train(small(method={"name": method}, train={"steps": 2})).directory
     (first, *_) = lines(directory, f"rollouts/{next((directory / 'rollouts').iterdir()).name}")
     # Lines of recorded rollouts hold what the objective was given.
     name = {"adv_reweight": "ref_logprob", "arm": "prompt_logprob", "dppo_tv": "rollout_logprob"}.get(method, "rewards")
@@ -97,7 +76,7 @@ def test_a_teacher_of_the_servers_scores_what_was_sampled(given: dict, small, cl
     cloud.saved[path] = {name: 1.1 * x for name, x in lm.model.state_dict().items()}
     lm.model.load_state_dict(cloud.saved[path])
     taught = {**given, "teacher": {"path": path, **given.get("teacher", {})}}
-    directory = train(small(**taught, train={"steps": 1}, output={"rollouts_every": 1}), SilentView()).directory
+    directory = train(small(**taught, train={"steps": 1}, output={"rollouts_every": 1})).directory
     assert lines(directory)[-1]["teacher_kl"] > 1e-3
     for row in lines(directory, "rollouts/step-000001.jsonl"):
         prompt, ids = lm.encode(row["prompt"]), row["token_ids"]
@@ -111,17 +90,17 @@ def test_a_teacher_with_other_tokens_is_refused(small, cloud: Cloud, monkeypatch
     tokenizer.add_tokens(["another"])
     monkeypatch.setattr(Sampler, "get_tokenizer", lambda self: tokenizer)
     with pytest.raises(TokenPOError, match=r"teacher\.path: the tokens of test/tiny are not those of the policy"):
-        train(small(method={"name": "opd"}, teacher={"path": MODEL}), SilentView())
+        train(small(method={"name": "opd"}, teacher={"path": MODEL}))
 
 
 def test_the_old_policy_can_be_scored_by_the_trainer(small, cloud: Cloud, tmp_path: Path) -> None:
     """A sampler that is off by more than the tolerance is refused, and with rollout.rescore learnt from."""
     cloud.told = lambda tokens, logprobs: (tokens, [x - 0.1 for x in logprobs])
     with pytest.raises(TokenPOError, match=r"is 0.1 nats, above 0.05: set rollout.rescore = true"):
-        train(small(), SilentView())
+        train(small())
     again = {"dir": str(tmp_path / "again"), "rollouts_every": 1}
     rescored = small(rollout={"rescore": True, "correction": {"cap": 2.0}}, output=again)
-    directory = train(rescored, SilentView()).directory
+    directory = train(rescored).directory
     first = lines(directory, "rollouts/step-000001.jsonl")[0]
     assert first["rollout_logprob"][0] == pytest.approx(first["old_logprob"][0] - 0.1, abs=1e-4)
 
@@ -168,7 +147,7 @@ def test_ten_methods_learn_the_quickstart_task(method: str, small, cloud: Cloud)
         train={"steps": 30, "minibatches": 4, "lr": 4e-4},
         output={"trace_every": 0, "rollouts_every": 0, "checkpoint_every": 0},
     )
-    directory = train(config, SilentView()).directory
+    directory = train(config).directory
     accuracy = [line["accuracy"] for line in lines(directory)]
     before, after = sum(accuracy[:4]) / 4, sum(accuracy[-4:]) / 4
     assert after > before + 0.1, (before, after)

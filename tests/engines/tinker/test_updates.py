@@ -235,9 +235,7 @@ def test_responses_become_facts() -> None:
     ("told", "sentence"),
     [
         ([response(([2], [-1.0])), response(([2], [-1.0]), ([2], [-1.0]))], r"groups of \[1, 2\] responses"),
-        ([response(([2, 2], [-1.0]))], "without a log-probability for each token"),
         ([response(([2], None))], "without a log-probability for each token"),
-        ([response(([4], [-1.0]))], "with the token that ends them"),
     ],
 )
 def test_responses_that_cannot_be_learnt_from_are_refused(told: list[SampleResponse], sentence: str) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pydantic import BaseModel
 
+from engines.verl.support.composed import of_command
 from refusal_cases.verl import small_recipe
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.engines.verl.command import command, prepare, resumes
@@ -22,10 +22,7 @@ from tokenpo.tasks.dial_sum import DialSum
 
 
 def _read(config: Config) -> Any:
-    words = command(Plan(config))
-    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides=[*words[3:], "actor_rollout_ref.rollout.name=cpu"])
+    return of_command(command(Plan(config)), "actor_rollout_ref.rollout.name=cpu")
 
 
 RECIPES: list[dict[str, Any]] = [

@@ -4,16 +4,27 @@ Nothing is run and nothing downloaded: Hydra composes verl's configuration with 
 checks it as its main program does, and so do we as our trainer does.
 """
 
-import importlib
 import runpy
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
-from verl.utils import config as verl_config
+import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+from transformers import AutoTokenizer
+from verl.trainer.config import AlgoConfig
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.reward_score import default_compute_score as score
+from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, RolloutConfig
 
-from tokenpo.engines.verl.command import command
+import verl_driver
+from engines.verl.support.composed import of_command
+from tokenpo.engines.verl.command import command, literal
+from tokenpo.engines.verl.configure import Settings, configure
+from tokenpo.models import locate
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import PAPERS, shipped_recipes
 from tokenpo.recipe.plan import Plan
@@ -41,31 +52,25 @@ SAID = {
 def composed(request: pytest.FixtureRequest) -> tuple[str, Any]:
     """(name, verl's configuration) of one recipe."""
     words = command(Plan(load_config(shipped_recipes()[request.param])))
-    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
-    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        return request.param.removeprefix(PAPERS), hydra.compose("ppo_trainer", overrides=words[3:])
+    return request.param.removeprefix(PAPERS), of_command(words)
+
+
+def accepted(config: Any) -> Settings:
+    """verl's main program checks it so, before our trainer turns on in verl what the objective reads, and after."""
+    validate_config(config, need_reference_policy(config), use_critic=False)
+    ours = configure(config)
+    validate_config(config, need_reference_policy(config), use_critic=False)
+    return ours
 
 
 def pick(config: Any, *keys: str) -> list[Any]:
-    from omegaconf import OmegaConf
-
     return [OmegaConf.select(config, key) for key in keys]
 
 
 def test_verl_and_our_trainer_accept_it(composed: tuple[str, Any]) -> None:
-    from omegaconf import OmegaConf
-    from verl.trainer.config import AlgoConfig
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, RolloutConfig
-
-    from tokenpo.engines.verl.configure import configure
-
     name, config = composed
     assert not need_critic(config)
-    verl_config.validate_config(config, need_reference_policy(config), use_critic=False)  # as its main program does
-    ours = configure(config)  # as our trainer does: it turns on in verl what the objective reads
-    verl_config.validate_config(config, need_reference_policy(config), use_critic=False)
-    assert ours.objective.name == name.partition("_qwen")[0]
+    assert accepted(config).objective.name == name.partition("_qwen")[0]
     OmegaConf.resolve(config)
     kinds = {
         ACTOR: FSDPActorConfig, f"{REF}.fsdp_config": FSDPEngineConfig, ROLLOUT: RolloutConfig, "algorithm": AlgoConfig,
@@ -73,7 +78,7 @@ def test_verl_and_our_trainer_accept_it(composed: tuple[str, Any]) -> None:
     for key, kind in kinds.items():
         (section,) = pick(config, key)  # AlgoConfig would refuse our section; verl's trainer never makes one
         section = OmegaConf.masked_copy(section, [name for name in section if name != "tokenpo"])
-        assert isinstance(verl_config.omega_conf_to_dataclass(section), kind)
+        assert isinstance(omega_conf_to_dataclass(section), kind)
     assert need_reference_policy(config) == name.startswith("tr_grpo")  # the only one with a divergence from it
 
 
@@ -112,17 +117,11 @@ def test_batches_can_be_split_and_the_longest_response_fits(composed: tuple[str,
 
 
 def test_the_rows_are_scored_by_the_last_answer() -> None:
-    from verl.utils.reward_score import default_compute_score as score
-
     scores = [score("math_dapo", text, "34")["score"] for text in ("so 34\nAnswer: 34", "Answer: 34\nAnswer: 35", "34")]
     assert scores == [1.0, -1.0, -1.0]
 
 
 def test_hydra_reads_our_spelling_of_every_value() -> None:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    from tokenpo.engines.verl.command import literal
-
     parser = OverridesParser.create()
     for value in (
         "left", "/data/x.parquet", "~/data", "", "a,b", "true", "NULL", "none", "1e-6", 'say "x"', "back\\", '\\"',
@@ -146,29 +145,12 @@ def files(example: dict[str, Any], tmp_path: Path) -> list[Path]:
 
 
 def test_verl_and_our_trainer_accept_its_command(example: dict[str, Any], files: list[Path]) -> None:
-    from verl.trainer.ppo.utils import need_reference_policy
-    from verl.utils.config import validate_config
-
-    from tokenpo.engines.verl.configure import configure
-
-    words = example["command"]("model", "tepo", *files, "runs/verl-tepo")
-    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
-    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        config = hydra.compose("ppo_trainer", overrides=words[3:])
-    validate_config(config, need_reference_policy(config), use_critic=False)  # as its main program does
-    assert configure(config).objective.name == "tepo"
-    validate_config(config, need_reference_policy(config), use_critic=False)
+    config = of_command(example["command"]("model", "tepo", *files, "runs/verl-tepo"))
+    assert accepted(config).objective.name == "tepo"
     assert config.data.train_files == str(files[0]) and config.actor_rollout_ref.actor.optim.lr == 1e-6
 
 
 def test_verl_reads_its_rows_and_scores_them(example: dict[str, Any], files: list[Path]) -> None:
-    from omegaconf import OmegaConf
-    from transformers import AutoTokenizer
-    from verl.utils.dataset.rl_dataset import RLHFDataset
-    from verl.utils.reward_score import default_compute_score
-
-    from tokenpo.models import locate
-
     config = OmegaConf.create({"max_prompt_length": 512, "filter_overlong_prompts": False})
     data = RLHFDataset([str(files[0])], AutoTokenizer.from_pretrained(locate("tiny")), config)
     rows = [data[place] for place in range(len(data))]
@@ -176,20 +158,18 @@ def test_verl_reads_its_rows_and_scores_them(example: dict[str, Any], files: lis
     assert rows[0]["raw_prompt"][0]["content"].startswith("Ann has 2 apples")
     answers = ["so 5\n#### 5", "#### 6", "five", "#### 1,008"]
     scores = [
-        default_compute_score(row["data_source"], text, row["reward_model"]["ground_truth"])
+        score(row["data_source"], text, row["reward_model"]["ground_truth"])
         for row, text in zip(rows, answers, strict=True)
     ]
     assert scores == [1.0, 0.0, 0.0, 1.0]
 
 
-def test_it_measures_what_the_driver_holds(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_measures_what_the_driver_holds(capsys: pytest.CaptureFixture[str]) -> None:
     """16 responses of 64 tokens: mask (8 bytes), score and log-prob (4 each) come in, two advantages go back."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
-    script = importlib.import_module("verl_driver")
-    script.main(["--responses", "16", "--tokens", "64", "--method", "grpo", "--alone"])
+    verl_driver.main(["--responses", "16", "--tokens", "64", "--method", "grpo", "--alone"])
     printed = capsys.readouterr().out
     assert printed.startswith("grpo") and "0.0 M tokens" in printed and "at most" in printed
-    fields = script.batch(["response_mask", "rm_scores", "old_log_probs"], script.torch.tensor([3, 1]), None)
+    fields = verl_driver.batch(["response_mask", "rm_scores", "old_log_probs"], torch.tensor([3, 1]), None)
     assert {name: x.values().nbytes for name, x in fields.items() if name != "uid"} == {
         "response_mask": 32, "rm_scores": 16, "old_log_probs": 16,
     }  # fmt: skip

@@ -1,5 +1,6 @@
 """The small parts of the adapter that need no Ray: plug-in, checks after an update, checkpoint, temperature."""
 
+import asyncio
 import json
 import math
 import random
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
@@ -135,13 +137,19 @@ def test_where_the_checkpoint_is() -> None:
     assert checkpoint(config, 7, resumed=True) == Path("here/global_step_7")
 
 
-def test_the_temperature_travels_as_flat_numbers() -> None:
+def test_the_temperature_travels_as_flat_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the server computes from the numbers is what the objective's own rule says."""
+
+    async def run(self: object, sampling_params: dict[str, Any]) -> dict[str, Any]:
+        return sampling_params
+
+    monkeypatch.setattr(SingleTurnAgentLoop, "run", run)
     learner = _remembering()
     objective, state = learner.objective, learner.memory
     numbers = json.dumps(extra_args(objective, state))
     shared: dict[str, Any] = {"temperature": 0.9, "extra_args": {"kept": 1}}
-    params = temperature.with_extra_args(shared, numbers)
+    loop = object.__new__(temperature.TokenPOSingleTurn)
+    params = asyncio.run(loop.run(shared, **{temperature.FIELD: numbers}))
     assert shared == {"temperature": 0.9, "extra_args": {"kept": 1}}  # other sessions have it too
     assert params["extra_args"]["kept"] == 1 and params["temperature"] == 0.9
     entropy = torch.tensor([0.05, 0.4, 3.0])

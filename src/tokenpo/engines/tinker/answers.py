@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from torch import Tensor
 
@@ -19,18 +19,11 @@ from ...base.errors import TokenPOError
 from ...base.text import first_line
 from ...recipe.config import Config, Tinker
 
-T = TypeVar("T")
-S = TypeVar("S", covariant=True)
 TRIES = 3  # of a request without effect on the server; the client itself has already retried for minutes
 PAUSE = 2.0  # seconds before the second try
 SLACK = 2**11  # rows by which a padded embedding may exceed the tokenizer
 HIGHEST = 0.1  # largest log-probability that rounding can explain
 SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod"
-
-
-def address(given: str | None) -> str:
-    """The server's address: `given`, else TINKER_BASE_URL, else the public service."""
-    return (given or os.environ.get("TINKER_BASE_URL") or SERVICE).rstrip("/")
 
 
 def value(answer: Any) -> Any:
@@ -40,12 +33,6 @@ def value(answer: Any) -> Any:
 
 class Nonsense(TokenPOError):
     """An answer that a server with this model cannot give."""
-
-
-class Answer(Protocol[S]):
-    """Protocol for a request's future: the client's, or the standard library's."""
-
-    def result(self, timeout: float | None = None) -> S: ...
 
 
 class Answers:
@@ -65,7 +52,9 @@ class Answers:
 
     @classmethod
     def of(cls, config: Config) -> Answers:
-        return cls(address(config.tinker.base_url), config.tinker.seconds)
+        """Of the recipe's server; without one TINKER_BASE_URL's, else the public service."""
+        address = config.tinker.base_url or os.environ.get("TINKER_BASE_URL") or SERVICE
+        return cls(address.rstrip("/"), config.tinker.seconds)
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:
@@ -83,15 +72,11 @@ class Answers:
                 "checkpoint with --resume RUN --engine tinker"
             ) from error
 
-    def one(self, ask: Callable[[], Answer[T] | T], doing: str) -> T:
-        """The answer to a request that is made only once; raises like `all`."""
-        return self.call(lambda: value(ask()), doing)
+    def one(self, ask: Callable[[], Any], doing: str) -> Any:
+        """The answer to a request that is made only once and may wait in the call itself; raises like `all`."""
+        return self.all([lambda: background(lambda: value(ask()))], doing, tries=1)[0]
 
-    def call(self, call: Callable[[], T], doing: str) -> T:
-        """The result of a call that waits for the server without a time limit of its own; raises like `all`."""
-        return self.all([lambda: background(call)], doing, tries=1)[0]
-
-    def all(self, asks: Sequence[Callable[[], Answer[T]]], doing: str, tries: int = TRIES) -> list[T]:
+    def all(self, asks: Sequence[Callable[[], Any]], doing: str, tries: int = TRIES) -> list[Any]:
         """The answers to requests that are sent together, in order.
 
         Raises:
@@ -100,7 +85,7 @@ class Answers:
         with self.asking(doing):
             return [self._waited(future, ask, tries) for future, ask in [(ask(), ask) for ask in asks]]
 
-    def _waited(self, future: Answer[T], ask: Callable[[], Answer[T]], tries: int) -> T:
+    def _waited(self, future: Any, ask: Callable[[], Any], tries: int) -> Any:
         for number in range(1, tries):
             since = time.monotonic()
             try:

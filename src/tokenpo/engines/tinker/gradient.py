@@ -15,7 +15,7 @@ from tinker import AdamParams, Datum, ModelInput, TrainingClient
 from torch import Tensor
 
 from ...base.errors import TokenPOError
-from .answers import Answer, Answers, Nonsense, require_scores
+from .answers import Answers, Nonsense, require_scores
 from .needs import refuse_gradient
 
 Loss = Literal["cross_entropy", "importance_sampling"]
@@ -57,10 +57,7 @@ def scored(
 
 def step(client: TrainingClient, data: list[Datum], loss: Loss, adam: AdamParams, answers: Answers) -> None:
     """A backward pass and an optimiser step; the step is requested without waiting, which saves a round trip."""
-    asks: list[Callable[[], Answer[Any]]] = [
-        lambda: client.forward_backward(data, loss),
-        lambda: client.optim_step(adam),
-    ]
+    asks = [lambda: client.forward_backward(data, loss), lambda: client.optim_step(adam)]
     answer, _ = answers.all(asks, "in an update", tries=1)
     with answers.asking("in an update"):
         _outputs(answer, data)

@@ -7,129 +7,114 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
+import tinker
 import torch
-from tinker import AdamParams, ModelInput, SampleResponse, SamplingClient, SamplingParams, ServiceClient
 from torch import Tensor
 
 from ...base.errors import present
 from ...base.files import json_object, write_whole
-from ...core.learner import Learner, Step
-from ...core.objective import Objective
+from ...core.learner import Step
 from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
 from ...models import Sampling, Vocabulary
 from ...models.vocabulary import require_same_tokens
-from ...recipe.config import Config
 from ...recipe.hosts import TINKER, Host
 from ...recipe.plan import Plan
-from ...runs import checkpoint, loop
+from ...runs import checkpoint
 from ...runs.checkpoint import Progress
 from ...runs.evaluation import Evaluation, evaluated
-from ...runs.loop import FEWER, Outcome
+from ...runs.loop import FEWER
 from ...runs.records import Tracer
 from ...runs.rollouts.draw import Draw, posed, verified
 from ...runs.rollouts.experience import Experience, credited, gather
 from ...runs.trackers import require_trackers
 from ...runs.updates import learning_rate
-from ...runs.view import View
 from ...tasks import Split, Task, refuse_tool
 from . import service
 from .answers import Answers, require_path, require_scores
 from .gradient import probe
 from .needs import RATIO, accepted
 from .responses import Limits, samples
-from .trainer import Trainer, sequence
+from .trainer import Prompts, Trainer, score
 
 FILE = TINKER.marker  # records where the weights are
 
 
-def train(config: Config, view: View) -> Outcome:
-    """A fresh run, to its end or an interrupt (`runs.loop.train`); TokenPOError if the server fails."""
-    return loop.train(Server, config, view)
-
-
-def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome:
-    """Resumes from the newest checkpoint (`runs.loop.resume`); equal updates if the server is deterministic."""
-    return loop.resume(Server, directory, view, wanted, accept=None)
-
-
-def final_sampler(directory: Path) -> str | None:
-    """The path of a finished run's weights, for a sampling client; None if the run is not finished."""
-    return json_object(directory / FILE).get("sampler")
-
-
 class Server:
-    """The backend on a server, which keeps the weights and the optimiser's state."""
+    """The backend on a server, which keeps the weights and the optimiser's state.
+
+    A resumed run makes equal updates if the server is deterministic.
+    """
 
     host: ClassVar[Host] = TINKER
     smaller: ClassVar[str] = FEWER
 
-    def __init__(self, config: Config, objective: Objective, task: Task, session: ServiceClient) -> None:
-        self.config, self.objective, self.task, self.session = config, objective, task, session
-        self.answers = Answers.of(config)
-        self.sampler: tuple[int, SamplingClient] | None = None
-        self.scorers: dict[str, SamplingClient] = {}
+    def __init__(self, plan: Plan, task: Task, session: tinker.ServiceClient) -> None:
+        self.config, self.objective, self.task, self.session = plan.config, plan.objective, task, session
+        self.answers = Answers.of(plan.config)
+        self.sampler: tuple[int, tinker.SamplingClient] | None = None
+        self.scorers: dict[str, tinker.SamplingClient] = {}
         self.saved = ""
 
     @classmethod
     def open(cls, plan: Plan) -> Server:
-        config, objective = plan.config, accepted(plan)
-        require_trackers(config.output.track)
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
+        accepted(plan)
+        require_trackers(plan.config.output.track)
+        if plan.config.threads is not None:
+            torch.set_num_threads(plan.config.threads)
         task = plan.make_task()
         try:
             refuse_tool(task, "Tinker")
-            return cls(config, objective, task, service.connect(config))
+            return cls(plan, task, service.connect(plan.config))
         except BaseException:
             task.close()
             raise
 
     def start(self, saved: Path | None, progress: Progress) -> None:
         config, self.saved = self.config, progress.remote
-        loss = probe(lambda: service.training_client(self.session, config, self.answers), self.answers)
-        self.client = service.training_client(self.session, config, self.answers, progress.remote)
-        ratio = dataclasses.replace(RATIO, tolerance=config.train.ratio_tolerance or RATIO.tolerance)
-        length = config.rollout.max_new_tokens
+        loss = probe(self.training_client, self.answers)
+        self.client = self.training_client(self.saved)
         self.trainer = Trainer(
             self.client,
             self.objective,
-            length=length,
+            length=config.rollout.max_new_tokens,
             seed=config.seed,
             adam=self.adam,
-            ratio=ratio,
+            ratio=dataclasses.replace(RATIO, tolerance=config.train.ratio_tolerance or RATIO.tolerance),
             kl=config.train.kl_hold(),
             loss=loss,
             answers=self.answers,
         )
-        tokenizer: Any = self.answers.call(self.client.get_tokenizer, "in giving its tokenizer")
-        self.words = Vocabulary(tokenizer, (tokenizer.eos_token_id,))
+        self.learner = self.trainer.learner
+        tokenizer: Any = self.answers.one(self.client.get_tokenizer, "in giving its tokenizer")
+        self.vocabulary = Vocabulary(tokenizer, (tokenizer.eos_token_id,))
         self.ends = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         if "ref_logprob" in self.objective.needs:
             self.scorers["ref_logprob"] = self.scorer(config.model.path, "reference")
         if "teacher_logprob" in self.objective.needs:
             path = present(present(config.teacher, "the teacher of the recipe").path, "teacher.path")
             self.scorers["teacher_logprob"] = teacher = self.scorer(path, "teacher")
-            theirs = self.answers.call(teacher.get_tokenizer, "in giving the teacher's tokenizer")
+            theirs = self.answers.one(teacher.get_tokenizer, "in giving the teacher's tokenizer")
             require_same_tokens("teacher.path", path, theirs, tokenizer)
 
-    def scorer(self, path: str, role: str) -> SamplingClient:
+    def training_client(self, saved: str = "") -> tinker.TrainingClient:
+        """The recipe's model with fresh adapters, or with weights and optimiser from `saved`; raises as `Answers`."""
+        if saved:
+            load = self.session.create_training_client_from_state_with_optimizer
+            return self.answers.one(lambda: load(saved), f"when asked for {saved}")
+        name, rank = self.config.model.path, present(self.config.model.lora, "model.lora").rank
+        seed, make = keyed_seed(self.config.seed, "model") % 2**31, self.session.create_lora_training_client
+        return self.answers.one(lambda: make(name, rank, seed), f"when asked for the model {name}")
+
+    def scorer(self, path: str, role: str) -> tinker.SamplingClient:
         """A sampling client of a server's model, by name, or of saved weights, by path."""
         make, saved = self.session.create_sampling_client, path.startswith("tinker://")
         ask = functools.partial(make, path) if saved else functools.partial(make, base_model=path)
         return self.answers.one(ask, f"when asked for the {role}")
-
-    @property
-    def learner(self) -> Learner:
-        return self.trainer.learner
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.words
 
     def about(self) -> str:
         return f" on a Tinker server, training run {self.client.model_id}"
@@ -178,12 +163,12 @@ class Server:
 
     @staticmethod
     def is_finished(directory: Path, step: int, /) -> bool:
-        return final_sampler(directory) is not None
+        return "sampler" in json_object(directory / FILE)
 
     def close(self) -> None:
         self.task.close()
 
-    def weights(self) -> SamplingClient:
+    def weights(self) -> tinker.SamplingClient:
         """A sampling client of the current weights."""
         if self.sampler is None or self.sampler[0] != self.learner.updates:
             client = self.answers.one(
@@ -200,27 +185,27 @@ class Server:
 
     def draw(self, split: Split, start: int, count: int, each: int, sampling: Sampling) -> Draw:
         """Responses to `count` problems from position `start` on; each problem has a seed of its own."""
-        problems, prompts = posed(self.words, self.task, split, start, count)
+        problems, prompts = posed(self.vocabulary, self.task, split, start, count)
         sampler, requests = self.weights(), []
         for place, prompt in enumerate(prompts, start):
-            params = SamplingParams(
+            params = tinker.SamplingParams(
                 max_tokens=sampling.max_new_tokens,
                 seed=keyed_seed(sampling.seed, split, place) % 2**31,
-                stop=list(self.words.eos_ids),  # some servers stop only at these
+                stop=list(self.vocabulary.eos_ids),  # some servers stop only at these
                 temperature=sampling.temperature,
                 top_k=-1,
                 top_p=1.0,
             )
-            requests.append(functools.partial(sampler.sample, ModelInput.from_ints(prompt), each, params))
-        responses: list[SampleResponse] = self.answers.all(requests, "in sampling")
+            requests.append(functools.partial(sampler.sample, tinker.ModelInput.from_ints(prompt), each, params))
+        responses: list[tinker.SampleResponse] = self.answers.all(requests, "in sampling")
         with self.answers.asking("in sampling"):
-            out = samples(responses, self.ends, Limits(each, sampling.max_new_tokens, len(self.words.tokenizer)))
-        return verified(self.words, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
+            out = samples(responses, self.ends, Limits(each, sampling.max_new_tokens, len(self.vocabulary.tokenizer)))
+        return verified(self.vocabulary, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
 
-    def adam(self, number: int) -> AdamParams:
+    def adam(self, number: int) -> tinker.AdamParams:
         """The optimiser's settings of an update, from the recipe."""
         train = self.config.train
-        return AdamParams(
+        return tinker.AdamParams(
             learning_rate=learning_rate(train, number),
             beta1=train.betas[0],
             beta2=train.betas[1],
@@ -229,23 +214,20 @@ class Server:
             grad_clip_norm=train.grad_clip or 0.0,
         )
 
-    def scores(self, client: SamplingClient, sequences: Sequence[Sequence[int]], doing: str) -> list[list[float]]:
+    def scores(self, client: tinker.SamplingClient, sequences: Prompts, doing: str) -> list[list[float]]:
         """The log-probability of each token except the first of each sequence."""
-        requests = [functools.partial(client.compute_logprobs, ModelInput.from_ints(list(one))) for one in sequences]
+        sent = [tinker.ModelInput.from_ints(list(one)) for one in sequences]
+        requests = [functools.partial(client.compute_logprobs, one) for one in sent]
         answers = self.answers.all(requests, doing)
         with self.answers.asking(doing):
             for one, answer in zip(sequences, answers, strict=True):
                 require_scores(torch.tensor(answer[1:], dtype=torch.float32), len(one) - 1)
-        return [cast(list[float], answer[1:]) for answer in answers]
+        return [answer[1:] for answer in answers]
 
-    def reported(self, client: SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
+    def reported(self, client: tinker.SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
         """[N, T] log-probabilities of the responses by a sampling client."""
-        table, rows = torch.zeros_like(rollouts.old_logprob), rollouts.mask.any(1).nonzero()[:, 0].tolist()
-        sent = [sequence(rollouts, row, prompts) for row in rows]
-        scores = self.scores(client, [tokens for tokens, _ in sent], "in scoring responses by another model")
-        for row, (_, start), each in zip(rows, sent, scores, strict=True):
-            table[row, : len(each) - start + 1] = torch.tensor(each[start - 1 :], dtype=table.dtype)
-        return table
+        doing = "in scoring responses by another model"
+        return score(rollouts, prompts, lambda sent: [torch.tensor(x) for x in self.scores(client, sent, doing)])
 
     def _write(self, directory: Path, **places: str) -> None:
         """Writes FILE; `asked_again` counts the requests that this process repeated after a failure."""

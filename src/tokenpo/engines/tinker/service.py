@@ -1,4 +1,4 @@
-"""A session with a server, and the model trained there."""
+"""A session with a server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import os
 import httpx
 import tinker
 
-from ...base.errors import TokenPOError, present
+from ...base.errors import TokenPOError
 from ...base.text import first_line
-from ...core.seeds import keyed_seed
 from ...recipe.config import Config
 from .answers import Answers
 
@@ -31,22 +30,7 @@ def connect(config: Config) -> tinker.ServiceClient:
             f"no Tinker server answers at {address} ({first_line(error)}): start it, or give its address with "
             "--set tinker.base_url=URL"
         ) from error
-    return answers.call(lambda: tinker.ServiceClient(base_url=address), "in beginning a session")
-
-
-def training_client(
-    service: tinker.ServiceClient, config: Config, answers: Answers, saved: str = ""
-) -> tinker.TrainingClient:
-    """The recipe's model with fresh adapters, or with weights and optimiser from `saved`; raises as `Answers`."""
-    lora, name = present(config.model.lora, "model.lora"), config.model.path
-    if saved:
-        return answers.one(
-            lambda: service.create_training_client_from_state_with_optimizer(saved), f"when asked for {saved}"
-        )
-    seed = keyed_seed(config.seed, "model") % 2**31
-    return answers.one(
-        lambda: service.create_lora_training_client(name, lora.rank, seed), f"when asked for the model {name}"
-    )
+    return answers.one(lambda: tinker.ServiceClient(base_url=address), "in beginning a session")
 
 
 def _has_key() -> bool:

@@ -75,11 +75,7 @@ class Trainer:
         Args:
             prompts: token ids of the prompt of each group.
         """
-        rows = rollouts.mask.any(1).nonzero()[:, 0]
-        sent = [sequence(rollouts, row, prompts) for row in rows.tolist()]
-        table = torch.zeros_like(rollouts.old_logprob)
-        table[rows] = _table(scored(self.client, [one for one, _ in sent], self.answers), sent, table.shape[1])
-        return table
+        return score(rollouts, prompts, lambda sent: scored(self.client, sent, self.answers))
 
     def train(
         self,
@@ -114,14 +110,14 @@ class Trainer:
 
     def improve(self, step: Step, prompts: Prompts, tracer: Tracer, options: Train) -> None:
         """The updates of `train`, with a recipe's options."""
-
-        def make(update: Update) -> None:
-            self._make(update, prompts, tracer)
-
-        def judge(update: Update) -> Policy:
-            return Policy(self.score(update.rollouts, prompts))
-
-        make_updates(self.learner, step, make, judge, tracer, options)
+        make_updates(
+            self.learner,
+            step,
+            lambda update: self._make(update, prompts, tracer),
+            lambda update: Policy(self.score(update.rollouts, prompts)),
+            tracer,
+            options,
+        )
 
     def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:
         rows, width = _sent(update), update.rollouts.mask.shape[1]
@@ -177,6 +173,15 @@ def sequence(rollouts: Rollouts, row: int, prompts: Prompts) -> tuple[list[int],
     """(tokens of prompt and response with a tool's answers, start of the response) of a row that has a token."""
     prompt, end = prompts[int(rollouts.group[row])], int(rollouts.mask[row].nonzero().max()) + 1
     return [*prompt, *rollouts.need("token_ids")[row, :end].tolist()], len(prompt)
+
+
+def score(rollouts: Rollouts, prompts: Prompts, ask: Callable[[list[list[int]]], list[Tensor]]) -> Tensor:
+    """[N, T] log-probabilities of the responses; `ask` scores each token except the first of some sequences."""
+    rows = rollouts.mask.any(1).nonzero()[:, 0]
+    sent = [sequence(rollouts, row, prompts) for row in rows.tolist()]
+    table = torch.zeros_like(rollouts.old_logprob)
+    table[rows] = _table(ask([tokens for tokens, _ in sent]), sent, table.shape[1])
+    return table
 
 
 def _table(logprobs: Sequence[Tensor], sent: Sequence[tuple[list[int], int]], width: int) -> Tensor:

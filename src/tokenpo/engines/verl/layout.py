@@ -26,7 +26,6 @@ from . import TOKEN_FIELDS
 
 # Fields with one number per row that phase one adds to verl's batch.
 REWARD, GROUP, SEQUENCES = "tokenpo_reward", "tokenpo_group", "tokenpo_sequences"
-_VIEWS = {"logprob": "log_probs", "entropy": "entropy"}
 
 
 def padded(field: Any) -> Tensor:
@@ -110,8 +109,8 @@ class Rows:
 
     def policy(self, outputs: TensorDict, width: int) -> Policy:
         """[L, width] of verl's log_probs and entropy, nested like the responses."""
-        views = {ours: padded(outputs[theirs])[self.live] for ours, theirs in _VIEWS.items() if theirs in outputs}
-        return Policy(**{name: torch.nn.functional.pad(x, (0, width - x.shape[1])) for name, x in views.items()})
+        views = (padded(outputs[name])[self.live] for name in ("log_probs", "entropy"))
+        return Policy(*(torch.nn.functional.pad(x, (0, width - x.shape[1])) for x in views))
 
 
 def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> tuple[Rollouts, Rows]:

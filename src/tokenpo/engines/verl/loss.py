@@ -14,7 +14,6 @@ from torch import Tensor
 from verl.utils.metric import Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
-from ...base.errors import MissingInput
 from ...core.objective import Objective
 from ...core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from . import record
@@ -63,13 +62,8 @@ class WorkerLoss:
         return loss.value * ranks, _metrics(batch, loss, totals, ranks)
 
     def _batch(self, objective: Objective, model_output: dict[str, Any], data: TensorDict, logprob: Tensor) -> Batch:
-        entropy = None
-        if "entropy" in objective.needs:
-            if "entropy" not in model_output:
-                raise MissingInput(
-                    f"{objective.name} needs entropy: set actor_rollout_ref.actor.calculate_entropy=True"
-                )
-            entropy = no_padding_2_padding(model_output["entropy"], data)
+        reads = "entropy" in objective.needs  # `configure` has switched it on
+        entropy = no_padding_2_padding(model_output["entropy"], data) if reads else None
         facts = token_facts(data, objective.needs, self.temperature)
         rollouts = Rollouts(reward=data[REWARD], group=data[GROUP], **facts)
         named = signal_fields(self.objective).items()

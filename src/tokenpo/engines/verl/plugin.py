@@ -10,6 +10,7 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import wrapt
@@ -17,7 +18,7 @@ import wrapt
 from ...base.errors import Unsupported
 
 
-def after_import(module: str, action: Callable[[], None]) -> None:
+def after_import(module: str, action: Callable[[], object]) -> None:
     """Calls `action` after `module` is imported, or now if it already is; prints the traceback if it fails."""
 
     def loudly(*_: Any) -> None:
@@ -61,10 +62,6 @@ class _Guard:
         super().__init__(config)  # type: ignore[call-arg]
 
 
-def agent_loop() -> None:
-    from . import temperature  # noqa: F401 - registers its loop
-
-
 def names() -> None:
     from . import registries
 
@@ -88,6 +85,6 @@ def refuse(module: str) -> None:
 
 after_import("verl.trainer.ppo.v1", trainers)
 after_import("verl.trainer.ppo.core_algos", names)
-after_import("verl.experimental.agent_loop", agent_loop)
+after_import("verl.experimental.agent_loop", functools.partial(import_module, ".temperature", __package__))  # our loop
 for other in OTHERS:
     after_import(other, functools.partial(refuse, other))

@@ -52,14 +52,6 @@ def _reads(name: str) -> Callable[[Objective], bool]:
     return lambda objective: name in objective.needs
 
 
-def _untaught(objective: Objective) -> bool:
-    return "teacher_logprob" not in objective.needs
-
-
-def _no_critic(objective: Objective) -> bool:
-    return objective.critic is None
-
-
 def _counts_drawn(objective: Objective) -> bool:
     """Whether a memory needs every drawn rollout; HAPO's reads only those trained on, as in its authors' code."""
     return any(not isinstance(part, AdaptiveTemperature) for part in objective.memories)
@@ -103,10 +95,10 @@ SETTINGS: tuple[Setting, ...] = (
     _refused("algorithm.lam", 1.0, _DISCOUNT),
     # Where it is not set, verl follows adv_estimator.
     _honoured("critic.enable", "switched on where the objective reads a value, refused elsewhere", only=(False, None),
-              applies=_no_critic, why="it reads no value", set_where=_reads("value")),
+              applies=lambda o: o.critic is None, why="it reads no value", set_where=_reads("value")),
     _refused("critic.loss_agg_mode", "token-mean", "its loss is a mean over tokens", applies=_reads("value")),
     _honoured("trainer.critic_warmup", "steps that train the critic alone; refused where the objective reads no value",
-              only=(0,), applies=_no_critic, why="it has no critic, and the policy would wait"),
+              only=(0,), applies=lambda o: o.critic is None, why="it has no critic, and the policy would wait"),
     _refused(f"{_LOSS}.loss_mode", "vanilla", _METHOD),
     _refused(f"{_LOSS}.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
     _refused(f"{_LOSS}.clip_cov_lb", 1.0, "it is options.cov_low of clip_cov"),
@@ -132,7 +124,8 @@ SETTINGS: tuple[Setting, ...] = (
     _refused(f"{ACTOR}.shuffle", False, "the responses of an optimiser step must be countable in the driver"),
     # verl's distillation starts its teachers, and its loss is replaced by ours.
     _honoured("distillation.enabled", "switched on where the objective reads a teacher, refused elsewhere",
-              only=(False,), applies=_untaught, why="it reads no teacher", set_where=_reads("teacher_logprob")),
+              only=(False,), applies=lambda o: "teacher_logprob" not in o.needs, why="it reads no teacher",
+              set_where=_reads("teacher_logprob")),
     *(_refused(f"{_DISTILLED}.{name}", usual, "the method is the loss", applies=_reads("teacher_logprob"))
       for name, usual in {
           "loss_mode": "k3", "use_task_rewards": True, "distillation_loss_coef": 1.0, "loss_max_clamp": None,

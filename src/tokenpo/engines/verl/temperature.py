@@ -7,7 +7,6 @@ server  -> a logits processor applies it
 
 # pyright: reportMissingImports=false
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import register
@@ -36,12 +35,6 @@ def use_loop(objective: Objective, batch: Any) -> None:
     tu.assign_non_tensor_data(batch, "agent_name", LOOP)
 
 
-def with_extra_args(sampling_params: Mapping[str, Any], numbers: str) -> dict[str, Any]:
-    """A copy of a request's sampling parameters with these numbers (JSON); sessions share the original."""
-    extra = {**(sampling_params.get("extra_args") or {}), **json.loads(numbers)}
-    return {**sampling_params, "extra_args": extra}
-
-
 @register(LOOP)
 class TokenPOSingleTurn(SingleTurnAgentLoop):
     """verl's single-turn agent loop, which passes the numbers on."""
@@ -49,5 +42,6 @@ class TokenPOSingleTurn(SingleTurnAgentLoop):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         numbers = kwargs.pop(FIELD, None)
         if numbers is not None:
-            sampling_params = with_extra_args(sampling_params, numbers)
+            extra = {**(sampling_params.get("extra_args") or {}), **json.loads(numbers)}
+            sampling_params = {**sampling_params, "extra_args": extra}  # a copy, as sessions share the original
         return await super().run(sampling_params, **kwargs)

@@ -106,6 +106,7 @@ def through_verl(
     step_rows: int | None = None,
     record: Record | None = None,
     part: int = 0,
+    loss_fn: WorkerLoss | None = None,
 ) -> list[tuple[float, dict[str, float]]]:
     """Loss and metrics of each optimiser step as verl's engine would add them up; leaves gradients in the sample.
 
@@ -115,11 +116,12 @@ def through_verl(
         step_rows: rows of an optimiser step over all ranks; None takes all.
         record: where the last optimiser step is traced.
         part: pass of the objective.
+        loss_fn: that of the objective and the pass; None makes it.
     """
     data, n = sample.data.copy(), len(sample.data)
     step, where = begun(data, objective)
     plan = dealt(n, ranks, step_rows or n)
-    loss_fn = WorkerLoss(objective, LENGTH, 1.0, part, None if record is None else str(record.path))
+    loss_fn = loss_fn or WorkerLoss(objective, LENGTH, 1.0, part, None if record is None else str(record.path))
     data.update(credit_fields(objective, step.rollouts, step.credit, where, plan))
     if record is not None:
         tokenizer = SimpleNamespace(decode=lambda ids, **_: ",".join(map(str, ids)))
@@ -135,13 +137,8 @@ def through_verl(
 
 def of_whole_step(loss_fn: WorkerLoss, seed: int) -> float:
     """The loss of all rows in a process that was sent `loss_fn`."""
-    sample = both(seed)
-    data, rows = sample.data.copy(), list(range(len(sample.data)))
-    step, where = begun(data, loss_fn.objective)
-    data.update(credit_fields(loss_fn.objective, step.rollouts, step.credit, where, [rows]))
-    if loss_fn.objective.split()[loss_fn.part].scope == "batch":
-        put(data, rows, observed(sample, step, where, rows, loss_fn.part))
-    return engine(sample, data, rows, loss_fn, ranks=1, micro=len(rows))[0]
+    ((value, _),) = through_verl(both(seed), loss_fn.objective, ranks=1, micro=16, part=loss_fn.part, loss_fn=loss_fn)
+    return value
 
 
 def begun(data: TensorDict, objective: tokenpo.Objective) -> tuple[Step, Rows]:

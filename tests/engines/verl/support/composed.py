@@ -1,4 +1,4 @@
-"""verl's configuration as its own command line composes it, for a rollout server on the CPU."""
+"""verl's configuration as its own command line composes it."""
 
 import copy
 import functools
@@ -14,14 +14,25 @@ BASE = [
 
 
 def composed(*words: str) -> DictConfig:
-    """A configuration of its own with these overrides; Hydra, which is slow, is asked once."""
+    """A configuration of its own with these overrides, for a rollout server on the CPU; Hydra, which is slow, is asked
+    once."""
     config = copy.deepcopy(_base())
     with open_dict(config):
         config.merge_with(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
     return config
 
 
+def of_command(words: list[str], *more: str) -> DictConfig:
+    """The configuration that verl's main program reads from a command."""
+    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
+    return _composed([*words[3:], *more])
+
+
 @functools.cache
 def _base() -> DictConfig:
+    return _composed(BASE)
+
+
+def _composed(words: list[str]) -> DictConfig:
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides=BASE)
+        return compose("ppo_trainer", overrides=words)
