@@ -24,7 +24,6 @@ _START_LIMIT = 60.0  # seconds for a worker's imports
 _USERS_START_LIMIT = 600.0
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-_GIGABYTE = 2**30
 LONGEST = 1_000_000  # largest limit in seconds, eleven days; the system's own waits allow little more
 
 
@@ -63,7 +62,7 @@ class Pool:
         function: str,
         workers: int = 2,
         limit: float = 5.0,
-        memory: int = 4 * _GIGABYTE,
+        memory: int = 2**32,
         users: Sequence[str] = (),
     ) -> None:
         if workers < 1 or not 0 < limit <= LONGEST:

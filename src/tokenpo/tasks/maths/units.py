@@ -65,11 +65,6 @@ class Unit(NamedTuple):
     measures: tuple[tuple[str, int], ...]
     factor: Fraction
 
-    @property
-    def percent(self) -> bool:
-        """Whether the unit is percent."""
-        return self.measures == (("%", 1),)
-
 
 _UNITS = {
     name: (measure, Fraction(factor))
