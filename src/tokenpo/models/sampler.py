@@ -6,8 +6,6 @@ random numbers (`token_draw`), so that its tokens do not depend on batch order, 
 Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest response, M running rollouts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -88,11 +86,9 @@ class Tool(Protocol):
     @property
     def ends(self) -> Collection[int]:
         """The tokens after which the tool is called."""
-        ...
 
     def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
         """The tokens to insert into the response of a row, from all of its tokens so far; may be empty."""
-        ...
 
 
 def sample(

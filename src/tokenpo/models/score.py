@@ -3,8 +3,6 @@
 Axes: P prompts, N rollouts, T response tokens (padded), M scored tokens, V vocabulary.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Find the answer in a completion: one function per convention, which returns the answer's text or None."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The user's reward functions, by dotted path: TRL's signature, or verl's `compute_score`."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The protocol of verifiable tasks: problems by position, and a score for each completion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,7 +76,6 @@ class Task(Protocol):
     @property
     def name(self) -> str:
         """The task's name in messages."""
-        ...
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
@@ -86,15 +83,12 @@ class Task(Protocol):
         No problem of the test split occurs in the train split. A finite train split repeats in another order; a test
         split gives no problem twice and raises TokenPOError at its end.
         """
-        ...
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
         """One score per completion; `problems[i]` is the problem that `completions[i]` answers."""
-        ...
 
     def close(self) -> None:
         """Ends the verifier's processes; a closed task can't score."""
-        ...
 
 
 @runtime_checkable
@@ -109,7 +103,6 @@ class ToolTask(Task, Protocol):
 
     def reply(self, problem: Problem, completion: str) -> str | None:
         """The tool's answer to an unfinished completion that ends with `calls`; None if that is no valid call."""
-        ...
 
 
 class Verifier:

@@ -1,7 +1,5 @@
 """Compare an answer with the references, in a verifier process; find the answer in unmarked text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

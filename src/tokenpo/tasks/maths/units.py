@@ -1,7 +1,5 @@
 r"""Units of a number: measures, money, percent, and words for counted things."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from typing import NamedTuple
