@@ -12,8 +12,6 @@ from ..base.user_code import Loaded
 from .types import Problem, Score, Verifier
 
 _VERL = {"solution_str", "ground_truth"}
-_ELSEWHERE = "write only to files that it opens, or print"
-ON_ERROR = {"stop": False, "zero": True}
 
 
 class UserReward(Verifier):
@@ -49,7 +47,7 @@ class UserReward(Verifier):
 
     def __init__(self, path: str, correct_at: float = 1.0, seconds: float = 300.0, on_error: str = "stop") -> None:
         self.path, self._correct_at, self._seconds = path, correct_at, seconds
-        self._lenient = choose("reward_errors", on_error, ON_ERROR)
+        self._lenient = choose("reward_errors", on_error, {"stop": False, "zero": True})
         if not 0 <= seconds <= LONGEST:
             raise self._error(f": reward_seconds = {seconds} must be 0 or more, {LONGEST} at most")
         if not math.isfinite(correct_at):
@@ -144,7 +142,8 @@ class UserReward(Verifier):
         if outcome.note == "timeout":
             return self._fault("timeout", f"took more than reward_seconds = {self._seconds:g}{where}")
         if outcome.note == "not an answer":
-            return self._fault(outcome.note, f"wrote where its answers go{where}: {_ELSEWHERE}")
+            remedy = "write only to files that it opens, or print"
+            return self._fault(outcome.note, f"wrote where its answers go{where}: {remedy}")
         if outcome.note:
             return self._fault(outcome.note, f"ended its process{where} ({outcome.note})")
         answer = outcome.value
