@@ -33,6 +33,7 @@ _PLAIN_WEIGHTS = 2**24
 class Packing(Protocol):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
         """Attention of packed q [S, Hq, D] to k, v [S, Hkv, D]; returns [S, Hq, D]."""
+        ...
 
 
 def run_packed(model: Any, ids: Tensor, position: Tensor, packing: Packing) -> Tensor:

@@ -86,9 +86,11 @@ class Tool(Protocol):
     @property
     def ends(self) -> Collection[int]:
         """The tokens after which the tool is called."""
+        ...
 
     def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
         """The tokens to insert into the response of a row, from all of its tokens so far; may be empty."""
+        ...
 
 
 def sample(

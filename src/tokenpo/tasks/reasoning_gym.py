@@ -39,7 +39,6 @@ class ReasoningGym(Generated):
         TokenPOError: the library is missing or refuses the options.
     """
 
-    repeats = 200
     name: ClassVar[str]
     content: ClassVar[tuple[str, ...]]  # metadata keys that identify a problem; a list counts in any order
 

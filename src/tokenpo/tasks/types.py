@@ -76,6 +76,7 @@ class Task(Protocol):
     @property
     def name(self) -> str:
         """The task's name in messages."""
+        ...
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
@@ -83,12 +84,15 @@ class Task(Protocol):
         No problem of the test split occurs in the train split. A finite train split repeats in another order; a test
         split gives no problem twice and raises TokenPOError at its end.
         """
+        ...
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
         """One score per completion; `problems[i]` is the problem that `completions[i]` answers."""
+        ...
 
     def close(self) -> None:
         """Ends the verifier's processes; a closed task can't score."""
+        ...
 
 
 @runtime_checkable
@@ -103,6 +107,7 @@ class ToolTask(Task, Protocol):
 
     def reply(self, problem: Problem, completion: str) -> str | None:
         """The tool's answer to an unfinished completion that ends with `calls`; None if that is no valid call."""
+        ...
 
 
 class Verifier:
@@ -175,9 +180,12 @@ class DistinctProblems:
 
 
 class Generated:
-    """A task that draws its problems; a subclass has `draw`, `judge`, `about`, and maybe `test_size`."""
+    """A task that draws its problems; a subclass has `draw`, `judge`, `about`, and maybe `test_size` and `repeats`."""
 
-    repeats: int  # draws without a new test problem, after which the search ends
+    @property
+    def repeats(self) -> int:
+        """Draws without a new test problem, after which the search ends."""
+        return 200
 
     @property
     def about(self) -> str:
