@@ -16,7 +16,6 @@ import pytest
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.files import locked, old_of, sweep, whole, whole_directory, write_whole
 from tokenpo.base.jsonl import Line, Lines, cut, whole_lines
-from tokenpo.runs import checkpoint
 
 
 @pytest.fixture
@@ -52,22 +51,6 @@ def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: l
 
 
 @linux
-def test_a_checkpoint_is_on_the_disk_before_it_takes_its_name_and_the_old_one_goes(
-    tmp_path: Path, calls: list[str]
-) -> None:
-    checkpoint.begin(tmp_path, checkpoint.Progress())
-    work, name = ".writing-step-000000", "step-000000"
-    before = calls.index(f"name {name}")
-    assert sorted(calls[:before]) == [f"sync {work}", "sync checksums.json", "sync state.json"]
-    assert calls[before - 1] == f"sync {work}", "the entries of the directory last"
-    assert calls[before + 1 :] == ["sync checkpoints"], "the name itself"
-    calls.clear()
-    checkpoint.begin(tmp_path, checkpoint.Progress())
-    aside, new, gone = (calls.index(f"name {x}") for x in (f".old-{name}", name, f".writing-.old-{name}"))
-    assert aside < new < calls.index("sync checkpoints") < gone
-
-
-@linux
 def test_a_log_gives_its_size_when_its_lines_are_on_the_disk(tmp_path: Path, calls: list[str]) -> None:
     lines = Lines(tmp_path / "metrics.jsonl")
     lines.write({"step": 1})
@@ -88,10 +71,15 @@ def _content(path: Path) -> dict[str, str]:
 
 
 @linux
-def test_a_directory_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: list[str]) -> None:
+def test_a_directory_is_on_the_disk_before_it_takes_its_name_and_the_old_one_goes(
+    tmp_path: Path, calls: list[str]
+) -> None:
+    named = ["sync .writing-model", "name model", f"sync {tmp_path.name}"]
+    _filled(tmp_path / "model", "old")
+    assert sorted(calls[:2]) == ["sync one", "sync parts"] and calls[2:] == named
+    calls.clear()
     _filled(tmp_path / "model", "new")
-    assert sorted(calls[:2]) == ["sync one", "sync parts"]
-    assert calls[2:] == ["sync .writing-model", "name model", f"sync {tmp_path.name}"]
+    assert calls[2:] == [named[0], "name .old-model", *named[1:], "name .writing-.old-model"]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -185,8 +173,9 @@ def test_a_lock_is_refused_to_the_second_unless_there_are_no_locks(tmp_path: Pat
     again = pytest.raises(TokenPOError, match=r"^busy: wait$")
     with locked(tmp_path / ".lock", "busy: wait"), again, locked(tmp_path / ".lock", "busy: wait"):
         pass
+    (tmp_path / ".lock").write_text("kept")
     with locked(tmp_path / ".lock", "busy: wait"):
-        pass
+        assert (tmp_path / ".lock").read_text() == "kept"
 
     def missing(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,14 +134,6 @@ def test_a_hang_ends_itself_where_nobody_holds_the_clock(source: Path) -> None:
             os.close(ours)
 
 
-def test_it_works_outside_the_main_thread(pool: Pool) -> None:
-    found: list[Outcome] = []
-    thread = threading.Thread(target=lambda: found.extend(pool.map([("echo", 1), ("hang",)])))
-    thread.start()
-    thread.join(30)
-    assert found == [Outcome(1), Outcome(None, "timeout")]
-
-
 def test_a_verifier_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_package")
     with pytest.raises(TokenPOError, match=r"could not start: ModuleNotFoundError.*no_such_package"):
@@ -159,5 +150,3 @@ def test_close_ends_the_processes_and_refuses_further_jobs(pool: Pool) -> None:
     assert worker.process.returncode is not None
     with pytest.raises(TokenPOError, match="closed"):
         pool.map([("echo", 1)])
-    with pytest.raises(TokenPOError, match="workers >= 1"):
-        Pool(Path("x.py"), "verify", workers=0)

@@ -22,8 +22,7 @@ from tokenpo.core.head.fused import fused_gradient, fused_loss
 from tokenpo.core.types import Rollouts, Totals
 from tokenpo.methods import METHODS
 from tokenpo.models import Sampling, load, sample
-from tokenpo.models.fixed_step import BLOCK
-from tokenpo.models.graphed import Graphs
+from tokenpo.models.graphed import BLOCK, Graphs
 
 V, H = 50, 6
 

@@ -85,9 +85,9 @@ BRANCHES = {
         "bf16 autocast on request",
         CASES + "test_a_run_with_autocast_computes_in_halves",
     ),
-    "models/fixed_step.py FixedStep.run": ("autocast of the device", "models/test_graphed.py::test_half_precision"),
-    "models/fixed_step.py _cache_dtype": ("autocast of the device", "models/test_graphed.py::test_half_precision"),
-    "models/fixed_step.py _without_cached_casts": (
+    "models/graphed.py FixedStep.run": ("autocast of the device", "models/test_graphed.py::test_half_precision"),
+    "models/graphed.py _cache_dtype": ("autocast of the device", "models/test_graphed.py::test_half_precision"),
+    "models/graphed.py _without_cached_casts": (
         "autocast of the device",
         "models/test_graphed.py::test_half_precision",
     ),

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from tokenpo.base.errors import NotFinite
-from tokenpo.models import LoraOptions, Sampling, fixed_step, load, sample
-from tokenpo.models.fixed_step import BLOCK, FixedStep
-from tokenpo.models.graphed import Graphs, size_for
+from tokenpo.models import LoraOptions, Sampling, graphed, load, sample
+from tokenpo.models.graphed import BLOCK, FixedStep, Graphs, size_for
 
 
 class Spy:
@@ -195,7 +194,7 @@ def test_a_rule_and_a_tool_take_the_ordinary_path(lm, prompts):
 
 def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
     """NaN at one position of one response, after the step that is compared."""
-    run = fixed_step.packed_logits
+    run = graphed.packed_logits
 
     def breaking(model, ids, position, packing, *keep):
         logits = run(model, ids, position, packing, *keep)
@@ -203,7 +202,7 @@ def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
             logits[5] = torch.where(packing.step == 7, float("nan"), logits[5])
         return logits
 
-    monkeypatch.setattr(fixed_step, "packed_logits", breaking)
+    monkeypatch.setattr(graphed, "packed_logits", breaking)
     lm = dataclasses.replace(lm, eos_ids=())
     lm.abilities["graphed"] = Graphs(Spy())
     with pytest.raises(NotFinite, match="at token 7 of response 5 of 8"):
@@ -211,9 +210,7 @@ def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
     # A response that has ended by then is whole.
     assert torch.isfinite(sample(lm, [[5, 6], [7]], 4, Sampling(40), limits=[40, 7]).logprob).all()
     # Of ten rows that are left, the first place holds another response than at the start.
-    monkeypatch.setattr(
-        fixed_step, "packed_logits", lambda *a: run(*a) * torch.where(a[-1].step == 20, float("nan"), 1.0)
-    )
+    monkeypatch.setattr(graphed, "packed_logits", lambda *a: run(*a) * torch.where(a[-1].step == 20, float("nan"), 1.0))
     with pytest.raises(NotFinite, match=r"at token 20 of response 3\d of 40"):
         sample(lm, [[5, 6], *([7, 8 + i] for i in range(3))], 10, Sampling(80), limits=[3, 3, 3, 80])
 

@@ -5,11 +5,10 @@ from dataclasses import fields
 import pytest
 import torch
 
+from small_models import CONFIGS
 from tokenpo.base.errors import TokenPOError
 from tokenpo.models import Samples, Sampling, sample, score
 from tokenpo.models.packed import can_pack
-
-FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
 
 
 def heat(entropy, base):
@@ -41,7 +40,7 @@ def assert_recorded_values_are_those_of_full_passes(lm, prompts, samples: Sample
         assert (samples.temperature[row, length:] == 1).all()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONFIGS)
 def test_recorded_values_equal_a_full_forward_pass(load_family, prompts, family):
     lm = load_family(family, eos=(1, 2))
     assert can_pack(lm) == (family not in {"mistral_window", "gemma2_softcap"})
@@ -104,7 +103,7 @@ def test_both_decoders_and_both_runs_agree(lm, prompts):
     torch.testing.assert_close(first.logprob, other.logprob, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONFIGS)
 def test_greedy_is_that_of_hugging_face(load_family, prompts, family):
     lm = load_family(family, eos=(1, 2))
     samples = sample(lm, prompts, 1, Sampling(25, temperature=0))

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
+from small_models import CONFIGS
 from tokenpo.base.errors import TokenPOError
 from tokenpo.models import Sampling, load, sample, score
 from tokenpo.models.score import has_plain_head
-
-FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
 
 
 def naive(lm, prompts, samples):
@@ -44,7 +43,7 @@ def run(lm, prompts, s, rows=slice(None), **options):
     return score(lm, prompts, s.prompt[rows], s.token_ids[rows], s.mask[rows], s.temperature[rows], **options)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONFIGS)
 def test_values_and_gradients_equal_full_forward_passes(load_family, prompts, rollouts, family):
     lm = load_family(family, eos=(1, 2))
     assert has_plain_head(lm) == (family not in {"gemma2_softcap", "cohere2_scale"})

@@ -105,14 +105,6 @@ def test_the_numbers_are_splitmix64():
     assert got.tolist() == want
 
 
-def test_a_rollout_sees_the_same_numbers_wherever_it_stands():
-    stream, sample = torch.tensor([4, 4, 9, 9]), torch.tensor([0, 1, 0, 1])
-    keys = stream_keys(7, stream, sample)
-    order = torch.tensor([2, 0, 3, 1])
-    assert torch.equal(stream_keys(7, stream[order], sample[order]), keys[order])
-    assert torch.equal(uniforms(keys, 0, 10)[6:9], uniforms(keys, 6, 3))
-
-
 def test_keys_differ_in_every_coordinate_and_accept_any_integer_seed():
     stream, sample = torch.arange(100).repeat_interleave(100), torch.arange(100).repeat(100)
     keys = torch.cat([stream_keys(seed, stream, sample) for seed in (0, 1, -1, 2**70 + 3, 2**63)])

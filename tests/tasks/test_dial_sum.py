@@ -67,13 +67,8 @@ def test_leaps_come_with_their_probability():
     assert steps / (2000 * 7) == pytest.approx(0.4, abs=0.0125)  # three standard errors of a fair draw
 
 
-def test_order_is_a_pure_function_of_seed_split_and_position():
-    task = DialSum()
-    whole = task.problems("train", 0, 20)
-    assert whole[7:12] == DialSum().problems("train", 7, 5)
-    assert whole != DialSum(seed=1).problems("train", 0, 20)
-    # A change here changes every recorded run.
-    assert [p.prompt for p in whole[:2]] == ["8-8-7*3*1-2*9-4=", "5+6*3+3*3+5+3-7="]
+def test_the_first_problems_of_every_recorded_run():
+    assert [p.prompt for p in DialSum().problems("train", 0, 2)] == ["8-8-7*3*1-2*9-4=", "5+6*3+3*3+5+3-7="]
 
 
 def test_no_expression_is_in_both_splits_whatever_the_seed():

@@ -1,50 +1,39 @@
 """The verifier `math`: labelled pairs, references that cannot be read, and the steps that answers are read by."""
 
-import importlib
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import verifier_pairs as pairs
 from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks.types import Problem
 from tokenpo.tasks.verify import Verifier, checked
 
 pytest.importorskip("math_verify")
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module("verifier_pairs")
-
 
 @pytest.mark.parametrize(("name", "least"), [("pairs", 500), ("held_out", 150)])
-def test_the_counts_of_trust_are_those_of_the_pairs(pairs: Any, name: str, least: int) -> None:
+def test_the_counts_of_trust_are_those_of_the_pairs(name: str, least: int) -> None:
     """The whole table of docs/trust.md, class by class: one verdict that changes turns this red."""
     table = pairs.read(name)
     assert len(table) >= least and len(set(table)) == len(table)
     assert {pair.kind for pair in table} == {"gsm8k", "math", "aime", "adversarial"}
-    page = (ROOT / "docs" / "trust.md").read_text("utf-8").splitlines()
+    page = (Path(__file__).parents[2] / "docs" / "trust.md").read_text("utf-8").splitlines()
     written = [line for line in page if line.startswith(f"| {name} |")]
     assert pairs.confusion(name, table, pairs.judge(table)) == written
 
 
-def test_the_held_out_pairs_are_not_in_the_other_table(pairs: Any) -> None:
+def test_the_held_out_pairs_are_not_in_the_other_table() -> None:
     """Some answers anybody would write; they may not be many."""
     tuned, held_out = ({(pair.reference, pair.text) for pair in pairs.read(name)} for name in pairs.SETS)
     assert len(tuned & held_out) < 0.1 * len(held_out)
 
 
-def test_every_step_of_the_spelling_is_one_that_a_pair_needs(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_of_the_spelling_is_one_that_a_pair_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     from tokenpo.tasks.maths import spelling
 
     texts = {text for name in pairs.SETS for pair in pairs.read(name) for text in (pair.reference, pair.text)}
@@ -56,7 +45,7 @@ def test_every_step_of_the_spelling_is_one_that_a_pair_needs(pairs: Any, monkeyp
         assert any(spelling.spelled(text) != spelling_ for text, spelling_ in before.items()), step
 
 
-def test_every_readable_reference_is_equal_to_itself(pairs: Any) -> None:
+def test_every_readable_reference_is_equal_to_itself() -> None:
     from tokenpo.tasks.maths.equal import equal
 
     for reference in {pair.reference for name in pairs.SETS for pair in pairs.read(name)}:

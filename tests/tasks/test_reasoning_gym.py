@@ -126,18 +126,13 @@ def test_knights_knaves_refuses_words_that_the_library_overlooks() -> None:
 
 def test_splits_are_disjoint_by_content_whatever_the_seeds() -> None:
     small = {"min_terms": 2, "max_terms": 2, "max_digits": 1}  # 200 problems: seeds alone would not keep them apart
-    train = {p.prompt for s in (1, 2) for p in make_task("chain_sum", small, s).problems("train", 0, 400)}
-    test = {p.prompt for s in (1, 2) for p in make_task("chain_sum", small, s).problems("test", 0, 40)}
+    tasks = [make_task("chain_sum", small, seed) for seed in (1, 2)]
+    train, test = (
+        {p.prompt for x in tasks for p in x.problems(*rows)} for rows in (("train", 0, 400), ("test", 0, 40))
+    )
     assert not train & test and len(train) + len(test) > 180 and 0.15 < len(test) / 200 < 0.35
-
-
-def test_held_out_problems_are_different_ones_and_too_few_are_counted() -> None:
-    task = make_task("chain_sum", {"min_terms": 2, "max_terms": 2, "max_digits": 1}, 7)
-    prompts = [problem.prompt for problem in task.problems("test", 0, 40)]
-    assert len(set(prompts)) == 40
-    assert [problem.prompt for problem in task.problems("test", 20, 5)] == prompts[20:25]
     with pytest.raises(TokenPOError, match=r"'chain_sum' with .* has \d\d different held-out .* not the 200 asked for"):
-        task.problems("test", 0, 200)
+        tasks[0].problems("test", 0, 200)
 
 
 def test_the_order_of_the_numbers_does_not_move_a_problem_between_splits(monkeypatch: pytest.MonkeyPatch) -> None:

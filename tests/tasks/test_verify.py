@@ -76,62 +76,45 @@ def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "said", "equal"),
     [
-        ("0.0000004", "0.0000001"),
-        ("9.1e-31", "1.6e-19"),
-        (r"1.61 \times 10^{-19}", r"1.6 \times 10^{-19}"),
-        (r"9 \times 10^{-31}", r"6 \times 10^{-34}"),
-        (r"6.626 \times 10^{-34}", "0.000000"),
-        (r"\frac{7}{10^{19}}", r"\frac{1}{10^{19}}"),
-        ("e^{-41}", "e^{-40}"),
-        (r"\sqrt{3} \times 10^{-20}", r"\sqrt{2} \times 10^{-20}"),
-        ("1/3", "0.3333333333"),
-        (r"\pi", "3.1415926536"),
-        ("1.00000009", "1.0000001"),
-        (r"0.0000334\%", r"0.0000333\%"),
-        (r"\{0.00000002,2\}", r"\{0.00000001,2\}"),
-        ("[0.0000002,1]", "[0.0000001,1]"),
-        ("x=0.0000002", "x=0.0000001"),
-        (r"\begin{pmatrix}0.0000002\\1\end{pmatrix}", r"\begin{pmatrix}0.0000001\\1\end{pmatrix}"),
+        ("0.0000004", "0.0000001", False),
+        ("9.1e-31", "1.6e-19", False),
+        (r"1.61 \times 10^{-19}", r"1.6 \times 10^{-19}", False),
+        (r"9 \times 10^{-31}", r"6 \times 10^{-34}", False),
+        (r"6.626 \times 10^{-34}", "0.000000", False),
+        (r"\frac{7}{10^{19}}", r"\frac{1}{10^{19}}", False),
+        ("e^{-41}", "e^{-40}", False),
+        (r"\sqrt{3} \times 10^{-20}", r"\sqrt{2} \times 10^{-20}", False),
+        ("1/3", "0.3333333333", False),
+        (r"\pi", "3.1415926536", False),
+        ("1.00000009", "1.0000001", False),
+        (r"0.0000334\%", r"0.0000333\%", False),
+        (r"\{0.00000002,2\}", r"\{0.00000001,2\}", False),
+        ("[0.0000002,1]", "[0.0000001,1]", False),
+        ("x=0.0000002", "x=0.0000001", False),
+        (r"\begin{pmatrix}0.0000002\\1\end{pmatrix}", r"\begin{pmatrix}0.0000001\\1\end{pmatrix}", False),
+        (".5", "0.50", True),
+        (r"33.3\%", "0.333", True),
+        ("1,234.50", "1234.5", True),
+        ("0.3", "0.1+0.2", True),
+        (r"\sqrt{e}", "e^{0.5}", True),
+        (r"\sin(\frac12)", r"\sin(0.5)", True),
+        (r"1.6 \times 10^{-19}", "0.00000000000000000016", True),
+        (r"\frac{1}{e^{40}}", "e^{-40}", True),
+        (r"\frac{x}{10^{19}}", "10^{-19}x", True),
+        ("(7/2,3/2)", "3.5,1.5", True),
+        (r"\{\frac{1}{10},\frac12\}", r"\{0.1,0.5\}", True),
+        (r"[\frac{1}{10},\frac15)", "[0.1,0.2)", True),
+        (r"x=\frac12", "x=0.5", True),
+        ("2y=x+2", "y=0.5x+1", True),
+        (r"x<\frac12", "0.5>x", True),
+        (r"\begin{pmatrix}1/2\\1\end{pmatrix}", r"\begin{pmatrix}0.5\\1\end{pmatrix}", True),
     ],
 )
-def test_math_tells_numbers_apart_that_agree_to_six_decimals(math: Verifier, reference: str, said: str) -> None:
+def test_math_takes_decimals_for_the_numbers_they_are(math: Verifier, reference: str, said: str, equal: bool) -> None:
     [score] = scored(math, (reference, rf"\boxed{{{said}}}"))
-    assert (score.correct, score.note) == (False, "")
-
-
-@pytest.mark.parametrize(
-    ("reference", "said"),
-    [
-        (".5", "0.50"),
-        (r"33.3\%", "0.333"),
-        ("1,234.50", "1234.5"),
-        ("0.3", "0.1+0.2"),
-        (r"\sqrt{e}", "e^{0.5}"),
-        (r"\sin(\frac12)", r"\sin(0.5)"),
-        (r"1.6 \times 10^{-19}", "0.00000000000000000016"),
-        (r"\frac{1}{e^{40}}", "e^{-40}"),
-        (r"\frac{x}{10^{19}}", "10^{-19}x"),
-        ("(7/2,3/2)", "3.5,1.5"),
-        (r"\{\frac{1}{10},\frac12\}", r"\{0.1,0.5\}"),
-        (r"[\frac{1}{10},\frac15)", "[0.1,0.2)"),
-        (r"x=\frac12", "x=0.5"),
-        ("2y=x+2", "y=0.5x+1"),
-        (r"x<\frac12", "0.5>x"),
-        (r"\begin{pmatrix}1/2\\1\end{pmatrix}", r"\begin{pmatrix}0.5\\1\end{pmatrix}"),
-    ],
-)
-def test_math_takes_decimals_for_the_numbers_they_are(math: Verifier, reference: str, said: str) -> None:
-    assert scored(math, (reference, rf"\boxed{{{said}}}"))[0].correct
-
-
-def test_a_blank_before_the_brace_of_a_box_is_no_other_box(math: Verifier) -> None:
-    exact = make_verifier("exact", VerifierOptions(), "t")
-    for verifier in (math, exact):
-        right = [("7", r"so \boxed {7}."), ("7", "\\boxed{3}, no: \\boxed\n{7}")]
-        assert all(score.correct for score in scored(verifier, *right))
-        assert not scored(verifier, ("3", r"First \boxed{3}. So \boxed {7}."))[0].correct
+    assert (score.correct, score.note) == (equal, "")
 
 
 def test_math_with_an_extractor_gives_up_on_an_answer_that_takes_too_long() -> None:
@@ -187,6 +170,7 @@ def test_limits_reach_the_processes(math: Verifier, tmp_path: Path) -> None:
         ("boxed", r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
         ("boxed", r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),
         ("boxed", r"\fbox{7}", "7"),
+        ("boxed", "\\boxed{3}, no: \\boxed\n{7}", "7"),
         ("boxed", r"<think>\boxed{1}</think> It is 2.", None),
         ("boxed", r"1? </think> \boxed{2}", "2"),
         ("boxed", r"\boxed{1} <think> hmm", None),
@@ -206,6 +190,7 @@ def test_limits_reach_the_processes(math: Verifier, tmp_path: Path) -> None:
         ("auto", r"\boxed{42} <answer>", None),
         ("auto", "<answer>42</answer> no: <answer>41", None),
         ("auto", "<think>#### 1", None),
+        ("auto", r"First \boxed{3}. So \boxed {7}.", "7"),
         ("whole", " a b ", "a b"),
         ("whole", " ", None),
         ("whole", "<thinking>1</thinking> 2", "2"),
@@ -253,13 +238,9 @@ def test_countdown_in_fractions_with_other_columns_and_places() -> None:
 def test_countdown_says_what_a_row_lacks() -> None:
     with pytest.raises(MissingInput, match="did you mean 'num'"):
         judged("countdown", Problem("?", 9, {"num": [1]}), "x")
-    with pytest.raises(TokenPOError, match="list of whole numbers"):
-        judged("countdown", Problem("?", 9, {"nums": "a b"}), "x")
     for target in ("1e999999999", "9" * 5000, "1/0", "nan", "1e", ""):
         with pytest.raises(TokenPOError, match="and a number, of 40 digits at most"):
             judged("countdown", Problem("?", target, {"nums": [1]}), "x")
-    with pytest.raises(TokenPOError, match="list of whole numbers"):
-        judged("countdown", Problem("?", 9, {"nums": [float("inf")]}), "x")
     for target in (9, 9.0, " 9 ", "18/2", "+0.9e1", "9e0"):
         assert judged("countdown", Problem("?", target, {"nums": [9]}), "<answer>9</answer>").correct
     for nums in ([3, 4], ["3", "4"], [3.0, 4.0], (3, 4)):
@@ -295,7 +276,7 @@ def test_the_order_of_names_is_no_other_answer() -> None:
         judged("knights_knaves", Problem("?", [True, False]), "x")
 
 
-@pytest.mark.parametrize("nums", [[3.7, 4], [-3, 5], "34", [], ["3", "x"], [True, 4], None])
+@pytest.mark.parametrize("nums", [[3.7, 4], [-3, 5], "34", [], ["3", "x"], [True, 4], [float("inf")], None])
 def test_countdown_wants_numbers_that_an_expression_can_name(nums: object) -> None:
     """A minus is an operation there, so that every answer with -3 would be malformed."""
     verifier = make_verifier("countdown", VerifierOptions(), "t")

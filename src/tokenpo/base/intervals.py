@@ -43,14 +43,14 @@ def mean_of_shares(values: Sequence[float]) -> Mean:
     return Mean(value, *effective(values), "effective")
 
 
-def mean_of_numbers(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Mean:
+def mean_of_numbers(values: Sequence[float], seed: int = 0) -> Mean:
     """The mean of any `values`, one per problem, with a bootstrap interval; none where all values are equal."""
     if not values:
         return Mean(math.nan)
     value, values = math.fsum(values) / len(values), [round(x, _DIGITS) for x in values]
     if len(set(values)) < 2:
         return Mean(value)
-    return Mean(value, *bootstrap(values, seed, resamples), "bootstrap")
+    return Mean(value, *bootstrap(values, seed), "bootstrap")
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:

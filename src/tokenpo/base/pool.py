@@ -24,7 +24,6 @@ _START_LIMIT = 60.0  # seconds for a worker's imports
 _USERS_START_LIMIT = 600.0
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-_GIGABYTE = 2**30
 LONGEST = 1_000_000  # largest limit in seconds, eleven days; the system's own waits allow little more
 
 
@@ -50,8 +49,8 @@ class Pool:
     Args:
         source: a Python file that imports no more than it needs.
         function: the function in it.
-        workers: processes at most.
-        limit: seconds per job.
+        workers: processes at most, 1 or more.
+        limit: seconds per job, `LONGEST` at most.
         memory: bytes of address space per worker; 0 is no limit.
         users: for the user's code: `function` is called once with these texts and returns the function for the jobs.
             Its output is shown, it may take minutes to start, and its libraries choose their threads.
@@ -63,12 +62,9 @@ class Pool:
         function: str,
         workers: int = 2,
         limit: float = 5.0,
-        memory: int = 4 * _GIGABYTE,
+        memory: int = 2**32,
         users: Sequence[str] = (),
     ) -> None:
-        if workers < 1 or not 0 < limit <= LONGEST:
-            needs = f"workers >= 1 and limit > 0 seconds, {LONGEST} at most"
-            raise TokenPOError(f"a pool of workers needs {needs}, got {workers} and {limit}")
         self.function, self.limit, self.size = function, limit, workers
         self._arguments = [str(source), function, str(limit), str(memory), *users]
         self._users = bool(users)

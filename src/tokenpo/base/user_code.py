@@ -43,9 +43,7 @@ class Loaded:
         except (Exception, SystemExit) as error:
             text = f"can't import {place!r} ({type(error).__name__[:80]}: {_message(error)})"
             self.about: dict[str, Any] = {"missing" if _is_missing(place, error) else "broken": text}
-            self.error: BaseException | None = error
             return
-        self.error = None
         function = getattr(module, name, None)
         if not callable(function):
             known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -64,8 +62,13 @@ class Loaded:
             "source": _source(module, function),
         }
 
-    def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """{"value", "kind": its type}, or {"raised": the exception's type, "place": file:line, "text", "error"}."""
+    def __call__(self, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+        """{"value", "kind": its type}, or {"raised": the exception's type, "place": file:line, "text", "error"}.
+
+        Without arguments `about`.
+        """
+        if arguments is None:
+            return self.about
         if self.function is None:
             raise TypeError(f"{self.path} was not loaded")
         try:
@@ -81,15 +84,9 @@ class Loaded:
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:
-    """For a worker process: a function that returns `Loaded.about` without arguments, and else calls the user's."""
+    """`Loaded` for a worker process, without the "error", which no JSON can hold."""
     loaded = Loaded(path, search)
-
-    def answer(arguments: dict[str, Any] | None = None) -> dict[str, Any]:
-        if arguments is None:
-            return loaded.about
-        return {key: value for key, value in loaded(arguments).items() if key != "error"}
-
-    return answer
+    return lambda *job: {key: value for key, value in loaded(*job).items() if key != "error"}
 
 
 def module_file(name: str, search: Sequence[str] = ()) -> Path | None:

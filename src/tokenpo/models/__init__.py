@@ -1,7 +1,5 @@
 """Local language models: directories, sampling, scoring, LoRA."""
 
-from __future__ import annotations
-
 from .directory import locate
 from .model import LanguageModel, LoraOptions, load, save, save_adapter
 from .sampler import Samples, Sampling, require_room, sample

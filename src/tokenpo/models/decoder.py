@@ -3,8 +3,6 @@
 Axes: P prompts of at most L tokens, N rows at the start, M remaining rows, V vocabulary, D head size.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The device and the precision of a model's computation."""
 
-from __future__ import annotations
-
 import torch
 
 

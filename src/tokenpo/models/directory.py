@@ -1,7 +1,5 @@
 """Finds model directories, and refuses bad ones with a clear message before a loader fails on them."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -6,8 +6,6 @@ random numbers (`token_draw`), so that its tokens do not depend on batch order, 
 Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest response, M running rollouts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Axes: P prompts, N rollouts, T response tokens (padded), M scored tokens, V vocabulary.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -52,7 +50,7 @@ def score(
     Raises:
         TokenPOError: shapes do not match, the batch is empty, or an index is outside the prompts.
     """
-    check_texts("score", prompts, prompt_of_row, token_ids, mask, temperature)
+    _check(prompts, prompt_of_row, token_ids, mask, temperature)
     stats, places = [], []
     for part in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
         stats.append(_stats(lm, part, drift, entropy_grad))
@@ -204,26 +202,25 @@ def _batches(
         yield batch
 
 
-def check_texts(
-    where: str, prompts: Prompts, prompt_of_row: Tensor, token_ids: Tensor, mask: Tensor, temperature: Tensor | float
+def _check(
+    prompts: Prompts, prompt_of_row: Tensor, token_ids: Tensor, mask: Tensor, temperature: Tensor | float
 ) -> None:
-    """Checks the shapes and values of `score`'s arguments; messages begin with `where`."""
     if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:
-        raise TokenPOError(f"{where}: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
+        raise TokenPOError(f"score: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
     for name, x, shape, kind in (
         ("token_ids", token_ids, mask.shape, " int"),
         ("prompt_of_row", prompt_of_row, mask.shape[:1], " int"),
         ("temperature", temperature, mask.shape, ""),
     ):
         if isinstance(x, Tensor) and (x.shape != shape or (kind and x.is_floating_point())):
-            raise TokenPOError(f"{where}: {name} has shape {list(x.shape)}, expected {list(shape)}{kind}")
+            raise TokenPOError(f"score: {name} has shape {list(x.shape)}, expected {list(shape)}{kind}")
     heat = temperature.to(mask.device)[mask] if isinstance(temperature, Tensor) else torch.tensor([temperature])
     if not (heat > 0).all():
-        raise TokenPOError(f"{where}: temperature holds {float(heat.min())}, expected > 0 at every token")
+        raise TokenPOError(f"score: temperature holds {float(heat.min())}, expected > 0 at every token")
     low, high = prompt_of_row.min(), prompt_of_row.max()
     if low < 0 or high >= len(prompts):
         raise TokenPOError(
-            f"{where}: prompt_of_row holds {int(low)} to {int(high)}, but there are {len(prompts)} prompts"
+            f"score: prompt_of_row holds {int(low)} to {int(high)}, but there are {len(prompts)} prompts"
         )
     if any(len(prompt) == 0 for prompt in prompts):
-        raise TokenPOError(f"{where}: a prompt has no tokens")
+        raise TokenPOError("score: a prompt has no tokens")

@@ -1,7 +1,5 @@
 """Renders a chat template, which is a program from the model: run as a script in a limited process, without torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ rollout gets the same numbers in any batch and order. Only integers are used (in
 bit-identical on every device.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 import torch

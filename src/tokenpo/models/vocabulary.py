@@ -1,7 +1,5 @@
 """Converts text and chats to token ids and back; needs a tokenizer, but no weights."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Verifiable tasks and their verifiers; `TASKS` maps names to builders."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..base.errors import TokenPOError
-from .dial_sum import DIGITS, OPERATORS, DialSum, evaluate, judge
+from .dial_sum import DIGITS, OPERATORS, DialSum, evaluate
 from .types import Problem, Score, Turn
 
 
@@ -55,12 +55,9 @@ class DialCalculator(DialSum):
             return None
         return DIGITS[evaluate(expression, self.modulus)]
 
-    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+    def judge(self, problem: Problem, completion: str) -> Score:
         """Reward 1 if the text after the last `#` is exactly the answer, and `call_reward` for each right call."""
-        return [self._scored(problem, text) for problem, text in zip(problems, completions, strict=True)]
-
-    def _scored(self, problem: Problem, completion: str) -> Score:
-        answer = judge(problem.answer, completion)
+        answer = super().judge(problem, completion)
         *calls, last = self._turns(problem, completion)
         earned = math.fsum(turn.reward for turn in calls)
         rewards = {"calls": earned, "answer": answer.reward}

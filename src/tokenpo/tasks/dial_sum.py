@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import count, product
 
 from ..base.errors import TokenPOError
-from .types import DistinctProblems, Problem, Score, Split, require_held_out
+from .types import Generated, Problem, Score, Split
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 OPERATORS = "+-*"
@@ -33,7 +33,7 @@ _TRIES = 10_000  # draws for one position: if one expression in a hundred is hel
 
 
 @dataclass(frozen=True)
-class DialSum:
+class DialSum(Generated):
     """Left-to-right arithmetic on a dial, where writing small steps pays: `3-9+6*6=` ends with `#0`.
 
     Args:
@@ -66,7 +66,6 @@ class DialSum:
 
     @cached_property
     def test_size(self) -> int | None:
-        """Number of held-out problems, if they are few enough to count; else None."""
         low, high = self._lengths
         lengths = range(low, high + 1)
         if sum((self.modulus - 1) ** n * len(OPERATORS) ** (n - 1) for n in lengths) > _COUNTED:
@@ -75,20 +74,9 @@ class DialSum:
         spaces = [[digits, *[OPERATORS, digits] * (n - 1)] for n in lengths]
         return sum(_held_out("".join(parts)) for space in spaces for parts in product(*space))
 
-    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """As `Task.problems`; raises TokenPOError if the options leave no problem, or too few, for the split."""
-        if split == "train":
-            return [self._problem(split, position) for position in range(start, start + count)]
-        if self.test_size:
-            require_held_out(self._about, self.test_size, start + count)
-        return self._tests.first(start + count)[start:]
-
-    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+    def judge(self, problem: Problem, completion: str) -> Score:
         """Reward 1 if the text after the last `#` is exactly the answer, else 0."""
-        return [judge(problem.answer, text) for problem, text in zip(problems, completions, strict=True)]
-
-    def close(self) -> None:
-        """Nothing to end."""
+        return judge(problem.answer, completion)
 
     def solution(self, problem: Problem, draw: int = 0) -> str:
         """A worked solution; another `draw` leaps elsewhere."""
@@ -108,17 +96,16 @@ class DialSum:
         numbers = [self.operands] if isinstance(self.operands, int) else self.operands
         return numbers[0], numbers[-1]
 
-    @cached_property
-    def _tests(self) -> DistinctProblems:
+    @property
+    def repeats(self) -> int:
         # If their number is known, this many draws find all of them.
-        repeats = 1000 * self.test_size if self.test_size else _TRIES
-        return DistinctProblems(lambda position: self._problem("test", position), repeats, self._about)
+        return 1000 * self.test_size if self.test_size else _TRIES
 
     @property
-    def _about(self) -> str:
+    def about(self) -> str:
         return f"dial_sum with operands={self.operands!r} and modulus={self.modulus}"
 
-    def _problem(self, split: Split, position: int) -> Problem:
+    def draw(self, split: Split, position: int) -> Problem:
         numbers = _stream(f"problem/{self.seed}/{split}/{position}")
         low, high = self._lengths
         for _ in range(_TRIES):

@@ -1,7 +1,5 @@
 """Find the answer in a completion: one function per convention, which returns the answer's text or None."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -82,16 +80,14 @@ def auto(text: str) -> str | None:
     >>> auto(r"\boxed{1}, no: <answer>2</answer>"), auto(r"\boxed{1} \boxed{"), auto("3 + 4 = 7 #### 7")
     ('2', None, '7')
     """
-    if (marked := last_marked(text)) is not None:
-        return marked or None
-    return hash_mark(text, "####")
+    return last_marked(text) or None
 
 
 def last_marked(text: str) -> str | None:
-    """The content of the box or tag that is opened last, "" if it is not closed; None without box and tag."""
+    """As `auto`; but "" for a box or tag that is not closed, None for a text without a mark."""
     text = spoken(text)
     box, opening = max((box.start() for box in _BOX.finditer(text)), default=-1), text.rfind("<answer>")
-    return None if box == opening else (boxed if box > opening else tag)(text) or ""
+    return hash_mark(text, "####") if box == opening else (boxed if box > opening else tag)(text) or ""
 
 
 def whole(text: str) -> str | None:

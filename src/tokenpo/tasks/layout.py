@@ -1,7 +1,5 @@
 """Read the rows of a JSONL or parquet file, each with its place in the file, and turn them into problems."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -15,16 +15,15 @@ from typing import Any, ClassVar
 
 from ..base.errors import TokenPOError
 from .extract import extractor
-from .types import DistinctProblems, Problem, Score, Split
+from .types import Generated, Problem, Score, Split
 from .verify import normalised, value_of, words
 
 _CANDIDATES = 256  # tried for one position; a quarter is held out, so chance alone fails once in 10**31
 _TEST_SHARE = 64  # of 256
-_REPEATS = 200  # draws without a new held-out problem, after which the search ends
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ReasoningGym:
+class ReasoningGym(Generated):
     """One generator of the library; a subclass has its options as fields.
 
     To add one, write a subclass with `name`, `content` and a `guard` that refuses answers which the library's scorer
@@ -56,19 +55,6 @@ class ReasoningGym:
         """Whether the library's scorer may see an answer to the library's entry."""
         raise NotImplementedError
 
-    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """As `Task.problems`; raises TokenPOError if the options leave no problem, or too few, for the split."""
-        if split == "train":
-            return [self._problem(split, position) for position in range(start, start + count)]
-        return self._tests.first(start + count)[start:]
-
-    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
-        """The library's verdict on the answer in each completion; notes: "no answer", "malformed", "error"."""
-        return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
-
-    def close(self) -> None:
-        """Nothing to end."""
-
     @property
     def _settings(self) -> dict[str, Any]:
         """The library's own options."""
@@ -87,12 +73,11 @@ class ReasoningGym:
         except (AssertionError, TypeError, ValueError) as error:
             raise TokenPOError(f"task {self.name!r}: reasoning-gym refuses {self._settings}: {error}") from error
 
-    @cached_property
-    def _tests(self) -> DistinctProblems:
-        about = f"task {self.name!r} with {self._settings}"
-        return DistinctProblems(lambda position: self._problem("test", position), _REPEATS, about)
+    @property
+    def about(self) -> str:
+        return f"task {self.name!r} with {self._settings}"
 
-    def _problem(self, split: Split, position: int) -> Problem:
+    def draw(self, split: Split, position: int) -> Problem:
         first = int.from_bytes(_digest(f"{self.seed}/{self.name}/{split}/{position}")[:7], "big") * _CANDIDATES
         for index in range(first, first + _CANDIDATES):
             try:
@@ -118,8 +103,9 @@ class ReasoningGym:
         key = repr([sorted(value) if isinstance(value, list) else value for value in values])
         return _digest(key)[0] < _TEST_SHARE
 
-    def _judge(self, problem: Problem, text: str) -> Score:
-        answer = extractor(self.extract, self.name).find(text)
+    def judge(self, problem: Problem, completion: str) -> Score:
+        """The library's verdict on the answer in the completion; notes: "no answer", "malformed", "error"."""
+        answer = extractor(self.extract, self.name).find(completion)
         if answer is None:
             return Score(0.0, False, "no answer")
         try:

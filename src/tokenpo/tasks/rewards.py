@@ -1,7 +1,5 @@
 """The user's reward functions, by dotted path: TRL's signature, or verl's `compute_score`."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path
@@ -14,8 +12,6 @@ from ..base.user_code import Loaded
 from .types import Problem, Score, Verifier
 
 _VERL = {"solution_str", "ground_truth"}
-_ELSEWHERE = "write only to files that it opens, or print"
-ON_ERROR = {"stop": False, "zero": True}
 
 
 class UserReward(Verifier):
@@ -51,7 +47,7 @@ class UserReward(Verifier):
 
     def __init__(self, path: str, correct_at: float = 1.0, seconds: float = 300.0, on_error: str = "stop") -> None:
         self.path, self._correct_at, self._seconds = path, correct_at, seconds
-        self._lenient = choose("reward_errors", on_error, ON_ERROR)
+        self._lenient = choose("reward_errors", on_error, {"stop": False, "zero": True})
         if not 0 <= seconds <= LONGEST:
             raise self._error(f": reward_seconds = {seconds} must be 0 or more, {LONGEST} at most")
         if not math.isfinite(correct_at):
@@ -64,7 +60,10 @@ class UserReward(Verifier):
         else:
             self._loaded = Loaded(path, search)
         try:
-            about = self._about()
+            (started,) = self._run([()])
+            if started.note:
+                raise self._error(f" did not start ({started.note})")
+            about = started.value
             require_loaded(f"reward function {path}", about)
             if about["async"]:
                 raise Unsupported(f"reward function {path} is async: give a plain function")
@@ -75,14 +74,6 @@ class UserReward(Verifier):
         self._parameters = {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
         self.source = about["source"]
         self._is_verl = set(self._parameters) >= _VERL
-
-    def _about(self) -> Any:
-        if self._pool is None:
-            return self._loaded.about
-        (outcome,) = self._pool.map([()])
-        if outcome.note:
-            raise self._error(f" did not start ({outcome.note})")
-        return outcome.value
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return self._verl(problems, completions) if self._is_verl else self._trl(problems, completions, ids)
@@ -100,7 +91,7 @@ class UserReward(Verifier):
         arguments = {name: [problem.columns.get(name) for problem in problems] for name in names}
         prompts = [problem.prompt for problem in problems]
         arguments |= {"prompts": prompts, "completions": replies, "completion_ids": ids}
-        (outcome,) = self._calls([self._accepted(arguments | {"trainer_state": None})])
+        (outcome,) = self._run([(self._accepted(arguments | {"trainer_state": None}),)])
         rewards = self._value(outcome, "")
         if isinstance(rewards, Score):
             return [rewards] * len(completions)
@@ -118,7 +109,7 @@ class UserReward(Verifier):
             | {"solution_str": text, "ground_truth": problem.answer}
             for problem, text in zip(problems, completions, strict=True)
         ]
-        outcomes = self._calls([self._accepted(call) for call in calls])
+        outcomes = self._run([(self._accepted(call),) for call in calls])
         values = [self._value(outcome, f" on row {row}") for row, outcome in enumerate(outcomes)]
         return [value if isinstance(value, Score) else self._score(value, row) for row, value in enumerate(values)]
 
@@ -132,11 +123,12 @@ class UserReward(Verifier):
                 raise self._error(f" wants the argument {name!r}: no column is called so ({hint})")
         return {name: arguments[name] for name in self._parameters if name in arguments}
 
-    def _calls(self, calls: list[dict[str, Any]]) -> list[Outcome]:
+    def _run(self, jobs: list[tuple[dict[str, Any], ...]]) -> list[Outcome]:
+        """One outcome of `Loaded` for each job: the arguments of a call, or () for what is known of the function."""
         if self._pool is None:
-            return [Outcome(self._loaded(arguments)) for arguments in calls]
+            return [Outcome(self._loaded(*job)) for job in jobs]
         try:
-            return self._pool.map([(arguments,) for arguments in calls])
+            return self._pool.map(jobs)
         except TokenPOError:
             raise
         except (TypeError, ValueError, RecursionError) as error:
@@ -150,7 +142,8 @@ class UserReward(Verifier):
         if outcome.note == "timeout":
             return self._fault("timeout", f"took more than reward_seconds = {self._seconds:g}{where}")
         if outcome.note == "not an answer":
-            return self._fault(outcome.note, f"wrote where its answers go{where}: {_ELSEWHERE}")
+            remedy = "write only to files that it opens, or print"
+            return self._fault(outcome.note, f"wrote where its answers go{where}: {remedy}")
         if outcome.note:
             return self._fault(outcome.note, f"ended its process{where} ({outcome.note})")
         answer = outcome.value

@@ -1,9 +1,8 @@
 """The protocol of verifiable tasks: problems by position, and a score for each completion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ..base.errors import TokenPOError
@@ -178,3 +177,47 @@ class DistinctProblems:
                 f"the {count} asked for: ask for fewer (evaluate.problems, --problems) or widen these options"
             )
         return list(self._problems.values())[:count]
+
+
+class Generated:
+    """A task that draws its problems; a subclass has `draw`, `judge`, `about`, and maybe `test_size` and `repeats`."""
+
+    @property
+    def repeats(self) -> int:
+        """Draws without a new test problem, after which the search ends."""
+        return 200
+
+    @property
+    def about(self) -> str:
+        """Name and options, for messages."""
+        raise NotImplementedError
+
+    @cached_property
+    def test_size(self) -> int | None:
+        """Number of held-out problems, if they are few enough to count; else None."""
+        return None
+
+    def draw(self, split: Split, position: int) -> Problem:
+        """The problem at a position of the order; those of the test split may repeat."""
+        raise NotImplementedError
+
+    def judge(self, problem: Problem, completion: str) -> Score:
+        raise NotImplementedError
+
+    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
+        """As `Task.problems`; raises TokenPOError if the options leave no problem, or too few, for the split."""
+        if split == "train":
+            return [self.draw(split, position) for position in range(start, start + count)]
+        if self.test_size:
+            require_held_out(self.about, self.test_size, start + count)
+        return self._tests.first(start + count)[start:]
+
+    @cached_property
+    def _tests(self) -> DistinctProblems:
+        return DistinctProblems(lambda position: self.draw("test", position), self.repeats, self.about)
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        return [self.judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
+
+    def close(self) -> None:
+        """Nothing to end."""

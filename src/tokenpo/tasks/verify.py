@@ -1,7 +1,5 @@
 """Verifiers of data-set tasks: `exact`, `math`, two puzzles, or the user's "package.module:function"."""
 
-from __future__ import annotations
-
 import ast
 import operator
 import os
@@ -17,7 +15,7 @@ from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ..base.pool import LONGEST, Outcome, Pool
-from .extract import auto, extractor, hash_mark, last_marked, whole
+from .extract import auto, extractor, last_marked, whole
 from .rewards import UserReward
 from .types import Problem, Score, Verifier
 
@@ -219,9 +217,6 @@ class Exact(TextVerifier):
 
     extract = "auto"
 
-    def check(self, problems: list[Problem]) -> None:
-        """Accepts every reference."""
-
     def reference(self, problem: Problem) -> list[str]:
         """The accepted texts."""
         return [normalised(text) for text in references(problem.answer)]
@@ -284,8 +279,6 @@ class Math(Verifier):
         if self._find is not whole:
             return self._find(text) or "", True
         marked = last_marked(text)
-        if marked is None:
-            marked = hash_mark(text, "####")
         return (whole(text) or "", False) if marked is None else (marked, True)
 
     @staticmethod

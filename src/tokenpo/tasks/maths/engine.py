@@ -1,7 +1,5 @@
 r"""Which formulas math-verify reads in full, and its verdict on two of them, made exact."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

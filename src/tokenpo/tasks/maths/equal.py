@@ -1,7 +1,5 @@
 """Compare an answer with the references, in a verifier process; find the answer in unmarked text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -89,7 +87,7 @@ def _same_value(gold: Answer, answer: Answer) -> bool:
         scale = "" if factor == 1 else rf"\frac{{{factor.numerator}}}{{{factor.denominator}}}"
         return engine.same(gold.text, f"{scale}({answer.text})" if scale else answer.text)
     percent, bare = (gold, answer) if gold.unit else (answer, gold)
-    if percent.unit and percent.unit.percent:
+    if percent.unit and percent.unit.measures == (("%", 1),):
         number = engine.number(bare.text)
         above_one = number is not None and number > 1
         return engine.same(bare.text, rf"\frac{{{percent.text}}}{{100}}") or (

@@ -141,11 +141,7 @@ def _bare(text: str) -> str:
     return text
 
 
-def _all(texts: Iterable[str]) -> tuple[Answer, ...]:
-    return tuple(_read(text) for text in texts)
-
-
-def _flat(items: tuple[Answer, ...]) -> Iterator[Answer]:
+def _flat(items: Iterable[Answer]) -> Iterator[Answer]:
     """The items, with those of inner lists in their place, as for 0, ±1."""
     for item in items:
         yield from item.items if item.kind == "list" else (item,)
@@ -171,7 +167,7 @@ def _member(text: str) -> Answer | None:
 def _union(text: str) -> Answer | None:
     r"""(1, 2) \cup (3, 4)."""
     sets = split(_UNION, text)
-    return Answer("union", text, _all(sets)) if len(sets) > 1 else None
+    return Answer("union", text, tuple(map(_read, sets))) if len(sets) > 1 else None
 
 
 def _list(text: str) -> Answer | None:
@@ -179,7 +175,7 @@ def _list(text: str) -> Answer | None:
     texts = split(_LIST, text)
     if len(texts) < 2 or not all(texts):
         return None
-    items = _all(texts)
+    items = tuple(map(_read, texts))
     if len(split(_OR, text)) == len(texts):
         if all(item.kind == "tuple" and len(item.items) == 2 for item in items):
             return Answer("union", text, items)
@@ -243,7 +239,7 @@ def _order(text: str) -> Answer | None:
         return Answer("relation" if len(sides) == 2 and engine.is_known(text) else "text", text)
     low, name, high = sides
     ends = ("(" if signs[0] in "<>" else "[") + (")" if signs[1] in "<>" else "]")
-    return Answer("tuple", f"{ends[0]}{low},{high}{ends[1]}", _all((low, high)), name=name, ends=ends)
+    return Answer("tuple", f"{ends[0]}{low},{high}{ends[1]}", (_read(low), _read(high)), name=name, ends=ends)
 
 
 def _plus_and_minus(text: str) -> Answer | None:
@@ -253,7 +249,7 @@ def _plus_and_minus(text: str) -> Answer | None:
     upper, lower = (
         _SIGNS.sub(lambda sign, plus=plus: "+" if sign[1] == plus else "-", text).lstrip("+") for plus in ("pm", "mp")
     )
-    return Answer("list", text, _all((upper, lower)))
+    return Answer("list", text, (_read(upper), _read(lower)))
 
 
 def _group(text: str) -> Answer | None:
@@ -267,16 +263,16 @@ def _group(text: str) -> Answer | None:
     if not all(texts):
         return None
     if opening == r"\{":
-        return Answer("set", text, tuple(_flat(_all(texts))))
+        return Answer("set", text, tuple(_flat(map(_read, texts))))
     if len(texts) > 1:
-        return Answer("tuple", text, _all(texts), ends=opening + closing)
+        return Answer("tuple", text, tuple(map(_read, texts)), ends=opening + closing)
     return _read(content) if opening + closing == "[]" else None
 
 
 def _ratio(text: str) -> Answer | None:
     """3 : 2, also the time 3:30."""
     numbers = split(re.compile(":"), text)
-    return Answer("ratio", text, _all(numbers)) if len(numbers) > 1 and all(numbers) else None
+    return Answer("ratio", text, tuple(map(_read, numbers))) if len(numbers) > 1 and all(numbers) else None
 
 
 def _base(text: str) -> Answer | None:

@@ -1,7 +1,5 @@
 r"""One spelling of LaTeX for an answer: a list of steps, each of which changes only how a thing is written."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 r"""Units of a number: measures, money, percent, and words for counted things."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -64,11 +62,6 @@ class Unit(NamedTuple):
 
     measures: tuple[tuple[str, int], ...]
     factor: Fraction
-
-    @property
-    def percent(self) -> bool:
-        """Whether the unit is percent."""
-        return self.measures == (("%", 1),)
 
 
 _UNITS = {
