@@ -5,11 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-<<<<<<< HEAD
-import sys
 from contextlib import closing
-=======
->>>>>>> cut-verl
 from pathlib import Path
 
 import explorer
