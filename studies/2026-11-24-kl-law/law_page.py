@@ -101,20 +101,37 @@ def _label(key: law.Key) -> str:
 
 
 def headline(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
-    """The question's answer in a paragraph, from P1: which methods are shown to differ from DAPO with the KL held."""
+    """The question's answer in a paragraph: which methods are shown to differ from DAPO, with the KL held and tuned."""
+    less, more, alike = _found(plan, tests, "P1")
+    front = "Not by KL alone" if less or more else "Nothing here speaks against it"
+    words = (
+        f"**{front}.** With the KL held at the same value, these learn less than DAPO by {plan['margin']} or more on at "
+        f"least one task: {_listed(less)}; these more: {_listed(more)}. Shown to be alike on at least one and to differ "
+        f"on none: {_listed(alike)}."
+    )
+    if any(test.name == "P1d" for test in tests):
+        less, more, alike = _found(plan, tests, "P1d")
+        words += (
+            f" Each at its own tuned rate and clip, these learn less on at least one task: {_listed(less)}; these more: "
+            f"{_listed(more)}; shown to be alike: {_listed(alike)}."
+        )
+    return words
+
+
+def _found(
+    plan: Mapping[str, Any], tests: Sequence[verdicts.Test], name: str
+) -> tuple[list[str], list[str], list[str]]:
+    """Methods for which a prediction's tests say smaller at least once, larger at least once, and alike and no other."""
     found: dict[str, set[str]] = {}
     for test in tests:
-        if test.name == "P1":
+        if test.name == name:
             found.setdefault(test.pair.partition(" ")[0], set()).add(test.verdict(plan["margin"]))
     less, more = ([m for m, words in found.items() if word in words] for word in ("smaller", "larger"))
-    alike = [m for m, words in found.items() if "alike" in words and words <= {"alike", "undecided"}]
-    listed = lambda names: ", ".join(f"`{name}`" for name in names) or "none"  # noqa: E731
-    front = "Not by KL alone" if less or more else "Nothing here speaks against it"
-    return (
-        f"**{front}.** With the KL held at the same value, these learn less than DAPO by {plan['margin']} or more on at "
-        f"least one task: {listed(less)}; these more: {listed(more)}. Shown to be alike on at least one and to differ on "
-        f"none: {listed(alike)}."
-    )
+    return less, more, [m for m, words in found.items() if "alike" in words and words <= {"alike", "undecided"}]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
 
 
 def price(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, tests: Sequence[verdicts.Test]) -> str:
@@ -131,7 +148,21 @@ def price(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, tes
     front = (
         "**Holding the KL beside tuning.** The area of DAPO with its KL held, beside DAPO at its tuned rate and clip: "
     )
-    return f"{front}{'; '.join(lines)}." if lines else ""
+    return f"{front}{'; '.join(lines)}.{_untuned(plan, tests)}" if lines else ""
+
+
+def _untuned(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
+    """What a held run from any start rate costs beside the best fixed setting, in sentences; empty before its look."""
+    asked = [test.mean for test in tests if test.name == "P2"]
+    if not asked:
+        return ""
+    (contrast,) = (test.mean for test in tests if test.name == "P2, contrast")
+    return (
+        f" Over all methods and tasks a held run differs by {min(asked):+.3f} to {max(asked):+.3f} from the method's best "
+        f"of eight fixed settings, from whichever of {len(asked)} start rates over a factor of eight; the fixed rate "
+        f"{plan['start_rates']['contrast_rate']:g} at the default clip by {contrast:+.3f}. The best was chosen on the "
+        "same two seeds, which favours it."
+    )
 
 
 def _moved(plan: Mapping[str, Any], made: verdicts.Made, test: verdicts.Test, arm: str) -> float:
@@ -255,6 +286,18 @@ def means(plan: Mapping[str, Any], made: verdicts.Made) -> str:
     return table(head, body)
 
 
+def borders(plan: Mapping[str, Any], made: verdicts.Made) -> str:
+    """A sentence that names the tuned settings at an end of the grid of rates; empty without any."""
+    tried = sorted({key.lr for key in made if key.arm == "fixed" and key.seed >= 1000})
+    ends = []
+    for task in _tasks(made):
+        for method in law.named(plan, "held")["methods"]:
+            key = verdicts.side(plan, made, "tuned", task, "first", method)
+            if key is not None and key.lr in (tried[0], tried[-1]):
+                ends.append(f"`{method}` on `{task}` ({key.lr:g})")
+    return f"The best rate is the lowest or highest for {', '.join(ends)}: others may suit them better." if ends else ""
+
+
 def gains(made: verdicts.Made) -> list[float]:
     """For each task and base, the mean area of DAPO with its KL held less the accuracy of its first batch."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -272,7 +315,7 @@ def page(plan: Mapping[str, Any], made: verdicts.Made, more: verdicts.Made, test
         shares=" to ".join(f"{100 * plan['margin'] / pick(gained):.0f}" for pick in (max, min)),
         answers="\n".join([*answers(plan, tests), *waiting(plan, made)]), name=NAME, headline=headline(plan, tests), price=price(plan, made, more, tests),
         why=why(plan, made, tests),
-        tests=tables(plan, tests), means=means(plan, made), target=plan["kl_target"], margin=plan["margin"],
+        tests=tables(plan, tests), means=means(plan, made), borders=borders(plan, made), target=plan["kl_target"], margin=plan["margin"],
         runs=len(made), level=f"{100 * verdicts.LEVEL:g}", looks=verdicts.LOOKS,
         tasks=", ".join(f"`{task}` ({TASKS[task]})" for task in _tasks(made)),
     )  # fmt: skip
@@ -309,7 +352,7 @@ shown to differ from DAPO's.
 {means}
 
 Mean accuracy of what is sampled for training ("area"). Held runs have one start rate, 2e-4, chosen for none of them; tuned
-ones the best of four rates and two clips on seeds that no test uses.
+ones the best of four rates and two clips on seeds that no test uses. {borders}
 
 <details markdown="1"><summary>Every seed</summary>
 
