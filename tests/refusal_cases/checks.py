@@ -34,7 +34,7 @@ ELSEWHERE = {
     ("models/packed.py", "_forward"): "answered with padded batches: tests/models/test_score.py",
     ("tasks/rewards.py", "__init__"): "a function of the user's: tests/tasks/test_rewards.py",
     ("runs/trackers.py", "require_trackers"): "a package is missing: tests/engines/embedded/test_trackers.py",
-    ("runs/trackers.py", "open"): "a tracker fails: tests/engines/embedded/test_trackers.py",
+    ("runs/trackers.py", "__init__"): "a tracker fails: tests/engines/embedded/test_trackers.py",
 }
 
 

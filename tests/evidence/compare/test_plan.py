@@ -185,7 +185,7 @@ def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
     for run in made.runs:
         engine = build_engine(Plan(run.config))
         with closing(engine.task):
-            drawn = collect(run.config, engine.lm, engine.task, 0, None).drawn[0]
+            drawn = collect(run.config, engine.lm, engine.task, 0, None, engine.objective).drawn[0]
             later = [problem.prompt for problem in engine.task.problems("train", 2, 20)]
             test = [problem.prompt for problem in engine.task.problems("test", 0, 20)]
         state = {name: x.clone() for name, x in engine.lm.model.state_dict().items()}
