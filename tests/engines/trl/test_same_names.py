@@ -73,7 +73,8 @@ def test_its_documented_script_trains_with_one_changed_import(tmp_path: Path) ->
             assert mine[name] == pytest.approx(step[name], rel=1e-3, abs=1e-6)
 
 
-def test_a_method_is_a_field_of_its_config(model_dir: Path) -> None:
+def test_a_method_is_a_field_of_its_config(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # TRL makes the output directory
     given = {"reward_funcs": even, "train_dataset": prompts()}
     trainer = tokenpo.trl.GRPOTrainer(str(model_dir), args=config(method="hapo"), **given)
     assert trainer.policy_objective == tokenpo.method("hapo")
