@@ -102,6 +102,18 @@ def test_equal_values_are_not_above_their_mean() -> None:
     assert groups.above_mean(torch.tensor([1.0, 2.0, 3.0])).tolist() == [False, False, True]
 
 
+def test_weighted_mean_std_by_hand() -> None:
+    """70 with weights 1 and 3: mean (1 + 12) / 4 = 13/4, variance (1·(9/4)² + 3·(3/4)²) / 4 = (81 + 27)/64 = 27/16.
+
+    3 with weights 2 and 2: mean 15, variance 25.
+    """
+    weight = torch.tensor([1, 2, 3, 5, 2, 100, 100])
+    mean, std = GROUPS.mean_std(X, weight=weight, correction=0)
+    a = (27 / 16) ** 0.5
+    assert mean.tolist() == pytest.approx([13 / 4, 15, 13 / 4, 7, 15, 13 / 4, 0], rel=1e-15)
+    assert std.tolist() == pytest.approx([a, 5, a, 0, 5, a, 0], rel=1e-15)
+
+
 def test_mean_std_are_float64_and_survive_large_offsets() -> None:
     """4096 and 4096 + 2^-11 are float32 neighbours: their deviation is 2^-11 / sqrt(2), to float64 accuracy."""
     groups = Groups.of(torch.tensor([0, 0]), torch.tensor([True, True]))
@@ -109,6 +121,14 @@ def test_mean_std_are_float64_and_survive_large_offsets() -> None:
     assert mean.dtype == std.dtype == torch.float64
     assert mean.tolist() == [4096 + 2**-12] * 2
     assert std.tolist() == pytest.approx([2**-11 / 2**0.5] * 2, rel=1e-14)
+
+
+def test_order_of_rows_and_names_of_groups_are_free() -> None:
+    order = torch.tensor([6, 3, 0, 5, 1, 4, 2])
+    other = Groups.of((IDS * 31 + 7)[order], VALID[order])
+    assert torch.equal(other.sum(X[order]), GROUPS.sum(X)[order])
+    assert torch.equal(other.extremes(X[order])[0], GROUPS.extremes(X)[0][order])
+    assert torch.equal(other.median(X[order]), GROUPS.median(X)[order])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Nearest-rank quantiles, by hand and against NumPy's sort, and HAPO's entropy score, which takes one."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -32,6 +34,12 @@ def test_quantile_is_the_nearest_rank(values: list[float], q: float, expected: f
     assert float(ranked.quantile(torch.tensor(values), q)) == expected
 
 
+@pytest.mark.parametrize("q", [-0.01, 1.01, NAN])
+def test_quantile_refuses_q_outside(q: float) -> None:
+    with pytest.raises(TokenPOError, match=rf"quantile q = {q} lies outside \[0, 1\]"):
+        ranked.quantile(torch.ones(3), q)
+
+
 @pytest.mark.parametrize(
     ("x", "said"),
     [
@@ -57,6 +65,14 @@ def test_row_quantile_is_found_in_the_sorted_row(q: float, t: int) -> None:
     for row, kept, seen in zip(x, mask, found[:, 0].tolist(), strict=True):
         ascending = sorted(row[kept].tolist())
         assert seen == (ascending[round(q * (len(ascending) - 1))] if ascending else INF)
+
+
+@pytest.mark.parametrize("q", [0.4, 0.9])
+def test_row_quantile_of_nothing_is_above_everything(q: float) -> None:
+    x = torch.zeros(1, 3)
+    assert ranked.row_quantile(x, torch.zeros(1, 3, dtype=torch.bool), q).tolist() == [[INF]]
+    with pytest.raises(TokenPOError, match=r"1\.5"):
+        ranked.row_quantile(x, x == 0, 1.5)
 
 
 def test_row_quantile_ranks_in_double_precision() -> None:
@@ -139,6 +155,22 @@ def test_measure_by_hand() -> None:
     spread = 3.5**0.5
     scale = _numbers(entropy_score.measure(LOG.exp(), MASK, 0.6))
     assert scale == pytest.approx([0, spread, 2 / spread, -3 / spread], rel=1e-14, abs=1e-15)
+
+
+def test_score_by_hand() -> None:
+    """Pivot 0: above divided by 2, below by 3, so the spread drops out: 1, -1/3, 0, -1."""
+    scale = entropy_score.measure(LOG.exp(), MASK, 0.6)
+    seen = entropy_score.score(LOG.exp(), scale)[MASK]
+    assert seen.tolist() == pytest.approx([1, -1 / 3, 0, -1], rel=1e-14, abs=1e-15)
+
+
+def test_zero_entropy_is_floored() -> None:
+    """0 and 1e-12 both count as 1e-8."""
+    entropy = torch.tensor([[0.0, 1e-12, 1e-8, 1.0]], dtype=torch.float64)
+    mask = torch.ones_like(entropy, dtype=torch.bool)
+    scale = entropy_score.measure(entropy, mask, 0.0)
+    assert float(scale[0]) == pytest.approx(math.log(1e-8), rel=1e-14)
+    assert entropy_score.score(entropy, scale).tolist() == [[0, 0, 0, 1]]
 
 
 def test_a_scale_without_extent_scores_zero() -> None:

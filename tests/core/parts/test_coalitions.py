@@ -53,6 +53,15 @@ def test_the_weights_are_the_mean_over_the_orders(count: int, union: int) -> Non
     assert float(found.sum()) == pytest.approx(table[-1] - table[0], abs=1e-12)  # efficiency
 
 
+def test_owen_by_hand() -> None:
+    """Unions {0, 1} and {2}, v({0, 1}) = 2, v({0, 2}) = 3, v({1, 2}) = 1, v(all) = 5, else 0. Of 012, 102, 201, 210
+    segment 0 adds 0, 2, 3, 4, segment 1 adds 2, 0, 2, 1, segment 2 adds 3, 3, 0, 0. Shapley's value has six."""
+    table = torch.tensor([0, 0, 0, 2, 0, 3, 1, 5.0], dtype=torch.float64)
+    assert (table @ owen_weights(3, 2)).tolist() == [2.25, 1.25, 1.5]
+    torch.testing.assert_close(6 * table @ owen_weights(3, 1), torch.tensor([13.0, 7, 10], dtype=torch.float64))
+    torch.testing.assert_close(owen_weights(3, 3), owen_weights(3, 1))
+
+
 def test_unions_spare_parts() -> None:
     """Four segments in pairs: at most one pair is split, so 1, 2, 1 and 2 of the sixteen sets are not scored."""
     assert int(owen_weights(4, 2).any(1).sum()) == 12
@@ -95,11 +104,26 @@ def test_segments_are_of_whole_units_and_carry_a_tools_tokens() -> None:
     assert _scored(facts, Coalitions(2), len)[1] == [(0, []), (0, [1, 5]), (0, [3])]
 
 
-def test_a_bonus_is_part_of_the_reward() -> None:
-    facts, bonus = _facts([1, 2], [6], [7], reward=[1, 0, 0.5], gain=torch.zeros(3, 2).double()), torch.rand(3)
-    assert torch.equal(SegmentShare(Coalitions(3))(facts, bonus), GroupAdvantage()(facts, bonus))
+def test_the_mean_over_the_segments_is_the_advantage_of_the_response() -> None:
+    facts = _facts(
+        [1, 2, 3, 4, 5], [6], [7, 8, 9], reward=[1, 0, 0.5], gain=torch.randn(3, 5, dtype=torch.float64),
+    )  # fmt: skip
+    plan = Coalitions(3)
+    segment, bonus = plan.segment(facts), torch.tensor([0.0, 0.2, 0.1])
+    plain = SegmentShare(plan, 0.0)(facts, bonus)
+    got = SegmentShare(plan, 1.7)(facts, bonus)
+    for row in range(3):
+        on = facts.mask[row]
+        pieces = [got[row, on & (segment[row] == k)].mean() for k in segment[row, on].unique()]
+        torch.testing.assert_close(torch.stack(pieces).mean(), plain[row, 0])
+    assert (got - plain).abs().max() > 0.1
 
 
 def test_segments_are_few() -> None:
     with pytest.raises(OutOfRange, match=r"Coalitions: segments is 11, expected a whole number in 1\.\.10"):
         Coalitions(11)
+
+
+def test_a_bonus_is_part_of_the_reward() -> None:
+    facts, bonus = _facts([1, 2], [6], [7], reward=[1, 0, 0.5], gain=torch.zeros(3, 2).double()), torch.rand(3)
+    assert torch.equal(SegmentShare(Coalitions(3))(facts, bonus), GroupAdvantage()(facts, bonus))

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import ragged, run, tensors
+from oracle_support import Sample, ragged, run
 from tokenpo import TokenPOError
 from tokenpo.core.parts import Strayed, Weight
-from tokenpo.core.parts.correction import Criterion, EachToken, Every, Rejection, RolloutCorrection, RolloutMean
-from tokenpo.core.parts.weights import NormalisedWeight
+from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
+from tokenpo.core.parts.penalties import K3
+from tokenpo.core.parts.weights import Drop, NormalisedWeight
 
 LOG = torch.tensor([[0.5, 3.0, 1.0], [2.0, 0.25, 9.0]], dtype=torch.float64).log()
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -70,6 +71,11 @@ def _rejecting(name: str, *, leaves: bool) -> tokenpo.Objective:
     return dataclasses.replace(tokenpo.method(name), weights=(Rejection((OUT,), leaves=leaves),))
 
 
+def _rollouts(sample: Sample) -> tokenpo.Rollouts:
+    names = ("mask", "reward", "group", "old_logprob", "rollout_logprob")
+    return tokenpo.Rollouts(**{name: torch.tensor(getattr(sample, name)) for name in names})
+
+
 @pytest.mark.parametrize("name", ["dapo", "grpo"])
 def test_what_is_rejected_stays_in_the_denominators_unless_it_leaves(name: str) -> None:
     """Rows are dropped whole: the loss of the rows that stay, over all tokens (rows), or over those that stayed."""
@@ -87,8 +93,9 @@ def test_what_is_rejected_stays_in_the_denominators_unless_it_leaves(name: str) 
 
 
 def test_a_learner_takes_what_leaves_out_of_the_denominators() -> None:
-    sample, objective = ragged(0), _rejecting("dapo", leaves=True)
-    rollouts = tokenpo.Rollouts.of(tensors(sample), objective.needs)
+    sample = ragged(0)
+    objective = _rejecting("dapo", leaves=True)
+    rollouts = _rollouts(sample)
     (update,) = tokenpo.Learner(objective, length=9, ratio=None).begin(rollouts).updates()
     policy = tokenpo.Policy(torch.tensor(sample.logprob).requires_grad_())
     _, loss = update.evaluate(policy.rows(update.rows))
@@ -99,7 +106,7 @@ def test_a_learner_takes_what_leaves_out_of_the_denominators() -> None:
 def test_what_leaves_is_not_forgotten_in_a_mask() -> None:
     """Totals that counted it would be silently wrong."""
     sample, objective = ragged(0), _rejecting("grpo", leaves=True)
-    rollouts = tokenpo.Rollouts.of(tensors(sample), objective.needs)
+    rollouts = _rollouts(sample)
     batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(rollouts.old_logprob))
     with pytest.raises(TokenPOError, match=r"leaves the denominators.*objective.counted\(rollouts\)"):
         objective.loss(batch, tokenpo.Totals.of(rollouts))
@@ -123,14 +130,29 @@ def test_bypass_is_the_method_on_rollouts_whose_old_policy_is_the_sampler(name: 
 # Wrong responses that the policy has left -----------------------------------------------------------------------
 
 
-def test_the_off_policy_sequence_mask_is_idle_only_against_the_old_policy() -> None:
+def test_off_policy_sequence_mask_by_hand() -> None:
+    """Rewards 1, 0, 0 and lp_old − lp = 1, 1, 0.5 on average: of the two far ones only the wrong one is dropped."""
+    old = torch.full((3, 2), -1.0, dtype=torch.float64)
+    lp = torch.tensor([[-2.0, -2.0], [-3.0, -1.0], [-1.5, -1.5]], dtype=torch.float64)
+    rollouts = tokenpo.Rollouts(
+        torch.ones(3, 2, dtype=torch.bool), torch.tensor([1.0, 0, 0]), torch.zeros(3, dtype=torch.long), old
+    )
+    for delta, dropped in ((0.9, 0.0), (1.1, 1.0)):
+        objective = dataclasses.replace(tokenpo.method("grpo"), weights=(Drop(Strayed(delta)),))
+        batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(lp))
+        weight = objective.loss(batch, tokenpo.Totals.of(rollouts)).terms["weight"]
+        assert weight.tolist() == [[1, 1], [dropped, dropped], [1, 1]]
     assert Strayed(0.5).idle_on_policy and not Strayed(0.5, sampler=True).idle_on_policy
+    assert Strayed(0.5, sampler=True).reads == {"rollout_logprob"}
 
 
 @pytest.mark.parametrize(
     "weight",
     [
+        Rejection((OUT, Criterion(Mean(), high=0.01, of=K3()))),
         Rejection((OUT,), leaves=True),
+        Drop(Strayed(0.1)),
+        Drop(Strayed(0.1, sampler=True)),
         RolloutCorrection(sequence=True, geometric=True),
         NormalisedWeight(RolloutCorrection(), RolloutMean(RolloutCorrection())),
     ],
@@ -149,3 +171,18 @@ def test_long_responses_stay_finite() -> None:
     batch = tokenpo.Batch(rollouts, tokenpo.Credit(torch.zeros_like(old)), tokenpo.Policy(old))
     weight = RolloutCorrection(sequence=True, cap=1e300).of_batch(batch)
     assert weight[:, 0].tolist() == pytest.approx([math.exp(20), math.exp(-20)], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "hapo", "tepo", "gtpo", "gpg"])
+def test_it_goes_with_any_method(name: str) -> None:
+    """Each token's gradient is multiplied; where sampler and old policy agree nothing changes."""
+    plain = tokenpo.method(name, **({"beta": 0.0} if name == "tepo" else {}))
+    corrected = dataclasses.replace(plain, weights=(*plain.weights, RolloutCorrection()))
+    sample = ragged(0)
+    same = sample.but(rollout_logprob=sample.old_logprob)
+    np.testing.assert_array_equal(run(corrected, same).gradient, run(plain, same).gradient)
+    if name == "gspo":
+        return  # its tokens share one gradient
+    weight = np.minimum(np.exp(sample.old_logprob - sample.rollout_logprob), 2)
+    expected = run(plain, sample).gradient * weight
+    np.testing.assert_allclose(run(corrected, sample).gradient, expected, rtol=1e-12, atol=1e-17)

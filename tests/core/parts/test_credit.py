@@ -23,7 +23,7 @@ from tokenpo.core.parts import (
     SoftOverlong,
     TokenRatio,
 )
-from tokenpo.core.parts.continuations import BehindToken, Continuations, Cuts, EqualEntropy, EveryTokens, Improbable
+from tokenpo.core.parts.continuations import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable
 from tokenpo.core.parts.correction import Criterion, Mean, Rejection, RolloutCorrection
 from tokenpo.core.parts.part import Part, walk
 from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds
@@ -31,13 +31,34 @@ from tokenpo.core.parts.weights import Affine, Sigmoid
 from tokenpo.core.types import Rollouts
 
 
+def _advantage(stage: GroupAdvantage, rollouts, bonus: list[float] | None = None) -> list[float]:
+    extra = torch.zeros_like(rollouts.reward) if bonus is None else torch.tensor(bonus, dtype=rollouts.reward.dtype)
+    seen = stage(rollouts, extra)
+    assert seen.shape == rollouts.mask.shape
+    assert (seen == seen[:, :1]).all()
+    return seen[:, 0].tolist()
+
+
+def test_the_bonus_is_part_of_the_reward(rollouts) -> None:
+    """Rewards 1 and 1 with bonus 0 and -1: as 1 and 0."""
+    facts = rollouts([1, 1], [1, 1], [0, 0])
+    assert _advantage(GroupAdvantage(std=False), facts, [0, -1]) == [0.5, -0.5]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("stage", [GroupAdvantage(), GroupAdvantage(std=False), GroupAdvantage(eps=0.0)])
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e8 / 3, -0.7])
 def test_equal_rewards_give_exactly_zero(rollouts, dtype: torch.dtype, stage: GroupAdvantage, reward: float) -> None:
     """Seven times 0.1 does not average to 0.1 in floating point; the advantage is 0 all the same, and not 0 / 0."""
-    given = rollouts([2] * 7, [reward] * 7, [3] * 7, dtype)
-    assert torch.equal(stage(given, torch.zeros(7)), torch.zeros(7, 2, dtype=dtype))
+    facts = rollouts([2] * 7, [reward] * 7, [3] * 7, dtype)
+    assert _advantage(stage, facts) == [0.0] * 7
+
+
+def test_rows_without_tokens_are_in_no_group(rollouts) -> None:
+    """Row 2 has reward 100 but no token: the group is 1 and 0, mean 1/2, deviation sqrt(1/2). It gets 0 itself."""
+    a = 0.5 / (0.5**0.5 + 1e-6)
+    seen = _advantage(GroupAdvantage(), rollouts([1, 2, 0], [1, 0, 100], [4, 4, 4]))
+    assert seen == pytest.approx([a, -a, 0], rel=1e-14)
 
 
 def _in_groups(rows: int, size: int) -> tokenpo.Rollouts:
@@ -79,26 +100,36 @@ def facts(lengths: list[int], reward: list[float] | None = None, **fields: list[
     )  # fmt: skip
 
 
-ENTROPY = [[1.0, 0.0, 0.0, 1.0, 2.0, 0.0]]  # of 4 lie 0, 1, 1, 1, 2, 4 before the tokens
+def places(part, rollouts: Rollouts) -> list[list[int]]:
+    return [row.nonzero()[:, 0].tolist() for row in Continuations(part, 1).at(rollouts)]
 
 
-@pytest.mark.parametrize(
-    ("part", "rollouts", "places"),
-    [
-        (EveryTokens(3), facts([7, 4]), [[0, 3, 6], [0, 3]]),
-        # a 9 at the end has nothing behind it
-        (BehindToken(9), facts([5, 3], token_ids=[[1, 9, 2, 2, 9], [9, 9, 9, 0, 0]]), [[0, 2], [0, 1, 2]]),
-        # probabilities below 1/2 stand at 1, 2, 4, 5, 6: the 1st, 3rd and 5th of them
-        (Improbable(2, 0.5), facts([7], old_logprob=[[-0.1, -1.0, -1.0, -0.1, -1.0, -1.0, -1.0]]), [[1, 4, 6]]),
-        (EqualEntropy(1), facts([6], old_entropy=ENTROPY), [[4]]),  # before which 2 are reached
-        # 1, 2 and 3 are: before token 5 4 of 4 are past the third mark as well
-        (EqualEntropy(3), facts([6], old_entropy=ENTROPY), [[1, 4, 5]]),
-        # no entropy is no cut, and padding has none
-        (EqualEntropy(1), facts([3, 2], old_entropy=[[0.0, 0.0, 0.0], [1.0, 1.0, 50.0]]), [[], [1]]),
-    ],
-)
-def test_places_of_cuts(part: Cuts, rollouts: Rollouts, places: list[list[int]]) -> None:
-    assert [row.nonzero()[:, 0].tolist() for row in Continuations(part, 1).at(rollouts)] == places
+def test_every_tokens() -> None:
+    assert places(EveryTokens(3), facts([7, 4])) == [[0, 3, 6], [0, 3]]
+
+
+def test_behind_a_token() -> None:
+    """At the first token and behind each 9; a 9 at the end has nothing behind it."""
+    assert places(BehindToken(9), facts([5, 3], token_ids=[[1, 9, 2, 2, 9], [9, 9, 9, 0, 0]])) == [[0, 2], [0, 1, 2]]
+
+
+def test_improbable() -> None:
+    """Probabilities below 1/2 stand at 1, 2, 4, 5, 6; the 1st, 3rd and 5th of them are 1, 4, 6."""
+    logp = [[-0.1, -1.0, -1.0, -0.1, -1.0, -1.0, -1.0]]
+    assert places(Improbable(2, 0.5), facts([7], old_logprob=logp)) == [[1, 4, 6]]
+
+
+def test_equal_entropy() -> None:
+    """Entropies 1, 0, 0, 1, 2, 0: of 4 lie 0, 1, 1, 1, 2, 4 before the tokens. One cut at 2, before token 4; three at
+    1, 2 and 3: before token 1, token 4 and token 5, where 4 of 4 are past the third mark as well."""
+    entropy = [[1.0, 0.0, 0.0, 1.0, 2.0, 0.0]]
+    assert places(EqualEntropy(1), facts([6], old_entropy=entropy)) == [[4]]
+    assert places(EqualEntropy(3), facts([6], old_entropy=entropy)) == [[1, 4, 5]]
+
+
+def test_no_entropy_is_no_cut_and_padding_has_none() -> None:
+    entropy = [[0.0, 0.0, 0.0], [1.0, 1.0, 50.0]]
+    assert places(EqualEntropy(1), facts([3, 2], old_entropy=entropy)) == [[], [1]]
 
 
 def test_only_groups_that_differ() -> None:

@@ -12,11 +12,27 @@ from tokenpo import Batch, Objective, Policy, Rollouts, Totals, check_method
 from tokenpo.core.parts import Aggregate, HighInResponse, Unclipped
 from tokenpo.core.parts.aggregate import PerGroupToken, PromptMean, TokenMean, TokenSum
 from tokenpo.core.parts.credit import GroupAdvantage
-from tokenpo.core.parts.part import BatchSignal, Shaping, Signal
-from tokenpo.core.parts.selection import CurrentEntropyQuantile
+from tokenpo.core.parts.part import BatchSignal, Signal
+from tokenpo.core.parts.ratio import TokenRatio
+from tokenpo.core.parts.selection import CurrentEntropyQuantile, HighInBatch, OldEntropyQuantile
 from tokenpo.core.parts.shaping import GroupOverlong, SoftOverlong
 from tokenpo.core.parts.surrogate import DetachedClip, FixedBounds, Region, SelectedBounds
 from tokenpo.core.parts.weights import Keep, NormalisedWeight, RowNormalised
+
+
+def _slope(ratio, step) -> list[float]:
+    """d/dlp of the sum of the ratio over the tokens, each token of row 0 counted once."""
+    (gradient,) = torch.autograd.grad(torch.where(step.mask, ratio, 0).sum(), step.policy.logprob)
+    return gradient[step.mask].tolist()
+
+
+def test_ratios_are_bounded(batch) -> None:
+    """e^±30 is held at e^±20, without gradient."""
+    step = batch([[torch.e**30, torch.e**-30]], [1.0], old=1e-20)
+    seen = TokenRatio()(step)
+    assert seen.log()[0].tolist() == pytest.approx([20, -20], rel=1e-14)
+    assert _slope(seen, step) == [0, 0]
+
 
 RATIOS = [[0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 5.0]]
 A = [2.0, -3.0]
@@ -83,32 +99,52 @@ def test_the_laws_hold(aggregate: Aggregate) -> None:
     check_method(dataclasses.replace(tokenpo.method("grpo"), name="mine", aggregate=aggregate))
 
 
-@pytest.mark.parametrize(
-    ("part", "lengths", "reward", "group", "expected"),
-    [
-        # L_max 10, cache 4: free up to 6, then a quarter a token; no tokens, 0
-        (SoftOverlong(10, 4), [0, 1, 6, 7, 9, 10, 12], [1] * 7, [0] * 7, [0, 0, 0, -0.25, -0.75, -1, -1]),
-        # Group 5: lengths 2, 2, 8, 4 right and 9 wrong, accuracy 4/5. L⁺ = max((2 + 8)/2, 16/4) = 5: 8 is 3/5 over,
-        # -0.5 · 3/5 = -0.3; the others are within, and wrong 9 pays nothing. Group 2: lengths 1, 6, 6 right:
-        # L⁺ = max(3.5, 13/3): 6 is (5/3)/(13/3) = 5/13 over: -5/26 twice.
-        (GroupOverlong(), [2, 2, 8, 4, 9, 1, 6, 6], [1, 1, 1, 1, 0, 1, 1, 1], [5, 5, 5, 5, 5, 2, 2, 2],
-         [0, 0, -0.3, 0, 0, 0, -5 / 26, -5 / 26]),
-        # L⁺ = max(8, 3) = 8, 7/8 over. More than twice L⁺ is impossible, as (min + max)/2 > max/2.
-        (GroupOverlong(scale=2.0), [1] * 6 + [15], [1] * 7, [0] * 7, [0] * 6 + [-1.75]),
-        # Right means reward > threshold: rows 0 and 1, accuracy 2/3. L⁺ = 2: length 3 is 1/2 over.
-        (GroupOverlong(threshold=0.5), [1, 3, 8], [1, 1, 0.5], [0] * 3, [0, -0.25, 0]),
-        (GroupOverlong(threshold=0.5, easy=0.7), [1, 3, 8], [1, 1, 0.5], [0] * 3, [0] * 3),
-        (GroupOverlong(threshold=0.5, easy=2 / 3 - 1e-6), [1, 3, 8], [1, 1, 0.5], [0] * 3, [0, -0.25, 0]),
-        # Row 2 has a reward but no token: L⁺ = 2. Nobody right gives zeros, not NaN.
-        (GroupOverlong(), [1, 3, 0], [1, 1, 1], [0] * 3, [0, -0.25, 0]),
-        (GroupOverlong(), [1, 3], [0, 0], [0, 1], [0, 0]),
-    ],
-)  # fmt: skip
-def test_overlong_by_hand(rollouts, part: Shaping, lengths: list, reward: list, group: list, expected: list) -> None:
-    assert part(rollouts(lengths, reward, group)).tolist() == pytest.approx(expected, rel=1e-14)
+def test_soft_overlong_by_hand(rollouts) -> None:
+    """L_max 10, cache 4: free up to 6, then a quarter a token: 7 → -1/4, 9 → -3/4, 10 → -1, 12 → -1; no tokens, 0."""
+    facts = rollouts([0, 1, 6, 7, 9, 10, 12], [1.0] * 7, [0] * 7)
+    assert SoftOverlong(10, 4)(facts).tolist() == [0, 0, 0, -0.25, -0.75, -1, -1]
+
+
+def test_group_overlong_by_hand(rollouts) -> None:
+    """Group 5: lengths 2, 2, 8, 4 right and 9 wrong, accuracy 4/5.
+
+    L⁺ = max((2 + 8)/2, 16/4) = 5: 8 is 3/5 over, -0.5 · 3/5 = -0.3; the others are within. Wrong 9 pays nothing.
+    Group 2: lengths 1, 6, 6 right: L⁺ = max(3.5, 13/3) = 13/3: 6 is (5/3)/(13/3) = 5/13 over: -5/26 twice.
+    """
+    facts = rollouts([2, 2, 8, 4, 9, 1, 6, 6], [1, 1, 1, 1, 0, 1, 1, 1], [5, 5, 5, 5, 5, 2, 2, 2])
+    expected = [0, 0, -0.3, 0, 0, 0, -5 / 26, -5 / 26]
+    assert GroupOverlong()(facts).tolist() == pytest.approx(expected, rel=1e-14)
+
+
+def test_group_overlong_is_capped_at_twice_the_target(rollouts) -> None:
+    """Lengths 1, 1, 1, 1, 1, 1, 15: L⁺ = max(8, 3) = 8, 7/8 over. With scale 2: -7/4.
+
+    More than twice L⁺ = max((min + max)/2, mean) is impossible for max itself, since (min + max)/2 > max/2.
+    """
+    facts = rollouts([1] * 6 + [15], [1.0] * 7, [0] * 7)
+    assert GroupOverlong(scale=2.0)(facts).tolist() == pytest.approx([0] * 6 + [-1.75], rel=1e-14)
+
+
+def test_group_overlong_options(rollouts) -> None:
+    """Right means reward > threshold: at threshold 0.5 only rows 0 and 1 are right, accuracy 2/3.
+
+    L⁺ = 2: length 3 is 1/2 over: -1/4. With easy = 0.7 the prompt is hard.
+    """
+    facts = rollouts([1, 3, 8], [1, 1, 0.5], [0, 0, 0])
+    assert GroupOverlong(threshold=0.5)(facts).tolist() == [0, -0.25, 0]
+    assert not GroupOverlong(threshold=0.5, easy=0.7)(facts).any()
+    assert GroupOverlong(threshold=0.5, easy=2 / 3 - 1e-6)(facts).tolist() == [0, -0.25, 0]
+
+
+def test_group_overlong_leaves_out_rows_without_tokens(rollouts) -> None:
+    """Row 2 has a reward but no token: lengths 1 and 3 are right, L⁺ = 2; and nobody right gives zeros, not NaN."""
+    assert GroupOverlong()(rollouts([1, 3, 0], [1, 1, 1], [0, 0, 0])).tolist() == [0, -0.25, 0]
+    seen = GroupOverlong()(rollouts([1, 3], [0, 0], [0, 1]))
+    assert torch.equal(seen, torch.zeros(2, dtype=torch.float64))
 
 
 ONES = [[1.0] * 4, [1.0] * 3]
+ENTROPY = [[0.4, 0.1, 0.3, 0.2], [9.0, 8.0, 7.0]]
 OTHER = [[0.1, 0.2, 0.3, 0.4], [7.0, 8.0, 9.0]]
 
 
@@ -128,6 +164,28 @@ class CurrentlyAbove(BatchSignal):
 
     def __call__(self, batch, trust, generator):
         return (batch.policy.entropy > batch.signal(self.mean)).double()
+
+
+def test_response_quantile_is_each_rows_own_and_strict(batch) -> None:
+    """Rank round(0.6 · 3) = 2 of four: above 0.3. Rank round(0.6 · 2) = 1 of three: above 8. Padding is never high."""
+    step = batch(ONES, [1.0, 1.0], old_entropy=ENTROPY, entropy=OTHER)
+    assert HighInResponse(0.6)(step).tolist() == [[True, False, False, False], [True, False, False, False]]
+    assert HighInResponse(0.6, current=True)(step).tolist() == [
+        [False, False, False, True],
+        [False, False, True, False],
+    ]
+    assert HighInResponse(0.6).reads == {"old_entropy"} and HighInResponse(0.6, current=True).reads == {"entropy"}
+    padded = batch([[1.0], [1.0, 1.0]], [1.0, 1.0], old_entropy=[[0.0], [0.0, 0.0]])
+    assert not HighInResponse(0.0)(padded).any()
+
+
+def test_batch_quantile_includes_ties(batch) -> None:
+    """Rank round(0.8 · 6) = 5 of seven: from 8 on."""
+    step = batch(ONES, [1.0, 1.0], old_entropy=ENTROPY, entropy=OTHER)
+    old, current = OldEntropyQuantile(0.8), CurrentEntropyQuantile(0.8)
+    seen = step.with_signal(old, old(step.rollouts)).with_signal(current, current(step, None, None))
+    assert HighInBatch(old)(seen).tolist() == [[False] * 4, [True, True, False, False]]
+    assert HighInBatch(current)(seen).tolist() == [[False] * 4, [False, True, True, False]]
 
 
 def test_denominators_shrink(batch) -> None:

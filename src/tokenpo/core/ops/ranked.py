@@ -11,13 +11,22 @@ from torch import Tensor
 from ...base.errors import TokenPOError
 
 
+def nearest_rank(q: float, count: int) -> int:
+    """Rank of the quantile among `count` ascending values, counted from 0: round(q (count − 1)), halves to even.
+
+    >>> [nearest_rank(q, 5) for q in (0.0, 0.8, 0.9)]
+    [0, 3, 4]
+    """
+    if not 0.0 <= q <= 1.0:
+        raise TokenPOError(f"quantile q = {q} lies outside [0, 1]")
+    return round(q * (count - 1))
+
+
 def quantile(x: Tensor, q: float) -> Tensor:
     """Nearest-rank quantile q in [0, 1] of x [M] of any float dtype, as a tensor [] of that dtype.
 
-    Its rank among the ascending values, counted from 0, is q (M − 1), rounded, halves to even.
-
     Raises:
-        TokenPOError: x is not flat, not of floats or empty.
+        TokenPOError: x is not flat, not of floats or empty, or q lies outside [0, 1].
 
     >>> quantile(torch.tensor([4.0, 1.0, 3.0, 2.0, 5.0]), 0.8)
     tensor(4.)
@@ -26,7 +35,7 @@ def quantile(x: Tensor, q: float) -> Tensor:
         raise TokenPOError(f"quantile needs a flat tensor of floats, got {x.dtype} of shape {list(x.shape)}")
     if not len(x):
         raise TokenPOError("quantile needs a flat tensor with at least one value, got shape [0]")
-    return smallest(x, round(q * (len(x) - 1)))
+    return smallest(x, nearest_rank(q, len(x)))
 
 
 def smallest(x: Tensor, rank: int) -> Tensor:
@@ -70,6 +79,7 @@ def row_quantile(x: Tensor, mask: Tensor, q: float) -> Tensor:
     tensor([[3.],
             [2.]])
     """
+    nearest_rank(q, 1)  # refuses q outside [0, 1]
     last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
     rank = (q * last.double()).round().long()
     return x.detach().masked_fill(~mask, torch.inf).sort(1).values.gather(1, rank)
