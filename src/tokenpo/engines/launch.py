@@ -115,9 +115,11 @@ def _beginning(directory: Path, host: Host, fresh: bool) -> Iterator[None]:
     try:
         yield
     except TokenPOError:
+        if not fresh:
+            raise
         log = directory / host.records / "metrics.jsonl"
         trained = any(line.value["step"] > 0 for line in (whole_lines(log, with_step, []) if log.is_file() else ()))
-        if fresh and not (trained or any(directory.rglob("checkpoint*/*"))):
+        if not (trained or any(directory.rglob("checkpoint*/*"))):
             shutil.rmtree(directory)
         raise
 

@@ -37,7 +37,7 @@ class EvenShare(Part):
 
 
 class EntropyShare(Part):
-    """That share as H_old over its maximum in the response, 1/2 where the whole response was certain; no gradient."""
+    """Its share [N, T] without gradient: H_old over its maximum in the response; 1/2 if that maximum is 0."""
 
     reads = {"old_entropy"}
 

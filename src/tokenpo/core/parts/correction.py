@@ -193,7 +193,7 @@ class Rejection(BatchWeight):
         return kept
 
     def counted(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] bool, the response tokens that the denominators count if `leaves`."""
+        """[N, T] bool, the response tokens that the denominators count; for `leaves` only."""
         return self._kept(log_ratio(rollouts.old_logprob, rollouts.need("rollout_logprob")), rollouts.mask)
 
 

@@ -52,7 +52,7 @@ class Answers:
 
     @classmethod
     def of(cls, config: Config) -> Answers:
-        """Of the recipe's server; without one TINKER_BASE_URL's, else the public service."""
+        """For the server of the recipe, else of TINKER_BASE_URL, else the public service."""
         address = config.tinker.base_url or os.environ.get("TINKER_BASE_URL") or SERVICE
         return cls(address.rstrip("/"), config.tinker.seconds)
 

@@ -226,8 +226,12 @@ class Server:
 
     def reported(self, client: tinker.SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
         """[N, T] log-probabilities of the responses by a sampling client."""
-        doing = "in scoring responses by another model"
-        return score(rollouts, prompts, lambda sent: [torch.tensor(x) for x in self.scores(client, sent, doing)])
+
+        def ask(sent: Prompts) -> list[Tensor]:
+            scores = self.scores(client, sent, "in scoring responses by another model")
+            return [torch.tensor(x, dtype=torch.float32) for x in scores]
+
+        return score(rollouts, prompts, ask)
 
     def _write(self, directory: Path, **places: str) -> None:
         """Writes FILE; `asked_again` counts the requests that this process repeated after a failure."""
