@@ -30,9 +30,8 @@ DURATIONS := --durations 10 --durations-min 5
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
 
-# Compiled modules are kept, whatever the shell says: tests start hundreds of processes.
 test: $(VENV)/.dev  ## everything but the slow marks
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(DURATIONS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(DURATIONS)
 
 test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; our GPU kernel; what is missing fails
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(DURATIONS) tests/foreign tests/engines/trl tests/engines/verl tests/engines/vllm tests/engines/test_refusals.py tests/core/head/test_softmax_triton.py
