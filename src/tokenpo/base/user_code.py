@@ -6,6 +6,7 @@ Imports nothing of this package: a worker process (worker.py) runs this file by 
 import contextlib
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import os
@@ -13,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 # Prefix of the names of modules loaded from files; no import can have such a name.
@@ -168,18 +170,25 @@ def _from_file(path: Path) -> Any:
     name = f"{FROM_FILE}{path} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+    loader = _Uncached(name, str(path))
+    spec = importlib.machinery.ModuleSpec(name, loader, origin=str(path))
+    spec.has_location = True  # the module has a __file__
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and pickle look up a class's module by its name in sys.modules.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+class _Uncached(importlib.machinery.SourceFileLoader):
+    """Compiles the file as it is: Python takes a cached one for current if second and size of the last change agree."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 @contextlib.contextmanager
