@@ -323,10 +323,7 @@ def test_the_page_of_the_law_from_numbers_whose_answer_is_known(script: Callable
     assert "on at least one task: `tepo`; these more: none. Shown to be alike" in text
     # The best of its settings is the wide clip, under whose name nothing is lost.
     assert "on at least one task: none; these more: none; shown to be alike: `cispo`, `tepo`, `hapo`" in text
-    assert (
-        "from whichever of 4 start rates over a factor of eight; the fixed rate 0.0004 at the default clip by -0.1"
-        in text
-    )
+    assert "for 4 start rates over a factor of eight; of the fixed rate 0.0004 at the default clip: -0.1" in text
     assert "to 2 times its first within 1 batches, until the KL jumps from 0.0020 to 0.0040" in text
     assert "none: `cispo`, `hapo`, `gtpo`, `grpo`, `tr_grpo`, `grpo_s`, `gspo`." in text
     assert "(P1b). Of 12 comparisons 12 alike" in text and "(P1c). Of 9 comparisons 9 alike" in text

@@ -158,9 +158,9 @@ def _untuned(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
         return ""
     (contrast,) = (test.mean for test in tests if test.name == "P2, contrast")
     return (
-        f" Over all methods and tasks a held run differs by {min(asked):+.3f} to {max(asked):+.3f} from the method's best "
-        f"of eight fixed settings, from whichever of {len(asked)} start rates over a factor of eight; the fixed rate "
-        f"{plan['start_rates']['contrast_rate']:g} at the default clip by {contrast:+.3f}. The best was chosen on the "
+        f" Mean difference of held runs to their method's best of eight fixed settings, over all methods and tasks: "
+        f"{min(asked):+.3f} to {max(asked):+.3f} for {len(asked)} start rates over a factor of eight; of the fixed rate "
+        f"{plan['start_rates']['contrast_rate']:g} at the default clip: {contrast:+.3f}. The best was chosen on the "
         "same two seeds, which favours it."
     )
 

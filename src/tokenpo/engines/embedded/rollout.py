@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core.objective import Objective
-from ...core.parts import Continuations, Drafts
+from ...core.parts import Coalitions, Continuations, Drafts
 from ...core.seeds import keyed_seed
 from ...core.types import Rollouts
 from ...models import LanguageModel, Sampling, require_room, sample
@@ -62,15 +62,7 @@ def collect(
         gain, more = _continued(lm, task, rollouts, kept, objective.continuations, again, autocast, rule)
         facts["gain"], tokens = gain.to(rollouts.old_logprob.dtype), tokens + more
     elif objective.coalitions is not None:
-
-        def score(parts: Sequence[tuple[int, list[int]]]) -> list[float]:
-            problems = [kept.problems[row // kept.group_size] for row, _ in parts]
-            _, scores = scored(
-                lm, task, problems, [ids for _, ids in parts], lambda i: f"a part of response {parts[i][0]}"
-            )
-            return [score.reward for score in scores]
-
-        facts["gain"] = objective.coalitions.gain(rollouts, score).to(rollouts.old_logprob.dtype)
+        facts["gain"] = _attributed(lm, task, rollouts, kept, objective.coalitions).to(rollouts.old_logprob.dtype)
     return dataclasses.replace(batch, rollouts=dataclasses.replace(rollouts, **facts), continued=tokens)
 
 
@@ -83,6 +75,17 @@ def _second_prompts(lm: LanguageModel, drafts: Draw, plan: Drafts, sampling: Sam
         lm, drafts.problems, drafts.start, questions.__getitem__, lambda ids: require_room(lm, ids, sampling),
         "{}, with its draft",
     )  # fmt: skip
+
+
+def _attributed(lm: LanguageModel, task: Task, rollouts: Rollouts, kept: Draw, plan: Coalitions) -> Tensor:
+    """`gain` of the rollouts, from the task's scores of parts of responses."""
+
+    def score(parts: Sequence[tuple[int, list[int]]]) -> list[float]:
+        problems = [kept.problems[row // kept.group_size] for row, _ in parts]
+        _, scores = scored(lm, task, problems, [ids for _, ids in parts], lambda i: f"a part of response {parts[i][0]}")
+        return [score.reward for score in scores]
+
+    return plan.gain(rollouts, score)
 
 
 def _continued(
