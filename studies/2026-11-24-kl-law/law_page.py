@@ -184,7 +184,7 @@ def why(plan: Mapping[str, Any], made: verdicts.Made, tests: Sequence[verdicts.T
     peak = max(range(len(rate)), key=rate.__getitem__)
     ends = (statistics.fmean(course[-3:]) for course in (accuracy, _course(made, tuned, "reward")))
     return (
-        f"Not registered, but seen: **what may cost.** At its tuned rate and clip DAPO's batches move {min(moved):.4f} to "
+        f"Not registered, but seen: **a possible cause of that price.** At its tuned rate and clip DAPO's batches move {min(moved):.4f} to "
         f"{max(moved):.4f} nats, from pair to pair, so no one target fits all. On `search` a target of "
         f"{plan['kl_target']:g} is above what good runs move, and the controller raises the rate to "
         f"{rate[peak] / rate[0]:.0f} times its first within {peak} batches, until the KL jumps from {kl[peak - 1]:.4f} to {max(kl):.4f}. The last three batches have "

@@ -363,7 +363,7 @@ TEMPLATE = """\
   moves the policy, and a held KL does that, too.
 - **Something better than DAPO at its tuned rate?** Not these candidates with their KL held: {candidates}.
 - **And where much is to be learned?** From [another base model](#where-much-is-to-be-learned) DAPO with its KL held gains
-  {much[gain]}. Beside it, {much[beside]}. Beside the best of four fixed rates it learns {much[fixed]}.
+  {much[gain]}. Beside it, {much[beside]}. Its difference to the best of four fixed rates: {much[fixed]}.
 
 !!! note "What this can say"
     Two base models of {parameters} M parameters, one task of generated arithmetic and search, {seeds[0]} seeds ({seeds[1]}
@@ -421,7 +421,7 @@ be worked in full. After {much[steps]} supervised steps it is right at {much[acc
 
 ![Accuracy against KL where much is to be learned: the best fixed rates move less than held runs](card_study_habits.svg)
 
-Not registered, but seen: **what may cost**. At a fixed rate of {much[low]} the KL falls by itself as rewards saturate, from
+Not registered, but seen: **a possible cause of that price**. At a fixed rate of {much[low]} the KL falls by itself as rewards saturate, from
 {much[fall]} (area {much[low_area]} beside the best). The controller answers by raising the rate, {much[climb]}, until the KL
 jumps to {much[high]}; accuracy falls from {much[dip]} and the last three batches have {much[last]} at the best fixed rate, {much[best]},
 whose mean KL is {much[best_kl]} instead of {much[held_kl]}. A first seed of the plan counts for nothing, as its base model was
