@@ -9,24 +9,24 @@ from ...base.errors import Unsupported
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
-from ...core.types import OPTIONAL
+from ...core.types import FACTS, OPTIONAL
 from ...recipe.config import Lora
 from ...recipe.hosts import TINKER
 from ...recipe.plan import Plan
 
 ENGINE = TINKER.words
-# Inputs that need whole distributions or hidden states -> the engines that have them. The API returns only the
-# log-probabilities of sampled tokens.
-_LOGITS = {
+# Inputs that need whole distributions or hidden states; the API returns only the log-probabilities of sampled tokens.
+_LOGITS = {name for name, fact in FACTS.items() if fact.formula} | {"teacher_divergence", "influence", "divergence"}
+# The engines that have them; an input that is not named is the embedded engine's alone.
+_ENGINES = {
     **dict.fromkeys(("entropy", "old_entropy"), "the embedded engine, TRL or verl"),
     **dict.fromkeys(("entropy_drift", "teacher_divergence"), "the embedded engine or TRL"),
-    **dict.fromkeys(("influence", "divergence", "old_collision"), "the embedded engine"),
 }
-PROVIDES = OPTIONAL - _LOGITS.keys() - {"gain", "value", "version", "baseline", "role"}
+PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version", "baseline", "role"}
 REMEDIES: dict[str, str] = {
     name: "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, "
-    f"or train with {engines}"
-    for name, engines in _LOGITS.items()
+    f"or train with {_ENGINES.get(name, 'the embedded engine')}"
+    for name in sorted(_LOGITS)
 } | {
     "gain": "train with the embedded engine (tokenpo train), which continues responses or scores their parts",
     "baseline": "train with the embedded engine (tokenpo train), which draws a greedy response",
