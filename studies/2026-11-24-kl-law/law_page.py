@@ -28,7 +28,7 @@ STYLE = """\
 text { font: 9px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #16181a }
 .title { font-weight: 600 } .tick { fill: #55636f } .tick.y { text-anchor: end } .tick.x, .axis { text-anchor: middle }
 .grid { stroke: #ddd; fill: none } .seed { fill: #55636f; fill-opacity: .35 } .held { fill: #1763a6 } .fixed { fill: #8a5a00 }
-.dapo { fill: #16181a }"""
+.dapo { fill: #16181a } .lead { stroke: #55636f; stroke-width: .6 }"""
 HIGHER = law.registration(HERE / "higher.toml")
 HIGHER_ARM = "held higher"  # in the pictures
 NAME = "Mean accuracy of what is sampled for training, against the mean KL of a batch"
@@ -105,15 +105,15 @@ def headline(plan: Mapping[str, Any], tests: Sequence[verdicts.Test]) -> str:
     less, more, alike = _found(plan, tests, "P1")
     front = "Not by KL alone" if less or more else "Nothing here speaks against it"
     words = (
-        f"**{front}.** With the KL held at the same value, these learn less than DAPO by {plan['margin']} or more on at "
-        f"least one task: {_listed(less)}; these more: {_listed(more)}. Shown to be alike on at least one and to differ "
-        f"on none: {_listed(alike)}."
+        f"**{front}.** With the KL held at the same value, less than DAPO by {plan['margin']} or more is learned on at "
+        f"least one task with {_listed(less)}, and more with {_listed(more)}. Alike on at least one task, and nowhere "
+        f"shown to differ: {_listed(alike)}."
     )
     if any(test.name == "P1d" for test in tests):
         less, more, alike = _found(plan, tests, "P1d")
         words += (
-            f" Each at its own tuned rate and clip, these learn less on at least one task: {_listed(less)}; these more: "
-            f"{_listed(more)}; shown to be alike: {_listed(alike)}."
+            f" Each at its own tuned rate and clip, less is learned with {_listed(less)}, and more with {_listed(more)}; "
+            f"shown to be alike: {_listed(alike)}."
         )
     return words
 

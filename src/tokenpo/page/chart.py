@@ -25,6 +25,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 210, 46, 10, 8, 32
 FOOT, END = HEIGHT - BOTTOM, WIDTH - RIGHT
 MOST_POINTS, MOST_READINGS = 300, 60
 ROW, MARGIN = 24, 14  # height of a row and margin of a strip
+DOT, NEAR, LETTER = 4, 7, 5  # radius of a dot, gap from its middle to its label, half the height of a letter
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
@@ -345,13 +346,41 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
         for x, y, title in cloud.points:
             at = f'cx="{px(x):.1f}" cy="{py(y):.1f}"'
             parts.append(f'<circle class="seed" {at} r="2"><title>{escape(title)}</title></circle>')
-    lowest = {True: -math.inf, False: -math.inf}  # of the labels on the right half, and on the left
     middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
-    for x, y, cloud in sorted(middles, key=lambda middle: middle[1]):
-        right = x > (LEFT + END) / 2
-        lowest[right] = max(y + 3.5, lowest[right] + 11) if cloud.label else lowest[right]  # labels must not overlap
-        side = 'text-anchor="end" x' if right else "x"
-        parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
-        label = f'{side}="{x + (-8 if right else 8):.1f}" y="{lowest[right]:.1f}"'
-        parts.append(f"<text {label}>{escape(cloud.label)}</text>")
+    middles.sort(key=lambda middle: middle[1])
+    named = [middle for middle in middles if middle[2].label]
+    places = list(_beside([(x, y, 5.5 * len(c.label)) for x, y, c in named], [(x, y) for x, y, _ in middles]))
+    for (x, y, _), (left, right, middle) in zip(named, places, strict=True):
+        end, height = min(max(x, left), right), min(max(y, middle - LETTER), middle + LETTER)
+        if math.hypot(end - x, height - y) > 2 * NEAR:  # other points lie between the point and its label
+            parts.append(f'<path class="lead" d="M{x:.1f} {y:.1f}L{end:.1f} {height:.1f}"/>')
+    for x, y, cloud in middles:
+        parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT}"/>')
+    for (_, _, cloud), (left, right, middle) in zip(named, places, strict=True):
+        at = f'text-anchor="middle" x="{(left + right) / 2:.1f}" y="{middle + 3.5:.1f}"'
+        parts.append(f"<text {at}>{escape(cloud.label)}</text>")
     return Markup("".join(parts) + "</svg>")
+
+
+def _beside(
+    named: Sequence[tuple[float, float, float]], points: Sequence[tuple[float, float]]
+) -> Iterator[tuple[float, float, float]]:
+    """For each label (x, y of its point, width) the nearest place that covers no point or label: (left, right, y)."""
+    taken = [(x - DOT, x + DOT, y - DOT, y + DOT) for x, y in points]
+    for x, y, width in named:
+        choices = [
+            (x + across * (NEAR + away + width / 2), y + down * (NEAR + away + LETTER))
+            for away in range(0, WIDTH, LETTER)
+            for across, down in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1))
+        ]
+        boxes = [(cx - width / 2, cx + width / 2, cy - LETTER, cy + LETTER) for cx, cy in choices]
+        free = (
+            (left, right, top, bottom)
+            for left, right, top, bottom in boxes
+            if left >= LEFT and right <= WIDTH and top >= TOP and bottom <= FOOT
+            and not any(left < b and a < right and top < d and c < bottom for a, b, c, d in taken)
+        )  # fmt: skip
+        place = next(free, boxes[0])
+        taken.append(place)
+        left, right, top, bottom = place
+        yield left, right, (top + bottom) / 2
