@@ -18,6 +18,7 @@ import torch
 from ledger import over_looks
 
 import tokenpo
+from page_tree import read_html
 from tokenpo.core import trial
 from tokenpo.evidence.compare.paired import sign_flip
 
@@ -382,6 +383,11 @@ def test_the_page_of_the_long_runs_from_numbers_whose_answer_is_known(script: Ca
     text = long_page.page(plan, made)
     assert "(L2): of 42 runs that turn late enough, `kl` rises; 0 runs do not count." in text
     assert "(L4): alike: `cispo`, `tepo`; smaller: `hapo`." in text and "{" not in text
+    drawing = long_page.picture(plan, made)
+    assert [node.text for node in read_html(drawing).all("text", "title")] == [
+        *(f"{x}, KL held" for x in ("dapo", "grpo", "cispo", "tepo", "hapo", "gtpo")), "dapo, fixed rate",
+    ]  # fmt: skip
+    assert "paid from 0.2 at step 1 to 0.797 at step 200; right from 0.1 at step 1 to 0.399 at step 200" in drawing
 
 
 def test_the_brake_is_cispo_but_for_tokens_that_fall_and_have_fallen() -> None:

@@ -1,7 +1,7 @@
-"""The predictions of long.toml against the numbers, and the page docs/long_runs.md.
+"""The predictions of long.toml against the numbers, the page docs/long_runs.md and its picture.
 
-python studies/2026-11-27-long-runs/long_page.py            write the page from long.jsonl
-python studies/2026-11-27-long-runs/long_page.py --check    exit 1 if it is not what the numbers say
+python studies/2026-11-27-long-runs/long_page.py            write both from long.jsonl
+python studies/2026-11-27-long-runs/long_page.py --check    exit 1 if they are not what the numbers say
 """
 
 from __future__ import annotations
@@ -21,8 +21,18 @@ import law  # noqa: E402
 from layout import table, write  # noqa: E402
 from verdicts import LEVEL, Made, Test, above, corrected, interval  # noqa: E402
 
+from tokenpo.page.chart import HEIGHT, LEFT, WIDTH, Chart, Line, draw  # noqa: E402
+
 WINDOW, BEFORE = 10, 40
+WORDS = {"held": "KL held", "fixed": "fixed rate"}
+COURSES = {"paid": "accuracy", "right": "right"}
 METRICS = ("kl", "kl_rate", "entropy", "length", "grad_norm")
+NAME = "Share of responses that are paid, and that are right, over 200 batches"
+ACROSS, TITLE = 4, 20  # panels in a row, height of a panel's title
+STYLE = """\
+text { font: 11px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #16181a }
+.title { font-weight: 600 } .tick { fill: #55636f } .tick.y { text-anchor: end } .tick.x, .axis { text-anchor: middle }
+.grid { stroke: #ddd; fill: none } .line { fill: none; stroke-width: 1.8 } .c0 { stroke: #8a5a00 } .c1 { stroke: #1763a6 }"""
 Run = Mapping[str, Any]
 Measured = Callable[[Run], float | None]
 
@@ -154,8 +164,9 @@ def means(plan: Mapping[str, Any], made: Made) -> str:
                     own = [_mean(runs, _last(name)) if read else "" for name in ("right", "false")]
                     rest = [_mean(runs, _last(name)) for name in ("entropy", "solved")]
                     kl = _mean(runs, lambda run: run["values"]["mean:kl"])
-                    words = "KL held" if arm == "held" else "fixed"
-                    body.append((task, f"`{method}`", words, _mean(runs, _last("accuracy")), *own, turns, *rest, kl))
+                    body.append(
+                        (task, f"`{method}`", WORDS[arm], _mean(runs, _last("accuracy")), *own, turns, *rest, kl)
+                    )
     return table(head, body)
 
 
@@ -188,12 +199,40 @@ def answers(plan: Mapping[str, Any], made: Made) -> Iterator[str]:
         yield f"- **{words}** ({name}): {told}."
 
 
+def picture(plan: Mapping[str, Any], made: Made) -> str:
+    """docs/long_runs.svg: of each setting on `claimed` what is paid and what is right, means over the seeds."""
+    shown = [
+        (method, arm, runs_of(made, "claimed", method, arm, range(*block["seeds"])))
+        for block in plan["block"]
+        if "claimed" in block["tasks"]
+        for method in block["methods"]
+        for arm in block["arms"]
+    ]
+    width, height = ACROSS * WIDTH, -(-len(shown) // ACROSS) * (HEIGHT + TITLE)
+    front = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{NAME}">'
+    parts = [front, f'<style>\n{STYLE}\n</style><rect width="100%" height="100%" fill="#fff"/>']
+    for place, (method, arm, runs) in enumerate(shown):
+        x, y = place % ACROSS * WIDTH, place // ACROSS * (HEIGHT + TITLE) + TITLE
+        title = f"{method}, {WORDS[arm]}"
+        lines = [Line(words, _course(runs, name), k) for k, (words, name) in enumerate(COURSES.items())]
+        drawn, _, _ = str(draw(Chart(title, "share", "", lines, high=1.0))).partition('<g class="hit">')
+        parts.append(f'<text class="title" x="{x + LEFT}" y="{y - 4}">{title}</text>')
+        parts.append(drawn.replace("<svg ", f'<svg x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" ', 1) + "</svg>")
+    return "\n".join(parts) + "</svg>\n"
+
+
+def _course(runs: Sequence[Run], name: str) -> list[tuple[float, float]]:
+    """(batch from 1, mean over the runs)."""
+    columns = zip(*(run["course"][name] for run in runs), strict=True)
+    return [(batch, statistics.fmean(column)) for batch, column in enumerate(columns, start=1)]
+
+
 def page(plan: Mapping[str, Any], made: Made) -> str:
     """docs/long_runs.md."""
     found = judged(plan, made)
     return TEMPLATE.format(
         answers="\n".join(answers(plan, made)), means=means(plan, made), tests=tests_table(found),
-        family=2 * len(found), level=f"{100 * LEVEL:g}", runs=len(law.wanted(plan, made)), target=plan["kl_target"],
+        family=2 * len(found), level=f"{100 * LEVEL:g}", runs=len(law.wanted(plan, made)), target=plan["kl_target"], name=NAME,
     )  # fmt: skip
 
 
@@ -211,6 +250,10 @@ TEMPLATE = """\
 `claimed` is a task with a verifier that can be deceived: a response is paid if the total that it writes is the target,
 whether or not the steps before it are right. `budget` has a verifier that cannot be deceived. The KL is held at
 {target} nats a token, the largest of a batch, or the rate stays at 2e-4.
+
+![{name}](long_runs.svg)
+
+`claimed`, means of six seeds. Brown: the share of responses that is paid; blue: the share that is right.
 
 {means}
 
@@ -234,7 +277,7 @@ def main() -> int:
     if left := sum(key not in made for key in law.wanted(plan, made)):
         print(f"{left} runs are still to be made: their verdicts are looked at once")
         return int((DOCS / "long_runs.md").is_file())
-    return write(DOCS / "long_runs.md", page(plan, made))
+    return max(write(DOCS / "long_runs.svg", picture(plan, made)), write(DOCS / "long_runs.md", page(plan, made)))
 
 
 if __name__ == "__main__":
