@@ -94,7 +94,7 @@ and memory beyond the gradients.
 
 {fused}
 
-Of our 47 ms at 8,192 tokens the card computes for 41, and its clocks move by a tenth from run to run, so that
+Of our {own:.0f} ms at 8,192 tokens the card computes for 41, and its clocks move by a tenth from run to run, so that
 differences below a tenth say nothing. Other objectives take as long (TEPO {tepo:.2f}, GSPO {gspo:.2f} times the
 products); one that trains the entropy keeps its gradient too ({aer:.2f}). Where half of the groups have no advantage,
 a run takes {dead:.2f} times the products, as tokens without a gradient are left out of the backward products. Chunks
@@ -107,7 +107,7 @@ of 1 GiB in place of 2.5 take {chunk:.2f}.
 `generate` waits for Python. At half a billion parameters and 64 rows it makes {slow:.0f} steps a second in its first run and {warm:.0f} at best, in its fourth (`generate` loads kernels of its own
 for every length), where ours makes {ours:.0f}: {ratio:.1f} times as many. After two whole runs of each, ours is {middle:.1f} times as fast at 256 rows and
 {large:.1f} times at 512. With `cache_implementation="static"`, whose first run compiles for {compiling:.0f} s, ours is
-{compiled:.1f} times as fast at 256 rows. Ours replays a recorded step: 6.9 ms at 512 rows, of which 1.1 draw the tokens.
+{compiled:.1f} times as fast at 256 rows. Ours replays a recorded step: {replay:.1f} ms at 512 rows, of which {draw:.1f} draw the tokens.
 vLLM was not installed.
 
 **A training step** of half a billion parameters, 64 responses of at most 128 tokens, one update, median of {steps} after
@@ -177,7 +177,7 @@ def results(parts: Mapping[str, Any]) -> str:
         for model, rows in SAMPLED
         if (rate := seen.get(("sampler", f"{model} {rows} rows, graphs"), {}).get("tokens/s"))
     ]
-    steps = {rows: seen["sampler", f"0.5B {rows} rows, graphs"]["tokens/s"] / rows for rows in (64, 256)}
+    steps = {rows: seen["sampler", f"0.5B {rows} rows, graphs"]["tokens/s"] / rows for rows in (64, 256, 512)}
     theirs = [*seen["sampler", "0.5B 64 rows, generate, 48 tokens, run after run"].values()]
     static = seen["sampler", "0.5B 256 rows, generate compiled"]
     step, tiny = seen["train", "step 0.5B"], seen["train", "step 1.6M"]
@@ -188,6 +188,7 @@ def results(parts: Mapping[str, Any]) -> str:
         if part == "trl" and "TRL / head" in x
     ]
     return RESULTS.format(
+        own=seen["fused", "gpu8k fused"]["ms"], replay=1e3 / steps[512], draw=seen["sampler", "parts of a step"]["draw"] / 1e3,
         fused=table(("", *SHAPES), fused), tepo=multiple("fused, tepo"), gspo=multiple("fused, gspo"),
         aer=multiple("fused, aer, a gradient of the entropy"), dead=multiple("fused, half of the groups dead"),
         chunk=multiple("fused, chunk of 1 GiB"),
