@@ -146,8 +146,8 @@ def test_a_preset_goes_with_a_method() -> None:
         assert isinstance(made.surrogate, LogLikelihood) == preset.plain
 
 
-# One name of each; the premise of those with a bypass is another policy than the old one at ratio 1.
-LAWFUL = {preset: name for name, preset in PRESETS.items() if not name.startswith("bypass_")}
+# One name of each; some keep no response of the laws' batches, so that nothing depends on their inputs.
+LAWFUL = {preset: name for name, preset in PRESETS.items() if "_geo_rs" not in name}
 
 
 @pytest.mark.parametrize("name", LAWFUL.values())

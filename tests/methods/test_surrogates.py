@@ -377,3 +377,11 @@ def test_any_split_of_a_step_adds_up_once_the_whole_was_observed(name: str) -> N
     close(
         run(objective, sample, pieces=[slice(0, 4), slice(4, 12), slice(12, None)]), run(objective, sample), rtol=1e-12
     )
+
+
+def test_real_is_finite_where_an_exponential_would_overflow() -> None:
+    """s / tau = ±500: what is right for certain has no slope, what is wrong for certain has all of it, 1/tau."""
+    sure = by_hand([[np.exp(0.5)], [np.exp(-0.5)]], [1, 0])
+    lost = by_hand([[np.exp(-0.5)], [np.exp(0.5)]], [1, 0])
+    np.testing.assert_allclose(outcome("real", sure, tau=0.001).gradient, [[0], [0]], atol=1e-200)
+    np.testing.assert_allclose(outcome("real", lost, tau=0.001).gradient, [[-1000], [1000]], rtol=1e-9)

@@ -90,8 +90,10 @@ TIS = RolloutCorrection()
         ({"normalise": True}, (NormalisedWeight(TIS, RolloutMean(TIS)),)),
         ({"reject": [{"over": "mean", "low": 0.9, "high": 1.1}, {"of": "k3", "over": "every", "high": 2}]},
          (TIS, Rejection((Criterion(Mean(), 0.9, 1.1), Criterion(Every(), high=2, of=K3()))))),
-        ({"level": "none", "leaves": True, "reject": [{"of": "k2", "over": "total", "high": 1}, {"low": 0.1}]},
-         (Rejection((Criterion(Total(), high=1, of=K2()), Criterion(EachToken(), 0.1)), leaves=True),)),
+        ({"level": "none", "leaves": True, "reject": [{"of": "k2", "over": "total", "high": 1}]},
+         (Rejection((Criterion(Total(), high=1, of=K2()),), leaves=True),)),
+        ({"level": "none", "reject": [{"of": "k2", "over": "total", "high": 1}, {"low": 0.1}]},
+         (Rejection((Criterion(Total(), high=1, of=K2()), Criterion(EachToken(), 0.1))),)),
         ({"preset": "icepop"}, (RolloutCorrection(mask=True, floor=0.5, cap=5.0),)),
         ({"preset": "mis-k3", "leaves": True}, (Rejection((Criterion(Mean(), high=0.01, of=K3()),), leaves=True),)),
     ],
@@ -134,3 +136,17 @@ def test_a_correction_of_nothing_is_noted() -> None:
 def test_refused_settings(sections: dict, message: str) -> None:
     with pytest.raises(TokenPOError, match=message):
         recipe(**sections)
+
+
+@pytest.mark.parametrize(("name", "noted"), [("grpo", True), ("tepo", True), ("remax", False), ("raft_pp", False)])
+def test_a_group_of_one_is_noted_where_it_teaches_nothing(name: str, noted: bool) -> None:
+    config = recipe(method={"name": name}, rollout={"group_size": 1})
+    said = [note for note in warnings(build_objective(config), config) if "group_size is 1" in note]
+    assert bool(said) == noted
+
+
+@pytest.mark.parametrize(("preset", "noted"), [("bypass_pg_is", False), ("bypass_pg_geo_rs", True)])
+def test_a_weight_by_the_current_ratio_may_take_many_updates(preset: str, noted: bool) -> None:
+    config = recipe(rollout={"correction": {"preset": preset}}, train={"minibatches": 4})
+    said = [note for note in warnings(build_objective(config), config) if "takes the policy for" in note]
+    assert bool(said) == noted

@@ -124,7 +124,8 @@ def weights_are_not_negative(objective: Objective) -> None:
 def gradient_at_ratio_one(objective: Objective) -> None:
     """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart)."""
     inputs = example(4)
-    still = {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]}
+    anchor = "rollout_logprob" if getattr(objective, "bypass", False) else "old_logprob"
+    still = {**inputs.policy, "logprob": inputs.rollouts[anchor]}
     _slope_is_the_ratio(objective, Inputs(inputs.rollouts, still))
 
 

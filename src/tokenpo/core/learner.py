@@ -146,10 +146,10 @@ class Learner:
             raise NotFinite(f"the norm of the gradient of {update.objective.name} is {float(grad_norm)}")
         self.updates = update.number + 1
         if not step.stopped:
-            step.statistics.include(update.statistics)
             if self.kl is not None:
-                step.saw(update.statistics.kl)
-                step.stopped = update.statistics.kl > self.kl.limit
+                step.saw(update.statistics.live_kl)
+                step.stopped = update.statistics.live_kl > self.kl.limit
+            step.statistics.include(update.statistics, made=not step.stopped)
         if step.stopped:
             step.left_out += 1
             return False
@@ -171,7 +171,7 @@ class Learner:
             update: the last update.
             policy: predictions for all rows of the update, in their order, with the weights after it.
         """
-        mask = update.rollouts.mask
+        mask = update.rollouts.mask & live(update.objective, update.rollouts, update.credit)[:, None]
         moved = torch.where(mask, policy.logprob.detach() - update.rollouts.old_logprob, 0.0).double()
         self._begun().saw(float(k3(moved).sum() / mask.sum()), ended=True)
 

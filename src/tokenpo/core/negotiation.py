@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ..base.errors import Unsupported
 from .objective import Objective
+from .parts.correction import RolloutCorrection
 from .types import OPTIONAL
 
 
@@ -48,6 +49,11 @@ def _no_drafts(objective: Objective, count: int, engine: str) -> Unsupported:
     )
 
 
+def _follows(objective: Objective) -> bool:
+    """Whether a weight divides the current policy by the one that sampled."""
+    return any(isinstance(part, RolloutCorrection) and part.current for part in objective.corrects_rollout)
+
+
 def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> list[str]:
     """Warnings about parts that are idle or biased with this number of updates per rollout batch.
 
@@ -59,7 +65,7 @@ def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> l
         verdict = (
             "cannot act, because with one update per rollout batch the policy is still the one that sampled; " + more
         )
-    elif updates > 1 and (idle := objective.assumes_on_policy):
+    elif updates > 1 and (idle := objective.assumes_on_policy) and not _follows(objective):
         verdict = (
             "takes the policy for the one that sampled, and after the first update on a rollout batch it is not; "
             f"{one} for the method as published"

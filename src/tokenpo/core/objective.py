@@ -32,7 +32,7 @@ from .parts import (
     Part,
     Signal,
 )
-from .parts.correction import Rejection
+from .parts.correction import Rejection, RolloutCorrection
 from .parts.part import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight, check_parts, walk
 from .parts.selection import Selection
 from .parts.surrogate import Region
@@ -95,6 +95,12 @@ class Objective:
             check_parts(choice, f"objective {self.name}")
         if len({part.beta for part in walk(self) if isinstance(part, TeacherDivergence)}) > 1:
             raise TokenPOError(f"objective {self.name}: two divergences from a teacher of different beta: keep one")
+        leaving = any(isinstance(part, Rejection) and part.leaves and part.of_tokens for part in walk(self))
+        if leaving and any(isinstance(part, RolloutCorrection) and part.sequence for part in walk(self)):
+            raise TokenPOError(
+                f"objective {self.name}: a weight of whole responses would lose the tokens that leave: reject whole "
+                "responses, weigh tokens, or keep rejected tokens in the denominators (leaves=False)"
+            )
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
@@ -196,7 +202,11 @@ class Objective:
         advantage = masked.keep(advantage, mask)  # reuses the name, to free the tensor that it replaces
         advantage = advantage.to(rollouts.old_logprob.dtype)
         parts = dict.fromkeys(part for part in self._parts if isinstance(part, Signal))
-        signals: dict[Part, Tensor] = {part: ask("signal", part, mask, rollouts) for part in parts}
+        # Denominators count what `counted` leaves, a group's as well as those of `Totals`.
+        counted, denominators = self.counted(rollouts), {*walk(self.aggregate)}
+        signals: dict[Part, Tensor] = {
+            part: ask("signal", part, mask, counted if part in denominators else rollouts) for part in parts
+        }
         memory_signals = [part for part in self.memories if isinstance(part, MemorySignal)]
         signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in memory_signals}
         if self.critic is not None:
@@ -225,7 +235,9 @@ class Objective:
             if isinstance(part, BatchSignal):
                 look = functools.partial(self._answers.trust, self.surrogate, restricted.mask, restricted)
                 draws = torch.Generator().manual_seed(0) if generator is None else generator
-                signal = self._answers.tensor("signal", part, batch.mask, restricted, look, draws)
+                signal = torch.zeros_like(batch.policy.logprob)
+                if restricted.mask.any():  # a step of no token has nothing to look at
+                    signal = self._answers.tensor("signal", part, batch.mask, restricted, look, draws)
                 restricted, batch = restricted.with_signal(part, signal), batch.with_signal(part, signal)
         return batch
 

@@ -14,7 +14,7 @@ from .types import Batch, Loss, Totals
 # Lower ends of the bins of lags, in updates.
 LAGS = (0, 1, 2, 4, 8)
 _BY_LAG = tuple(f"lag_{least}_{what}" for what in ("tokens", "ratio", "clipped") for least in LAGS)
-_SUMS = ("count", "ratio", "low", "high", "kl", "effective", "loss", "distance", "fresh", *_BY_LAG)
+_SUMS = ("count", "ratio", "low", "high", "kl", "live", "live_kl", "effective", "loss", "distance", "fresh", *_BY_LAG)
 _EXTREMES = ("ratio_min", "ratio_max", "distance")
 
 
@@ -33,14 +33,16 @@ class Statistics:
         self._tokens += totals.tokens
 
     @torch.no_grad()
-    def add(self, batch: Batch, loss: Loss, number: int = 0) -> None:
+    def add(self, batch: Batch, loss: Loss, number: int = 0, live: Tensor | None = None) -> None:
         """Adds the rows of one loss.
 
         Args:
             number: of the update; a token's lag is this number minus the `version` that sampled it.
+            live: [N] bool, the rows that can have a gradient; None is all.
         """
         mask, terms = batch.mask, loss.terms
         moved = torch.where(mask, batch.policy.logprob.detach() - batch.rollouts.old_logprob, 0.0)
+        moving = mask if live is None else mask & live[:, None]
         ratio, clipped = terms["ratio"], terms["clipped"].bool() & mask
         below = clipped & (ratio < 1)
         fresh, version = mask, batch.rollouts.version
@@ -55,6 +57,8 @@ class Statistics:
             low=below.sum(),
             high=(clipped & ~below).sum(),
             kl=kl.k3(moved).sum(),
+            live=moving.sum(),
+            live_kl=kl.k3(moved).where(moving, 0.0).sum(),
             effective=(effective & (terms["coefficient"] != 0) & mask).sum(),
             loss=loss.value.detach(),
             distance=moved.abs().where(fresh, 0.0).sum(),
@@ -68,10 +72,10 @@ class Statistics:
         """Adds the rows of one loss of the critic; `across` does not sum it over ranks."""
         self._add(value_loss=loss.value.detach())
 
-    def include(self, other: Statistics) -> None:
-        """Adds the sums of another minibatch, without its updates."""
+    def include(self, other: Statistics, *, made: bool = True) -> None:
+        """Adds the sums of another minibatch, without its updates; without its losses if its update is not made."""
         self._tokens += other._tokens
-        self._add(**other._sums)
+        self._add(**{name: x for name, x in other._sums.items() if made or name not in ("loss", "value_loss")})
         for name, value in other._extremes.items():
             self._reach(name, value)
 
@@ -85,9 +89,9 @@ class Statistics:
         return float(self._sums.get("loss", 0.0))
 
     @property
-    def kl(self) -> float:
-        """k3 estimate of KL(old || new) so far, nats, mean over the evaluated tokens; NaN if there are none."""
-        return _over(float(self._sums.get("kl", 0.0)), float(self._sums.get("count", 0.0)))
+    def live_kl(self) -> float:
+        """k3 estimate of KL(old || new), nats, mean over tokens of rows that can have a gradient; NaN without any."""
+        return _over(float(self._sums.get("live_kl", 0.0)), float(self._sums.get("live", 0.0)))
 
     def across(
         self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
@@ -128,7 +132,7 @@ class Statistics:
             "clip_fraction": low + high,
             "clip_low_fraction": low,
             "clip_high_fraction": high,
-            "kl": self.kl,
+            "kl": _over(sums.get("kl", 0.0), scored),
             "effective_tokens": _over(sums.get("effective", 0.0), every),
             "loss": sums.get("loss", 0.0) / updates,
             "grad_norm": sum(_numbers([norm for norm, _ in self._updates])) / updates,

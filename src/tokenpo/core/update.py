@@ -97,7 +97,7 @@ class Update:
         """
         batch = self.batch(policy, rows)
         loss = self.objective.loss(batch, self.totals)
-        self.statistics.add(batch, loss, self.number)
+        self.statistics.add(batch, loss, self.number, live(self.objective, batch.rollouts, batch.credit))
         return batch, loss
 
     def evaluate_head(
@@ -139,7 +139,7 @@ class Update:
         except NotFinite as error:
             raise self._located(error, rows) from error
         batch = fused.batch(rollouts, credit)
-        self.statistics.add(batch, fused.loss, self.number)
+        self.statistics.add(batch, fused.loss, self.number, live(self.objective, rollouts, credit))
         return batch, fused
 
     def value_loss(self, value: Tensor, rows: Tensor | None = None) -> Loss:

@@ -52,7 +52,8 @@ class ConfidenceShift(CreditStage):
     def _confidence(self, rollouts: Rollouts) -> Tensor:
         """[N] geometric mean of the probabilities of a response's least probable tokens."""
         ranked = rollouts.old_logprob.double().masked_fill(~rollouts.mask, torch.inf).sort(1).values
-        count = (self.fraction * rollouts.mask.sum(1, keepdim=True).double()).ceil().clamp(min=1)
+        # 1e-4: the rounding of the product must not add a token.
+        count = (self.fraction * rollouts.mask.sum(1, keepdim=True).double() - 1e-4).ceil().clamp(min=1)
         least = torch.arange(ranked.shape[1], device=ranked.device) < count
         return masked.mean(ranked, least, dim=1)[:, 0].exp()
 

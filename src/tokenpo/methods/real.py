@@ -48,11 +48,17 @@ class Slope(BatchSignal):
         groups = Groups.of(batch.rollouts.group, alive)
         label = masked.mean(batch.credit.advantage, batch.mask, dim=1)[:, 0].sign()
         score = masked.mean(Ratio.log(batch).detach(), batch.mask, dim=1)[:, 0]
-        each = (-label * score / self.tau).exp()
-        right, wrong = (groups.sum(torch.where(label == sign, each, 0.0)) for sign in (1, -1))
-        slope = each / (1 + torch.where(label > 0, right, wrong)) / self.tau
+        power = -label * score / self.tau
+        right, wrong = ((label == sign) & alive for sign in (1, -1))
+        # Each class's powers less their largest, or 0: an exponential may overflow.
+        tops = [groups.extremes(torch.where(some, power, 0.0))[1].clamp(min=0) for some in (right, wrong)]
+        top = torch.where(label > 0, *tops)
+        each = (power - top).exp()
+        sums = [groups.sum(torch.where(some, each, 0.0)) for some in (right, wrong)]
+        slope = each / ((-top).exp() + torch.where(label > 0, *sums)) / self.tau
         # An update that holds one class of a group cannot classify it.
-        slope = torch.where((right > 0) & (wrong > 0), slope, 0.0)
+        both = (groups.sum(right.long()) > 0) & (groups.sum(wrong.long()) > 0)
+        slope = torch.where(both, slope, 0.0)
         share = alive.sum().to(slope.dtype) / len(batch.rollouts.group[alive].unique())
         return (share * slope)[:, None].expand(batch.mask.shape)
 

@@ -3,11 +3,14 @@
 import dataclasses
 import math
 
+import torch
+
 from ..base.errors import TokenPOError, UnknownName
 from ..core import parts
 from ..core.negotiation import negotiate, schedule_notes
 from ..core.objective import Objective
-from ..core.types import OPTIONAL
+from ..core.trial import example
+from ..core.types import OPTIONAL, Rollouts
 from ..methods import builder, method, options_of
 from ..methods.corrections import Preset, applied, corrected
 from ..methods.teaching import with_teacher
@@ -175,7 +178,7 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
             remedy = " and there is no teacher.coef" if section == "teacher" else ""
             notes.append(f"the section [{section}] is not read: {objective.name} has no {section}{remedy}")
     notes += other_sections(config, host)
-    if rollout.group_size == 1:
+    if rollout.group_size == 1 and not _teaches_alone(objective):
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
         notes.append(f"train.minibatches is {train.minibatches}, but there are only {rollout.prompts} groups to split")
@@ -185,6 +188,13 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
             "1e-6, or 1e-5 with LoRA"
         )
     return notes
+
+
+def _teaches_alone(objective: Objective) -> bool:
+    """Whether a response gets an advantage without others of its group."""
+    rollouts = example().rollouts
+    alone = Rollouts(**{**rollouts, "group": torch.arange(len(rollouts["mask"]))})
+    return bool(objective.prepare(alone).advantage.any())
 
 
 def other_sections(config: Config, host: Host) -> list[str]:

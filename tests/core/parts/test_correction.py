@@ -10,7 +10,7 @@ import torch
 import tokenpo
 from oracle_support import Sample, ragged, run
 from tokenpo import TokenPOError
-from tokenpo.core.parts import Strayed, Weight
+from tokenpo.core.parts import Aggregate, PromptMean, Strayed, TokenMean, Weight
 from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
 from tokenpo.core.parts.penalties import K3
 from tokenpo.core.parts.weights import Drop, NormalisedWeight
@@ -186,3 +186,33 @@ def test_it_goes_with_any_method(name: str) -> None:
     weight = np.minimum(np.exp(sample.old_logprob - sample.rollout_logprob), 2)
     expected = run(plain, sample).gradient * weight
     np.testing.assert_allclose(run(corrected, sample).gradient, expected, rtol=1e-12, atol=1e-17)
+
+
+def test_tokens_that_leave_are_not_missed_by_a_number_of_their_response() -> None:
+    """Once a token has left, the mean or the product of its response's ratios is another."""
+    token, response = Criterion(EachToken(), 0.5, 2.0), Criterion(Mean(), 0.9, 1.1)
+    assert Rejection((response, Criterion(Every(), 0.5)), leaves=True) and Rejection((token, token), leaves=True)
+    with pytest.raises(TokenPOError, match="criteria of tokens or with criteria of responses, not with both"):
+        Rejection((token, response), leaves=True)
+    plain, weight = tokenpo.method("dapo"), RolloutCorrection(sequence=True)
+    assert dataclasses.replace(plain, weights=(weight, Rejection((response,), leaves=True)))
+    for among in ((weight,), (NormalisedWeight(weight, RolloutMean(weight)),)):
+        with pytest.raises(TokenPOError, match="a weight of whole responses would lose the tokens that leave"):
+            dataclasses.replace(plain, weights=(*among, Rejection((token,), leaves=True)))
+
+
+@pytest.mark.parametrize("aggregate", [TokenMean(), PromptMean()])
+def test_a_mean_is_over_what_has_not_left(aggregate: Aggregate) -> None:
+    """Two of the five tokens leave; what the others count for adds up to one."""
+    weights = (Rejection((Criterion(high=1.5),), leaves=True),)
+    objective = dataclasses.replace(tokenpo.method("dapo"), aggregate=aggregate, weights=weights)
+    old = torch.full((2, 3), -3.0, dtype=torch.float64)
+    rollouts = tokenpo.Rollouts(
+        MASK, torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), old,
+        rollout_logprob=old - torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]),
+    )  # fmt: skip
+    counted = objective.counted(rollouts)
+    assert counted.mask.tolist() == [[True, False, True], [False, True, False]]
+    batch = tokenpo.Batch(counted, objective.prepare(rollouts), tokenpo.Policy(old))
+    terms = objective.loss(batch, tokenpo.Totals.of(counted)).terms
+    assert terms["coefficient"][counted.mask].sum().item() == pytest.approx(1.0, rel=1e-12)

@@ -4,6 +4,7 @@ import pytest
 
 import tokenpo
 from run_views import Watch, lines
+from tokenpo.base.errors import Unsupported
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.evidence.explain.push import push_of
@@ -48,6 +49,13 @@ def test_its_records_hold_turns_and_are_explained(tmp_path):
     for name in ("gdpo", "mt_grpo", "gigpo", "otb"):
         assert push_of(name, tokenpo.method(name), found).push.any(), name
     assert "=" in lines(run, "samples.jsonl")[0]["completion"]
+
+
+def test_continuations_would_call_no_tool(tmp_path):
+    config = _config(tmp_path / "run", "vineppo")
+    with pytest.raises(Unsupported, match="vineppo samples continuations .* call no tool, and the task dial_calculator"):
+        train(config, SilentView())
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

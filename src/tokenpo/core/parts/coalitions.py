@@ -51,7 +51,7 @@ class Coalitions(Part):
         return set() if self.separator is None else {"token_ids"}
 
     def segment(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] int, the segment of each token, counted from 0; a tool's tokens belong to the segment before them."""
+        """[N, T] int, the segment of each token, counted from 0; a tool's tokens belong to a segment beside them."""
         mask = rollouts.mask
         if self.separator is None:
             unit = (mask.cumsum(1) - 1).clamp(min=0)

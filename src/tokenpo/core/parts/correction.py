@@ -172,6 +172,16 @@ class Rejection(BatchWeight):
             raise TokenPOError(
                 "Rejection: denominators are counted before the policy moves: leaves=True goes with current=False"
             )
+        if self.leaves and self.of_tokens and not all(isinstance(x.over, EachToken) for x in criteria):
+            raise TokenPOError(
+                "Rejection: once rejected tokens have left, their response is another one: leaves=True goes with "
+                "criteria of tokens or with criteria of responses, not with both"
+            )
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether it can reject a part of a response."""
+        return any(isinstance(x.over, EachToken) for x in self.criteria)
 
     def of_batch(self, batch: Batch) -> Tensor:
         kept = self.kept_of(batch)

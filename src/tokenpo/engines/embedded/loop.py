@@ -30,7 +30,7 @@ from ...runs.rollouts.draw import Draw
 from ...runs.rollouts.experience import Experience, credited
 from ...runs.trackers import require_trackers
 from ...runs.view import View
-from ...tasks import Task
+from ...tasks import Task, ToolTask
 from .facts import MAKERS
 from .forward import Forward
 from .rollout import collect
@@ -80,6 +80,11 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
             raise Unsupported(
                 "a method reads a teacher, and the embedded engine has none here: leave out methods that read one, or "
                 "take a run whose recipe names it"
+            )
+        if plan.objective.continuations is not None and isinstance(task, ToolTask):
+            raise Unsupported(
+                f"{plan.objective.name} samples continuations of responses, which call no tool, and the task "
+                f"{plan.config.task.name} has one: take a task without a tool, or a method without continuations"
             )
         for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
             raise Unsupported(
