@@ -55,3 +55,22 @@ def test_the_file_of_a_module_is_found_without_executing_it(here: Path) -> None:
     }  # fmt: skip
     assert {name: module_file(name, [str(here)]) for name in files} == files
     assert set(sys.modules) == before and str(here) not in sys.path
+
+
+@pytest.mark.parametrize("folder", ["", "elsewhere/"])
+def test_a_file_imports_its_neighbours_while_it_is_loaded(
+    here: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    (here / folder).mkdir(exist_ok=True)
+    Path(f"{folder}helper_x.py").write_text("value = 7\n")
+    Path(f"{folder}later_x.py").touch()
+    late = "def late():\n    import later_x\n"
+    Path(f"{folder}m_top.py").write_text(f"from helper_x import value\ndef f():\n    return value\n{late}")
+    before = list(sys.path)
+    try:
+        assert Loaded(f"{folder}m_top.py:f")({})["value"] == 7
+        failed = Loaded(f"{folder}m_top.py:late")({})
+    finally:
+        sys.modules.pop("helper_x", None)
+    assert sys.path == before
+    assert failed["text"] == "No module named 'later_x': install it, or put its folder on PYTHONPATH"

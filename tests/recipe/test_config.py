@@ -171,6 +171,15 @@ def test_another_method_starts_from_its_own_defaults(tmp_path):
     assert load_config(recipe(tmp_path, "method = 'hapo'"), method="grpo").method.name == "grpo"
 
 
+@pytest.mark.parametrize("override", ["method.name=tepo", 'method={name="tepo"}', "method={beta=0.5}"])
+def test_two_methods_on_one_command_line_are_refused(tmp_path, override):
+    path = recipe(tmp_path, '[method]\nname = "hapo"\n')
+    with pytest.raises(TokenPOError, match=r"--method dapo and --set method.* name two methods: leave one out"):
+        load_config(path, method="dapo", overrides=[override])
+    assert load_config(path, method="tepo", overrides=["method.name=tepo"]).method.name == "tepo"
+    assert load_config(path, overrides=["method.name=tepo"]).method.name == "tepo"
+
+
 def test_lists_become_tuples_for_builders():
     config = parse_config({"method": {"name": "gtpo", "entropy_clamp": [0.2, 0.28]}}, "test")
     assert config.method.options == {"entropy_clamp": (0.2, 0.28)}

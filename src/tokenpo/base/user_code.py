@@ -37,11 +37,10 @@ class Loaded:
         self.function: Callable[..., Any] | None = None
         place, _, name = path.rpartition(":")
         try:
-            if place.endswith(".py"):
-                module = _from_file(Path(place))
-            else:
-                with _searched(search):
-                    module = importlib.import_module(place)
+            is_file = place.endswith(".py")
+            folder = [str(Path(place).expanduser().resolve().parent)] if is_file else []
+            with _searched([*search, *folder]):  # a file may import its neighbours
+                module = _from_file(Path(place)) if is_file else importlib.import_module(place)
         except (Exception, SystemExit) as error:
             text = f"can't import {place!r} ({type(error).__name__[:80]}: {_message(error)})"
             self.about: dict[str, Any] = {"missing" if _is_missing(place, error) else "broken": text}
@@ -122,6 +121,8 @@ def summary_of(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     text = str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        text += ": install it, or put its folder on PYTHONPATH"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 

@@ -330,6 +330,10 @@ def load_config(
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
     flags = {apply(raw, override): f"--set {override:.80}" for override in overrides}
+    final = raw.get("method")
+    if method is not None and isinstance(final, dict) and final.get("name") != method:
+        override = flags.get(("method", "name")) or flags[("method",)]
+        raise TokenPOError(f"--method {method} and {override} name two methods: leave one out")
     if out:  # as plain text: read as TOML it may become another name
         flags[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
     return parse_config(raw, str(recipe), flags)

@@ -211,7 +211,7 @@ class Loop:
             with self.interrupt:
                 # Before the first step, unless the checkpoint shows that this line is already logged.
                 if not self.sizes["metrics.jsonl"] and self.number == 0 and config.evaluate.problems:
-                    self.view.say(f"evaluating on {config.evaluate.problems} held-out problems")
+                    self.view.say(f"evaluating on at most {config.evaluate.problems} held-out problems")
                     before = self.evaluate()
                     self.records.log({"step": 0, **before.metrics()})
                     self.view.say(f"before: {before}")

@@ -1,6 +1,7 @@
 """Read the rows of a JSONL or parquet file, each with its place in the file, and turn them into problems."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -148,11 +149,24 @@ class Layout:
             if not isinstance(answer, dict) or "ground_truth" not in answer:
                 raise TokenPOError(f"{where}: 'reward_model' is {_kind(answer)} without 'ground_truth': add that key")
             key, answer = "reward_model.ground_truth", answer["ground_truth"]
-        references = answer if isinstance(answer, list) else [answer]
-        sound = references and all(isinstance(x, (str, int, float)) and x != "" for x in references)
-        if self.needs_answer and not sound:
-            raise TokenPOError(f"{where}: {key!r} is {_kind(answer)}: give text, a number, or a list of these")
+        if self.needs_answer:
+            require_reference(where, key, answer)
         return answer
+
+
+def require_reference(where: str, key: str, value: Any) -> None:
+    """Raises TokenPOError for what no answer can equal: null, a dict, true, blank text, NaN, an infinity."""
+    references = value if isinstance(value, list) else [value]
+    wrong = [item for item in references if not _is_reference(item)]
+    if wrong or not references:
+        held = f"a list that holds {_kind(wrong[0])}" if wrong and references is value else _kind(value)
+        raise TokenPOError(f"{where}: {key!r} is {held}: give text, a number, or a list of these")
+
+
+def _is_reference(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return bool(value.strip()) if isinstance(value, str) else isinstance(value, int) and not isinstance(value, bool)
 
 
 def _get(where: str, row: Mapping[str, Any], key: str, option: str) -> Any:
@@ -175,4 +189,8 @@ def _columns(row: Mapping[str, Any]) -> str:
 
 
 def _kind(value: Any) -> str:
-    return "empty" if value in ("", [], {}) else "null" if value is None else f"a {type(value).__name__}"
+    if isinstance(value, str) and not value.strip():
+        return "empty text"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return "empty" if value in ([], {}) else "null" if value is None else f"a {type(value).__name__}"

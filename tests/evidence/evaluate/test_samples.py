@@ -116,6 +116,12 @@ def test_a_verifier_judges_anew(tmp_path):
     assert [sample.vote for sample in read_samples(file, exact)[0]] == [Vote("3", False), Vote("2", True)]
     with pytest.raises(TokenPOError, match=r"line 1: no column 'reference' .*compares"):
         read_samples(written(tmp_path / "s.jsonl", {"prompt": "?", "completion": "2"}), exact)
+    for reference in (None, {"answer": "2"}, True, "", " ", [], ["2", None], float("nan")):
+        (lacking := line | {"completion": "#### 2"})["reference"] = reference
+        with pytest.raises(TokenPOError, match=r"line 1: 'reference' is .*: give text, a number, or a list of these"):
+            read_samples(written(tmp_path / "s.jsonl", lacking), exact)
+    many = line | {"completion": "#### 2", "reference": [10**400, 2]}
+    assert read_samples(written(tmp_path / "s.jsonl", many), exact)[0][0].vote == Vote("2", True)
     with pytest.raises(TokenPOError, match=r"line 1: no column 'completion'"):
         read_samples(written(tmp_path / "s.jsonl", {"prompt": "?", "reference": "2"}), exact)
     with pytest.raises(TokenPOError, match=r"line 1: 'completion' is a NoneType"):

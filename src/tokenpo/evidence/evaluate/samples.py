@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from ...base.errors import MissingInput, TokenPOError, nearest
 from ...base.jsonl import whole_lines
+from ...tasks.layout import require_reference
 from ...tasks.types import Problem, Score
 from ...tasks.verify import Verifier, checked, normalised
 
@@ -123,6 +124,7 @@ def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -
         reference = record.get("reference")
         if verifier.needs_answer:
             reference = _column(where, record, "reference", "what the verifier compares with")
+            require_reference(where, "reference", reference)
         problems.append(Problem(record.get("prompt", ""), reference, record, where))
         texts.append(completion)
     scores = verifier(checked(verifier, problems), texts, [[] for _ in texts])

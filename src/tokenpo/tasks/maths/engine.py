@@ -43,6 +43,15 @@ _NOT_READ = re.compile(
     """,
     re.VERBOSE,
 )
+# math-verify adds an integer to a number that follows it without a sign. Mixed numbers are fractions in `spelling`, so
+# all others are products: 5(6), (5)6, 4\binom{13}{2}; not f_2(3), and not 1/2(x + 1), which it reads as 1/(2(x + 1)).
+_PRODUCT = re.compile(
+    r"""
+    (\\binom\ *\{[^{}]*\}\ *\{[^{}]*\} | \) | (?<![_^])\d (?!\ *\d|\ ?\\frac)) \ ?
+    (?=\((?:[^a-zA-Z\\]|\\[a-zA-Z]{2,})*?\) | \{?\\binom | \d | \\frac)
+    """,
+    re.VERBOSE,
+)
 _WORD = re.compile(r"(?<!\\)(?<![a-zA-Z\\])[a-zA-Z]{3,}")
 _SHORT_WORD = re.compile(r"(?<![^ ])(?i:so|is|it|we|of|to|if|no|he|me|my|am|us|do)(?![^ ])")
 _VARIABLE = re.compile(r"(?![ei]$)(?:[a-zA-Z]|\\(?!pi|infty)[a-z]+)(?:_\{?\w+\}?)?")
@@ -89,6 +98,7 @@ def formula(text: str) -> Any:
     value = number(text)
     if value is not None:
         return value if value.is_Integer else Float(text.replace(" ", ""))
+    text = _PRODUCT.sub(r"\1\\cdot ", text)
     parsed = parse(rf"\boxed{{{text}}}", extraction_config=[_LATEX], fallback_mode="no_fallback", parsing_timeout=0)
     expression = parsed[0] if parsed and isinstance(parsed[0], (Basic, MatrixBase)) else None
     if isinstance(expression, Basic):

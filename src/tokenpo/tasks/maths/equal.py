@@ -149,7 +149,34 @@ _FORMULA = 1000  # characters of a text that may be a formula as a whole
 _TAIL = 2000  # characters of a text in which the answer is looked for
 _CUE = re.compile(r"\banswer(?:\**:| is\b:?| =)", re.IGNORECASE)
 _DENIES = re.compile(r"\b(?:not|no|\w+n't|wrong|incorrect|false|never|neither|nor|cannot)\b|\?$", re.IGNORECASE)
-_BOUNDS = re.compile(r"(?:\bat (?:least|most)|\b(?:more|less|fewer|greater|smaller) than|\bbetween|\bup to) *$")
+_NEXT = r"(?=[-\d(.$\\]|(?:one|two|three|four|five|six|seven|eight|nine|ten|[knxy])\b)"
+# What makes a number a bound, or a part of a formula that _SPAN does not find in full: before the number, and after it.
+_BEFORE = re.compile(
+    r"""
+    (?:\b(?:at\ least|at\ most|than(?:\ or\ equal\ to)?|between|up\ to|above|below|under|over|out\ of|except) |
+    \b(?:minus|negative|plus|times|twice|double|triple|mod|modulo|choose|log|ln|sin|cos|tan)\b |
+    (?:\b(?:divided|divisible|multiplied)\ by|\d\.?\ (?:to|x|in|of)) |
+    (?:\b(?:root|square|cube|power|multiple|factorial|logarithm|half|third|quarter|percent)s?|%)\ of |
+    [<>≤≥≠√∛∜/^|±∓×÷·] | \\(?!q?quad|approx|implies|[a-zA-Z]*arrow)[a-zA-Z]+ |
+    (?<![a-zA-Z])[a-zA-Z\dπθ)\]}]\ *[-−–+*]) \ *$ |  # n - 3
+    \d: $ | \d\ : \ *$                               # 3:30; in Step 3: 30 it is no ratio
+    """,
+    re.VERBOSE,
+)
+_AFTER = re.compile(
+    rf"""
+    \ *(?:(?:plus|minus|choose|mod|modulo|out\ of|(?:divided|multiplied)\ by|raised|squared|cubed|factorial|
+    doubled|tripled|halved|(?:in\ )?base|(?:more|less|fewer)\ than|or\ (?:maybe|perhaps|possibly|more|less|fewer)|
+    (?:[a-z]+\ )?below|to\ the|times\ (?:as|the)|and\ [a-z]+\ (?:half|third|quarter|fourth|fifth)s?|
+    hundred|thousand|lakh|million|crore|billion|trillion|quadrillion|
+    half|halves|thirds?|fourths?|fifths?|(?:six|seven|eigh|nin|ten|hundred|thousand)ths?)\b |
+    (?:to|times|in|over|point|(?:percent\ )?of)\ {_NEXT} |
+    \\(?!text|math|q?quad|approx|implies|[a-zA-Z]*arrow)[a-zA-Z] | [_√π±] | :\d | \ :\ \d | !\ *[-+*/^\d(a-z] |
+    [-−–+*/^×÷·]\ *(?:[b-zA-HJ-Z](?![a-zA-Z])|[\\π√(]) |
+    (?<!°)(?!(?<=\ )[aAI]\b|[mgshL]\b)[a-zA-Z](?![a-zA-Z'’]|\.[a-z]))  # 3x, but 5 m, 5 o'clock, 5 p.m.
+    """,
+    re.VERBOSE,
+)
 _NOISE = re.compile(r"\*\*|<<.*?>>|\s*\n\s*(?=\\\]|\$\$)|(?<=\\\[|\$\$)\s*\n\s*")  # <<8+9=17>> is a calculator's
 _SPAN = re.compile(
     r"""
@@ -158,7 +185,7 @@ _SPAN = re.compile(
     -?[\d.]*(?:\\[a-zA-Z]+(?:\{[^{}]*\})+)+ |                            # bare LaTeX
     (?<![\w.])[-−–+]?(?:\\?\$|€|£)?(?:\d|\(\d|\.\d)                      # a number and what is done to it
     (?:[\d.,/^%°½¼¾]|\\%|\ *[-+*/=×÷−–]\ *(?=[-\d($])|[()])*
-    (?:\ (?:dozen|hundred|thousand|million|billion)\b)?
+    (?:\ (?:dozen|hundred|thousand|million|billion|trillion)\b)?
     """,
     re.DOTALL | re.VERBOSE,
 )
@@ -192,8 +219,9 @@ def _of_line(line: str, *, first: bool) -> Answer | None:
         start -= 1
     while end + 1 < len(spans) and _JOIN.fullmatch(line[spans[end].end() : spans[end + 1].start()]):
         end += 1
-    if _BOUNDS.search(line[: spans[start].start()]):
+    after = line[spans[end].end() :]
+    if _BEFORE.search(line[: spans[start].start()]) or _AFTER.match(after):
         return None
-    unit = re.match(r" *([a-zA-Z]+(?:/[a-z]+)?)", line[spans[end].end() :])
+    unit = re.match(r" *([a-zA-Z]+(?:/[a-z]+)?)", after)
     formulas = " , ".join(span[0].strip(" .,") for span in spans[start : end + 1])
     return read(f"{formulas} {unit[1]}" if unit and is_unit(unit[1]) else formulas)

@@ -85,7 +85,8 @@ _SWITCHES = "(?:display|text|script)style|bf|rm|it|(?:normal|small)size|[lL]arge
 _GROUP = r"\s*\{((?:[^{}]|\{[^{}]*\})*)\}"  # in braces, with one level of braces inside
 _FONT = rf"\\(?:{_FONTS})(?![a-zA-Z])\*?{_GROUP}"
 _TRIGONOMETRY = "sin|cos|tan|cot|sec|csc"
-_SCALES = {"dozen": "12", "hundred": "100", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}"}
+_SCALES = {"dozen": "12", "hundred": "100", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}",
+           "trillion": "10^{12}"}  # fmt: skip
 _FREE = r"(?<![\d.,\w}^_])"  # where a number begins
 _INTEGER = r"(\d{1,15})"
 
@@ -194,6 +195,8 @@ STEPS: tuple[Step, ...] = (
     ("the answer is 7", r"^ *(?i:(?:the )?(?:final )?answer(?: is\b)?) *[:=]? *", ""),
     ("= 7", r"^ *=(?!=) *", ""),
     ("a full stop ends a sentence, not a number", r"(?:[\s.,;]|\\\\)+$", ""),
-    ("choices: A), (A) 12", r"^ *\(?([A-H])\)(?: .*)?$", r"\1"),
+    ("choices: A), (A) 12; neither (A) or (B) nor (A) is wrong",
+     r"^ *\(?([A-H])\)(?: (?!.*(?:(?<![A-Za-z\\])[A-H](?![A-Za-z])|"
+     r"\b(?:not|no|never|neither|cannot|\w+n't|wrong|incorrect|false)\b)).*)?$", r"\1"),
     ("blanks in front", r"^ +", ""),
 )  # fmt: skip

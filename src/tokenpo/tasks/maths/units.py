@@ -50,9 +50,12 @@ _SIGN = r"(?:US *)?\\?\$|[€£¥₹]|(?:(?i:USD|EUR|GBP|JPY|CNY|INR|CHF|CAD|AUD
 _DEGREES = {"": "degree", "C": "celsiu", "F": "fahrenheit", "K": "kelvin"}  # nouns lose their s
 # Words that are no unit: a number before one of them is not the whole answer.
 _NO_NOUN = """
-about almost and approximately are because but cubed divided even exactly factorial false fewer for from half
-incorrect instead least less maybe minus mod more most negative never none nor not off only out perhaps plus since
-squared than that then this time times until was were when where wrong
+about above almost and approximately are because below but choose cubed divided doubled even exactly factorial false
+fewer for from half halves incorrect instead least less maybe minus mod more most negative never none nor not off only
+out over perhaps plus since squared than that then this time times tripled under until was were when where wrong
+zero one two three four five six seven eight nine ten eleven twelve twenty
+dozen hundred thousand lakh million crore billion trillion quadrillion
+third fourth fifth sixth seventh eighth ninth tenth hundredth thousandth millionth
 """
 _PHRASE = 60  # characters at most
 
@@ -133,13 +136,15 @@ def _product(words: str, apart: bool) -> Unit | None:
             return Unit((), Fraction(1))
     each = words.split()
     noun = apart and 0 < len(each) < 5 and all(word.isalpha() and (len(word) > 2 or word == "of") for word in each)
-    if not noun or any(word.casefold() in _NO_NOUN.split() for word in each):
+    if not noun or not {name for word in each for name in _spellings(word)}.isdisjoint(_NO_NOUN.split()):
         return None
     return Unit(((each[-1].casefold().rstrip("s"), 1),), Fraction(1))
 
 
 def _spellings(word: str) -> tuple[str, ...]:
-    return word, word.removesuffix("s"), word.casefold(), word.casefold().removesuffix("s")
+    """Without a plural's s and in lower case, except single letters: $5 M are no metres."""
+    singular = word.removesuffix("s")
+    return (word, singular, word.casefold(), singular.casefold()) if len(singular) > 1 else (word, singular)
 
 
 def _unit(name: str, power: int = 1) -> Unit:
