@@ -48,6 +48,15 @@ def _setting(**given: object) -> Callable[[Path], object]:
     return lambda directory: skyrl.require_settings(method("dapo"), SimpleNamespace(**(usual | given)))
 
 
+def _unused(name: str, value: object, defaults: dict[str, object]) -> Callable[[Path], object]:
+    """As in SkyRL's configuration, where a dot in the name is a section."""
+    section, _, key = name.rpartition(".")
+    config = SimpleNamespace(**{key: value})
+    if section:
+        config = SimpleNamespace(**{section: config})
+    return lambda directory: skyrl.require_unused(method("dapo"), config, defaults)
+
+
 REMEDY = "choose another method, or train with the embedded engine, TRL or verl"
 SKYRL = (
     ("`tepo`, which reads `entropy`", _skyrl("tepo"), ("tepo", "entropy")),
@@ -67,11 +76,36 @@ SETTINGS = (
     ("`trainer.algorithm.loss_reduction=prompt_mean` with `dapo`", "loss_reduction", "prompt_mean", "'token_mean'"),
     ("`trainer.algorithm.advantage_batch_normalize=true`", "advantage_batch_normalize", True, "False"),
 )
+OFF = "off_policy_correction."
+UNUSED = (
+    ("eps_clip_low", 0.1, skyrl.LOSS, 0.2),
+    ("eps_clip_high", 0.28, skyrl.LOSS, 0.2),
+    ("clip_ratio_c", 10.0, skyrl.LOSS, 3.0),
+    ("use_tis", True, skyrl.LOSS, False),
+    (f"{OFF}tis_ratio_type", "token", skyrl.LOSS, None),
+    (f"{OFF}sequence_mask_metric", "geometric", skyrl.LOSS, None),
+    (f"{OFF}outlier_token_is_threshold_low", 1e-4, skyrl.LOSS, None),
+    (f"{OFF}outlier_token_is_threshold_high", 100.0, skyrl.LOSS, None),
+    (f"{OFF}token_mask_is_threshold_low", 0.5, skyrl.LOSS, None),
+    (f"{OFF}token_mask_is_threshold_high", 2.0, skyrl.LOSS, None),
+    ("grpo_norm_by_std", False, skyrl.ESTIMATOR, True),
+    ("gamma", 0.9, skyrl.ESTIMATOR, 1.0),
+    ("lambd", 0.9, skyrl.ESTIMATOR, 1.0),
+)
 CASES = [
     *(Case(f"SkyRL: {request}", ask, thing, REMEDY) for request, ask, thing in SKYRL),
     *(
         Case(f"SkyRL: {request}", _setting(**{name: value}), (name,), f"set it to {back}")
         for request, name, value, back in SETTINGS
+    ),
+    *(
+        Case(
+            f"SkyRL: `trainer.algorithm.{name}={value}` with our {'loss' if defaults is skyrl.LOSS else 'estimator'}",
+            _unused(name, value, defaults),
+            (name, "dapo"),
+            f"set it to {back!r}",
+        )
+        for name, value, defaults, back in UNUSED
     ),
     Case("prime-rl: `grpo`, the mean over responses", _prime("grpo"), ("grpo", "SequenceMean"), REMEDY),
     Case("prime-rl: `gtpo`, which reads `old_entropy`", _prime("gtpo"), ("gtpo", "old_entropy"), REMEDY),

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from datasets import IterableDataset  # pyright: ignore[reportMissingImports]
+from peft import LoraConfig
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl import GRPOConfig  # pyright: ignore
 
@@ -55,6 +56,7 @@ SMALL: dict[str, Any] = {
     "vocab_size": 259, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 8,
 }  # fmt: skip
+LORA = LoraConfig(lora_dropout=0.1, target_modules=["q_proj"], task_type="CAUSAL_LM")
 EXPERTS = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
 
 
@@ -312,7 +314,9 @@ CASES = [
          _trainer(lambda directory: Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, **EXPERTS)),
                   given={"processing_class": AutoTokenizer.from_pretrained(ASSETS)}),
          ("grpo", "auxiliary loss"), "set router_aux_loss_coef=0.0"),
-    Case("dropout, under which two passes of one model are two policies", dropped(),
+    Case("LoRA with dropout", _trainer(_small, given={"peft_config": LORA}),
+         ("grpo", "lora_dropout", "p = 0.1", "TRL"), "set disable_dropout=True, or lora_dropout=0"),
+    Case("dropout of attention, under which two passes of one model are two policies", dropped(),
          ("grpo", "the ratio of new to old policy is not 1 in TRL", "above 0.05"),
          "set disable_dropout=True, or lora_dropout=0", varying=r"(?<=\| is )\S+(?= nats)"),
     Case("`kl_target` with DeepSpeed", _held(is_deepspeed_enabled=True), ("kl_target", "DeepSpeed"),

@@ -205,6 +205,13 @@ CASES = [
          [f"{LOSS_MODE}=tokenpo/cispo", "algorithm.rollout_correction.rollout_is=token"], ("cispo", "rollout_is=token"),
          "+algorithm.tokenpo.method=cispo"),
     )),
+    *(Case(f"`adv_estimator=tokenpo/grpo` with `{key}={value}`",
+           _stock_trainer("sync", f"{ESTIMATOR}=tokenpo/grpo", f"{key}={value}"), ("grpo", f"{key}={value}"),
+           f"set {key}={back}")
+      for key, value, back in (
+        ("algorithm.norm_adv_by_std_in_grpo", False, True), ("algorithm.gamma", 0.9, 1.0), ("algorithm.lam", 0.9, 1.0),
+        ("algorithm.use_pf_ppo", True, False), ("critic.enable", True, False), ("trainer.critic_warmup", 5, 0),
+    )),
     Case("`loss_mode=tokenpo/cispo` with the weights of a rollout correction in verl's legacy trainer",
          lambda directory: policy_loss("cispo", **dict.fromkeys(LOSS_INPUTS, torch.zeros(1, 1))),
          ("cispo", "algorithm.rollout_correction"), "+algorithm.tokenpo.method=cispo"),

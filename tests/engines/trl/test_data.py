@@ -70,6 +70,24 @@ def test_data_and_functions(model_dir: Path, tmp_path: Path, function: Any, data
     assert words in str(caught.value)
 
 
+def test_a_rollout_func_may_bring_what_a_function_wants(model_dir: Path, tmp_path: Path) -> None:
+    """TRL hands on what it returns beside the ids; a misspelt name is TRL's own error then."""
+
+    def drawn(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        ids = [trainer.processing_class(prompt)["input_ids"] for prompt in prompts]
+        return {"prompt_ids": ids, "completion_ids": ids, "logprobs": [[-1.0] * len(row) for row in ids],
+                "won": [float(row % 2) for row in range(len(ids))]}  # fmt: skip
+
+    def wins(completions: list[str], won: list[float], **columns: Any) -> list[float]:
+        return won
+
+    trainer = TokenPOTrainer(
+        str(model_dir), wins, config(tmp_path, method="grpo"), train_dataset=prompts(), rollout_func=drawn
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["reward"] == 0.5
+
+
 def changed(model_dir: Path, tmp_path: Path, file: str, change: Callable[[dict], None]) -> str:
     """A copy of the model with one of its JSON files changed."""
     copy = tmp_path / "model"

@@ -13,11 +13,11 @@ import torch
 from trl import TrlParser  # pyright: ignore
 
 import tokenpo
-from refusal_cases.trl import dropped, heard, recipe
+from refusal_cases.trl import LORA, dropped, heard, recipe
 from run_views import lines
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
-from tokenpo.engines.trl import TokenPOConfig, contract
+from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer, contract
 from tokenpo.engines.trl.cycle import Cycle
 from tokenpo.engines.trl.objective import chosen, with_reference
 from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings
@@ -25,7 +25,7 @@ from tokenpo.engines.trl.rollout_batch import stacked
 from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.tasks import make_task
-from trl_support.small import config
+from trl_support.small import config, even, prompts
 
 args = functools.partial(config, Path("unused"))
 
@@ -237,9 +237,15 @@ def test_whole_groups_are_put_together_again() -> None:
 
 
 def test_a_larger_ratio_tolerance_lets_two_passes_differ(tmp_path: Path) -> None:
-    """That dropout is refused at the usual one is in test_refusals.py."""
+    """That attention's dropout is refused at the usual one is in test_refusals.py."""
     dropped(ratio_tolerance=50.0)(tmp_path)
     assert [line["update"] for line in lines(tmp_path / "tokenpo")] == [1, 2]
+
+
+def test_disable_dropout_lets_an_adapter_with_dropout_train(model_dir: Path, tmp_path: Path) -> None:
+    """That it is refused otherwise is in test_refusals.py: at first no ratio shows it, because LoRA's B is 0."""
+    given = {"train_dataset": prompts(), "peft_config": LORA}
+    TokenPOTrainer(str(model_dir), even, config(tmp_path, disable_dropout=True), **given)
 
 
 def test_a_task_is_two_reward_functions() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trl
 
 import tokenpo.trl
 from random_models import random_qwen
@@ -95,6 +96,8 @@ def test_without_a_method_it_is_the_one_with_trls_loss(row: Translated) -> None:
         ({"loss_type": "dr_grpo"}, "loss_type = 'dr_grpo'"),  # of a deviation that dr_grpo does not divide by
         ({"scale_rewards": "none"}, "scale_rewards = 'none'"),
         ({"loss_type": "grpo", "delta": 10.0}, "delta = 10.0"),
+        ({"delta": 1.1}, "delta = 1.1"),  # below the upper bound TRL's is no dual clip
+        ({"delta": 1.5, "epsilon_high": 0.6}, "delta = 1.5"),
         ({"loss_type": "dapo", "importance_sampling_level": "sequence"}, "importance_sampling_level = 'sequence'"),
         ({"top_entropy_quantile": 0.2}, "top_entropy_quantile = 0.2"),
         ({"method": "dapo", "epsilon": 0.1}, "epsilon = 0.1"),
@@ -104,6 +107,31 @@ def test_without_a_method_it_is_the_one_with_trls_loss(row: Translated) -> None:
 def test_what_no_method_computes_is_refused(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(Unsupported, match=re.escape(named)):
         config(**settings)
+
+
+def seldom(completions: list[str], **columns: Any) -> list[float | None]:
+    """Leaves one in three to nobody."""
+    return [None if row % 3 == 1 else float(row % 4) for row in range(len(completions))]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"num_iterations": 2}, {"loss_type": "grpo"}, {"beta": 0.1, "num_iterations": 2}],
+    ids=lambda settings: "-".join(settings),
+)
+def test_what_no_function_scores_counts_as_in_trl(settings: dict[str, Any], model_dir: Path, tmp_path: Path) -> None:
+    norms = []
+    for package in (trl, tokenpo.trl):
+        args = package.GRPOConfig(
+            str(tmp_path / package.__name__), use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False,
+            num_generations=4, per_device_train_batch_size=8, max_completion_length=8, logging_steps=1, max_steps=2,
+            learning_rate=1e-4, save_strategy="no", **settings,
+        )  # fmt: skip
+        trainer = package.GRPOTrainer(str(model_dir), seldom, args, train_dataset=prompts())
+        trainer.train()
+        norms.append([line["grad_norm"] for line in trainer.state.log_history if "grad_norm" in line])
+    assert len(norms[0]) == 2 and min(norms[0]) > 0.01
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
 
 
 def test_a_method_of_the_trainer_loses_no_setting() -> None:

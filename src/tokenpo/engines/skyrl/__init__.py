@@ -6,6 +6,7 @@ denominator has to be one of SkyRL's `loss_reduction`s, and its loss proportiona
 
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,6 +33,15 @@ REDUCTIONS = {
     SequenceMean: "sequence_mean",
     ConstantLength: "seq_mean_token_sum_norm",
 }
+# Settings of SkyRL's own losses and estimators that change nothing in ours, and their defaults.
+LOSS = {
+    "eps_clip_low": 0.2, "eps_clip_high": 0.2, "clip_ratio_c": 3.0, "use_tis": False,
+    **{f"off_policy_correction.{name}": None for name in (
+        "tis_ratio_type", "sequence_mask_metric", "outlier_token_is_threshold_low", "outlier_token_is_threshold_high",
+        "token_mask_is_threshold_low", "token_mask_is_threshold_high",
+    )},
+}  # fmt: skip
+ESTIMATOR = {"grpo_norm_by_std": True, "gamma": 1.0, "lambd": 1.0}
 _ENTRY = "trainer.override_entrypoint="
 _NAMES = re.compile(r"trainer\.algorithm\.(?:policy_loss_type|advantage_estimator)=tokenpo/(.+)")
 
@@ -66,6 +76,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
     ) -> tuple[Tensor, Tensor]:
         """Phase one on the whole training batch, in the driver."""
         require_settings(objective, config)
+        require_unused(objective, config, ESTIMATOR)
         advantage = reward_credit(objective, token_level_rewards, response_mask, index)
         return advantage, advantage
 
@@ -79,6 +90,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
     ) -> tuple[Tensor, dict[str, float]]:
         """Phase two on any micro-batch, summed over its tokens."""
         require_settings(objective, config)
+        require_unused(objective, config, LOSS)
         mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
         rollouts = bare(mask, old_log_probs, rollout_logprob=rollout_logprobs)
         value, clipped = summed(objective, rollouts, Credit(advantages.where(rollouts.mask, 0.0)), log_probs)
@@ -110,4 +122,18 @@ def require_settings(objective: Objective, config: Any) -> None:
             raise Unsupported(
                 f"trainer.algorithm.{name} = {given!r} would make SkyRL train something else than {objective.name}: "
                 f"set it to {value!r}"
+            )
+
+
+def require_unused(objective: Objective, config: Any, defaults: Mapping[str, Any]) -> None:
+    """Raises Unsupported if a setting of trainer.algorithm is set that only SkyRL's own loss or estimator reads."""
+    for name, default in defaults.items():
+        given: Any = config
+        for key in name.split("."):
+            given = getattr(given, key, default)
+        if given != default:
+            raise Unsupported(
+                f"trainer.algorithm.{name} = {given!r} is read by SkyRL's own losses and estimators, and not by "
+                f"{objective.name}: set it to {default!r}, and register an objective that has it, by "
+                "tokenpo.method(NAME, ...) or tokenpo.corrected(...)"
             )

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -14,22 +14,27 @@ _GIVEN = {"prompts", "completions", "completion_ids", "trainer_state", "log_extr
 _KEPT = {"prompt", "completion"}
 
 
-def require_data(dataset: Any, functions: Any) -> None:
-    """Raises TokenPOError if a column is missing, or a reward function cannot be called with these columns."""
-    columns = getattr(dataset, "column_names", None)
+def require_data(bound: Mapping[str, Any], functions: Any) -> None:
+    """Raises TokenPOError if a column is missing, or a reward function cannot be called with these columns.
+
+    Args:
+        bound: the arguments of TRL's trainer.
+    """
+    columns = getattr(bound.get("train_dataset"), "column_names", None)
     if not isinstance(columns, list):  # a stream: columns are not known yet
         return
-    if "prompt" not in columns:
+    if "prompt" not in columns and not bound.get("environment_factory"):  # which may give the prompts
         raise TokenPOError(
             f"train_dataset has no column 'prompt' ({nearest('prompt', columns)}): rename the one that holds the "
             "prompts, dataset.rename_column(NAME, 'prompt')"
         )
     for function in functions if isinstance(functions, list) else [functions]:
         if callable(function) and not isinstance(function, nn.Module):
-            _require_callable(function, _GIVEN | {*columns} - _KEPT)
+            # A rollout_func may add columns, whose names are not known yet.
+            _require_callable(function, _GIVEN | {*columns} - _KEPT, more=bool(bound.get("rollout_func")))
 
 
-def _require_callable(function: Callable[..., Any], given: set[str]) -> None:
+def _require_callable(function: Callable[..., Any], given: set[str], *, more: bool) -> None:
     name, kinds = _name(function), inspect.Parameter
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -37,7 +42,7 @@ def _require_callable(function: Callable[..., Any], given: set[str]) -> None:
         return
     for parameter in parameters:
         variable = parameter.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
-        if parameter.default is kinds.empty and not variable and parameter.name not in given:
+        if parameter.default is kinds.empty and not variable and parameter.name not in given and not more:
             raise TokenPOError(
                 f"reward function {name} wants the argument {parameter.name!r}: no column of train_dataset is called "
                 f"so ({nearest(parameter.name, given)})"

@@ -1,6 +1,7 @@
 """A callback that writes the run directory OUTPUT_DIR/tokenpo, which `tokenpo report` reads, and stores the learner's
 state in TRL's checkpoints."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -220,6 +221,8 @@ def recorded(trainer: Any, batch: RolloutBatch, step: Step, number: int) -> list
     policy = policy_now(trainer, trainer.model, [batch.output], width, micro)
     prompts = gather_object([in_words(plain(prompt)) for prompt in batch.prompts])
     rollouts = step.rollouts.rows(batch.trained)
+    # Those that nobody scored stay out of the group whose credit `tokenpo explain` computes.
+    rollouts = dataclasses.replace(rollouts, mask=rollouts.mask & ~batch.rows["unscored"][batch.trained])
     tokens = [_pieces(trainer, rollouts, row) for row in range(len(rollouts))]
     more = {"prompts": prompts[batch.trained], "correct": verdicts(trainer, batch)[batch.trained], "step": number}
     names = trainer.reward_func_names
@@ -231,6 +234,8 @@ def traces(trainer: Any, step: int, batch: RolloutBatch, terms_by_row: Mapping[i
     rollouts, correct = batch.rollouts, verdicts(trainer, batch)
     if rollouts is None:
         return
+    if trainer.args.method is None:  # terms of responses that nobody scored too
+        rollouts = batch.with_unscored
     for row, terms in sorted(terms_by_row.items()):
         prompt, tokens = plain(batch.prompts[row - batch.mine.start]), _pieces(trainer, rollouts, row)
         group, reward = int(rollouts.group[row]), float(rollouts.reward[row])

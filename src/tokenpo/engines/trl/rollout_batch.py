@@ -15,7 +15,7 @@ from accelerate.utils import gather_object  # pyright: ignore[reportMissingImpor
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ...base.errors import TokenPOError, Unsupported
+from ...base.errors import TokenPOError, Unsupported, present
 from ...core.dynamic_sampling import mixed_groups, refill
 from ...core.ops import turns
 from ...core.seeds import keyed_generator
@@ -33,7 +33,8 @@ class RolloutBatch:
     Args:
         output: TRL's output for this rank's rows.
         prompts: of this rank's rows.
-        rows: by name: fields of `Rollouts`, rewards [N, F], length [N] tokens, truncated [N] bool, sampled_at [N, T].
+        rows: by name: fields of `Rollouts`, rewards [N, F], length [N] tokens, truncated [N] bool, sampled_at [N, T],
+            unscored [N, T] bool: tokens that `mask` leaves out only because no reward function scored the response.
         drawn: like `rows`, for every draw, with discarded groups.
         size: rows per group.
         kept: number of groups to train on; they come first, and later rows have an empty mask.
@@ -63,6 +64,12 @@ class RolloutBatch:
         """All `rows`, with those whose mask is empty; None if no token counts."""
         return _rollouts(self.rows, self.size)
 
+    @property
+    def with_unscored(self) -> Rollouts:
+        """Like `rollouts`, with the tokens of responses that no reward function scored."""
+        mask = self.rows["mask"] | self.rows["unscored"]
+        return present(_rollouts({**self.rows, "mask": mask}, self.size), "a token that counts")
+
     @cached_property
     def everything(self) -> Rollouts | None:
         """All rows of every draw; None if no token counts."""
@@ -79,13 +86,12 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
 
     Args:
         output: TRL's output for a draw.
-        unscored: [M] bool, responses that no reward function scored; none of their tokens counts.
+        unscored: [M] bool, responses that no reward function scored; `mask` has none of their tokens.
     """
     args, ids = trainer.args, output["completion_ids"]
     written = output["completion_mask"].bool()
-    mask = written & ~unscored[:, None]
-    if "tool_mask" in output:
-        mask = mask & output["tool_mask"].bool()
+    sampled = written & output["tool_mask"].bool() if "tool_mask" in output else written
+    mask = sampled & ~unscored[:, None]
     rows = args.per_device_train_batch_size if trainer.model.training else args.per_device_eval_batch_size
     with torch.no_grad():
         old = forward.policy(trainer.model, output, rows)
@@ -94,6 +100,7 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
     last = ids.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
     fields = {
         "mask": mask,
+        "unscored": sampled & unscored[:, None],
         "old_logprob": old.logprob.float(),
         "old_entropy": old.need("entropy").float(),
         "temperature": torch.full_like(old.logprob, trainer.temperature, dtype=torch.float32),
@@ -131,9 +138,11 @@ def over_ranks(
     rows = _gathered(trainer.accelerator, {**local, "prompt": whole})
     prompt = rows.pop("prompt")
     if len(prompt) % size or (prompt.view(-1, size) != prompt[::size, None]).any():
+        environment = getattr(trainer, "environment_factories", None)
+        reset = "" if environment is None else ", and let the environment's reset() give a group's rows one observation"
         raise TokenPOError(
             f"the {len(prompt)} rows of a rollout batch are not groups of {size} that answer one prompt each: leave "
-            "the order of TRL's sampler, and split_batches and dispatch_batches, as they are"
+            f"the order of TRL's sampler, and split_batches and dispatch_batches, as they are{reset}"
         )
     weights = trainer.reward_weights.to(rewards.device)
     return rows | {"rewards": rewards, "reward": (rewards * weights).nansum(1)}
@@ -260,7 +269,8 @@ def _merged(accelerator: Any, draws: Sequence[RolloutBatch], wanted: int, size: 
     others = [group for group in range(wanted) if group not in kept][: wanted - len(kept)]
     places = (torch.tensor([*kept, *others])[:, None] * size + torch.arange(size)).flatten()
     rows = {name: x[places.to(x.device)] for name, x in drawn.items()}
-    rows["mask"] = rows["mask"] & (groups(rows, size) < len(kept))[:, None]
+    for name in ("mask", "unscored"):
+        rows[name] = rows[name] & (groups(rows, size) < len(kept))[:, None]
     prompts = [prompt for draw in draws for prompt in gather_object(list(draw.prompts))]
     rank, mine = accelerator.process_index, draws[0].mine
     output: dict[str, Any] = {name.removeprefix(OUT): x[mine] for name, x in rows.items() if name.startswith(OUT)}

@@ -26,7 +26,7 @@ REFUSED = (
     Refused("loss_type", "set method to what docs/trl.md lists for it"),
     Refused("epsilon", "give the method its own bounds, for example method_options={'low': 0.1}"),
     Refused("epsilon_high", "give the method its own bounds, for example method_options={'high': 0.28}"),
-    Refused("delta", "give the method its dual clip, for example method_options={'dual': 10.0}"),
+    Refused("delta", "give the method a dual clip above 1 + high, for example method_options={'dual': 10.0}"),
     Refused("importance_sampling_level", "choose the method 'gspo'"),
     Refused(
         "scale_rewards", "choose a method that scales rewards so; 'dr_grpo' for none, and no method has 'batch'"
@@ -132,7 +132,11 @@ def named(args: Any) -> tuple[str, dict[str, Any], set[str]]:
     options = {option: getattr(args, name) for name, option in fields.items()}
     if options.get("high", 0) is None:
         options["high"] = args.epsilon  # as TRL does
-    return method, options | beside | given, {*fields, *(_KIND if kind in _LOSSES else ())}
+    options |= beside | given
+    taken = {*fields, *(_KIND if kind in _LOSSES else ())}
+    if args.delta is not None and args.delta <= 1 + options.get("high", 0):
+        taken.discard("delta")  # TRL holds tokens with a positive advantage there too, which no dual clip does
+    return method, options, taken
 
 
 # vllm_importance_sampling_mode -> (one weight per response, weights out of bounds become 0).

@@ -23,6 +23,7 @@ from ...core.learner import Learner, Step
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
+from ...core.types import Rollouts
 from ...core.update import Update
 from ...methods import METHODS, paper
 from ...runs.records import Tracer
@@ -30,7 +31,7 @@ from . import contract
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .cycle import Cycle
 from .data import checked, require_data, require_end, require_room
-from .forward import ROW, Forward, by_policy, in_head, measured, require_finite
+from .forward import ROW, Forward, by_policy, in_head, measured, require_finite, require_no_dropout
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
 from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks
@@ -94,10 +95,11 @@ class TokenPOTrainer(trl.GRPOTrainer):
             )
         self.cycle = Cycle.of(args, self.policy_objective)
         require_reference(self.policy_objective, model, bound.get("peft_config"))
-        require_data(bound.get("train_dataset"), reward_funcs)
+        require_data(bound, reward_funcs)
         with with_vllm(self, self.policy_objective, args):
             super().__init__(model, checked(reward_funcs), args, *rest, **named)
         require_end(self._tokenizer)
+        require_no_dropout(self)
         require_server(self, self.policy_objective)
         require_steps_to_hold(self)
         if self.aux_loss_enabled:
@@ -195,13 +197,16 @@ class TokenPOTrainer(trl.GRPOTrainer):
             # TRL counts updates without a response too, and the learner never sees those.
             learner.updates = self.state.global_step
         if rollouts is not None and train:
-            # The version that a rollout_func samples with is unknown.
-            dated = rollouts if self.rollout_func else learner.dated(rollouts, self.cycle.updates)
-            step = learner.begin(dated, batch.everything)
+            step = learner.begin(self._dated(rollouts), batch.everything)
         elif rollouts is not None:
             step = learner.look(rollouts)
         elif train and batch.everything is not None:
             learner.remember(batch.everything)
+        if step is not None and self.args.method is None:
+            # As in TRL: what nobody scored is in no baseline, and counts in the denominators without an advantage.
+            advantage = step.credit.advantage.where(step.rollouts.mask, 0.0)
+            step.credit = dataclasses.replace(step.credit, advantage=advantage)
+            step.rollouts = self._dated(batch.with_unscored) if train else batch.with_unscored
         if step is None or not self.args.mask_truncated_completions:
             return step
         # As in TRL: a truncated response counts in its group's baseline, but none of its tokens is trained on.
@@ -210,6 +215,10 @@ class TokenPOTrainer(trl.GRPOTrainer):
             return None
         step.rollouts = dataclasses.replace(step.rollouts, mask=mask)
         return step
+
+    def _dated(self, rollouts: Rollouts) -> Rollouts:
+        """With their version; the one that a rollout_func samples with is unknown."""
+        return rollouts if self.rollout_func else self.learner.dated(rollouts, self.cycle.updates)
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         current = self.current if self.model.training else None

@@ -37,6 +37,9 @@ MODES: dict[Aggregate, str] = {
 }
 # Settings of verl's own losses, which ours do not read.
 _THEIRS = tuple(f"{ACTOR}.{name}" for name in ("policy_loss.", "clip_ratio", "tau_"))
+# Settings of verl's own estimators, and of the critic that GAE reads.
+_CREDIT = {*(f"algorithm.{name}" for name in ("norm_adv_by_std_in_grpo", "gamma", "lam", "use_pf_ppo")),
+           "critic.enable", "trainer.critic_warmup"}  # fmt: skip
 
 
 def register() -> None:
@@ -56,6 +59,8 @@ def check(config: DictConfig) -> list[str]:
         fitting(name)
     if LOSS_MODE in ours:
         _require_settings(fitting(ours[LOSS_MODE]), config)
+    if ESTIMATOR in ours:
+        _require_credit(fitting(ours[ESTIMATOR]), config)
     return [f"{place}={settings[place]}" for place in ours]
 
 
@@ -156,6 +161,16 @@ def _require_settings(objective: Objective, config: DictConfig) -> None:
         if value != default:
             raise Unsupported(
                 f"{objective.name} in {HOST} would ignore {correction.PLACE}.{key}={value}: {_instead(objective)}"
+            )
+
+
+def _require_credit(objective: Objective, config: DictConfig) -> None:
+    for setting in SETTINGS:
+        value = OmegaConf.select(config, setting.key, default=next(iter(setting.only), None))
+        if setting.key in _CREDIT and not setting.allows(value, objective):
+            raise Unsupported(
+                f"{objective.name} in {HOST} does not read {setting.key}={value} ({setting.why or setting.words}): "
+                f"set {setting.key}={setting.only[0]}"
             )
 
 
