@@ -102,6 +102,11 @@ CASES = [
     Case("`nthr` for a model whose head carries a LoRA adapter",
          lambda directory: _adapted_head(directory, method={"name": "nthr"}),
          ("nthr", "influence", "Qwen3ForCausalLM"), "leave the head out of the LoRA targets"),
+    Case("`vineppo` on a task with a tool",
+         lambda directory: build_engine(
+             Plan(_recipe(directory, method={"name": "vineppo"}, task={"name": "dial_calculator"}))
+         ),
+         ("vineppo", "dial_calculator"), "take a task without a tool"),
     Case("`clip_cov` with `teacher.form = \"divergence\"`",
          lambda directory: build_engine(Plan(_recipe(directory, method={"name": "clip_cov"}, teacher=_WHOLE))),
          ("clip_cov", "teacher_divergence"), "teacher.form = 'credit' or 'penalty'"),

@@ -12,8 +12,8 @@ from ..base.errors import TokenPOError
 class KLHold:
     """A target for the KL of a rollout batch, and a limit above which the rest of its updates are left out.
 
-    The KL is the k3 estimate of KL(old || new), nats, averaged over the tokens of rows that can have a gradient; the old
-    policy is the one that sampled. It is measured on the rows of each update before that update, and after the last
+    The KL is the k3 estimate of KL(old || new), nats, averaged over the tokens of rows that can have a gradient; the
+    old policy is the one that sampled. It is measured on the rows of each update before that update, and after the last
     update on its rows.
 
     Args:

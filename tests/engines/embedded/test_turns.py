@@ -53,7 +53,7 @@ def test_its_records_hold_turns_and_are_explained(tmp_path):
 
 def test_continuations_would_call_no_tool(tmp_path):
     config = _config(tmp_path / "run", "vineppo")
-    with pytest.raises(Unsupported, match="vineppo samples continuations .* call no tool, and the task dial_calculator"):
+    with pytest.raises(Unsupported, match=r"vineppo samples continuations, .* and the task dial_calculator"):
         train(config, SilentView())
     assert not (tmp_path / "run").exists()
 

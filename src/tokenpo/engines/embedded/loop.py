@@ -83,7 +83,7 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
             )
         if plan.objective.continuations is not None and isinstance(task, ToolTask):
             raise Unsupported(
-                f"{plan.objective.name} samples continuations of responses, which call no tool, and the task "
+                f"{plan.objective.name} samples continuations, which call no tool in the embedded engine, and the task "
                 f"{plan.config.task.name} has one: take a task without a tool, or a method without continuations"
             )
         for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
