@@ -4,10 +4,11 @@ from dataclasses import fields
 
 import pytest
 import torch
+import transformers
 
-from small_models import CONFIGS
-from tokenpo.base.errors import TokenPOError
-from tokenpo.models import Samples, Sampling, sample, score
+from small_models import COMMON, CONFIGS, SHAPE
+from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.models import LanguageModel, Samples, Sampling, sample, score
 from tokenpo.models.packed import can_pack
 
 
@@ -49,6 +50,82 @@ def test_recorded_values_equal_a_full_forward_pass(load_family, prompts, family)
     assert lengths.unique().numel() > 3, "rows should end at different times"
     assert samples.temperature[samples.mask].unique().numel() > 10
     assert_recorded_values_are_those_of_full_passes(lm, prompts, samples, 0.8)
+
+
+MIXTURE = {"num_local_experts": 2, "num_experts_per_tok": 1}
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
+LINEAR = {f"linear_{name}": 8 if "dim" in name else 2 for name in ("key_head_dim", "value_head_dim", "num_key_heads")}
+HYBRID = {"layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 4, **LINEAR}
+SLIDING = {"use_sliding_window": True, "sliding_window": 10, "max_window_layers": 2}
+# Of each: its class in transformers, its settings, and whether it runs packed.
+KINDS = {
+    "phimoe": ("PhimoeConfig", MIXTURE, True),
+    "phimoe_window": ("PhimoeConfig", {"sliding_window": 10, **MIXTURE}, False),
+    "qwen2_moe_window": ("Qwen2MoeConfig", {"shared_expert_intermediate_size": 16, **EXPERTS, **SLIDING}, False),
+    "llama4_chunks": ("Llama4TextConfig", {"attention_chunk_size": 10, "intermediate_size_mlp": 48, **MIXTURE}, False),
+    "granite": ("GraniteConfig", {"logits_scaling": 3.0}, True),
+    "smollm3": ("SmolLM3Config", {}, True),
+    "qwen3_5": ("Qwen3_5TextConfig", HYBRID, False),
+    "lfm2": ("Lfm2Config", {"layer_types": ["conv", "full_attention"]}, False),
+}
+
+
+def built(kind: str, settings, **more) -> LanguageModel:
+    """A random model of any class, without a directory; it ends at token 1."""
+    torch.manual_seed(0)
+    settings = {"vocab_size": 22, **COMMON, **SHAPE, **settings, **more}
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, kind)(**settings)).eval()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(3.0)
+    return LanguageModel(model, None, (1,), 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_that_do_not_see_everything_have_the_values_of_a_full_pass(prompts, kind):
+    """Windows and chunks of 10, in texts of up to 39 tokens (the probe runs 7), and a state in place of keys."""
+    name, settings, packs = KINDS[kind]
+    lm = built(name, settings)
+    assert can_pack(lm) == packs
+    samples = sample(lm, prompts, 4, Sampling(30, seed=1))
+    assert samples.mask.sum(1).unique().numel() > 2, "rows should leave the batch"
+    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples, 1.0)
+    policy = score(lm, prompts, samples.prompt, samples.token_ids, samples.mask)
+    torch.testing.assert_close(policy.logprob.detach(), samples.logprob, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_whose_state_is_no_cache_of_ours_is_refused():
+    lm = built("MambaConfig", {"state_size": 4})
+    with pytest.raises(Unsupported, match=r"^MambaForCausalLM keeps no key-value cache .*: set model.path to another"):
+        sample(lm, [[3]], 1, Sampling(3))
+
+
+def test_a_longrope_model_stays_within_its_short_factors():
+    """Beyond them its keys would change, but not the cached ones."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 16}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, **factors}
+    lm = built("Phi3Config", {"rope_parameters": rope, "original_max_position_embeddings": 16})
+    prompts = [[5, 6, 7, 8, 9, 10], [4, 3]]
+    # The response of the first ends at its limit, but its row stays in the batch of 24.
+    samples = sample(lm, [prompts[0], *[prompts[1]] * 23], 1, Sampling(14, seed=1), limits=[10, *[14] * 23])
+    assert_recorded_values_are_those_of_full_passes(lm, [prompts[0], *[prompts[1]] * 23], samples, 1.0)
+    message = r"6 tokens and 11 new ones exceed the model's 16 positions without long factors \(longrope\): lower max"
+    with pytest.raises(TokenPOError, match=message):
+        sample(lm, prompts, 1, Sampling(11))
+    ids, mask = torch.full((2, 11), 5), torch.ones(2, 11, dtype=torch.bool)
+    with pytest.raises(TokenPOError, match=message):
+        score(lm, prompts, torch.tensor([0, 1]), ids, mask)
+    mask[0, 10] = False
+    score(lm, prompts, torch.tensor([0, 1]), ids, mask)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_row_that_ended_at_its_limit_asks_for_no_position_that_the_model_lacks(load_family, packed):
+    """GPT-2 has a table of 128; the first row ends at its end, and stays in the batch of 24."""
+    lm = load_family("gpt2", eos=(1,))
+    lm.abilities["packed"], lm.eos_ids = packed, ()
+    samples = sample(lm, [[5] * 124, *[[5]] * 23], 1, Sampling(9), limits=[4, *[9] * 23])
+    assert samples.mask.sum(1).tolist() == [4, *[9] * 23]
 
 
 @pytest.mark.parametrize("packed", [True, False])

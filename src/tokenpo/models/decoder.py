@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from ..base.errors import NotFinite
-from .model import LanguageModel, Prompts
+from ..base.errors import NotFinite, Unsupported
+from .model import LanguageModel, Prompts, positions
 from .packed import attention, packed_logits
 from .token_draw import Draw
 
@@ -79,7 +79,7 @@ class PackedDecoder:
 
     def step(self, token: Tensor) -> Tensor:
         """Appends `token` [M] to the remaining rows; returns the logits [M, V] of the next token."""
-        self.position = self.position + 1
+        self.position = _next(self.position, self.model)
         self.bias = self._step_bias(len(token))
         logits = packed_logits(self.model, token, self.position, self)
         self.filled += 1
@@ -170,22 +170,28 @@ class CacheDecoder:
 
     def __init__(self, lm: LanguageModel, prompts: Prompts, group_size: int, max_new: int) -> None:
         self.model = lm.model
-        ids, self.attended = left_padded(prompts, lm.pad_id, lm.device)
-        self.cache = DynamicCache(config=self.model.config)
         self.accepts = set(inspect.signature(self.model.forward).parameters)
+        if "past_key_values" not in self.accepts:  # without its state every token would be the first one
+            raise Unsupported(
+                f"{type(self.model).__name__} keeps no key-value cache (its forward takes no past_key_values), and "
+                "sampling needs one: set model.path to another model"
+            )
+        ids, self.attended = left_padded(prompts, lm.pad_id, lm.device)
+        self.cache: Any = DynamicCache(config=self.model.config)
         position = (self.attended.cumsum(1) - 1).clamp(min=0)
         self.logits = self._forward(ids, position).repeat_interleave(group_size, 0)
-        self.cache.batch_repeat_interleave(group_size)
+        # Layers with a recurrent state (Qwen3.5, LFM2) know no other way to choose rows.
+        self.cache.reorder_cache(torch.arange(len(ids), device=ids.device).repeat_interleave(group_size))
         self.attended = self.attended.repeat_interleave(group_size, 0)
         self.position = position[:, -1].repeat_interleave(group_size)
 
     def step(self, token: Tensor) -> Tensor:
-        self.position = self.position + 1
+        self.position = _next(self.position, self.model)
         self.attended = torch.cat([self.attended, self.attended.new_ones(len(token), 1)], 1)
         return self._forward(token.unsqueeze(1), self.position.unsqueeze(1))
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
-        self.cache.batch_select_indices(going)
+        self.cache.reorder_cache(going)
         self.attended, self.position = self.attended[going], self.position[going]
         return going
 
@@ -193,6 +199,12 @@ class CacheDecoder:
         options: dict[str, Any] = {"attention_mask": self.attended, "position_ids": position, "logits_to_keep": 1}
         options = {name: value for name, value in options.items() if name in self.accepts}
         return self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **options).logits[:, -1]
+
+
+def _next(position: Tensor, model: Any) -> Tensor:
+    """The next positions; rows that have ended stay at the model's last one."""
+    most = positions(model)
+    return position + 1 if most is None else (position + 1).clamp(max=most - 1)
 
 
 def left_padded(prompts: Prompts, pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:

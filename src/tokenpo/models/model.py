@@ -92,6 +92,20 @@ class LanguageModel(Tokenized):
         return known[text]
 
 
+def longrope_positions(model: Any) -> int | None:
+    """The positions up to which a longrope model (Phi-3-128k) uses its short factors; None for other models.
+
+    A longer text changes the factors of all of its tokens, and of all texts beside it, but not of cached keys.
+    """
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
+
+
+def positions(model: Any) -> int | None:
+    """The longest text that the model runs as it should; None if nothing limits it."""
+    return longrope_positions(model) or getattr(model.config, "max_position_embeddings", None)
+
+
 def load(
     path_or_hub_id: str | Path, *, dtype: str = "float32", device: str = "cpu", lora: LoraOptions | None = None
 ) -> LanguageModel:

@@ -18,7 +18,7 @@ from ..base.errors import TokenPOError
 from ..base.text import beyond_float32
 from .decoder import CacheDecoder, PackedDecoder, Step, not_finite
 from .graphed import decode_graphed
-from .model import LanguageModel, Prompts, evaluating
+from .model import LanguageModel, Prompts, evaluating, longrope_positions, positions
 from .packed import can_pack
 from .token_draw import draw, greedy, stream_keys, uniforms
 
@@ -225,10 +225,11 @@ def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -
 
 def require_length(lm: LanguageModel, prompt: int, longest: int) -> None:
     """Raises TokenPOError if `prompt` tokens and `longest` new ones exceed the model's positions."""
-    positions = getattr(lm.model.config, "max_position_embeddings", None)
-    if positions is not None and prompt + longest > positions:
+    most = positions(lm.model)
+    if most is not None and prompt + longest > most:
+        kind = " without long factors (longrope)" if longrope_positions(lm.model) else ""
         raise TokenPOError(
-            f"a prompt of {prompt} tokens and {longest} new ones exceed the model's {positions} positions: lower "
+            f"a prompt of {prompt} tokens and {longest} new ones exceed the model's {most} positions{kind}: lower "
             "max_new_tokens or shorten the prompt"
         )
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from ..base.errors import TokenPOError
 from ..core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ..core.types import Policy
-from .model import LanguageModel, Prompts, evaluating
+from .model import LanguageModel, Prompts, evaluating, longrope_positions
 from .packed import Rows, can_pack, packed_logits, run_packed
+from .sampler import require_length
 
 # Most tokens in a forward pass, unless a single row is longer.
 MAX_TOKENS = 16384
@@ -48,7 +49,8 @@ def score(
         Policy with [N, T] tensors, 0 where mask is false; logprob carries the graph.
 
     Raises:
-        TokenPOError: shapes do not match, the batch is empty, or an index is outside the prompts.
+        TokenPOError: shapes do not match, the batch is empty, an index is outside the prompts, or a text is longer than
+            a longrope model's short factors.
     """
     _check(prompts, prompt_of_row, token_ids, mask, temperature)
     stats, places = [], []
@@ -98,8 +100,12 @@ def predictions(
     device = lm.device
     token_ids, mask, owner = token_ids.to(device), mask.to(device), prompt_of_row.to(device)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=device)).amax(1)
+    owners, lengths = owner.tolist(), length.tolist()
+    if longrope_positions(lm.model):
+        for prompt, size in zip(owners, lengths, strict=True):
+            require_length(lm, len(prompts[prompt]), size)
     run = _packed if can_pack(lm) else _padded
-    for rows in _batches(prompts, owner.tolist(), length.tolist(), max_tokens, packed=run is _packed):
+    for rows in _batches(prompts, owners, lengths, max_tokens, packed=run is _packed):
         at = torch.tensor(rows, device=device)
         local, column = mask[at].nonzero(as_tuple=True)
         row = at[local]

@@ -26,6 +26,7 @@ FOOT, END = HEIGHT - BOTTOM, WIDTH - RIGHT
 MOST_POINTS, MOST_READINGS = 300, 60
 ROW, MARGIN = 24, 14  # height of a row and margin of a strip
 DOT, NEAR, LETTER = 4, 7, 5  # radius of a dot, gap from its middle to its label, half the height of a letter
+LONGEST = 40  # characters of a label in a scatter plot
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
@@ -154,7 +155,7 @@ def scale(low: float, high: float, start: float, end: float, *, log: bool = Fals
     """A function from a number to its pixel, with `low` at `start` and `high` at `end`; numbers beyond are clamped."""
 
     def place(x: float) -> float:
-        return math.log10(max(x, 1e-12)) if log else x
+        return math.log10(max(x, low)) if log else x
 
     first, width = place(low), (place(high) - place(low)) or 1.0
     return lambda x: start + min(max((place(x) - first) / width, 0.0), 1.0) * (end - start)
@@ -170,26 +171,30 @@ def draw(chart: Chart) -> Markup:
     marks = log_ticks(min(positive), max(positive)) if chart.log else ticks(min(values), max(values), 4)
     px = scale(min(xs), max(xs), LEFT, END)
     py = scale(marks[0], marks[-1], FOOT, TOP, log=chart.log)
-    # Use as many digits as needed to make all labels different.
-    texts = [[chart.format(y, digits) for y in marks] for digits in range(3, 9)]
-    labels = next((some for some in texts if len(set(some)) == len(some)), texts[0])
-    columns = [(px(x), x) for x in ticks(min(xs), max(xs), 6) if min(xs) <= x <= max(xs)]
+    labels = _labels(marks, chart.format)
+    columns = [(px(x), number(x)) for x in ticks(min(xs), max(xs), 6) if min(xs) <= x <= max(xs)]
     parts = [*_axes(_summary(chart), columns, zip(map(py, marks), labels, strict=True), "step")]
     for line in reversed(layers):  # the first line is drawn last, on top
         parts += _line(line, px, py, " solid" if chart.stacked else "")
     return Markup("".join([*parts, *_readings(chart, px)]) + "</svg>")
 
 
+def _labels(marks: Sequence[float], written: Callable[[float, int], str]) -> list[str]:
+    """The labels of an axis, with as many digits as make all of them different."""
+    texts = [[written(mark, digits) for mark in marks] for digits in range(3, 9)]
+    return next((some for some in texts if len(set(some)) == len(some)), texts[0])
+
+
 def _axes(
-    name: str, columns: Iterable[tuple[float, float]], rows: Iterable[tuple[float, str]], words: str
+    name: str, columns: Iterable[tuple[float, str]], rows: Iterable[tuple[float, str]], words: str
 ) -> Iterator[str]:
-    """The start of an <svg> with both axes: `columns` are (pixel, x), `rows` (pixel, label), `words` the x axis's."""
+    """The start of an <svg> with both axes: `columns` and `rows` are (pixel, label), `words` the x axis's."""
     yield f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">'
     for y, label in rows:
         yield f'<path class="grid" d="M{LEFT} {y:.1f}H{END}"/>'
         yield f'<text class="tick y" x="{LEFT - 5}" y="{y + 3.5:.1f}">{escape(label)}</text>'
-    for place, x in columns:
-        yield f'<text class="tick x" x="{place:.1f}" y="{FOOT + 14}">{number(x)}</text>'
+    for x, label in columns:
+        yield f'<text class="tick x" x="{x:.1f}" y="{FOOT + 14}">{escape(label)}</text>'
     yield f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">{escape(words)}</text>'
 
 
@@ -341,7 +346,8 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
     xs, ys = [x for x, _ in every], [y for _, y in every]
     marks, rows = log_ticks(min(xs), max(xs)), ticks(min(ys), max(ys), 4)
     px, py = scale(marks[0], marks[-1], LEFT, END, log=True), scale(rows[0], rows[-1], FOOT, TOP)
-    parts = [*_axes(name, ((px(x), x) for x in marks), ((py(y), number(y)) for y in rows), words)]
+    columns = zip(map(px, marks), _labels(marks, number), strict=True)
+    parts = [*_axes(name, columns, zip(map(py, rows), _labels(rows, number), strict=True), words)]
     for cloud in clouds:
         for x, y, title in cloud.points:
             at = f'cx="{px(x):.1f}" cy="{py(y):.1f}"'
@@ -349,7 +355,8 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
     middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
     middles.sort(key=lambda middle: middle[1])
     named = [middle for middle in middles if middle[2].label]
-    places = list(_beside([(x, y, 5.5 * len(c.label)) for x, y, c in named], [(x, y) for x, y, _ in middles]))
+    widths = [(x, y, 5.5 * len(_shortened(cloud.label))) for x, y, cloud in named]
+    places = list(_beside(widths, [(x, y) for x, y, _ in middles]))
     for (x, y, _), (left, right, middle) in zip(named, places, strict=True):
         end, height = min(max(x, left), right), min(max(y, middle - LETTER), middle + LETTER)
         if math.hypot(end - x, height - y) > 2 * NEAR:  # other points lie between the point and its label
@@ -358,8 +365,14 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
         parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT}"/>')
     for (_, _, cloud), (left, right, middle) in zip(named, places, strict=True):
         at = f'text-anchor="middle" x="{(left + right) / 2:.1f}" y="{middle + 3.5:.1f}"'
-        parts.append(f"<text {at}>{escape(cloud.label)}</text>")
+        parts.append(f"<text {at}><title>{escape(cloud.label)}</title>{escape(_shortened(cloud.label))}</text>")
     return Markup("".join(parts) + "</svg>")
+
+
+def _shortened(label: str) -> str:
+    """A label of at most `LONGEST` characters, without its middle: labels of one method differ at their ends."""
+    half = LONGEST // 2
+    return label if len(label) <= LONGEST else f"{label[: half - 1]}…{label[-half:]}"
 
 
 def _beside(
@@ -374,13 +387,17 @@ def _beside(
             for across, down in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1))
         ]
         boxes = [(cx - width / 2, cx + width / 2, cy - LETTER, cy + LETTER) for cx, cy in choices]
-        free = (
+        inside = [
             (left, right, top, bottom)
             for left, right, top, bottom in boxes
             if left >= LEFT and right <= WIDTH and top >= TOP and bottom <= FOOT
-            and not any(left < b and a < right and top < d and c < bottom for a, b, c, d in taken)
-        )  # fmt: skip
-        place = next(free, boxes[0])
+        ]
+        free = (
+            (left, right, top, bottom)
+            for left, right, top, bottom in inside
+            if not any(left < b and a < right and top < d and c < bottom for a, b, c, d in taken)
+        )
+        place = next(free, (inside or boxes)[0])
         taken.append(place)
         left, right, top, bottom = place
         yield left, right, (top + bottom) / 2

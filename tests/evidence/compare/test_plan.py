@@ -291,6 +291,43 @@ def test_several_engines_and_settings_are_told_apart(tmp_path):
     assert note.startswith("The methods were not trained alike: they differ in ") and "train.lr" in note
 
 
+def test_settings_of_a_teacher_and_a_critic_are_told_apart(tmp_path):
+    ours = {"method": {"name": "grpo"}, "rollout": {"prompts": 2}, "train": {"steps": 20}}
+    sections = ({}, {"teacher": {"path": "m", "coef": 0.1}}, {"teacher": {"path": "m", "coef": 0.2}})
+    for number, more in enumerate((*sections, {"critic": {"lr": 1e-3}})):
+        for seed in (0, 1):
+            write(tmp_path / f"{number}-{seed}", {**ours, "teacher": None, "critic": None, "seed": seed, **more})
+    subject, _ = read(*sorted(tmp_path.iterdir()))
+    assert subject.labels == (
+        "grpo", "grpo, teacher.path=m, teacher.coef=0.1", "grpo, teacher.path=m, teacher.coef=0.2",
+        "grpo, critic.lr=0.001",
+    )  # fmt: skip
+    assert subject.notes == (
+        "The methods were not trained alike: they differ in teacher.path, teacher.coef, critic.lr.",
+    )
+
+
+def test_settings_of_trl_and_verl_are_told_apart_but_not_names_paths_and_seeds(tmp_path):
+    for number, (method, lr) in enumerate([("grpo", 1e-5), ("grpo", 2e-5), ("dapo", 1e-5)]):
+        for seed in (0, 1):
+            of = trl(method, seed)
+            of["trl"] |= {"learning_rate": lr, "run_name": f"{number}", "data_seed": seed, "loss_type": method}
+            of["trl"] |= {"resume_from_checkpoint": f"{seed}", "logging_dir": "a", f"of version {number}": 1}
+            write(tmp_path / "trl" / f"{number}-{seed}", of)
+            of = verl(method, seed)
+            of["verl"] |= {"actor": {"optim": {"lr": lr}, "data_loader_seed": seed}}
+            of["verl"]["data"]["train_files"] = [f"{number}/{seed}.parquet"]
+            write(tmp_path / "verl" / f"{number}-{seed}", of)
+    for engine, key in (("trl", "trl.learning_rate"), ("verl", "verl.actor.optim.lr")):
+        subject, runs = read(*sorted((tmp_path / engine).iterdir()))
+        assert subject.labels == (f"grpo, {key}=1e-05", f"grpo, {key}=2e-05", "dapo")
+        assert all(len(of) == 2 for of in runs.values())
+        assert subject.notes == (f"The methods were not trained alike: they differ in {key}.",)
+    subject, _ = read(*sorted((tmp_path / "trl").glob("0-*")), *sorted((tmp_path / "verl").glob("2-*")))
+    assert subject.labels == ("grpo (trl)", "dapo (verl)")
+    assert "learning_rate" not in subject.notes[0]  # no setting of one engine is one of the other
+
+
 def test_what_cannot_be_paired_is_a_sentence(tmp_path, capsys):
     write(tmp_path / "a", trl("grpo", 0))
     shutil.copytree(tmp_path / "a", tmp_path / "b")

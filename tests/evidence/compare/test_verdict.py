@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.compare import paired, verdict
 from tokenpo.evidence.compare.paired import bootstrap, holm, least_seeds, seeds_needed, sign_flip
 from tokenpo.evidence.compare.verdict import judge, too_few
@@ -82,6 +83,14 @@ def test_equivalences_are_a_family_too():
     for count, verdicts in ((60, "inconclusive"), (51, "equivalent within ±2")):
         judged = judge(numbers, [(label, "b") for label in labels[:count]], margin=2.0, resamples=9)
         assert {pair.verdict for pair in judged} == {verdicts}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_no_finite_number_is_refused(bad):
+    """It would be a difference that no pattern of signs reaches, and so a p of 0."""
+    with pytest.raises(TokenPOError, match=f"^b seed 2: the value is {bad}, which cannot be compared: give a finite"):
+        one([1, 2, 3, 4, 5, 6], [0, 0, bad, 0, 0, 0])
+    assert judge(values(a=[1, 2], b=[0, 0], c=[bad, bad]), [("a", "b")])[0].verdict == "inconclusive"
 
 
 def test_only_seeds_that_both_have_count():

@@ -108,7 +108,9 @@ def _moved(comparison: Comparison) -> Markup | None:
                 (kl, accuracy, f"{name(label)}, seed {seed}: KL {number(kl)}, accuracy {number(accuracy)}")
                 for seed, (kl, accuracy) in by_seed.items()
             ]
-            clouds.append(Cloud(name(label), points, "c1" if label == comparison.baseline else "c0"))
+            # The plot shortens a label in its middle, as labels of one method differ at their ends.
+            whole = visible(label, limit=300)
+            clouds.append(Cloud(whole, points, "c1" if label == comparison.baseline else "c0"))
     words = "mean KL of a batch, nats a token, log scale"
     return scatter(clouds, words, "Mean training accuracy against mean KL") if len(clouds) > 1 else None
 

@@ -16,13 +16,17 @@ from ...core.objective import Objective
 from ...recipe.command_line import SYNTAX, Entry, parse_entries
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
-from ...recipe.hosts import EMBEDDED, HOSTS, VERL, Host
+from ...recipe.hosts import EMBEDDED, HOSTS, TRL, VERL, Host
 from ...recipe.objective import accepted_here
 from ...runs.read import Run, read_run
 
 EVALUATIONS = 10
-# Sections whose settings distinguish runs of one method; those of a foreign engine also contain paths.
-SECTIONS = ("model", "task", "rollout", "train", "evaluate")
+# Sections whose settings distinguish runs of one method.
+SECTIONS = ("model", "task", "rollout", "train", "teacher", "critic", "evaluate")
+FOREIGN = (TRL.name, VERL.name)  # a foreign engine's own settings, which differ between its versions
+# Words in the names of foreign settings that only name a run or a place, and TRL's fields that choose the method.
+NAMING = {"seed", "name", "dir", "path", "file", "files", "resume", "report", "project", "hub", "port", "method"}
+CHOOSING = {"loss_type", "importance_sampling_level", "scale_rewards", "epsilon", "epsilon_high", "delta"}
 MOST_SETTINGS = 5  # settings named in a note
 
 
@@ -264,18 +268,31 @@ def _labels(runs: Sequence[Run]) -> Iterator[str]:
         names.append((f"{name}:{written}" if written else name) + (f" ({engine})" if len({*engines}) > 1 else ""))
     for own, name in zip(settings, names, strict=True):
         same_name = [other for other, its_name in zip(settings, names, strict=True) if its_name == name]
-        varying = [key for key, value in own.items() if any(other.get(key) != value for other in same_name)]
+        varying = [key for key in own if _varies(key, same_name)]
         yield ", ".join([name, *(f"{key}={own[key]}" for key in varying)])
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return flat({key: run.config.get(key) for key in SECTIONS})
+    foreign = flat({key: run.config.get(key) or {} for key in FOREIGN})
+    told = {key: value for key, value in foreign.items() if not _names(key.rpartition(".")[2], value)}
+    return flat({key: run.config.get(key) for key in SECTIONS}) | told
+
+
+def _names(name: str, value: Any) -> bool:
+    """Whether a foreign setting only names the run, a place or the method."""
+    return bool(NAMING & {*name.split("_")}) or name in CHOOSING or "/" in str(value)
+
+
+def _varies(key: str, settings: Collection[Mapping[str, Any]]) -> bool:
+    """Whether the setting differs; a foreign one counts only among the runs that have it."""
+    known = [of.get(key) for of in settings if key in of or key.partition(".")[0] in SECTIONS]
+    return any(value != known[0] for value in known)
 
 
 def _unlike(firsts: Collection[Run]) -> Iterator[str]:
     """A note on settings in which the methods' runs differ: then a difference may not be due to the method."""
     settings = [_settings(run) for run in firsts]
     keys = dict.fromkeys(key for of in settings for key in of)
-    if odd := [key for key in keys if len({repr(of.get(key)) for of in settings}) > 1]:
+    if odd := [key for key in keys if _varies(key, settings)]:
         more = f" and {len(odd) - MOST_SETTINGS} more" if len(odd) > MOST_SETTINGS else ""
         yield f"The methods were not trained alike: they differ in {', '.join(odd[:MOST_SETTINGS])}{more}."

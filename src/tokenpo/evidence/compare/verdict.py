@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...base.errors import TokenPOError
 from ...base.text import number
 from .paired import ALPHA, RESAMPLES, Differences, bootstrap, equivalence, holm, least_seeds, seeds_needed
 
@@ -146,7 +148,17 @@ def judge(
     Args:
         late: label -> seeds whose value is only a lower bound, because the run never got there.
         margin: the smallest difference that matters.
+
+    Raises:
+        TokenPOError: a value is NaN or infinite.
     """
+    for label in dict.fromkeys(label for pair in pairs for label in pair):
+        for seed, value in values[label].items():
+            if not math.isfinite(value):
+                raise TokenPOError(
+                    f"{label} seed {seed}: the value is {value}, which cannot be compared: give a finite number, or "
+                    "leave this seed out"
+                )
     late, judged = late or {}, []
     for a, b in pairs:
         seeds = tuple(sorted(values[a].keys() & values[b].keys()))
