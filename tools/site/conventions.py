@@ -11,7 +11,8 @@ CONVENTIONS: tuple[tuple[str, str], ...] = (
     (
         "unmarked answers",
         "A text that is one formula is the answer; else the first formula after the last “answer is” or “answer:”, "
-        "else the last formula of the last line. A sentence that denies (not, no, wrong, ...) or asks gives none.",
+        "else the last formula of the last line. A sentence that denies (not, no, wrong, ...) or asks gives none, "
+        "and so does a number that is a bound or part of a formula: at least 5, minus 4, 5 out of 6, 3:8.",
     ),
     ("value", r"Values are compared, not forms: `\frac{2}{4}`, `0.5`, `1/2` and `2^{-1}` are one answer."),
     (
