@@ -189,14 +189,43 @@ def answers(plan: Mapping[str, Any], made: Made) -> Iterator[str]:
         if prediction["measure"] == "warning":
             said, count, left_out = warnings(plan, made)
             those = ", ".join(f"`{metric}` {word}" for metric, word in said.items() if word) or "no metric does"
-            yield f"- **{words}** ({name}): of {count} runs that turn late enough, {those}; {left_out} runs do not count."
+            told = f"of {count} runs that turn late enough, {those}; {left_out} runs do not count"
+            if not count:
+                told = f"unanswered. Each of the {left_out} runs turns before batch {WINDOW + BEFORE} or never"
+            yield f"- **{words}** ({name}): {told}."
             continue
         verdicts = [(test.pair.split()[0], test.verdict(margin)) for test, margin in found if test.name == name]
         told = "; ".join(
             f"{word}: {', '.join(f'`{method}`' for method, x in verdicts if x == word)}"
             for word in dict.fromkeys(word for _, word in verdicts)
         )
-        yield f"- **{words}** ({name}): {told}."
+        more = ""
+        if prediction["measure"] == "turn" and (latest := _latest(made)) < prediction["margin"]:
+            more = (
+                f" No run turns later than batch {latest}, so that a difference of {prediction['margin']} was impossible, "
+                "and this says only that exploiting takes no method long."
+            )
+        yield f"- **{words}** ({name}): {told}.{more}"
+
+
+def seen(plan: Mapping[str, Any], made: Made) -> str:
+    """What was not asked: how right DAPO's responses were over its runs with a held KL, and what it cost on `budget`."""
+    runs = {task: runs_of(made, task, "dapo", "held", range(6)) for task in ("claimed", "budget")}
+    right = [share for _, share in _course(runs["claimed"], "right")]
+    fixed = runs_of(made, "budget", "dapo", "fixed", range(6))
+    held, alone = (statistics.fmean(_last("accuracy")(run) or 0.0 for run in x) for x in (runs["budget"], fixed))
+    best = max(range(len(right)), key=right.__getitem__)
+    return (
+        f"Not registered, but seen: **exploiting undoes what was learned.** With DAPO the share of right responses rises "
+        f"from {right[0]:.2f} to {right[best]:.2f} in batch {best + 1} and falls to "
+        f"{statistics.fmean(right[-WINDOW:]):.2f}, while nearly all are paid; the others do likewise. On `budget` DAPO "
+        f"ends at {held:.3f} with its KL held and at {alone:.3f} with the fixed rate."
+    )
+
+
+def _latest(made: Made) -> int:
+    """The latest turn of a run."""
+    return max(turn(run) for key, run in made.items() if key.task == "claimed")
 
 
 def picture(plan: Mapping[str, Any], made: Made) -> str:
@@ -231,7 +260,7 @@ def page(plan: Mapping[str, Any], made: Made) -> str:
     """docs/long_runs.md."""
     found = judged(plan, made)
     return TEMPLATE.format(
-        answers="\n".join(answers(plan, made)), means=means(plan, made), tests=tests_table(found),
+        answers="\n".join(answers(plan, made)), seen=seen(plan, made), means=means(plan, made), tests=tests_table(found),
         family=2 * len(found), level=f"{100 * LEVEL:g}", runs=len(law.wanted(plan, made)), target=plan["kl_target"], name=NAME,
     )  # fmt: skip
 
@@ -242,6 +271,8 @@ TEMPLATE = """\
 # What happens in 200 batches?
 
 {answers}
+
+{seen}
 
 !!! note "What this can say"
     A model of 0.6 M parameters, two generated tasks, six paired seeds, {runs} runs.
