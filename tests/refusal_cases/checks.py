@@ -32,6 +32,7 @@ ELSEWHERE = {
     ("tasks/__init__.py", "refuse_tool"): "a task with a tool: tests/tasks/test_dial_sum.py",
     ("core/learner.py", "_checked"): "credit of a host: tests/core/test_learner.py",
     ("models/packed.py", "_forward"): "answered with padded batches: tests/models/test_score.py",
+    ("models/decoder.py", "__init__"): "a kind of model: tests/models/test_sampler.py",
     ("tasks/rewards.py", "__init__"): "a function of the user's: tests/tasks/test_rewards.py",
     ("runs/trackers.py", "require_trackers"): "a package is missing: tests/engines/embedded/test_trackers.py",
     ("runs/trackers.py", "__init__"): "a tracker fails: tests/engines/embedded/test_trackers.py",
