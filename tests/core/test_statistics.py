@@ -281,9 +281,9 @@ def test_an_update_without_a_token_has_nothing_to_look_at(name: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_step_by_hand(size: int) -> None:
-    """GRPO's clip at 0.2. Of five tokens 1.5 is cut off above (A > 0) and 0.5 below (A < 0), so that three have a
-    gradient; in micro-batches of any size."""
-    ratio = torch.tensor([[1.5, 1.0, math.nan], [0.5, 1.1, 1.5]], dtype=torch.float64)
+    """GRPO's clip at 0.2. Of five tokens 1.5 and 1.3 are cut off above (A > 0) and 0.5 below (A < 0), so that two
+    have a gradient; in micro-batches of any size."""
+    ratio = torch.tensor([[1.5, 1.3, math.nan], [0.5, 1.1, 1.5]], dtype=torch.float64)
     mask = ~ratio.isnan()
     old = torch.full((2, 3), -1.0, dtype=torch.float64)
     rollouts = Rollouts(mask, torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), old)
@@ -294,10 +294,10 @@ def test_a_step_by_hand(size: int) -> None:
         update.evaluate(policy.rows(rows), rows)
     assert learner.check(update, lr=0.5)
     found = learner.metrics()
-    known = [1.5, 1.0, 0.5, 1.1, 1.5]
+    known = [1.5, 1.3, 0.5, 1.1, 1.5]
     wanted = {
-        "ratio_mean": sum(known) / 5, "ratio_min": 0.5, "ratio_max": 1.5, "clip_fraction": 0.4,
-        "clip_low_fraction": 0.2, "clip_high_fraction": 0.2, "effective_tokens": 0.6, "lr": 0.5,
+        "ratio_mean": sum(known) / 5, "ratio_min": 0.5, "ratio_max": 1.5, "clip_fraction": 0.6,
+        "clip_low_fraction": 0.2, "clip_high_fraction": 0.4, "effective_tokens": 0.4, "lr": 0.5,
         "kl": sum(r - 1 - math.log(r) for r in known) / 5,
     }  # fmt: skip
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-6)
