@@ -288,8 +288,8 @@ whether or not the steps before it are right. `budget` has a verifier that canno
 
 {means}
 
-All but "turn" and "KL" are means of the last ten batches. "Turn" is, by seed, the first batch from which over ten batches
-more than half of what is paid is false; 200 says never.
+All but "turn" and "KL" are means of the last ten batches. "Turn" is, by seed, the first batch, counted from 0, from which
+over ten batches more than half of what is paid is false; 200 says never.
 
 <details markdown="1"><summary>Every test</summary>
 
