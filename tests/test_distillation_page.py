@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import distillation as tool
 import pytest
-
-from tokenpo.lab.distillation import judge, taught
+from distillation_worlds import judge, taught
 
 
 def test_every_form_has_its_line() -> None:

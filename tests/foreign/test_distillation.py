@@ -2,21 +2,17 @@
 form that docs/distillation.md says they are, response by response.
 """
 
-import sys
 from collections import defaultdict
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from distillation_forms import FORMS
+from distillation_worlds import KEPT, Form, Tokens, taught, updates
 from torch import Tensor
 
 from foreign_support.required import need
-from tokenpo.lab.distillation import KEPT, Form, Tokens, taught, updates
-
-sys.path.append(str(Path(__file__).parents[2] / "tools" / "site"))
-from distillation_forms import FORMS
 
 TRL, VERL = "distillation losses: trl is missing", "distillation losses: verl is missing"
 

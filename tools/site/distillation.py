@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import median
 
 from distillation_forms import FORMS
+from distillation_worlds import STEPS, Found, judge, taught
 from exact_picture import COLOURS, STYLE, svg, text
 from layout import table, write
 
 from tokenpo.base.text import number
-from tokenpo.lab.distillation import STEPS, Found, judge, taught
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, PICTURE = DOCS / "distillation.md", DOCS / "distillation.svg"
@@ -204,10 +204,10 @@ responses are listed, so nothing is sampled (float64, `python tools/site/distill
 term of `sdar` and the penalty `TeacherKl` are this package's objectives, the others formulas in
 [`distillation_forms.py`](../tools/site/distillation_forms.py). Tests check every exact entry and the zeros to 1e-10.
 With rewards (`opd` with `rewards=True`) the update is the sum of both gradients, the reward's times (G − 1)/G in groups
-of G. To judge a loss of your own:
+of G. To judge a loss of your own, in a clone, with `PYTHONPATH=tools/site`:
 
 ```python
-from tokenpo.lab.distillation import judge, taught
+from distillation_worlds import judge, taught
 
 halved = judge(taught(0), lambda t: -0.5 * t.x * t.lp)
 assert abs(halved.cosine["reverse"] - 1) < 1e-10 and abs(halved.bias["reverse"] - 0.5) < 1e-10

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from distillation_worlds import Form, Tokens, forward, jsd, reverse
 from torch import Tensor
 
 from tokenpo.core import parts
 from tokenpo.core.objective import Objective
 from tokenpo.core.ops.kl import k2, k3
-from tokenpo.lab.distillation import Form, Tokens, forward, jsd, reverse
 from tokenpo.methods.sdar import Gated
 
 

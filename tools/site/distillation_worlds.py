@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.head.token_stats import stats_from_logits
-from ..core.learner import Learner
-from ..core.objective import Objective
-from ..core.seeds import keyed_generator
-from .exact.sampling import Walk, rollouts, view
-from .exact.truth import truth
-from .exact.world import State, World
+from tokenpo.core.head.token_stats import stats_from_logits
+from tokenpo.core.learner import Learner
+from tokenpo.core.objective import Objective
+from tokenpo.core.seeds import keyed_generator
+from tokenpo.lab.exact.sampling import Walk, rollouts, view
+from tokenpo.lab.exact.truth import truth
+from tokenpo.lab.exact.world import State, World
 
 DEPTH, VOCABULARY, KEPT = 4, 4, 2  # longest response; tokens, of which the last ends a response; k of top-k
 SPREAD = 1.0  # standard deviation of the student's logits from 0, and of the teacher's from the student's

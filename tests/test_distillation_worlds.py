@@ -2,24 +2,19 @@
 
 import functools
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from distillation_forms import FORMS
+from distillation_worlds import Form, apart, responses, taught, updates, ways
 from torch import Tensor
 
 import tokenpo
-from tokenpo.lab.distillation import Form, apart, responses, taught, updates, ways
 from tokenpo.lab.exact.truth import slopes
 from tokenpo.lab.exact.world import State, World
 
-sys.path.append(str(Path(__file__).parents[2] / "tools" / "site"))
-from distillation_forms import FORMS
-
 SEEDS = (0, 1, 2)
 NEAR = 1e-10
-COLUMNS = ("reverse", "forward", "jsd")
 
 
 @functools.cache
