@@ -1,4 +1,4 @@
-"""`tokenpo eval` from the command line: what it writes, and one sentence for every mistake."""
+"""`tokenpo eval` from the command line: what it writes."""
 
 import json
 from pathlib import Path
@@ -185,52 +185,6 @@ def test_half_a_character_in_samples_is_written_as_its_escape():
     assert sorted(file.name for file in Path("out").iterdir()) == ["config.json", "results.json"]
     text = Path("out/results.json").read_text(encoding="utf-8")
     assert "\\ud801" in text and json.loads(text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "needs a MODEL to sample or --samples FILE"),
-        (["tiny", "--samples", "s.jsonl"], "needs a MODEL to sample or --samples FILE"),
-        (["tiny"], "needs --benchmark NAME"),
-        (["tiny", "--task", "dial_sum", "--benchmark", "gsm8k"], "needs --benchmark NAME"),
-        (["tiny", "--task", "dial_summ"], "did you mean 'dial_sum'"),
-        (["tiny", "--task", "dial_sum", "--task-option", "operand=3"], "did you mean 'operands'"),
-        (["tiny", "--task", "dial_sum", "--task-option", "operands"], "write KEY=VALUE"),
-        (["tiny", "--task", "dial_sum", "--verifier", "math"], "--verifier goes with --benchmark"),
-        (["tiny", "--benchmark", "absent.jsonl"], "there is no such file"),
-        (["tiny", "--benchmark", "gsm8k", "--task-option", "a=1"], "--task-option goes with --task"),
-        (["tiny", "--benchmark", "gsm8k", "--data", "bad.jsonl"], "bad.jsonl line 1: no column 'question'"),
-        ([*TINY, "--k", "1,x"], "give whole numbers of at least 1"),
-        ([*TINY, "--k", "0"], "give whole numbers of at least 1"),
-        ([*TINY, "--problems", "0"], "--problems is 0"),
-        ([*TINY, "--seed", "-1"], "--seed is -1, expected at least 0"),
-        (["--samples", "bad.jsonl", "--seed", "-1"], "--seed is -1, expected at least 0"),
-        ([*TINY, "--samples-per-prompt", "0"], "--samples-per-prompt is 0"),
-        ([*TINY, "--rows", "0"], "--rows is 0"),
-        ([*TINY, "--samples-per-prompt", "2", "--temperature", "0"], "greedy samples"),
-        ([*TINY, "--max-new-tokens", "5000"], "lower max_new_tokens"),
-        ([*TINY, "--temperature", "-1"], "tokenpo: --temperature is -1.0, expected 0 (greedy) or a positive number"),
-        ([*TINY, "--temperature", "1e-40"], "tokenpo: --temperature is 1e-40: logits are divided by it in float32"),
-        ([*TINY, "--temperature", "nan"], "tokenpo: --temperature is nan, expected 0 (greedy) or a positive number"),
-        ([*TINY, "--max-new-tokens", "0"], "tokenpo: --max-new-tokens is 0, expected at least 1"),
-        (["tiny", "--benchmark", "gsm8k", "--data", "~/bad.jsonl"], "bad.jsonl line 1: no column 'question'"),
-        (["no/such/model", *TINY[1:]], "there is no directory no/such/model here"),
-        (["runs/absent"], "there is no directory runs/absent here"),
-        (["--samples", "bad.jsonl"], "line 1: no column 'correct'"),
-        (["--samples", "bad.jsonl", "--temperature", "1"], "--temperature has no effect on --samples"),
-        (["--samples", "bad.jsonl", "--task-option", "a=1"], "--task-option has no effect on --samples"),
-        (["--samples", "bad.jsonl", "--extract", "hash"], "name one with --verifier"),
-    ],
-)
-def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, monkeypatch, tmp_path):
-    lines("bad.jsonl", {"prompt": "x"})
-    monkeypatch.setenv("HOME", str(Path.cwd()))
-    assert run(*arguments) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.startswith("tokenpo: ") and error.count("\n") == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"bad.jsonl"}  # nothing was begun
 
 
 def test_interrupted_is_130_and_goes_on(monkeypatch, capsys):

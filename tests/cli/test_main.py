@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 
@@ -146,39 +145,6 @@ def test_show_prints_formula_options_and_choices_and_draws_the_fingerprint(capsy
     assert main(["show", "grpo", "--fingerprint", "--out", "pictures"]) == 0
     assert capsys.readouterr().out.endswith("\npicture: pictures/grpo-fingerprint.svg\n")
     assert (tmp_path / "pictures" / "grpo-fingerprint.svg").read_text(encoding="utf-8").startswith("<svg")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["show", "hapoo"], "did you mean 'hapo'"),
-        (["show", "hapo", "--out", "c.png"], "only with --fingerprint"),
-        (["show", "hapo", "--fingerprint", "--out", "no/such/c.svg"], "cannot write no/such/c.svg"),
-        (["tarin"], "no command is called 'tarin': did you mean 'train'?"),
-        (["methods", "--needs", "old_entropi"], "did you mean 'old_entropy'"),
-        (["methods", "xyzzy"], "no method has 'xyzzy'"),
-        (["train"], "needs a recipe"),
-        pytest.param(
-            ["train", "papers/dapo_qwen2.5_32b"],
-            "train it with --engine verl",
-            marks=pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed"),
-        ),
-        (["train", "quikstart"], "did you mean 'quickstart'"),
-        (["train", "quickstart", "--set", "train.lrr=1"], "has no key 'lrr'"),
-        (["train", "quickstart", "--method", "tepoo"], "did you mean 'tepo'"),
-        (["train", "quickstart", "--set", "method.betaa=1"], "did you mean 'beta'"),
-        (["train", "quickstart", "--set", "task.options.operand=1"], "operands"),
-        (["train", "quickstart", "--set", "model.path=/no/such/model"], "/no/such/model"),
-        (["train", "--resume", "/no/such/run"], "/no/such/run"),
-        (["report", "/no/such/run"], "/no/such/run"),
-    ],
-)
-def test_a_mistake_is_one_line_and_status_two(arguments, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.startswith("tokenpo: ") and error.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
 def test_the_verdict_has_rewards_where_they_are_graded():

@@ -112,36 +112,6 @@ def test_a_run_without_its_model_goes_on_unless_its_checkpoints_are_gone_too(tin
     assert state(run) is State.DONE
 
 
-TWO = "quickstart --methods grpo,dapo"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (f"{TWO} --metrics acuracy", "did you mean 'accuracy'"),
-        (f"{TWO} --baseline tepo", "--baseline tepo is not among the methods"),
-        (f"{TWO} --metrics accuracy,area --threshold 0.5",
-         "--threshold 0.5 has no effect on --metrics accuracy,area: "),
-        (f"{TWO} --jobs 0", "--jobs 0 runs nothing"),
-        (f"{TWO} --margin acuracy=0.1", "'acuracy' is not compared: did you mean 'accuracy'"),
-        (f"{TWO} --margin area=0.01,accuracy=no", "--margin accuracy=no: 'no' is no least"),
-        (f"{TWO} --margin accuracy=-1", "give a number above 0"),
-        (f"{TWO} --runs a", "and RECIPE, --methods says what to train: leave one out"),
-        (f"{TWO} --set evaluate.samples=0 --metrics avg", "evaluate.samples is 0"),
-        ("", "compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)"),
-        ("quickstart", "compare needs a recipe and --methods"),
-        ("--methods grpo,dapo", "compare needs a recipe and --methods"),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_one_line_and_status_two(arguments, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: pytest.fail("runs were started"))
-    assert main(["compare", *arguments.split()]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.startswith("tokenpo: ") and error.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, monkeypatch, capsys):
     plan = made("grpo,dapo", 3, leave=["dapo seed 1"])
     failed = plan.runs[3]

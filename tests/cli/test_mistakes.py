@@ -1,0 +1,111 @@
+"""A mistake on the command line: one sentence, status 2, and nothing is begun."""
+
+import json
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tokenpo.cli.main import main
+from written_rollouts import write
+from written_runs import write_lines
+
+TINY = "eval tiny --task dial_sum --problems 4 --max-new-tokens 40"
+TWO = "compare quickstart --methods grpo,dapo"
+MISTAKES = [
+    ("tarin", "no command is called 'tarin': did you mean 'train'?"),
+    ("show hapoo", "did you mean 'hapo'"),
+    ("show hapo --out c.png", "only with --fingerprint"),
+    ("show hapo --fingerprint --out no/such/c.svg", "cannot write no/such/c.svg"),
+    ("methods --needs old_entropi", "did you mean 'old_entropy'"),
+    ("methods xyzzy", "no method has 'xyzzy'"),
+    ("report /no/such/run", "/no/such/run"),
+    ("train", "needs a recipe"),
+    ("train papers/dapo_qwen2.5_32b", "train it with --engine verl"),
+    ("train quikstart", "did you mean 'quickstart'"),
+    ("train quickstart --set train.lrr=1", "has no key 'lrr'"),
+    ("train quickstart --method tepoo", "did you mean 'tepo'"),
+    ("train quickstart --set method.betaa=1", "did you mean 'beta'"),
+    ("train quickstart --set task.options.operand=1", "operands"),
+    ("train quickstart --set model.path=/no/such/model", "/no/such/model"),
+    ("train --resume /no/such/run", "/no/such/run"),
+    ("eval", "needs a MODEL to sample or --samples FILE"),
+    ("eval tiny --samples s.jsonl", "needs a MODEL to sample or --samples FILE"),
+    ("eval tiny", "needs --benchmark NAME"),
+    ("eval tiny --task dial_sum --benchmark gsm8k", "needs --benchmark NAME"),
+    ("eval tiny --task dial_summ", "did you mean 'dial_sum'"),
+    ("eval tiny --task dial_sum --task-option operand=3", "did you mean 'operands'"),
+    ("eval tiny --task dial_sum --task-option operands", "write KEY=VALUE"),
+    ("eval tiny --task dial_sum --verifier math", "--verifier goes with --benchmark"),
+    ("eval tiny --benchmark absent.jsonl", "there is no such file"),
+    ("eval tiny --benchmark gsm8k --task-option a=1", "--task-option goes with --task"),
+    ("eval tiny --benchmark gsm8k --data bad.jsonl", "bad.jsonl line 1: no column 'question'"),
+    ("eval tiny --benchmark gsm8k --data ~/bad.jsonl", "bad.jsonl line 1: no column 'question'"),
+    ("eval no/such/model --task dial_sum --problems 4 --max-new-tokens 40", "there is no directory no/such/model here"),
+    ("eval runs/absent", "there is no directory runs/absent here"),
+    (f"{TINY} --k 1,x", "give whole numbers of at least 1"),
+    (f"{TINY} --k 0", "give whole numbers of at least 1"),
+    (f"{TINY} --problems 0", "--problems is 0"),
+    (f"{TINY} --seed -1", "--seed is -1, expected at least 0"),
+    (f"{TINY} --samples-per-prompt 0", "--samples-per-prompt is 0"),
+    (f"{TINY} --rows 0", "--rows is 0"),
+    (f"{TINY} --samples-per-prompt 2 --temperature 0", "greedy samples"),
+    (f"{TINY} --max-new-tokens 5000", "lower max_new_tokens"),
+    (f"{TINY} --max-new-tokens 0", "tokenpo: --max-new-tokens is 0, expected at least 1"),
+    (f"{TINY} --temperature -1", "tokenpo: --temperature is -1.0, expected 0 (greedy) or a positive number"),
+    (f"{TINY} --temperature 1e-40", "tokenpo: --temperature is 1e-40: logits are divided by it in float32"),
+    (f"{TINY} --temperature nan", "tokenpo: --temperature is nan, expected 0 (greedy) or a positive number"),
+    ("eval --samples bad.jsonl", "line 1: no column 'correct'"),
+    ("eval --samples bad.jsonl --seed -1", "--seed is -1, expected at least 0"),
+    ("eval --samples bad.jsonl --temperature 1", "--temperature has no effect on --samples"),
+    ("eval --samples bad.jsonl --task-option a=1", "--task-option has no effect on --samples"),
+    ("eval --samples bad.jsonl --extract hash", "name one with --verifier"),
+    ("compare", "compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)"),
+    ("compare quickstart", "compare needs a recipe and --methods"),
+    ("compare --methods grpo,dapo", "compare needs a recipe and --methods"),
+    (f"{TWO} --metrics acuracy", "did you mean 'accuracy'"),
+    (f"{TWO} --baseline tepo", "--baseline tepo is not among the methods"),
+    (f"{TWO} --metrics accuracy,area --threshold 0.5", "--threshold 0.5 has no effect on --metrics accuracy,area: "),
+    (f"{TWO} --jobs 0", "--jobs 0 runs nothing"),
+    (f"{TWO} --margin acuracy=0.1", "'acuracy' is not compared: did you mean 'accuracy'"),
+    (f"{TWO} --margin area=0.01,accuracy=no", "--margin accuracy=no: 'no' is no least"),
+    (f"{TWO} --margin accuracy=-1", "give a number above 0"),
+    (f"{TWO} --runs a", "and RECIPE, --methods says what to train: leave one out"),
+    (f"{TWO} --set evaluate.samples=0 --metrics avg", "evaluate.samples is 0"),
+    ("explain mine.jsonl --methods grop", "no method is called 'grop': did you mean 'grpo'?"),
+    ("explain mine.jsonl --methods hapo:tua=0", "did you mean 'tau'?"),
+    ("explain mine.jsonl --methods grpo,grpo", "--methods names grpo twice"),
+    ("explain mine.jsonl --methods grpo --entropy-quantile 80", "--entropy-quantile 80 lies outside [0, 1]"),
+    ("explain mine.jsonl --methods grpo --responses -1", "--responses -1: give 0 or more"),
+    ("explain empty.jsonl --methods grpo", "empty.jsonl holds no response (the file is empty)"),
+    ("exact dapo --world two_mode", "did you mean 'two_modes'"),
+    ("exact dapo --measure useful", "measure='useful' is no choice"),
+    ("exact dapo grppo", "did you mean 'grpo'"),
+    ("exact dapo --json bad.json", "bad.json is no file of `tokenpo exact --json`"),
+    ("exact dapo --json other.json", "holds studies of another setting (group=4; asked: the usual one)"),
+    ("exact dapo --set groups=4", "did you mean 'group'"),
+    ("exact dapo --set group=two", "a number"),
+    ("exact dapo --set network=yes", "true or false"),
+    ("exact dapo --set group=1", "both must be 2 or more"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), MISTAKES)
+def test_a_mistake_is_one_sentence_and_status_two(words, said, tmp_path, monkeypatch, capsys):
+    if "engine verl" in said and find_spec("verl"):
+        pytest.skip("verl is installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: pytest.fail("runs were started"))
+    write(Path("mine.jsonl"))
+    write_lines(Path("bad.jsonl"), [{"prompt": "x"}])
+    Path("empty.jsonl").touch()
+    Path("bad.json").write_text("[1]")
+    cell = {"numbers": {}, "useful": [1], "curve": [], "code": "", "setting": "group=4"}
+    Path("other.json").write_text(json.dumps({"dapo": {"objective": "", "worlds": {"two_modes": cell}}}))
+    there = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main(shlex.split(words)) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.startswith("tokenpo: ") and error.count("\n") == 1
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == there
