@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import Sample, by_hand, close, facts, moves, of, outcome, ragged, run, score
+from oracle_support import Sample, by_hand, close, facts, moves, of, outcome, ragged, run, score, worked
 from oracles.credit import rae_after
 from tokenpo.core.parts import SoftOverlong
 from tokenpo.core.trial import example
@@ -18,6 +18,59 @@ from tokenpo.methods.grpo_passk import BestMargin
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
+LEFT = by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1])
+ONE_OF_FOUR = by_hand([[1.1, 1.5], [0.5], [2.0], [1.0]], [1, 0, 0, 0])
+HALF = 0.5 / (np.sqrt(0.5) + 0.5)
+EXAMPLES = [
+    # rewards 3, 1, 2 against the mean of the other two: 3 - 1.5, 1 - 2.5, 2 - 2; 1.1, 1.5 clipped at 1.2; 1
+    worked("rloo", by_hand([[1.1, 1.5], [1.0], [1.3]], [3, 1, 2]), -(2.3 - 1), [[-1.1, 0], [1, 0], [0, 0]],
+           unit=1.5 / 4),
+    # rewards 1, 0 against 0.25 of a greedy response: 0.75 and -0.25; a group of one learns likewise
+    worked("remax", by_hand([[1.1, 1.5], [1.0]], [1, 0]).but(baseline=np.array([0.25, 0.25])), -(0.75 * 2.3 - 0.25),
+           [[-0.75 * 1.1, 0], [0.25, 0]], unit=1 / 3),
+    # rewards 3, 0 of lengths 1, 2: the baseline is 3/3 = 1: A = 2, -1. p_old = 1/4, lp = log(r / 4); three tokens
+    worked("opo", by_hand([[2], [0.5, 1]], [3, 0]), -(2 * np.log(1 / 2) - np.log(1 / 8) - np.log(1 / 4)),
+           [[-2, 0], [1, 1]], unit=1 / 3),
+    # rewards 3, 1 and a pair of equals: B = 4, M = 2: A = 2, -2, 0, 0. lp = log(r / 4); five tokens, four rows
+    worked("gpg", LEFT, -2 * (np.log(1 / 2) + np.log(1 / 4) - np.log(1 / 8)), [[-2, -2], [2], [0], [0]], unit=1 / 5),
+    worked("gpg", LEFT, None, [[-1, -1], [2], [0], [0]], unit=1 / 4, sequence_mean=True),
+    # rewards 1, 0.5, -1: the likelihood of the first two, weighted; p_old = 1/4; four tokens
+    worked("raft", by_hand([[2, 1.0], [0.5], [2]], [1, 0.5, -1]),
+           -(np.log(1 / 2) + np.log(1 / 4) + 0.5 * np.log(1 / 8)), [[-1, -1], [-0.5], [0]], unit=1 / 4),
+    # rewards 1, 0.5, -1: ratios of the first two, weighted; 1.5 is clipped at 1.2; four tokens
+    worked("raft_pp", by_hand([[1.1, 1.5], [0.5], [2]], [1, 0.5, -1]), -(2.3 + 0.25), [[-1.1, 0], [-0.25], [0]],
+           unit=1 / 4),
+    # rewards 1, -1 and an all-right pair that is rejected: 1.1, 1.5 clipped at 1.2; -2; five tokens are counted
+    worked("reinforce_rej", by_hand([[1.1, 1.5], [2], [1], [1]], [1, -1, 1, 1], [0, 0, 1, 1]), -(2.3 - 2),
+           [[-1.1, 0], [2], [0], [0]], unit=1 / 5),
+    # three tokens of reward 1, one of reward -1: mean 1/2, variance (3/4 + 9/4) / 3 = 1: A = 1/2 and -3/2 over s;
+    # 1.1, 1, and 1.5 clipped at 1.2; 2 unclipped
+    worked("reinforce_pp", by_hand([[1.1, 1, 1.5], [2.0]], [1, -1], [0, 5]), -(3.3 * 0.5 - 3), [[-0.55, -0.5, 0], [3]],
+           unit=1 / np.sqrt(1 + 1e-8) / 4),
+    # rewards 3, 1 and a lone 7: x = 1, 1, -1, 0 over four tokens: mean 1/4, variance (9/16 · 2 + 25/16 + 1/16) / 3;
+    # 1.1, 1.5 clipped at 1.2; 1; the lone token has A = -1/4 and 0.5 is held at 0.8
+    worked("reinforce_pp_baseline", by_hand([[1.1, 1.5], [1.0], [0.5]], [3, 1, 7], [0, 0, 1]),
+           -(2.3 * 0.75 - 1.25 - 0.8 * 0.25), [[-1.1 * 0.75, 0], [1.25], [0]], unit=1 / np.sqrt(44 / 48 + 1e-8) / 4),
+    # One of four right: the mean is 1/4, the variance (9 + 1 + 1 + 1) / 16 / 3 = 1/4, A = 1 / (1/2 + 1e-6).
+    # 1.1 stays, 1.5 is clipped at 1.2; the wrong ones do not move. Five tokens.
+    worked("grpo_passk", ONE_OF_FOUR, -2.3, [[-1.1, 0], [0], [0], [0]], unit=1 / (0.5 + 1e-6) / 5),
+    worked("grpo_passk", ONE_OF_FOUR, -2.3, [[-1.1, 0], [0], [0], [0]], unit=1.0 / 5, std=False),
+    # One of four right: A = 0.75 / (0.25 + 1e-6) = 3 b and -b with b = 1 / (1 + 4e-6). 1.1 stays, 1.5 is clipped at
+    # 1.2; of the wrong ones 0.5 is clipped at 0.8, 2 stays, 4 meets the dual clip at 3. Five tokens.
+    worked("maxrl", by_hand([[1.1, 1.5], [0.5], [2.0], [4.0]], [1, 0, 0, 0]), -(3 * 2.3 - 0.8 - 2 - 3),
+           [[-3.3, 0], [0], [2], [0]], unit=1 / (1 + 4e-6) / 5),
+    # mean entropies 1, 2, 6, their mean 3: A = 3, 0, -1/2 times THREE; row 0: 1.1 and 1.5 clipped at 1.2
+    worked("edge_grpo", by_hand([[1.1, 1.5], [1.3], [1]], [2, 1, 0], old_entropy=[[0.5, 1.5], [2], [6]]),
+           -(1.15 * 3 - 0.5), [[-1.65, 0], [0], [0.5]], unit=THREE / 3),
+    # a deviation of 1 / sqrt 2, and eps 0.5 beside it
+    worked("edge_grpo", by_hand([[1.0], [1.0]], [1, 0], old_entropy=[[1.0], [1.0]]), None, [[-HALF / 2], [HALF / 2]],
+           eps=0.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.args[0])
+def test_by_hand(example) -> None:
+    example()
 
 
 def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
@@ -28,18 +81,6 @@ def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
 def _of_rewards(name: str, reward: list[float], group: list[int] | None = None, **options) -> list[float]:
     """Of one-token rollouts at ratio 1 with these rewards."""
     return _advantages(name, by_hand([[1.0]] * len(reward), reward, group), **options).tolist()
-
-
-def test_rloo() -> None:
-    """Rewards 3, 1, 2 against the mean of the other two: 3 - 1.5, 1 - 2.5, 2 - 2. 1.1, 1.5 clipped at 1.2; 1."""
-    sample = by_hand([[1.1, 1.5], [1.0], [1.3]], [3, 1, 2])
-    moves("rloo", sample, -(2.3 - 1), [[-1.1, 0], [1, 0], [0, 0]], unit=1.5 / 4)
-
-
-def test_remax() -> None:
-    """Rewards 1, 0 against 0.25 of a greedy response: 0.75 and -0.25; a group of one learns likewise."""
-    sample = by_hand([[1.1, 1.5], [1.0]], [1, 0]).but(baseline=np.array([0.25, 0.25]))
-    moves("remax", sample, -(0.75 * 2.3 - 0.25), [[-0.75 * 1.1, 0], [0.25, 0]], unit=1 / 3)
 
 
 def test_rae() -> None:
@@ -66,41 +107,6 @@ def test_rae_is_its_oracle_from_batch_to_batch(decay: float) -> None:
         assert {int(role): x for role, x in numbers.items()} == pytest.approx(past, rel=1e-12)
 
 
-def test_opo() -> None:
-    """Rewards 3, 0 of lengths 1, 2: the baseline is 3/3 = 1: A = 2, -1. p_old = 1/4, lp = log(r / 4). Three tokens."""
-    value = -(2 * np.log(1 / 2) - np.log(1 / 8) - np.log(1 / 4))
-    moves("opo", by_hand([[2], [0.5, 1]], [3, 0]), value, [[-2, 0], [1, 1]], unit=1 / 3)
-
-
-@pytest.mark.parametrize(
-    ("options", "gradient", "unit"),
-    [({}, [[-2, -2], [2], [0], [0]], 1 / 5), ({"sequence_mean": True}, [[-1, -1], [2], [0], [0]], 1 / 4)],
-)
-def test_gpg(options: dict, gradient: list, unit: float) -> None:
-    """Rewards 3, 1 and a pair of equals: B = 4, M = 2: A = 2, -2, 0, 0. lp = log(r / 4). Five tokens, four rows."""
-    sample = by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1])
-    value = -2 * (np.log(1 / 2) + np.log(1 / 4) - np.log(1 / 8))
-    moves("gpg", sample, None if options else value, gradient, unit=unit, **options)
-
-
-def test_raft() -> None:
-    """Rewards 1, 0.5, -1: the likelihood of the first two, weighted; p_old = 1/4. Four tokens."""
-    total = np.log(1 / 2) + np.log(1 / 4) + 0.5 * np.log(1 / 8)
-    moves("raft", by_hand([[2, 1.0], [0.5], [2]], [1, 0.5, -1]), -total, [[-1, -1], [-0.5], [0]], unit=1 / 4)
-
-
-def test_raft_pp() -> None:
-    """Rewards 1, 0.5, -1: ratios of the first two, weighted; 1.5 is clipped at 1.2. Four tokens."""
-    sample = by_hand([[1.1, 1.5], [0.5], [2]], [1, 0.5, -1])
-    moves("raft_pp", sample, -(2.3 + 0.25), [[-1.1, 0], [-0.25], [0]], unit=1 / 4)
-
-
-def test_reinforce_rej() -> None:
-    """Rewards 1, -1 and an all-right pair that is rejected: 1.1, 1.5 clipped at 1.2; -2. Five tokens are counted."""
-    sample = by_hand([[1.1, 1.5], [2], [1], [1]], [1, -1, 1, 1], [0, 0, 1, 1])
-    moves("reinforce_rej", sample, -(2.3 - 2), [[-1.1, 0], [2], [0], [0]], unit=1 / 5)
-
-
 def test_reinforce_rej_shaping_makes_no_group_mixed() -> None:
     """All right, and all wrong, one of each half too long: nothing to learn, whatever they pay."""
     sample = by_hand([[1, 1, 1], [1], [1, 1, 1], [1]], [1, 1, 0, 0], [0, 0, 1, 1])
@@ -108,13 +114,6 @@ def test_reinforce_rej_shaping_makes_no_group_mixed() -> None:
     assert not run(objective, sample).gradient.any()
     mixed = run(objective, by_hand([[1, 1, 1], [1]], [1, 0]))
     np.testing.assert_allclose(mixed.gradient, [[-0.5 / 4] * 3, [0, 0, 0]], rtol=1e-12)
-
-
-def test_reinforce_pp() -> None:
-    """Three tokens of reward 1, one of reward -1: mean 1/2, variance (3/4 + 9/4) / 3 = 1: A = 1/2 and -3/2 over s.
-    1.1, 1, and 1.5 clipped at 1.2; 2 unclipped."""
-    sample, unit = by_hand([[1.1, 1, 1.5], [2.0]], [1, -1], [0, 5]), 1 / np.sqrt(1 + 1e-8) / 4
-    moves("reinforce_pp", sample, -(3.3 * 0.5 - 3), [[-0.55, -0.5, 0], [3]], unit=unit)
 
 
 def test_reinforce_pp_sums_the_kl_in_float64() -> None:
@@ -126,14 +125,6 @@ def test_reinforce_pp_sums_the_kl_in_float64() -> None:
     x = np.array([[1.0], [0.0]]) - 0.1 * (old - ref).numpy().astype(np.float64)[:, ::-1].cumsum(1)[:, ::-1]
     credit = tokenpo.method("reinforce_pp", beta=0.1).credit(rollouts, torch.zeros(2))
     np.testing.assert_allclose(credit.numpy(), (x - x.mean()) / np.sqrt(x.var(ddof=1) + 1e-8), rtol=1e-11, atol=1e-13)
-
-
-def test_reinforce_pp_baseline() -> None:
-    """Rewards 3, 1 and a lone 7: x = 1, 1, -1, 0 over four tokens: mean 1/4, variance (9/16 · 2 + 25/16 + 1/16) / 3.
-    1.1, 1.5 clipped at 1.2; 1; the lone token has A = -1/4 and 0.5 is held at 0.8."""
-    sample, unit = by_hand([[1.1, 1.5], [1.0], [0.5]], [3, 1, 7], [0, 0, 1]), 1 / np.sqrt(44 / 48 + 1e-8) / 4
-    value = -(2.3 * 0.75 - 1.25 - 0.8 * 0.25)
-    moves("reinforce_pp_baseline", sample, value, [[-1.1 * 0.75, 0], [1.25], [0]], unit=unit)
 
 
 def test_eb_cispo() -> None:
@@ -168,14 +159,6 @@ def test_eb_cispo_leans_on_other_prompts(reward: list[float], group: list[int], 
     np.testing.assert_allclose(_of_rewards("eb_cispo", reward, group), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("options", "a"), [({}, 1 / (0.5 + 1e-6)), ({"std": False}, 1.0)])
-def test_grpo_passk(options: dict, a: float) -> None:
-    """One of four right: the mean is 1/4, the variance (9 + 1 + 1 + 1) / 16 / 3 = 1/4, A = 1 / (1/2 + 1e-6).
-    1.1 stays, 1.5 is clipped at 1.2; the wrong ones do not move. Five tokens."""
-    sample = by_hand([[1.1, 1.5], [0.5], [2.0], [1.0]], [1, 0, 0, 0])
-    moves("grpo_passk", sample, -2.3, [[-1.1, 0], [0], [0], [0]], unit=a / 5, **options)
-
-
 def test_grpo_passk_leads_over_the_second_best() -> None:
     """Rewards 3, 1, 0: mean 4/3, variance (25 + 1 + 16) / 9 / 2 = 7/3; A = (3 - 1) / (sqrt(7/3) + 1e-6)."""
     assert _of_rewards("grpo_passk", [1, 3, 0]) == pytest.approx([0, 2 / (np.sqrt(7 / 3) + 1e-6), 0], rel=1e-12)
@@ -185,13 +168,6 @@ def test_grpo_passk_leads_over_the_second_best() -> None:
 def test_grpo_passk_learns_nothing_from_a_tie_or_alone(reward: list[float], group: list[int]) -> None:
     bare = dataclasses.replace(tokenpo.method("grpo_passk"), credit=BestMargin(eps=0.0))
     assert not run(bare, by_hand([[1.0]] * 3, reward, group)).gradient.any()
-
-
-def test_maxrl() -> None:
-    """One of four right: A = 0.75 / (0.25 + 1e-6) = 3 b and -b with b = 1 / (1 + 4e-6). 1.1 stays, 1.5 is clipped at
-    1.2; of the wrong ones 0.5 is clipped at 0.8, 2 stays, 4 meets the dual clip at 3. Five tokens."""
-    sample, unit = by_hand([[1.1, 1.5], [0.5], [2.0], [4.0]], [1, 0, 0, 0]), 1 / (1 + 4e-6) / 5
-    moves("maxrl", sample, -(3 * 2.3 - 0.8 - 2 - 3), [[-3.3, 0], [0], [2], [0]], unit=unit)
 
 
 @pytest.mark.parametrize(
@@ -248,15 +224,6 @@ def test_arm(options: dict, shifts: list[float]) -> None:
     sample = _of_confidence([[0.9, 0.9, 0.1, 0.9, 0.9], [0.9, 0.2, 0.9, 0.9, 0.8, 0.9]], [1, 0], 0.5)
     one, other = PAIR + shifts[0], -PAIR + shifts[1]
     moves("arm", sample, -(5 * one + 6 * other), [[-one] * 5, [-other] * 6], unit=1 / 11, **options)
-
-
-def test_edge_grpo() -> None:
-    """Mean entropies 1, 2, 6, their mean 3: A = 3, 0, -1/2 times THREE. Row 0: 1.1 and 1.5 clipped at 1.2."""
-    sample = by_hand([[1.1, 1.5], [1.3], [1]], [2, 1, 0], old_entropy=[[0.5, 1.5], [2], [6]])
-    moves("edge_grpo", sample, -(1.15 * 3 - 0.5), [[-1.65, 0], [0], [0.5]], unit=THREE / 3)
-    # a deviation of 1 / sqrt 2, and eps 0.5 beside it
-    sample, a = by_hand([[1.0], [1.0]], [1, 0], old_entropy=[[1.0], [1.0]]), 0.5 / (np.sqrt(0.5) + 0.5)
-    moves("edge_grpo", sample, None, [[-a / 2], [a / 2]], eps=0.5)
 
 
 def test_ha_dw() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import agrees, by_hand, close, moves, of, outcome, ragged, run
+from oracle_support import agrees, by_hand, close, moves, of, outcome, ragged, run, worked
 from oracles.surrogates import label_loss
 from tokenpo.core.parts import SoftOverlong
 from tokenpo.methods.vespo import Gamma
@@ -18,11 +18,47 @@ from tokenpo.methods.vespo import Gamma
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
 RATIOS = [[1.1, 1.5], [1.3], [0.5, 2.0]]
+R = 1 + np.log(3)
+EXAMPLES = [
+    # row means: 1.1 and 1.5 clipped to 1.2: 1.15; 0; 0.5 clipped to -0.8 and -2 (no clip above for A < 0): -1.4
+    worked("grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, [[-1.1, 0], [0, 0], [0, 2]], unit=THREE / 6),
+    # 1.1, 1.5 clipped to 1.28; 0; 0.5 clipped to -0.8, 20 stopped by the dual clip at -10, -2; six tokens
+    worked("dapo", by_hand([[1.1, 1.5], [1.3], [0.5, 20.0, 2.0]], [2, 1, 0]), 10.42, [[-1.1], [0], [0, 0, 2]],
+           unit=THREE / 6),
+    # A = 1, 0, -1 exactly; row sums 1.1 + 1.2 (clipped), 0, -0.8 (clipped) - 2, over the longest response or L
+    worked("dr_grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, [[-1.1, 0], [0, 0], [0, 2]], unit=1 / 2 / 3),
+    worked("dr_grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, [[-1.1, 0], [0, 0], [0, 2]], unit=1 / 10 / 3, length=10),
+    # s = sqrt(1.21 · 1) = 1.1, 1.3, sqrt(0.5 · 2) = 1 as in GSPO; five tokens: J = (2 · 1.1 - 2) / 5, and every token
+    # moves by s_i A_i / 5
+    worked("tepo_v1", by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0]), -0.2, [[-1.1, -1.1], [0, 0], [1, 1]],
+           unit=THREE / 5),
+    # s = 1.1 and (0.5 · 2 · 8)^(1/3) = 2: J = (2 · 1.1 - 3 · 2) / 3; every token moves by s A / 3
+    worked("luspo", by_hand([[1.21, 1.0], [1.3], [0.5, 2.0, 8.0]], [2, 1, 0]), -(2.2 - 6),
+           [[-1.1, -1.1], [0], [2, 2, 2]], unit=THREE / 3),
+    # row 0: r = 1 + log 3, σ(log 3) = 3/4: 4 σ = 3, which moves by 4 σ (1 - σ) r = 3/4 r; row 2: (4 / 1.05) / 2
+    worked("sapo", by_hand([[R], [1.3], [1.0]], [2, 1, 0]), -(3 - 2 / 1.05), [[-0.75 * R], [0], [1]], unit=THREE / 3),
+    # Quantile 0.5, ranks round(1) and round(2.5) = 2: 9 of row 0, and 9, 9, 8 of row 1 are high: clip 0.4, else 0.2.
+    # Row 0 turns r over: 1/0.25 = 4 stops at 3 and keeps its gradient; 1/1.1; 1.3 is within 1.4: 1/1.3.
+    # Row 1: 0.7 is clipped at 0.8; 0.9; 5 stops at 3 and keeps its gradient; high: 0.7 stays, 0.5 clipped at 0.6; 1.
+    worked("aspo", by_hand([[0.25, 1.1, 1.3], [0.7, 0.9, 5, 0.7, 0.5, 1]], [1, 0], p_old=0.1,
+                           old_entropy=[[1.0, 2, 9], [1, 2, 3, 9, 9, 8]]),
+           -(3 + 1 / 1.1 + 1 / 1.3 - (0.8 + 0.9 + 3 + 0.7 + 0.6 + 1)),
+           [[-3, -1 / 1.1, -1 / 1.3], [0, 0.9, 3, 0.7, 0, 1]], unit=PAIR / 9, quantile=0.5),
+    # a ratio on a bound is inside: r = 2 with A > 0 and r = 1/2 with A < 0, bounds 1/2 and 2: each counts as it is, not
+    # times its beta
+    worked("ce_gppo", by_hand([[2.0], [0.5]], [1, 0], p_old=1.0), None, [[-2.0], [0.5]], unit=PAIR / 2,
+           low=0.5, high=1.0, beta2=0.25),
+    # e^-15 twice: the log of the response's W is held at -20
+    worked("topr", by_hand([[np.exp(-15.0)] * 2], [0]), None, [[np.exp(-20.0)] * 2]),
+    # an entropy below zero counts as zero: a = 1 and 0: token 1 moves by s = 1 alone, r = 1/2 or not
+    worked("dhpo", by_hand([[2.0, 0.5]], [0], old_entropy=[[1.0, -1e-3]]), None, [[2 / 2, 1 / 2]],
+           advantage=-np.ones((1, 2)), mixing="entropy"),
+]  # fmt: skip
 
 
-def test_grpo() -> None:
-    """Row means: 1.1 and 1.5 clipped to 1.2: 1.15; 0; 0.5 clipped to -0.8 and -2 (no clip above for A < 0): -1.4."""
-    moves("grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, [[-1.1, 0], [0, 0], [0, 2]], unit=THREE / 6)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.args[0])
+def test_by_hand(example) -> None:
+    example()
 
 
 def test_grpo_at_the_bound_the_gradient_lives() -> None:
@@ -35,19 +71,6 @@ def test_grpo_holds_log_ratios_at_20() -> None:
     got = agrees("grpo", by_hand([[np.exp(30.0), 1.0], [np.exp(-30.0), 1.0]], [0, 1], p_old=0.5))
     assert got.value == pytest.approx((np.exp(20) + 1 - np.exp(-20) - 1) * PAIR / 4, rel=1e-12)
     assert got.gradient[0, 0] == got.gradient[1, 0] == 0
-
-
-def test_dapo() -> None:
-    """1.1, 1.5 clipped to 1.28; 0; 0.5 clipped to -0.8, 20 stopped by the dual clip at -10, -2; six tokens."""
-    sample = by_hand([[1.1, 1.5], [1.3], [0.5, 20.0, 2.0]], [2, 1, 0])
-    moves("dapo", sample, 10.42, [[-1.1], [0], [0, 0, 2]], unit=THREE / 6)
-
-
-@pytest.mark.parametrize(("options", "length"), [({}, 2), ({"length": 10}, 10)])
-def test_dr_grpo(options: dict, length: int) -> None:
-    """A = 1, 0, -1 exactly. Row sums 1.1 + 1.2 (clipped), 0, -0.8 (clipped) - 2, over the longest response or L."""
-    gradient = [[-1.1, 0], [0, 0], [0, 2]]
-    moves("dr_grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, gradient, unit=1 / length / 3, **options)
 
 
 @pytest.mark.parametrize("name", ["gspo", "gspo_token"])
@@ -63,18 +86,6 @@ def test_gspo(name: str) -> None:
     moves(name, sample, -0.2, [[-1.1, -1.1], [0, 0], [1, 1]], unit=THREE / 6, low=0.2, high=0.2)
 
 
-def test_tepo_v1() -> None:
-    """s = 1.1, 1.3, 1 as in GSPO; five tokens: J = (2 · 1.1 - 2) / 5, and every token moves by s_i A_i / 5."""
-    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0])
-    moves("tepo_v1", sample, -0.2, [[-1.1, -1.1], [0, 0], [1, 1]], unit=THREE / 5)
-
-
-def test_luspo() -> None:
-    """s = 1.1 and (0.5 · 2 · 8)^(1/3) = 2: J = (2 · 1.1 - 3 · 2) / 3; every token moves by s A / 3."""
-    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0, 8.0]], [2, 1, 0])
-    moves("luspo", sample, -(2.2 - 6), [[-1.1, -1.1], [0], [2, 2, 2]], unit=THREE / 3)
-
-
 def test_gmpo() -> None:
     """Row 0: 1.21 stays, e is clipped to e^0.4: s = 1.1 e^0.2. Row 2 (A < 0): 4 stays, 1/4 is held at e^-0.4:
     s = 2 e^-0.2. Each unclipped token moves by s A / 2. The middle row has no advantage and is not clipped.
@@ -85,31 +96,12 @@ def test_gmpo() -> None:
     np.testing.assert_array_equal(got.terms["clipped"], [[0, 1], [0, 0], [0, 1]])
 
 
-def test_sapo() -> None:
-    """Row 0: r = 1 + log 3, σ(log 3) = 3/4: 4 σ = 3, which moves by 4 σ (1 - σ) r = 3/4 r. Row 2: (4 / 1.05) / 2."""
-    r = 1 + np.log(3)
-    moves("sapo", by_hand([[r], [1.3], [1.0]], [2, 1, 0]), -(3 - 2 / 1.05), [[-0.75 * r], [0], [1]], unit=THREE / 3)
-
-
 def test_cispo() -> None:
     """1.1 counts 1.1 and 1.5 the cap 1.28; 0.5 counts 0.5 (no bound below) and 2 again 1.28: all move, A lp each."""
     lp, sample = np.log(np.array([1.1, 1.5, 0.5, 2.0]) / 4), by_hand(RATIOS, [2, 1, 0])
     value = -(1.1 * lp[0] + 1.28 * lp[1] - 0.5 * lp[2] - 1.28 * lp[3])
     got = moves("cispo", sample, value, [[-1.1, -1.28], [0], [0.5, 1.28]], unit=THREE / 5)
     assert got.value != pytest.approx(outcome("dapo", sample).value)  # A lp, not A
-
-
-def test_aspo() -> None:
-    """Quantile 0.5, ranks round(1) and round(2.5) = 2: 9 of row 0, and 9, 9, 8 of row 1 are high: clip 0.4, else 0.2.
-
-    Row 0 turns r over: 1/0.25 = 4 stops at 3 and keeps its gradient; 1/1.1; 1.3 is within 1.4: 1/1.3.
-    Row 1: 0.7 is clipped at 0.8; 0.9; 5 stops at 3 and keeps its gradient; high: 0.7 stays, 0.5 clipped at 0.6; 1.
-    """
-    entropy = [[1.0, 2, 9], [1, 2, 3, 9, 9, 8]]
-    sample = by_hand([[0.25, 1.1, 1.3], [0.7, 0.9, 5, 0.7, 0.5, 1]], [1, 0], p_old=0.1, old_entropy=entropy)
-    praise, blame = 3 + 1 / 1.1 + 1 / 1.3, 0.8 + 0.9 + 3 + 0.7 + 0.6 + 1
-    gradient = [[-3, -1 / 1.1, -1 / 1.3], [0, 0.9, 3, 0.7, 0, 1]]
-    moves("aspo", sample, -(praise - blame), gradient, unit=PAIR / 9, quantile=0.5)
 
 
 def test_aspo_cuts_off_what_lies_outside_and_has_an_advantage() -> None:
@@ -127,12 +119,6 @@ def test_ce_gppo() -> None:
     assert not got.terms["clipped"].any()
     equal = outcome("ce_gppo", by_hand([[5.0], [0.1]], [1, 1]), beta1=0.0, beta2=0.0)
     assert not equal.terms["clipped"].any()  # there is no advantage
-
-
-def test_ce_gppo_a_ratio_on_a_bound_is_inside() -> None:
-    """r = 2 with A > 0 and r = 1/2 with A < 0, bounds 1/2 and 2: each counts as it is, not times its beta."""
-    sample, options = by_hand([[2.0], [0.5]], [1, 0], p_old=1.0), {"low": 0.5, "high": 1.0, "beta2": 0.25}
-    moves("ce_gppo", sample, None, [[-2.0], [0.5]], unit=PAIR / 2, **options)
 
 
 def test_dppo_tv() -> None:
@@ -258,11 +244,6 @@ def test_topr(level: str, one: float, two: float) -> None:
     moves("topr", sample, -value, [[-1, -1], [one, two], [1]], unit=1 / 3, level=level)
 
 
-def test_topr_bounds_the_weight_of_a_response() -> None:
-    """e^-15 twice: the log of W is held at -20."""
-    moves("topr", by_hand([[np.exp(-15.0)] * 2], [0]), None, [[np.exp(-20.0)] * 2])
-
-
 @pytest.mark.parametrize(
     ("method", "rewards", "labels"), [("topr", [1, 0, 0], [0, -1, -1]), ("real", [1, 0, 0.5], [-1, -1, 1])]
 )
@@ -290,12 +271,6 @@ def test_dhpo(form: str, value: float, slope: float) -> None:
     got = moves("dhpo", sample, -(value + 1.1402) / 4, [[-slope / 4], [0]], advantage=advantage, form=form)
     assert got.terms["clipped"].tolist() == [[0, 1], [0, 0]]
     np.testing.assert_allclose(got.terms["ratio"], [[0.8, 12], [5, 5]], rtol=1e-12)
-
-
-def test_dhpo_takes_an_entropy_below_zero_for_zero() -> None:
-    """a = 1 and 0: token 1 moves by s = 1 alone, r = 1/2 or not."""
-    sample = by_hand([[2.0, 0.5]], [0], old_entropy=[[1.0, -1e-3]])
-    moves("dhpo", sample, None, [[2 / 2, 1 / 2]], advantage=DOWN, mixing="entropy")
 
 
 @pytest.mark.parametrize(

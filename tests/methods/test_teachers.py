@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import assemble, by_hand, close, moves, outcome, ragged, run, tensors
+from oracle_support import assemble, by_hand, close, moves, outcome, ragged, run, tensors, worked
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.parts import (
     K1,
@@ -33,23 +33,30 @@ def _taught(ratios: list[list[float]], reward: list[float], likes: list[list[flo
     )
 
 
-def test_opd_by_hand() -> None:
-    """The teacher finds three tokens 2, 1/4 and 4 times as probable: x = ln 2 · (1, -2, 2).
+TAUGHT = _taught([[1.5, 1, 0.5]], [1], [[2, 1 / 4, 4]])
+EXAMPLES = [
+    # The teacher finds three tokens 2, 1/4 and 4 times as probable: x = ln 2 · (1, -2, 2).
+    # gamma 0, ratios 1.5, 1, 0.5: Σ r x = 1.5 - 2 + 1 = 0.5, and the slope of each is -r x, over three tokens.
+    # gamma 1/2: to go 2, -2 + 1 = -1, 1 - 1/2 = 0.5. Bounded to ±0.75 ln 2: 0.5, -0.75, 0.75.
+    worked("opd", TAUGHT, -0.5, [[-1.5, 2, -1]], unit=LN2 / 3),
+    worked("opd", TAUGHT, None, [[-0.75, 1, -1]], unit=LN2 / 3, gamma=0.5),
+    worked("opd", TAUGHT, None, [[-0.75, 0.75, -0.375]], unit=LN2 / 3, gamma=0.5, bound=0.75 * LN2),
+    # a tool's token is no reward and costs no discount: x = 1, (9), 1 in units of ln 2 with gamma 1/2: 1.5 and 1
+    worked("opd", _taught([[1, 1, 1]], [1], [[2, 512, 2]]).but(mask=np.array([[True, False, True]])), None,
+           [[-1.5, 0, -1]], unit=LN2 / 2, gamma=0.5),
+    # Rewards 1, 0: A = ±a, a = 1/2 / (sqrt(1/2) + 1e-6). The teacher likes each first token 1.1 times and the second
+    # of the right response twice: lam 1/2 with eps 0.2 gives 1/2 + 1.1/2 = 1.05, 1/2 + 1.2/2 = 1.1 (clipped), and of
+    # the wrong one 1/2 + (1/1.1)/2 = 21/22.
+    worked("rlsd", _taught([[1, 1], [1]], [1, 0], [[1.1, 2], [1.1]]), None, [[-1.05 / 2, -1.1 / 2], [21 / 22]],
+           unit=0.5 / (math.sqrt(0.5) + 1e-6) / 2),
+    # equal rewards leave the pull: x = ln 2 and 0 with gate 1: σ = 2/3 and 1/2; 2/3 ln 2, slopes -2/3 and -1/2
+    worked("sdar", _taught([[1, 1]], [1], [[2, 1]]), 2 / 3 * LN2, [[-2 / 3, -1 / 2]], unit=0.3 / 2, coef=0.3, gate=1.0),
+]  # fmt: skip
 
-    gamma 0, ratios 1.5, 1, 0.5: Σ r x = 1.5 - 2 + 1 = 0.5, and the slope of each is -r x, over three tokens.
-    gamma 1/2: to go 2, -2 + 1 = -1, 1 - 1/2 = 0.5. Bounded to ±0.75 ln 2: 0.5, -0.75, 0.75.
-    """
-    sample = _taught([[1.5, 1, 0.5]], [1], [[2, 1 / 4, 4]])
-    moves("opd", sample, -0.5, [[-1.5, 2, -1]], unit=LN2 / 3)
-    moves("opd", sample, None, [[-0.75, 1, -1]], unit=LN2 / 3, gamma=0.5)
-    moves("opd", sample, None, [[-0.75, 0.75, -0.375]], unit=LN2 / 3, gamma=0.5, bound=0.75 * LN2)
 
-
-def test_a_tools_token_is_no_reward_and_costs_no_discount() -> None:
-    """x = 1, (9), 1 in units of ln 2 with gamma 1/2: 1.5 and 1."""
-    sample = _taught([[1, 1, 1]], [1], [[2, 512, 2]])
-    sample = sample.but(mask=np.array([[True, False, True]]))
-    moves("opd", sample, None, [[-1.5, 0, -1]], unit=LN2 / 2, gamma=0.5)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.args[0])
+def test_by_hand(example) -> None:
+    example()
 
 
 def test_equal_rewards_keep_the_teachers_credit() -> None:
@@ -139,21 +146,6 @@ def test_gkd_by_hand() -> None:
     batch = dataclasses.replace(step.batch, policy=dataclasses.replace(step.batch.policy, teacher_divergence=leaf))
     tokenpo.method("gkd", coef=2.0).loss(batch, step.totals).value.backward()
     np.testing.assert_allclose(leaf.grad, [[2 / 3, 2 / 3], [2 / 3, 0]], rtol=1e-12)
-
-
-def test_rlsd_by_hand() -> None:
-    """Rewards 1, 0: A = ±a, a = 1/2 / (sqrt(1/2) + 1e-6). The teacher likes each first token 1.1 times and the second
-    of the right response twice: lam 1/2 with eps 0.2 gives 1/2 + 1.1/2 = 1.05, 1/2 + 1.2/2 = 1.1 (clipped), and of the
-    wrong one 1/2 + (1/1.1)/2 = 21/22."""
-    sample = _taught([[1, 1], [1]], [1, 0], [[1.1, 2], [1.1]])
-    a = 0.5 / (math.sqrt(0.5) + 1e-6)
-    moves("rlsd", sample, None, [[-1.05 / 2, -1.1 / 2], [21 / 22]], unit=a / 2)
-
-
-def test_sdar_by_hand() -> None:
-    """Equal rewards leave the pull: x = ln 2 and 0 with gate 1: σ = 2/3 and 1/2; 2/3 ln 2, slopes -2/3 and -1/2."""
-    sample = _taught([[1, 1]], [1], [[2, 1]])
-    moves("sdar", sample, 2 / 3 * LN2, [[-2 / 3, -1 / 2]], unit=0.3 / 2, coef=0.3, gate=1.0)
 
 
 def test_sdpo_by_hand() -> None:

@@ -8,7 +8,20 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import Sample, agrees, assemble, batches, by_hand, close, moves, outcome, ragged, run, tensors
+from oracle_support import (
+    Sample,
+    agrees,
+    assemble,
+    batches,
+    by_hand,
+    close,
+    moves,
+    outcome,
+    ragged,
+    run,
+    tensors,
+    worked,
+)
 from oracles import token_credit as oracle
 from tokenpo.core.parts import Critic, Gae, RewardToGo, SoftOverlong
 from tokenpo.core.parts.continuations import BehindToken, Continuations, EveryTokens, Improbable
@@ -20,6 +33,34 @@ def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
 
 
 FORMS = ("trl", "verl", "nemo_rl")
+BRANCHES = by_hand([[1.0, 1.0]] * 3, [1, 0, 0], token_ids=[[1, 2], [1, 3], [4, 5]])
+OLD = np.log([[0.25, 0.95], [0.25, 0.95]])
+EXAMPLES = [
+    # Responses a b, a c, d e with rewards 1, 0, 0. At the root: A(a) = 1/2 - 0, A(d) = 0 - 1/2. Behind a: A(b) = 1,
+    # A(c) = -1. Behind d nothing but e: 0. Six tokens; four branching pairs, (root, a) shared by two: an eighth each.
+    worked("t_spmo", BRANCHES, None, [[0.5, 1], [0.5, -1], [-0.5, 0]], unit=-1 / 6, count="rollouts"),
+    worked("t_spmo", BRANCHES, None, [[0.25, 1], [0.25, -1], [-0.5, 0]], unit=-1 / 4, count="pairs"),
+    # a gap in the mask is no end: a tool's token at place 0 of both, then the responses part
+    worked("t_spmo", by_hand([[1.0, 1.0]] * 2, [1, 0], token_ids=[[7, 1], [7, 2]]).but(mask=np.array([[0, 1]] * 2) > 0),
+           None, [[0, -0.5], [0, 0.5]]),
+    # Old probabilities 0.25 and 0.95: the second token of each row is left out. Of the gains 0.6 and -0.2 of the
+    # others the mean is 0.2, the variance 0.32: A = ±a, a = 0.4 / sqrt(0.32 + 1e-8). J is the mean over these two.
+    worked("spo", by_hand([[1, 1]] * 2, [1, 0], gain=[[0.6, 5.0], [-0.2, 5.0]]).but(
+               old_logprob=OLD, logprob=OLD + np.log([[1.1, 1.0], [0.9, 1.0]])),
+           -(1.1 - 0.9), [[-1.1, 0], [0.9, 0]], unit=0.4 / np.sqrt(0.32 + 1e-8) / 2),
+    # Hbar = 3, 1 | 1, 1/3. Shares of the right: 3/4, 1/4 of n = 2; of the wrong, by 1/Hbar = 1, 3: 1/4, 3/4. Mean 0:
+    # r^ = 1.15, 1.05, -1.05, -1.15; std = sqrt(2 (1.15² + 1.05²) / 3). Row 0: w = (1 + 1.2) / 2 = 1.1 inside;
+    # row 3: w = (0.5 + 0.7) / 2 = 0.6 clipped to 0.8. Each token moves by A r_it / |o_i| / 4.
+    worked("grpo_s", by_hand([[1, 1.2], [2.0], [1], [0.5, 0.7]], [1, 1, 0, 0],
+                             old_entropy=[[1.5, 4.5], [1.0], [1.0], [1 / 3, 1 / 3]]),
+           -(1.1 * 1.15 + 1.28 * 1.05 - 1.05 - 0.8 * 1.15), [[-1.15 / 2, -1.2 * 1.15 / 2], [0], [1.05], [0]],
+           unit=1 / (np.sqrt(2 * (1.15**2 + 1.05**2) / 3) + 1e-6) / 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.args[0])
+def test_by_hand(example) -> None:
+    example()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -136,21 +177,6 @@ def test_otb_moves_no_baseline_by_a_sure_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "gradient", "unit"),
-    [
-        ("rollouts", [[0.5, 1], [0.5, -1], [-0.5, 0]], -1 / 6),
-        ("pairs", [[0.25, 1], [0.25, -1], [-0.5, 0]], -1 / 4),
-    ],
-)
-def test_t_spmo(count: str, gradient: list, unit: float) -> None:
-    """Responses a b, a c, d e with rewards 1, 0, 0. At the root: A(a) = 1/2 - 0, A(d) = 0 - 1/2. Behind a: A(b) = 1,
-    A(c) = -1. Behind d nothing but e: 0. Six tokens; four branching pairs, (root, a) shared by two: an eighth for each.
-    """
-    sample = by_hand([[1.0, 1.0]] * 3, [1, 0, 0], token_ids=[[1, 2], [1, 3], [4, 5]])
-    moves("t_spmo", sample, None, gradient, unit=unit, count=count)
-
-
-@pytest.mark.parametrize(
     ("lengths", "reward", "token_ids"),
     [
         ([1, 2], [1, 0], [[1], [1, 2]]),  # a and a b: behind a only b goes on
@@ -169,12 +195,6 @@ def test_t_spmo_counts_pairs_exactly() -> None:
     np.testing.assert_allclose(got.gradient[:, 0] * -12, [-6 / 11] * 11 + [6], rtol=1e-15)
 
 
-def test_t_spmo_takes_a_gap_in_the_mask_for_no_end() -> None:
-    """A tool's token at place 0 of both, then the responses part."""
-    sample = by_hand([[1.0, 1.0]] * 2, [1, 0], token_ids=[[7, 1], [7, 2]])
-    moves("t_spmo", sample.but(mask=np.array([[False, True]] * 2)), None, [[0, -0.5], [0, 0.5]])
-
-
 def test_vineppo() -> None:
     """Gains 0.5, 0.5, -0.5, -0.5: mean 0, variance 4/4 / 3 = 1/3, A = ±a, a = 1/2 / sqrt(1/3 + 1e-8).
     1.1 a and 1.5 clipped at 1.2 a; -0.9 a and 0.7 clipped at 0.8: -0.8 a."""
@@ -182,15 +202,6 @@ def test_vineppo() -> None:
     unit = 0.5 / np.sqrt(1 / 3 + 1e-8) / 4
     moves("vineppo", sample, -(1.1 + 1.2 - 0.9 - 0.8), [[-1.1, 0], [0.9, 0]], unit=unit)
     assert not outcome("vineppo", by_hand([[1.0] * 3] * 2, [1, 0], gain=[[0.1] * 3] * 2)).terms["advantage"].any()
-
-
-def test_spo() -> None:
-    """Old probabilities 0.25 and 0.95: the second token of each row is left out. Of the gains 0.6 and -0.2 of the
-    others the mean is 0.2, the variance 0.32: A = ±a, a = 0.4 / sqrt(0.32 + 1e-8). J is the mean over these two."""
-    old = np.log([[0.25, 0.95], [0.25, 0.95]])
-    sample = by_hand([[1.1, 1.0], [0.9, 1.0]], [1, 0], gain=[[0.6, 5.0], [-0.2, 5.0]])
-    sample = sample.but(old_logprob=old, logprob=old + np.log([[1.1, 1.0], [0.9, 1.0]]))
-    moves("spo", sample, -(1.1 - 0.9), [[-1.1, 0], [0.9, 0]], unit=0.4 / np.sqrt(0.32 + 1e-8) / 2)
 
 
 def test_what_is_drawn_from_each_cut() -> None:
@@ -287,18 +298,6 @@ def test_gtpo(options: dict, expected: np.ndarray) -> None:
     np.testing.assert_allclose(-6 * still.gradient, expected, rtol=1e-9, atol=1e-12)
     assert moved.value == pytest.approx(-(expected.sum() + 0.28 * expected[0, 0]) / 6, rel=1e-9)
     assert moved.gradient[0, 0] == 0
-
-
-def test_grpo_s() -> None:
-    """Hbar = 3, 1 | 1, 1/3. Shares of the right: 3/4, 1/4 of n = 2; of the wrong, by 1/Hbar = 1, 3: 1/4, 3/4. Mean 0:
-
-    r^ = 1.15, 1.05, -1.05, -1.15; std = sqrt(2 (1.15² + 1.05²) / 3). Row 0: w = (1 + 1.2) / 2 = 1.1 inside;
-    row 3: w = (0.5 + 0.7) / 2 = 0.6 clipped to 0.8. Each token moves by A r_it / |o_i| / 4.
-    """
-    entropy, unit = [[1.5, 4.5], [1.0], [1.0], [1 / 3, 1 / 3]], 1 / (np.sqrt(2 * (1.15**2 + 1.05**2) / 3) + 1e-6) / 4
-    sample = by_hand([[1, 1.2], [2.0], [1], [0.5, 0.7]], [1, 1, 0, 0], old_entropy=entropy)
-    value = -(1.1 * 1.15 + 1.28 * 1.05 - 1.05 - 0.8 * 1.15)
-    moves("grpo_s", sample, value, [[-1.15 / 2, -1.2 * 1.15 / 2], [0], [1.05], [0]], unit=unit)
 
 
 def _with_hole() -> Sample:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import Sample, assemble, by_hand, close, moves, outcome, ragged, run, score, tensors
+from oracle_support import Sample, assemble, by_hand, close, moves, outcome, ragged, run, score, tensors, worked
 from oracles.weights import eligible
 from oracles.weights import kept as kept_by
 from tokenpo.methods.cov import RandomCovariant, TopCovariant, covariance
@@ -138,19 +138,6 @@ def test_clip_cov() -> None:
     assert {int(_drawn(tokenpo.method("clip_cov"), COVARIANT, seed).argmax()) for seed in range(20)} == {0, 2}
 
 
-def test_kl_cov() -> None:
-    """k = max(1, int(0.006)) = 1: the third token, r = 0.5, pays |log 0.5| and is pushed up by it. No clip at 1.5.
-    J = (1.5 a - 0.5 a - log 2) / 3; ∂J/∂lp = 1.5 a, 0, -0.5 a + 1 over 3."""
-    a = THREE
-    moves("kl_cov", COVARIANT, -(a - np.log(2)), [[-1.5 * a], [0], [0.5 * a - 1]], unit=1 / 3)
-
-
-def test_kl_cov_of_equal_covariances_takes_the_earlier() -> None:
-    """Equal rewards: every covariance is 0, and two of the four tokens are held: each pays |log 2|, moved by 1."""
-    sample = by_hand([[2.0, 2.0], [2.0, 2.0]], [1, 1])
-    moves("kl_cov", sample, 2 * np.log(2), [[1, 1], [0, 0]], unit=1 / 4, fraction=0.5)
-
-
 def test_sent() -> None:
     """int(0.8 · 4) = 3 calm tokens, all but the fourth: lp = -1, -2, -6 with mean -3: cov = 2 a, 0, 3 a. The third,
     r = 0.5, pays 2 |log 0.5|; the second, r = 1.1, pays log(1.1) / 2. J = (1.5 a - 0.5 a - 2 log 2 - log(1.1) / 2) / 4.
@@ -163,15 +150,7 @@ def test_sent() -> None:
 
 
 FIVE = [[5.0, 1], [3], [2, 4]]  # entropies, whose 0.8 quantile is round(3.2) = the fourth smallest: 4 and 5 fork
-
-
-@pytest.mark.parametrize(("curve", "up", "down"), [("constant", 0.5, 0.5), ("chord", 0.375, 0.42)])
-def test_egspo(curve: str, up: float, down: float) -> None:
-    """1.1 of row 0 and 2 of row 2 learn in full; 1 and 1.2 are damped. p = r / 4. Constant: half. Chord: 2 p (1 - p) =
-    2 · 0.25 · 0.75 = 0.375 and 2 · 0.3 · 0.7 = 0.42."""
-    sample = by_hand([[1.1, 1.0], [1.3], [1.2, 2.0]], [2, 1, 0], old_entropy=FIVE)
-    value, gradient = -(1.1 + up - 1.2 * down - 2), [[-1.1, -up], [0], [1.2 * down, 2]]
-    moves("egspo", sample, value, gradient, unit=THREE / 5, curve=curve)
+FORKED = by_hand([[1.1, 1.0], [1.3], [1.0, 2.0]], [2, 1, 0], old_entropy=FIVE)
 
 
 def test_egspo_chord_is_the_attenuation_where_the_policy_is_undecided_and_0_where_it_is_sure() -> None:
@@ -189,17 +168,6 @@ def test_egspo_weighs_without_a_gradient_wherever_the_weight_stands() -> None:
     assert not objective.weights[0].of_batch(step.batch).requires_grad
 
 
-@pytest.mark.parametrize(
-    ("options", "value", "last", "tokens"),
-    [({}, -(1.1 - 2), 2, 5), ({"denominator": "kept", "dual": 1.5}, -(1.1 - 1.5), 0, 2)],
-)
-def test_forking_tokens(options: dict, value: float, last: float, tokens: int) -> None:
-    """Of row 0 the token 1.1, of row 2 the token 2, over five tokens; with the authors' options over the two kept ones,
-    and at dual 1.5 row 2's token stays at 1.5."""
-    sample = by_hand([[1.1, 1.0], [1.3], [1.0, 2.0]], [2, 1, 0], old_entropy=FIVE)
-    moves("forking_tokens", sample, value, [[-1.1, 0], [0], [0, last]], unit=THREE / tokens, fraction=0.4, **options)
-
-
 def test_forking_tokens_keeps_as_many_as_the_authors_code() -> None:
     """⌈0.2 · 7⌉ = 2 of seven, ⌈0.2 · 15⌉ = 3, though 0.2 · 15 is a little above 3 in floating point; one of two."""
     for n, kept in ((7, 2), (15, 3), (2, 1)):
@@ -207,15 +175,6 @@ def test_forking_tokens_keeps_as_many_as_the_authors_code() -> None:
         for entropy in ("old", "current"):
             terms = outcome("forking_tokens", sample.but(entropy=sample.old_entropy), entropy=entropy).terms
             assert terms["weight"][0].tolist() == [0] * (n - kept) + [1] * kept
-
-
-def test_stapo() -> None:
-    """p_old = 0.001, so p < 0.002 for r < 2. Rare tokens of row 0 have entropies 1, 2, 3, 4; their 0.75 quantile is
-    round(2.25) = the third smallest, 3: 1 and 2 are below it and go. 2.5 is not rare. Row 1 is blamed: its rare token
-    stays. 4 of the 6 tokens are counted."""
-    entropy = [[2.0, 1, 4, 3, 0.5], [0.1]]
-    sample = by_hand([[1.1, 1, 0.9, 1.2, 2.5], [1]], [1, 0], p_old=0.001, entropy=entropy)
-    moves("stapo", sample, -(0.9 + 1.2 + 1.28 - 1), [[0, 0, -0.9, -1.2, 0], [1]], unit=PAIR / 4)
 
 
 def test_fipo() -> None:
@@ -241,14 +200,48 @@ def _influenced(influence: list[list[float]], reward: list[float], group: list[i
 
 
 A = 1 / 3 / (np.sqrt(1 / 3) + 1e-6)  # advantages of rewards 1, 0, 0: 2 A, -A, -A
+PEAK, MIDDLE = 1 + 2 / (2 + 1e-8), 1 + 1 / (2 + 1e-8)
+EXAMPLES = [
+    # k = max(1, int(0.006)) = 1: the third token, r = 0.5, pays |log 0.5| and is pushed up by it. No clip at 1.5.
+    # J = (1.5 a - 0.5 a - log 2) / 3; ∂J/∂lp = 1.5 a, 0, -0.5 a + 1 over 3.
+    worked("kl_cov", COVARIANT, -(THREE - np.log(2)), [[-1.5 * THREE], [0], [0.5 * THREE - 1]], unit=1 / 3),
+    # equal rewards: every covariance is 0, and the earlier two of four tokens are held: each pays |log 2|, moved by 1
+    worked("kl_cov", by_hand([[2.0, 2.0], [2.0, 2.0]], [1, 1]), 2 * np.log(2), [[1, 1], [0, 0]], unit=1 / 4,
+           fraction=0.5),
+    # 1.1 of row 0 and 2 of row 2 learn in full; 1 and 1.2 are damped. p = r / 4. Constant: half. Chord: 2 p (1 - p) =
+    # 2 · 0.25 · 0.75 = 0.375 and 2 · 0.3 · 0.7 = 0.42.
+    worked("egspo", by_hand([[1.1, 1.0], [1.3], [1.2, 2.0]], [2, 1, 0], old_entropy=FIVE), -(1.1 + 0.5 - 1.2 * 0.5 - 2),
+           [[-1.1, -0.5], [0], [1.2 * 0.5, 2]], unit=THREE / 5, curve="constant"),
+    worked("egspo", by_hand([[1.1, 1.0], [1.3], [1.2, 2.0]], [2, 1, 0], old_entropy=FIVE),
+           -(1.1 + 0.375 - 1.2 * 0.42 - 2), [[-1.1, -0.375], [0], [1.2 * 0.42, 2]], unit=THREE / 5, curve="chord"),
+    # of row 0 the token 1.1, of row 2 the token 2, over five tokens; with the authors' options over the two kept ones,
+    # and at dual 1.5 row 2's token stays at 1.5
+    worked("forking_tokens", FORKED, -(1.1 - 2), [[-1.1, 0], [0], [0, 2]], unit=THREE / 5, fraction=0.4),
+    worked("forking_tokens", FORKED, -(1.1 - 1.5), [[-1.1, 0], [0], [0, 0]], unit=THREE / 2, fraction=0.4,
+           denominator="kept", dual=1.5),
+    # p_old = 0.001, so p < 0.002 for r < 2. Rare tokens of row 0 have entropies 1, 2, 3, 4; their 0.75 quantile is
+    # round(2.25) = the third smallest, 3: 1 and 2 are below it and go. 2.5 is not rare. Row 1 is blamed: its rare token
+    # stays. 4 of the 6 tokens are counted.
+    worked("stapo", by_hand([[1.1, 1, 0.9, 1.2, 2.5], [1]], [1, 0], p_old=0.001, entropy=[[2.0, 1, 4, 3, 0.5], [0.1]]),
+           -(0.9 + 1.2 + 1.28 - 1), [[0, 0, -0.9, -1.2, 0], [1]], unit=PAIR / 4),
+    # The right response's mean influence is (3 + 1) / 2 = 2 = tau. Above it: 2.5, not 2 itself. One of three is right:
+    # eta = 2 |1/2 - 1/3| = 1/3. At ratio 1 the gradient is -w A / (|o| · 3).
+    worked("nthr", _influenced([[3, 1], [2.5, 1, 2], [-5]], [1, 0, 0]), -(2 - (1 / 3 + 2) / 3 - 1),
+           [[-2 / 2, -2 / 2], [1 / 9, 1 / 3, 1 / 3], [1]], unit=A / 3, kl=0),
+    # fraction 0, always 1: the first token of each response. 1.5 clipped at 1.2; 1, whatever the lengths
+    worked("s_grpo", by_hand([[1.5, 1.1], [1.3], [1.0, 2.0, 2.0]], [2, 1, 0]), -0.2, [[0], [0], [1]], unit=THREE / 3,
+           fraction=1e-12, always=1),
+    # A = ±a with a = 1/2 / (sqrt(1/2) + 1e-4). d is 1, 3, 2 at the three positions, the last two of which only row 0
+    # reaches: with alpha = 2, w = 1, 1 + 2 / (2 + 1e-8), 1 + 1 / (2 + 1e-8).
+    # Row 0: 1.1, 1 and 1.5 clipped at 1.28. Row 1: 0.7 clipped at 0.8 against -a.
+    worked("tw_grpo", by_hand([[1.1, 1, 1.5], [0.7]], [1, 0], divergence=[[1, 3, 2], [1]]),
+           -(1.1 + PEAK + 1.28 * MIDDLE - 0.8), [[-1.1, -PEAK, 0], [0]], unit=0.5 / (np.sqrt(0.5) + 1e-4) / 4, alpha=2),
+]  # fmt: skip
 
 
-def test_nthr() -> None:
-    """The right response's mean influence is (3 + 1) / 2 = 2 = tau. Above it: 2.5, not 2 itself. One of three is right:
-    eta = 2 |1/2 - 1/3| = 1/3. At ratio 1 the gradient is -w A / (|o| · 3)."""
-    sample = _influenced([[3, 1], [2.5, 1, 2], [-5]], [1, 0, 0])
-    value, gradient = -(2 - (1 / 3 + 2) / 3 - 1), [[-2 / 2, -2 / 2], [1 / 9, 1 / 3, 1 / 3], [1]]
-    moves("nthr", sample, value, gradient, unit=A / 3, kl=0)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.args[0])
+def test_by_hand(example) -> None:
+    example()
 
 
 def test_nthr_the_weakest_right_response_sets_the_threshold() -> None:
@@ -312,12 +305,6 @@ def test_s_grpo_is_its_oracle(seed: int, options: dict) -> None:
     close(got, score("s_grpo", sample, selected=kept, **clip))
 
 
-def test_s_grpo() -> None:
-    """fraction 0, always 1: the first token of each response. 1.5 clipped at 1.2; 1, whatever the lengths."""
-    sample = by_hand([[1.5, 1.1], [1.3], [1.0, 2.0, 2.0]], [2, 1, 0])
-    moves("s_grpo", sample, -0.2, [[0], [0], [1]], unit=THREE / 3, fraction=1e-12, always=1)
-
-
 # w = clip(2 σ(9 (p - 1/4)), 1, 1.4): 1 at p = 1/4 (σ(0) = 1/2), 1.2 where σ = 0.6, i.e. 9 (p - 1/4) = log 1.5,
 # 1.4 (from 1.81) at p = 1/2, 1 (from 0.41) at p = 0.1. Outside: clip(2 (σ(9 p) - 1/4), 1, 1.4): σ = 0.75 at
 # p = log 3 / 9: 1; σ = 0.85 at log(17 / 3) / 9: 1.2; σ = 0.95 at log 19 / 9: 1.4; above that 1.4.
@@ -341,17 +328,6 @@ def test_tr_grpo(options: dict, p: np.ndarray, ratio: float, value: float, gradi
     sample = sample.but(logprob=np.log(p), old_logprob=np.log(p / [[1, ratio], [1, 1]]))
     got = moves("tr_grpo", sample, None, gradient, unit=PAIR / 4, **options)
     assert got.value == pytest.approx(value * PAIR / 4, rel=1e-10)
-
-
-def test_tw_grpo() -> None:
-    """A = ±a with a = 1/2 / (sqrt(1/2) + 1e-4). d is 1, 3, 2 at the three positions, the last two of which only row 0
-    reaches: with alpha = 2, w = 1, 1 + 2 / (2 + 1e-8), 1 + 1 / (2 + 1e-8).
-
-    Row 0: 1.1, 1 and 1.5 clipped at 1.28. Row 1: 0.7 clipped at 0.8 against -a.
-    """
-    w, unit = [1 + 2 / (2 + 1e-8), 1 + 1 / (2 + 1e-8)], 0.5 / (np.sqrt(0.5) + 1e-4) / 4
-    sample = by_hand([[1.1, 1, 1.5], [0.7]], [1, 0], divergence=[[1, 3, 2], [1]])
-    moves("tw_grpo", sample, -(1.1 + w[0] + 1.28 * w[1] - 0.8), [[-1.1, -w[0], 0], [0]], unit=unit, alpha=2)
 
 
 def test_tw_grpo_extremes_are_of_the_group_and_of_living_positions() -> None:

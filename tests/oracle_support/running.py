@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -150,3 +151,8 @@ def moves(
     rows = [[*np.ravel(row), *[0.0] * (width - np.size(row))] for row in gradient]
     np.testing.assert_allclose(got.gradient, np.array(rows) * unit, rtol=1e-12)
     return got
+
+
+def worked(*given: Any, **more: Any) -> functools.partial[Outcome]:
+    """`moves` of these, for a table of examples."""
+    return functools.partial(moves, *given, **more)
