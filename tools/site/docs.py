@@ -20,6 +20,7 @@ from statistics import fmean
 
 import card_page
 import exact_picture
+import exact_sentences
 import explorer
 import family
 import host_fields
@@ -34,7 +35,6 @@ from tokenpo.core.facts import facts_of
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
 from tokenpo.core.types import OPTIONAL, Policy, Rollouts
-from tokenpo.lab.exact import page as exact_page
 from tokenpo.lab.exact import study
 from tokenpo.lab.exact.world import World
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
@@ -331,13 +331,13 @@ def exact(name: str) -> str:
         return "It is what the others are compared with: [exact worlds](../exact.md)."
     base = rows[study.BASE]
     said = {
-        "helps": exact_page.helps(rows[name], base, worlds),
-        "fails": exact_page.fails(rows[name], base, worlds),
-        "noisy training at its best step size": exact_page.trains(rows[name], base, worlds),
-        "why": exact_page.why(rows[name], base, worlds),
+        "helps": exact_sentences.helps(rows[name], base, worlds),
+        "fails": exact_sentences.fails(rows[name], base, worlds),
+        "noisy training at its best step size": exact_sentences.trains(rows[name], base, worlds),
+        "why": exact_sentences.why(rows[name], base, worlds),
     }
     if large := [build() for world, build in LARGE.items() if world in rows[name].cells]:
-        said["in large worlds"] = exact_page.fails(rows[name], base, large)
+        said["in large worlds"] = exact_sentences.fails(rows[name], base, large)
     lead = (
         "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one assumption."
     )

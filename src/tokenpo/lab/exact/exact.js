@@ -3,7 +3,6 @@
 (() => {
   const find = document.getElementById("find");
   const tables = [...document.querySelectorAll(".matrix")];
-  const cards = [...document.querySelectorAll(".method")];
   find.closest("p").hidden = false;
 
   // The number of a cell; what is not reached counts as infinite, what is not there comes last.
@@ -46,6 +45,5 @@
         row.hidden = !row.classList.contains("apart") && !row.cells[0].textContent.toLowerCase().includes(part);
       }
     }
-    for (const card of cards) card.hidden = !card.dataset.name.toLowerCase().includes(part);
   });
 })();

@@ -1,12 +1,11 @@
-"""The page of a study: for every measure a matrix of methods x worlds, and a card for each world and each method."""
+"""The page of a study: for every measure a matrix of methods x worlds, and a card for each world."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -14,13 +13,12 @@ from markupsafe import Markup, escape
 from ...base.text import number
 from ...page import chart, frame, table
 from ...page.table import Table
-from ...page.text import paragraph, percent, visible
+from ...page.text import paragraph, visible
 from ...page.tokens import DIVERGING
 from ..estimate import Number
 from . import training
 from .study import BASE, PERFECT, Row
 from .table import CATALOGUE, Measure, cell, heading
-from .training import GOAL, MOST
 from .truth import deciding, truth
 from .world import World
 
@@ -41,7 +39,6 @@ def render(rows: Sequence[Row], worlds: Sequence[World]) -> str:
         rules=[f":root:has(#m{k}:checked) .m{k}{{display:block}}" for k in range(len(measures))],
         matrices=[(k, m.title, m.meaning, _matrix(known, worlds, m)) for k, m in enumerate(measures)],
         worlds=[_world(world, rows) for world in worlds],
-        methods=[_method(row, known[BASE], worlds) for row in methods if row.label != BASE],
         named=[(visible(row.label, limit=60), paragraph(row.objective, limit=5000)) for row in methods],
     )
 
@@ -76,7 +73,6 @@ def _world(world: World, rows: Sequence[Row]) -> dict[str, Any]:
         "name": world.name, "premise": world.premise, "about": world.about, "facts": facts,
         "judged": {True: "true here", False: "false here", None: ""}[world.holds],
         "tone": "good" if world.holds else "bad", "drawing": draw(world),
-        "says": [visible(text, limit=2000) for text in of_world(world, rows)],
         "curves": _curves(world, rows),
     }  # fmt: skip
 
@@ -99,138 +95,8 @@ def _curves(world: World, rows: Sequence[Row]) -> tuple[chart.Chart, Markup]:
     return made, chart.draw(made)
 
 
-def _method(row: Row, base: Row, worlds: Sequence[World]) -> dict[str, Any]:
-    says = {
-        "helps": helps(row, base, worlds), "fails": fails(row, base, worlds),
-        "noisy training at its best step size": trains(row, base, worlds), "why": why(row, base, worlds),
-    }  # fmt: skip
-    named = [(name, visible(text, limit=2000)) for name, text in says.items() if text]
-    return {"name": visible(row.label, limit=60), "says": named}
-
-
 def _count(things: Collection[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
-
-
-SMALL = 0.01  # differences in useful progress below this are not reported
-FAR = 2.0  # nor those below this number of standard errors
-
-
-def helps(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """A sentence about the worlds where the method's update is more useful than DAPO's."""
-    gains = [(world, *(r.at(world, "init/useful") for r in (row, base))) for world in worlds]
-    gains = [(w, x, y) for w, x, y in gains if x.value - y.value > max(SMALL, FAR * math.hypot(_error(x), _error(y)))]
-    if not gains:
-        return f"Nowhere is its update more useful than DAPO's by {SMALL:g} and {FAR:g} standard errors."
-    gains.sort(key=lambda gain: gain[2].value - gain[1].value)
-    named = [f"{number(round(x.value, 3))} for {number(round(y.value, 3))} in {w.name}" for w, x, y in gains[:3]]
-    return f"The useful progress of an update is more than DAPO's: {_list(named)}."
-
-
-def trains(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """A sentence that compares noisy training at the best step size with DAPO's; "" if it was not run."""
-    if any("noisy/area" not in r.cells[world.name].numbers for r in (row, base) for world in worlds):
-        return ""
-    own, theirs = (fmean(r.at(world, "noisy/area").value for world in worlds) for r in (row, base))
-    return f"The area under the reward is {own:.3f} in the mean over worlds, DAPO's {theirs:.3f}."
-
-
-def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """Sentences about the worlds where training stays below the goal, or an update is less useful than DAPO's."""
-    losses, stays = [], []
-    for world in worlds:
-        x, y = (r.at(world, "init/useful") for r in (row, base))
-        if y.value - x.value > max(SMALL, FAR * math.hypot(_error(x), _error(y))):
-            losses.append((world, round(x.value, 3) + 0.0, y.value))
-        if _stays(row, world):
-            J, ran_out = number(row.at(world, "train/J").value, 2), len(row.cells[world.name].curve) > MOST
-            end = f"it is at J = {J} after {MOST} batches" if ran_out else f"it stands still at J = {J}"
-            stays.append(f"{_named(world)} {end}")
-    losses.sort(key=lambda loss: loss[1] - loss[2])
-    behind = [f"{number(own)} for {number(theirs)} in {_named(world)}" for world, own, theirs in losses]
-    sentences = [
-        f"{begin} {_list(where[:3])}{f'; so it is in {len(where) - 3} more' if len(where) > 3 else ''}."
-        for begin, where in (
-            (f"Expected training does not reach J = {GOAL:g}: in", stays),
-            ("The useful progress of an update is less than DAPO's:", behind),
-        )
-        if where
-    ]
-    return " ".join(sentences) or "In no world does it end below the goal or fall behind DAPO's update."
-
-
-def why(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """A sentence about the largest difference from DAPO's update: in direction, tokens or clip."""
-    if blind := [world.name for world in worlds if row.at(world, "init/deciding").value < 1e-9]:
-        return f"Its update leaves the tokens that decide exactly as they are in {_list(blind)}."
-    bent = min(worlds, key=lambda world: row.at(world, "init/cosine").value)
-    cosine = row.at(bent, "init/cosine")
-    if cosine.value < 0.98 - FAR * _error(cosine):
-        return (
-            f"Its expected update points elsewhere than the gradient of the reward: cosine "
-            f"{number(round(cosine.value, 3))} (± {number(_error(cosine), 1)}) in {bent.name}."
-        )
-    (drift, dapos), (deciding, its) = (
-        [fmean(r.at(world, key).value for world in worlds) for r in (row, base)]
-        for key in ("drift/toward", "init/deciding")
-    )
-    if max(abs(drift - dapos), abs(deciding - its)) < 0.02:
-        return "On policy its expected update is the gradient's direction, and its noise and its clip are DAPO's."
-    if abs(drift - dapos) >= abs(deciding - its):
-        return (
-            f"Its clip leaves {'more' if drift > dapos else 'less'} of an update once the policy has moved toward the "
-            f"gradient: useful progress {number(drift)} there in the mean over worlds, DAPO's is {number(dapos)}."
-        )
-    return (
-        f"It puts {percent(deciding)} of the squared update on tokens that decide, in the mean over worlds; "
-        f"DAPO puts {percent(its)} there."
-    )
-
-
-def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
-    """Sentences about a world: useful progress of the references, the extremes, and methods that never arrive."""
-    known = {row.label: row for row in rows}
-    dapo, perfect = (number(known[label].at(world, "init/useful").value) for label in (BASE, PERFECT))
-    yield f"The useful progress of an update is {dapo} with DAPO and {perfect} with exact credit in its place."
-    others = {label: row for label, row in known.items() if label not in (BASE, PERFECT)}
-    if not others:
-        return
-
-    def extreme(key: str, pick: Callable[..., str]) -> tuple[str, float]:
-        values = {label: round(row.at(world, key).value, 4) + 0.0 for label, row in others.items()}
-        label = pick(values, key=values.__getitem__)
-        return label, values[label]
-
-    (best, most), (worst, least) = extreme("init/useful", max), extreme("init/useful", min)
-    yield f"The most useful update is that of {best}, {number(most)}, the least that of {worst}, {number(least)}."
-    (keeps, high), (clips, low) = extreme("drift/toward", max), extreme("drift/toward", min)
-    yield (
-        f"After a drift toward the gradient the update of {keeps} is the most useful, {number(high)}, that of {clips} "
-        f"the least, {number(low)}."
-        if high > low
-        else f"After a drift toward the gradient the useful progress of an update is {number(high)}."
-    )
-    ends = {label: row.at(world, "train/J").value for label, row in known.items() if _stays(row, world)}
-    stays = _list([f"{label} (J = {number(J, 2)})" for label, J in ends.items()]) if ends else ""
-    yield f"Expected training ends below J = {GOAL:g} with {stays}." if stays else "With all of them training arrives."
-
-
-def _stays(row: Row, world: World) -> bool:
-    return row.at(world, "train/batches").value == math.inf
-
-
-def _named(world: World) -> str:
-    return f"{world.name} (where “{world.premise}” is false)" if world.holds is False else world.name
-
-
-def _error(x: Number) -> float:
-    return x.error if math.isfinite(x.error) else 0.0
-
-
-def _list(words: Sequence[str]) -> str:
-    """A, B and C."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 COLUMN, ROW, MARGIN, RADIUS = 74, 26, 16, 6
