@@ -110,6 +110,11 @@ task.options = {system = "1", words = "yes", operands = [4, 8]}
     assert load_config(tmp_path / "mine.yaml") == load_config(recipe(tmp_path, toml))
 
 
+def test_none_is_a_name_where_a_name_is_wanted(tmp_path: Path) -> None:
+    config = load_config(recipe(tmp_path, 'name = "none"\nthreads = "none"\nmethod = {name = "grpo"}\n'))
+    assert (config.name, config.threads) == ("none", None)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

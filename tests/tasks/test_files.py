@@ -50,6 +50,12 @@ def test_both_layouts_in_both_formats(tmp_path: Path, suffix: str, rows: list[di
     assert task.score(problems[:1], [r"\boxed{0}"], [[]]) == [Score(0.0, False)]
 
 
+def test_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written(tmp_path / "data.jsonl", TRL)
+    assert made("~/data.jsonl", test_path="~/data.jsonl").problems("train", 0, 1)
+
+
 def test_the_order_is_seeded_endless_reshuffled_and_of_random_access(tmp_path: Path) -> None:
     path = written(tmp_path / "data.jsonl", TRL)
     order = [p.prompt for p in made(path).problems("train", 0, 54)]

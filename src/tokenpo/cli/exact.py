@@ -138,14 +138,15 @@ def _count(text: str) -> int:
 
 def gradients(options: argparse.Namespace) -> int:
     need_engine()
-    from ..engines.embedded.directions import AtCheckpoint
+    from ..engines.embedded.directions import UNSHARED, AtCheckpoint
     from ..lab import gradients as judge
     from ..page.table import print_parts
     from ..recipe.objective import TAUGHT
 
     chosen, fresh = objectives(options.methods, "gradients")
-    if not options.methods:  # all methods share rollouts, which have no continuations
-        chosen = {x: o for x, o in chosen.items() if o.needs.isdisjoint(TAUGHT | {"value", "gain"}) and not o.drafts}
+    if not options.methods:
+        lacking = UNSHARED | TAUGHT | {"value"}
+        chosen = {label: o for label, o in chosen.items() if o.needs.isdisjoint(lacking) and not o.drafts}
     chosen = objectives([judge.BASE], "gradients")[0] | chosen
     needs = frozenset().union(*(objective.needs for objective in chosen.values()))
     with closing(AtCheckpoint(options.directory, needs, options.step, options.batches, options.rollouts)) as at:

@@ -82,7 +82,7 @@ def _row(method: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints the docstrings of file and builder, and the objective; with --fingerprint its gradient coefficients."""
+    """Prints the docstrings of file and builder, and the objective; with --fingerprint what its push depends on."""
     from ..methods import builder, method
 
     entry = one_entry(options.method, "show")

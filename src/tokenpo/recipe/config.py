@@ -45,8 +45,11 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _none(cls, raw: Any) -> Any:
-        """Turns "none" into None, as TOML has no null."""
-        return {k: None if v == "none" else v for k, v in raw.items()} if isinstance(raw, dict) else raw
+        """Turns "none" into None for fields that accept it, as TOML has no null."""
+        if not isinstance(raw, dict):
+            return raw
+        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
+        return {k: None if v == "none" and k in optional else v for k, v in raw.items()}
 
     @field_validator("*", mode="before")
     @classmethod

@@ -6,9 +6,9 @@ import hashlib
 import json
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..base.errors import TokenPOError
+from ..base.files import expanded
 from .layout import Layout, read_rows
 from .types import Problem, Score, Split, require_held_out
 from .verify import Verifier, VerifierOptions, checked, make_verifier
@@ -51,9 +51,9 @@ def files(
     options = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers, reward_seconds, reward_errors)
     scorer = make_verifier(verifier, options, "files")
     layout = Layout(prompt_key, answer_key, scorer.needs_answer, chat=chat)
-    train = checked(scorer, layout.problems(read_rows(Path(path))))
+    train = checked(scorer, layout.problems(read_rows(expanded(path))))
     if test_path:
-        test = checked(scorer, layout.problems(read_rows(Path(test_path))))
+        test = checked(scorer, layout.problems(read_rows(expanded(test_path))))
         keys = set(map(_key, train))
         if common := sum(_key(problem) in keys for problem in test):
             overlap = f"{common} of the {len(test)} prompts of {test_path} are also in {path}"

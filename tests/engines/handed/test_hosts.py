@@ -247,6 +247,14 @@ def trained(method: str, samples: list[Any], tokens: int) -> Tensor:
     return torch.stack(losses).sum()
 
 
+def test_prime_rl_refuses_a_method_whatever_its_options(batch, prime) -> None:
+    """A list, which cannot be hashed, is an option too."""
+    rollouts, logprob = batch
+    one = sample(rollouts, logprob, torch.ones_like(logprob), 0)
+    with pytest.raises(Unsupported, match="gdpo"):
+        prime_rl.loss(one, method="gdpo", weights=[1.0, 1.0])
+
+
 CLONED = pytest.mark.skipif("PRIME_RL" not in os.environ, reason="PRIME_RL has no clone of prime-rl: make test-hosts")
 
 

@@ -61,6 +61,7 @@ CASES = {
         *_cases("split-whole", SPLIT_WHOLE, "dapo", "grpo_s", "tr_grpo", "clip_cov", "ha_dw"),
         *_cases("unscored", SPLIT, "grpo", **UNSCORED),
         *_cases("groups", GROUPED, "grpo", settings=GROUPS),
+        *_cases("groups-split-whole", SPLIT_WHOLE, "dapo", settings=GROUPS),
         *_cases("own", SPLIT, "gspo", "kl_cov", settings=OWN),
         *_cases("own-unscored", SPLIT, "grpo", **UNSCORED, settings=OWN),
     ],
@@ -107,7 +108,8 @@ def test_every_step_is_the_embedded_engines(processes: int, name: str, ran: Call
         each = [{row // frozen.GROUP for row in step.rows} for step in steps]
         assert [len(groups) * frozen.GROUP for groups in each] == [len(step.rows) for step in steps]
         every = sorted(group for groups in each for group in groups)
-        assert every == list(range(steps[0].case["rows"] // frozen.GROUP))
+        count = steps[0].case["rows"] // frozen.GROUP
+        assert every == sorted([*range(count)] * (2 if name == "dapo-groups-split-whole" else 1))  # two batches
     # Several updates on a rollout batch move the policy far enough for clips and ratios to act.
     assert any(step.moved > 0.3 for step in found) == (steps[0].case["updates"] > 1)
 

@@ -77,6 +77,9 @@ def test_a_run_resumes_on_request_only(tmp_path: Path) -> None:
     plain, again = small_recipe(tmp_path), small_recipe(tmp_path, verl={"trainer": {"resume_mode": "auto"}})
     assert (_read(plain).trainer.resume_mode, resumes(plain)) == ("disable", False)
     assert (_read(again).trainer.resume_mode, resumes(again)) == ("auto", True)
+    dotted = small_recipe(tmp_path, verl={"trainer.resume_mode": "auto", "data.max_prompt_length": 7000})
+    assert (_read(dotted).trainer.resume_mode, resumes(dotted)) == ("auto", True)
+    assert _read(dotted).actor_rollout_ref.actor.ppo_max_token_len_per_gpu > 7000
 
 
 # Another value of every setting of a recipe, None where the command has no part in it and why.

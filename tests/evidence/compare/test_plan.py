@@ -265,6 +265,19 @@ def test_runs_of_other_engines(engine, tmp_path):
     assert subject.notes == ("tepo did not make all of its steps, and is left out.",)
 
 
+def test_functions_of_one_name_in_two_files_are_two_methods(tmp_path):
+    """Unless they are one objective, as after the file was moved."""
+    for place, objective in (("a", "clip 0.2"), ("b", "clip 0.3")):
+        path = write(tmp_path / place, trl(f"/{place}.py:late", 0))
+        (path / "objective.txt").write_text(objective)
+    moved = write(tmp_path / "c", trl("/c.py:other", 0))
+    subject, _ = read(tmp_path / "a", tmp_path / "b", moved)
+    assert subject.labels == ("/a.py:late", "/b.py:late", "other")
+    (tmp_path / "b" / "objective.txt").write_text("clip 0.2")
+    with pytest.raises(TokenPOError, match="are both late with seed 0"):
+        read(tmp_path / "a", tmp_path / "b", moved)
+
+
 def test_of_the_default_metrics_those_that_the_engine_logs(tmp_path, capsys):
     for method in ("grpo", "dapo"):
         for seed in (0, 1):

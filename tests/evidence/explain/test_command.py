@@ -7,6 +7,8 @@ import pytest
 
 from run_views import lines
 from tokenpo.cli.main import main
+from tokenpo.evidence.explain.page import REJECTED
+from tokenpo.page.tokens import scales
 from written_rollouts import FOUR, write
 
 
@@ -76,7 +78,12 @@ def test_what_a_correction_rejects_is_marked_and_noted(explain, tmp_path):
     assert [line["methods"]["grpo"]["weight"] for line in tokens] == [
         pytest.approx(row, rel=1e-12) for row in ([0, 1.1], [1.1], [1.1, 1.1], [1.1])
     ]
-    assert "1 where the correction" in (tmp_path / "runs/explain-mine/explain.html").read_text()
+    page = (tmp_path / "runs/explain-mine/explain.html").read_text()
+    assert "1 where the correction" in page
+    # The dropped token, value 1, has a strong colour, and 0 the weakest.
+    (scale,), *_ = scales([(REJECTED, [0, 0, 1])])
+    shown = [f".{scale.level(x)}{{background:var(--s{shade})" for x, shade in ((0, 0), (1, 6))]
+    assert all(rule in "".join(scale.rules(0)) for rule in shown)
     status, out, _ = explain("mine.jsonl", "--methods", "grpo", "--correction", "seq-mis")
     assert "33.3 % of the tokens: 1 of 4 responses whole." in " ".join(out.split())
     status, out, _ = explain("mine.jsonl", "--methods", "grpo", "--correction", "tis")

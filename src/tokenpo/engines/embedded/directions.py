@@ -39,6 +39,7 @@ from .updates import Prompts, Trainer, improve, ratio_check
 REPLICATES = 8  # R; standard errors are over replicates
 AT_ONCE = 4  # methods whose directions are in memory at once
 PIECE = 32  # problems drawn at once for the gradient of the reward
+UNSHARED = frozenset({"gain", "baseline", "role"})  # inputs that shared rollouts lack
 FAR = 0.2  # distance of a ratio from 1, in `Moved`
 
 
@@ -62,10 +63,10 @@ class AtCheckpoint:
     """
 
     def __init__(self, run: Path, needs: frozenset[str], step: int | None, batches: int, rollouts: int) -> None:
-        if "gain" in needs:
+        for name in sorted(needs & UNSHARED):
             raise Unsupported(
-                "a method needs gain, for which the embedded engine draws and scores nothing here, as all methods "
-                "share their rollouts: leave out methods that read gain"
+                f"a method needs {name}, for which the embedded engine draws and scores nothing here, as all methods "
+                f"share their rollouts: leave out methods that read {name}"
             )
         if "teacher_divergence" in needs:
             raise Unsupported(

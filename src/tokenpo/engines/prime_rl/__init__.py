@@ -10,6 +10,7 @@ be the token mean. It has no old policy: the ratio is to the policy that sampled
 """
 
 import functools
+import json
 from typing import Any
 
 import torch
@@ -44,8 +45,9 @@ def _credited(objective: Objective, rollouts: Rollouts, advantages: torch.Tensor
 
 
 @functools.cache
-def _objective(name: str, options: tuple[tuple[str, Any], ...]) -> Objective:
-    objective = built(name, **dict(options))
+def _objective(name: str, options: str) -> Objective:
+    """The objective, built once for its options in JSON."""
+    objective = built(name, **json.loads(options))
     require(objective)
     return objective
 
@@ -62,7 +64,7 @@ def loss(inputs: Any, *, method: str, **options: Any) -> Any:
     """
     from prime_rl.trainer.rl.loss import LossOutputs  # pyright: ignore[reportMissingImports]
 
-    objective = _objective(method, tuple(sorted(options.items())))
+    objective = _objective(method, json.dumps(options))
     advantages, sampled, ref = inputs.advantages, inputs.inference_logprobs[None], inputs.ref_logprobs
     if inputs.loss_weights is not None:
         require_proportional(objective, HOST)

@@ -71,6 +71,11 @@ class Cycle:
         """Optimiser steps between one generation and the next."""
         return self.micro_steps // self.accumulate
 
+    @property
+    def whole(self) -> bool:
+        """Whether every optimiser step takes the whole rollout batch."""
+        return self.accumulate % self.chunks == 0
+
     def place(self, micro_step: int) -> tuple[int, int]:
         """(optimiser step of the rollout batch, micro-batch of that step) of a micro-step of the run."""
         return divmod(micro_step % self.micro_steps, self.accumulate)
@@ -85,8 +90,8 @@ class Cycle:
 
     def require_whole_groups(self, size: int) -> None:
         """Raises Unsupported if an optimiser step would split a group of `size` rows."""
-        if self.accumulate % self.chunks == 0:
-            return  # every step takes the whole rollout batch
+        if self.whole:
+            return
         demand = (
             f"TokenPOConfig.minibatch_by='groups' wants whole groups of num_generations = {size} rows in every "
             "optimiser step"

@@ -108,7 +108,7 @@ class InFlightBatch:
     def _places(self, buffer: Sequence[dict[str, Any]]) -> Tensor:
         """[ranks, chunks, M] row numbers in the rollout batch; gathered once, because TRL does not reshuffle."""
         trainer = self._trainer
-        if trainer.args.minibatch_by == "groups":
+        if trainer.args.minibatch_by == "groups" and not self._cycle.whole:
             draws = keyed_generator(trainer.args.seed, "minibatches", trainer.state.global_step)
             for part, dealt in zip(buffer, by_groups(buffer, trainer.num_generations, draws), strict=True):
                 part.update(dealt)  # in place, because TRL trains on these same dicts

@@ -63,7 +63,7 @@ def command(plan: Plan) -> list[str]:
 
 def resumes(config: Config) -> bool:
     """Whether verl resumes the run in the run directory: [verl.trainer] resume_mode = "auto"."""
-    return config.verl.get("trainer", {}).get("resume_mode") == "auto"
+    return dict(_flat(config.verl)).get("trainer.resume_mode") == "auto"
 
 
 def prepare(config: Config) -> None:
@@ -86,8 +86,8 @@ def _file(config: Config, split: str) -> Path:
 
 def brings_data(section: Mapping[str, Any]) -> bool:
     """Whether [verl.data] names both data files, in verl's columns, which verl scores without our task."""
-    named = section.get("data", {})
-    missing = [key for key in ("train_files", "val_files") if key not in named]
+    named = dict(_flat(section))
+    missing = [key for key in ("train_files", "val_files") if f"data.{key}" not in named]
     if len(missing) == 1:
         raise TokenPOError(f"[verl.data] names data files, but no {missing[0]}: add it, or leave both to the task")
     return not missing
@@ -97,7 +97,7 @@ def with_passthrough(
     defaults: Mapping[str, Any], ours: Mapping[str, Any], section: Mapping[str, Any]
 ) -> dict[str, Any]:
     """verl's keys and values: `defaults` (which [verl] may replace), `ours` (which it may not) and [verl]'s own."""
-    theirs = dict(_flat(section, ""))
+    theirs = dict(_flat(section))
     for key in theirs:
         for written in ours:
             mine, other = (f"{name.lstrip('+')}." for name in (key, written))
@@ -134,7 +134,9 @@ def _no_reference(text: str) -> str:
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
-def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys of a section with their whole paths, however nested they are written, and their values."""
+
     def null(value: Any) -> Any:  # TOML has no null: a recipe writes "none"
         return [null(item) for item in value] if isinstance(value, list) else None if value == "none" else value
 
@@ -250,7 +252,7 @@ def _data_and_model(config: Config) -> dict[str, Any]:
 def _sampling_and_updates(config: Config) -> dict[str, Any]:
     rollout, train, samples = config.rollout, config.train, config.evaluate.samples
     half = config.model.dtype == "bfloat16"
-    longest = config.verl.get("data", {}).get("max_prompt_length", LONGEST_PROMPT) + rollout.max_new_tokens
+    longest = dict(_flat(config.verl)).get("data.max_prompt_length", LONGEST_PROMPT) + rollout.max_new_tokens
     out: dict[str, Any] = {
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,

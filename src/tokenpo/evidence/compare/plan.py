@@ -241,7 +241,7 @@ def _method(run: Run) -> tuple[str, Mapping[str, Any]]:
     options = dict(run.config.get("method") or {})
     if not isinstance(name := options.pop("name", None), str):
         raise TokenPOError(f"{run.path} says no method in config.json: give run directories that tokenpo wrote")
-    return name.rpartition(":")[2], options
+    return name, options
 
 
 def _seed(run: Run) -> int:
@@ -264,12 +264,24 @@ def _labels(runs: Sequence[Run]) -> Iterator[str]:
         engines.append(run.config.get("engine") or next(own, EMBEDDED.name))
     for run, engine in zip(runs, engines, strict=True):
         name, options = _method(run)
+        name = _short(name) if {other.objective for other in runs if _twins(run, other)} <= {run.objective} else name
         written = ",".join(f"{key}={value}" for key, value in options.items())
         names.append((f"{name}:{written}" if written else name) + (f" ({engine})" if len({*engines}) > 1 else ""))
     for own, name in zip(settings, names, strict=True):
         same_name = [other for other, its_name in zip(settings, names, strict=True) if its_name == name]
         varying = [key for key in own if _varies(key, same_name)]
         yield ", ".join([name, *(f"{key}={own[key]}" for key in varying)])
+
+
+def _short(name: str) -> str:
+    """The function's name alone of "file.py:function"."""
+    return name.rpartition(":")[2]
+
+
+def _twins(run: Run, other: Run) -> bool:
+    """Whether two runs have functions of one name, in two files, with the same options."""
+    (name, options), (its_name, its_options) = _method(run), _method(other)
+    return name != its_name and _short(name) == _short(its_name) and options == its_options
 
 
 def _settings(run: Run) -> dict[str, Any]:

@@ -38,7 +38,7 @@ PUSH = Quantity(
     "push", "push", "signed", "−M ∂L/∂lp: blue is made more likely, orange less likely, white is left alone"
 )
 REJECTED = Quantity(
-    "rejected", "rejected", "share", "1 where the correction for the policy that sampled drops the token"
+    "rejected", "rejected", "unsigned", "1 where the correction for the policy that sampled drops the token"
 )
 LAG = Quantity(
     "lag", "lag", "unsigned", "updates between the policy that sampled the token and the newest that sampled one"
