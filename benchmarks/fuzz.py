@@ -231,7 +231,6 @@ FORMATS: dict[str, tuple[str, Callable, Reader]] = {
     "answers of a server": ("answer.json", as_tree, read_answers),
     "problems": ("problems.jsonl", as_lines, read_problems),
     "rollouts, lines": ("rollouts/step-000001.jsonl", as_lines, command("explain", "RUN", *EXPLAIN)),
-    "rollouts, tensors": ("r.safetensors", as_tensors, command("explain", "RUN/r.safetensors", *EXPLAIN)),
     "metrics": ("metrics.jsonl", as_lines, command("report", "RUN")),
     "trace": ("trace.jsonl", as_lines, command("report", "RUN")),
     "config of a run": ("config.json", as_tree, read_checkpoint),
@@ -297,14 +296,6 @@ def make_run(directory: Path) -> None:
     (directory / "answer.json").write_text(json.dumps(answer))
     rows = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(4)]
     (directory / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    from safetensors.torch import save_file
-
-    tensors = {
-        "mask": torch.ones(4, 3, dtype=torch.bool),
-        "reward": torch.tensor([0.0, 1, 0, 1]),
-        "group": torch.arange(4) // 2,
-    }
-    save_file(tensors | {"old_logprob": -torch.rand(4, 3)}, directory / "r.safetensors", {"step": "1"})
 
 
 @contextlib.contextmanager

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.torch import save_file
 
 from oracle_support import Sample
-from tokenpo.runs.rollouts import Response
-from tokenpo.runs.rollouts.recording import record
 
 # Two groups of two; rewards 1, 0 and 1, 1. Six tokens: two, one, two, one.
 FOUR: tuple[dict[str, Any], ...] = (
@@ -50,17 +46,3 @@ def lines_of(sample: Sample) -> list[dict[str, Any]]:
         }
         for i, kept in enumerate(sample.mask)
     ]
-
-
-def write_tensors(path: Path, responses: Sequence[Response]) -> Path:
-    """Responses of one step as a user would save them with safetensors, in float64."""
-    batch = record(str(path), responses, str, [], [])
-    owners = {**vars(batch.rollouts), **(vars(batch.policy) if batch.moved else {})}
-    tensors = {name: x.contiguous() for name, x in owners.items() if x is not None}
-    if any(x is not None for x in batch.correct):  # -1: not judged
-        tensors["correct"] = torch.tensor([-1 if x is None else int(x) for x in batch.correct], dtype=torch.int8)
-    texts = {name: [getattr(response, name) for response in responses] for name in ("tokens", "prompt", "group")}
-    texts |= {"rewards": batch.reward_names} if batch.reward_names else {}
-    metadata = {name: json.dumps(values, ensure_ascii=False) for name, values in texts.items()}
-    save_file(tensors, path, metadata | ({} if batch.step is None else {"step": str(batch.step)}))
-    return path

@@ -14,7 +14,7 @@ EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
   tokenpo explain runs/quickstart-tepo-seed0 --step 20 --methods grpo,hapo,hapo:tau=0,plain@hapo:tau=0,beta=0
   tokenpo explain rollouts.jsonl --methods grpo,gspo --correction icepop
-  tokenpo explain rollouts.safetensors --methods grpo,gtpo --out here --tokens
+  tokenpo explain rollouts.jsonl --methods grpo,gtpo --out here --tokens
 
 The file: docs/rollouts.md. What the numbers mean: docs/explain.md
 """
@@ -23,7 +23,7 @@ The file: docs/rollouts.md. What the numbers mean: docs/explain.md
 def add(commands: Any) -> None:
     about = "what each method would do to every token of recorded rollouts, without training"
     parser = add_command(commands, explain, about, EXAMPLES)
-    argument(parser, "rollouts", "ROLLOUTS", "a .jsonl or .safetensors file, or a run directory", type=path)
+    argument(parser, "rollouts", "ROLLOUTS", "a .jsonl file, or a run directory", type=path)
     argument(parser, "--methods", "LIST", METHODS, required=True)
     argument(parser, "--step", "N", "training step, where there are several; default: the last")
     first = "explain the update at ratio 1, even where the file has log-probs of a later policy"
@@ -42,7 +42,7 @@ def explain(options: argparse.Namespace) -> int:
 
     If a method lacks an input, MissingInput is raised after everything is written.
     """
-    need("pydantic", "rich", "jinja2", "safetensors")
+    need("pydantic", "rich", "jinja2")
     from ..evidence.explain.explanation import explain_all, objectives, to_json, token_lines
     from ..evidence.explain.page import render
     from ..page.frame import write

@@ -1,6 +1,6 @@
 """Recorded rollouts: one rollout batch in a file that any engine can write and `tokenpo explain` reads.
 
-`response` is one line of it, `files` the whole batch as the values that an objective takes and the two kinds of file.
+`response` is one line of it, `files` the whole file, `recording` the batch as an objective takes it.
 The format is described in docs/rollouts.md.
 """
 

@@ -1,4 +1,4 @@
-"""Files of recorded rollouts: JSON Lines, or safetensors with the texts in their metadata."""
+"""Files of recorded rollouts: JSON Lines, one response a line."""
 
 from __future__ import annotations
 
@@ -8,23 +8,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from ...base.errors import MissingInput, TokenPOError, nearest
+from ...base.errors import TokenPOError
 from ...base.files import explained, whole
 from ...base.jsonl import whole_lines
 from .recording import Recording, record
-from .response import KNOWN, PER_RESPONSE, PER_TOKEN, Response, parse, plain
+from .response import KNOWN, Response, parse, plain
 
 FOLDER = "rollouts"
-NEEDED = ("mask", "reward", "group", "old_logprob")
-_TOKENS = (*PER_TOKEN, "token_ids")
-_JUDGED = {0: False, 1: True, -1: None}
-_STEP_DIGITS = 18
 
 
 def read(path: Path | str, step: int | None = None) -> Recording:
-    """Reads the rollout batch of a JSON Lines or safetensors file, or of a run directory.
+    """Reads the rollout batch of a JSON Lines file, or of a run directory.
 
     Args:
         step: the step to read, if there are several; None reads the last.
@@ -46,11 +40,11 @@ def read(path: Path | str, step: int | None = None) -> Recording:
         raise TokenPOError(
             f"{path}: there is no such file: give recorded rollouts (docs/rollouts.md) or a run directory"
         )
-    if path.suffix != ".safetensors":
-        return _read_lines(path, step)
-    recording = _read_tensors(path)
-    _choose_step(str(path), [] if recording.step is None else [recording.step], step)
-    return recording
+    if path.suffix == ".safetensors":
+        raise TokenPOError(
+            f"{path} holds tensors: write them as JSON Lines with `responses` and `write_lines` (docs/rollouts.md)"
+        )
+    return _read_lines(path, step)
 
 
 def step_file(run: Path | str, step: int) -> Path:
@@ -123,86 +117,3 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"a {type(value).__name__}, not an object")
     return value
-
-
-def _read_tensors(path: Path) -> Recording:
-    tensors, metadata = _load(path)
-    for name in NEEDED:
-        if name not in tensors:
-            raise MissingInput(
-                f"{path}: no tensor {name!r} (tensors: {', '.join(map(plain, sorted(tensors))) or 'none'}; "
-                f"{nearest(name, map(plain, tensors))}): write it as docs/rollouts.md says"
-            )
-    mask = tensors["mask"].bool()
-    if mask.dim() != 2 or not len(mask):
-        raise TokenPOError(f"{path}: 'mask' has shape {list(mask.shape)}: give [N, T], true on response tokens")
-    _check_shapes(path, tensors, mask)
-    for row, verdict in enumerate(tensors["correct"].tolist() if "correct" in tensors else ()):
-        if verdict not in _JUDGED:
-            raise TokenPOError(f"{path} row {row}: 'correct' is {verdict}: give 1, 0, or -1 where it was not judged")
-    if len(metadata.get("step", "")) > _STEP_DIGITS:
-        raise TokenPOError(
-            f"{path}: metadata 'step' is {metadata['step'][:20]!r}...: give a whole number of at most {_STEP_DIGITS} "
-            "digits"
-        )
-    texts = {name: _texts(path, metadata, name, len(mask)) for name in ("tokens", "prompt", "group")}
-    if "rewards" in tensors:
-        count = tensors["rewards"].shape[1]
-        texts["rewards"] = _texts(path, metadata, "rewards", count) or list(range(count))
-    rows = [_line(tensors, texts, metadata, mask[row], row) for row in range(len(mask))]
-    responses = [parse(f"{path} row {row}", line) for row, line in enumerate(rows)]
-    unread = sorted(plain(name) for name in tensors if name not in KNOWN | {"mask"})
-    return record(str(path), responses, lambda row: f"{path} row {row}", unread, [])
-
-
-def _line(
-    tensors: Mapping[str, Tensor], texts: Mapping[str, Any], metadata: Mapping[str, str], row_mask: Tensor, row: int
-) -> dict[str, Any]:
-    """The row as the line of a JSON Lines file."""
-    line: dict[str, Any] = {}
-    line |= {name: tensors[name][row][row_mask].tolist() for name in _TOKENS if name in tensors}
-    line |= {name: tensors[name][row].item() for name in ("reward", "group", *PER_RESPONSE) if name in tensors}
-    line |= {name: values[row] for name, values in texts.items() if values is not None and name != "rewards"}
-    if "rewards" in tensors:
-        each = zip(texts["rewards"], tensors["rewards"][row].tolist(), strict=True)
-        line["rewards"] = {str(name): None if x != x else x for name, x in each}
-    if "correct" in tensors:
-        line["correct"] = _JUDGED[int(tensors["correct"][row])]
-    if "step" in metadata:
-        line["step"] = int(metadata["step"]) if metadata["step"].isdecimal() else metadata["step"]
-    if texts["tokens"] is None and "token_ids" not in line:
-        line["tokens"] = ["·"] * int(row_mask.sum())
-    return line
-
-
-def _load(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except SafetensorError as error:
-        raise TokenPOError(f"{path} is not a whole safetensors file ({error}): write it again") from error
-
-
-def _check_shapes(path: Path, tensors: Mapping[str, Tensor], mask: Tensor) -> None:
-    for name, x in tensors.items():
-        if name == "rewards" and (x.dim() != 2 or len(x) != len(mask) or not x.shape[1]):
-            raise TokenPOError(f"{path}: 'rewards' has shape {list(x.shape)}: give [N, R] with N = {len(mask)}")
-        shape = mask.shape if name in _TOKENS else mask.shape[:1]
-        if name in KNOWN - {"rewards"} and x.shape != shape:
-            axes = "[N, T]" if len(shape) == 2 else "[N]"
-            raise TokenPOError(f"{path}: {name!r} has shape {list(x.shape)}: give {axes} = {list(shape)}, as the mask")
-
-
-def _texts(path: Path, metadata: Mapping[str, str], name: str, count: int) -> list[Any] | None:
-    """A list of N values in the metadata, or None."""
-    if name not in metadata:
-        return None
-    try:
-        values = json.loads(metadata[name])
-    except (ValueError, RecursionError) as error:
-        raise TokenPOError(f"{path}: metadata {name!r} is not JSON: give a JSON list with {count} values") from error
-    if not isinstance(values, list) or len(values) != count:
-        raise TokenPOError(f"{path}: metadata {name!r} is no list of {count} values: give one for each row")
-    return values
