@@ -20,6 +20,7 @@ from tokenpo.engines.launch import accepted
 from tokenpo.evidence.compare.plan import make_plan
 from tokenpo.evidence.compare.runs import Ended, State, execute, state, steps_made, train_command
 from tokenpo.recipe.hosts import VERL
+from tokenpo.runs.directory import held
 from waiting import wait_for
 from written_runs import rows, write_run
 
@@ -164,6 +165,19 @@ def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, watcher):
     assert not (lost.directory / "config.json").exists()  # it was emptied: the child writes it
     assert sorted(name for name, _ in watcher.over) == sorted(run.name for run in (begun, lost, fresh))
     assert watcher.most == 2
+
+
+def test_a_run_that_another_process_trains_is_left_alone(plan, watcher):
+    """Even without a checkpoint. The child is to resume it, and finds the lock itself."""
+    made = plan(seeds=2)
+    lost = made.runs[0]
+    begin(lost, checkpoint=False)
+    with held(lost.directory):
+        ended = execute([lost], 1, made.subject.place, watcher)
+    assert [failure.line for failure in ended.failures] == [
+        f"{lost.directory} is being trained by another process: wait for it, or stop it"
+    ]
+    assert (lost.directory / "config.json").exists() and steps_made(lost) == 5
 
 
 def test_a_failed_run_is_quoted_and_the_others_run(plan, watcher):

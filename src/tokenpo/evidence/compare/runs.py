@@ -32,7 +32,7 @@ from ...page.text import visible
 from ...recipe.config import differences, parse_config
 from ...recipe.plan import Plan
 from ...runs import checkpoint
-from ...runs.directory import STARTED, changed_inputs
+from ...runs.directory import STARTED, changed_inputs, held
 from ...runs.read import PLACES
 from .plan import PlannedRun
 
@@ -155,9 +155,7 @@ class _Process:
 
     def __init__(self, run: PlannedRun, status: State, out: Path, lock: IO[str], command: Command) -> None:
         self.run, self.began = run, time.monotonic()
-        if status is State.LOST:
-            # There is no checkpoint to resume from. The directory is ours: its config is the plan's.
-            shutil.rmtree(run.directory)
+        resume = status is State.BEGUN or (status is State.LOST and not _emptied(run.directory))
         self._log = out / "logs" / f"{run.directory.name}.log"
         self._log.parent.mkdir(exist_ok=True)
         self._start = self._log.stat().st_size if self._log.exists() else 0
@@ -168,7 +166,7 @@ class _Process:
         theirs, self._ours = os.pipe()
         with os.fdopen(opened_in_place(self._log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             self.popen = subprocess.Popen(
-                command(run, status is State.BEGUN),
+                command(run, resume),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, 
                 env={**os.environ, **threads, "PYTHONPATH": path, PARENT: str(theirs)},
                 # A process group of its own: Ctrl-C reaches it only through us. It keeps the lock as long as it lives.
@@ -199,6 +197,14 @@ class _Process:
         elif code == 0:
             message = "ended without making all of its steps"
         return Failure(self.run, visible(message or f"ended with status {code}", limit=400), self._log)
+
+
+def _emptied(directory: Path) -> bool:
+    """Removes a run without a checkpoint; False if another process holds it, which a resumed run reports."""
+    with contextlib.suppress(TokenPOError), held(directory):
+        # It is ours: its config is the plan's.
+        shutil.rmtree(directory)
+    return not directory.exists()
 
 
 class ProgressLines:
