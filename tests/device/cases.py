@@ -20,6 +20,7 @@ from tokenpo.cli.main import main
 from tokenpo.core import trial
 from tokenpo.core.head.fused import fused_gradient, fused_loss
 from tokenpo.core.types import Rollouts, Totals
+from tokenpo.engines.embedded.facts import MAKERS
 from tokenpo.methods import METHODS
 from tokenpo.models import Sampling, load, sample
 from tokenpo.models.graphed import BLOCK, Graphs
@@ -131,10 +132,27 @@ def test_recorded_steps_wait_once_a_block(make, tmp_path):
     assert made[2] - made[1] == 2
 
 
-# What is special about the other methods of TRAINED is in their objectives.
-RUNS = {name: TRAINED[name] for name in ("hapo", "lopti", "ha_dw", "nthr", "arm", "tw_grpo", "grpo")}
+@pytest.mark.parametrize("make", [random_qwen, random_gpt2])
+def test_inputs_with_a_forward_pass_of_their_own(make, tmp_path):
+    path, prompts = make(tmp_path / "model"), [[5, 6, 7], [8, 9]]
+    mask = torch.arange(5) < torch.tensor([[5], [3], [4], [1]])
+    fields = {"mask": mask, "reward": torch.tensor([1.0, 0, 1, 0]), "group": torch.tensor([0, 0, 1, 1])}
+    fields |= {"old_logprob": 0.0 * mask, "temperature": mask + 0.5, "token_ids": torch.arange(20).view(4, 5)}
+    made = {}
+    for where in ("cpu", NAME):
+        lm, facts = load(path, device=where), Rollouts(**{key: x.to(where) for key, x in fields.items()})
+        made[where] = {name: make(lm, facts, prompts, 1000) for name, make in MAKERS.items()}
+    for name, here in made["cpu"].items():
+        close(made[NAME][name], here, 1e-5)
+        assert here.any(), name
+
+
+# What is special about the other methods of TRAINED is in their objectives or inputs.
+RUNS = {name: TRAINED[name] for name in ("hapo", "lopti", "ha_dw", "nthr")}
 RUNS["hapo"] = [*RUNS["hapo"], *TRAINED["kl_cov"]]  # short forward passes
 RUNS["lopti"] = TRAINED["adv_reweight"]  # LoRA
+# dynamic sampling; a KL to a reference, an old policy that is scored again; minibatches of rows
+RUNS["ha_dw"] = [*RUNS["ha_dw"], *TRAINED["grpo"], *TRAINED["tw_grpo"]]
 
 
 @pytest.mark.parametrize("name", RUNS)
