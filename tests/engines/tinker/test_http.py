@@ -131,5 +131,5 @@ def test_a_short_failure_changes_nothing(reply, small, wire: Wire, whole) -> Non
 def test_a_session_that_cannot_begin_is_one_sentence(kind, reply, small, wire: Wire) -> None:
     spoil(wire, kind, lambda body: reply, 1)
     with pytest.raises(TokenPOError, match=f"the Tinker server at {wire.address} failed "):
-        made(small, wire, seconds=1.0)
+        made(small, wire, seconds=0.5)
     assert not Path(small().output.dir).exists()
