@@ -127,26 +127,6 @@ def test_a_run_with_several_steps(explain, tmp_path):
     assert "step 2: 4 responses" in explain("run", "--methods", "grpo", "--step", 2)[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("mine.jsonl --methods grop", "no method is called 'grop': did you mean 'grpo'?"),
-        ("mine.jsonl --methods hapo:tua=0", "did you mean 'tau'?"),
-        ("mine.jsonl --methods grpo,grpo", "--methods names grpo twice"),
-        ("mine.jsonl --methods grpo --entropy-quantile 80", "--entropy-quantile 80 lies outside [0, 1]"),
-        ("mine.jsonl --methods grpo --responses -1", "--responses -1: give 0 or more"),
-        ("empty.jsonl --methods grpo", "empty.jsonl holds no response (the file is empty)"),
-    ],
-)
-def test_mistakes_are_one_sentence_and_write_nothing(explain, tmp_path, arguments, message):
-    write(tmp_path / "mine.jsonl")
-    (tmp_path / "empty.jsonl").touch()
-    status, _, err = explain(*arguments.split())
-    assert status == 2
-    assert err.startswith("tokenpo: ") and message in err and err.count("\n") == 1
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["empty.jsonl", "mine.jsonl"]
-
-
 def test_where_nothing_can_be_written_the_table_is_printed(explain, tmp_path):
     status, out, err = explain(write(tmp_path / "mine.jsonl"), "--methods", "grpo,dapo", "--out", "mine.jsonl")
     assert status == 2 and "│ dapo" in out

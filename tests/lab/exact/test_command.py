@@ -139,27 +139,3 @@ def test_file_is_json_with_null_for_what_is_not_finite(tmp_path):
     assert math.isnan(found.numbers["train/entropy"].value)
     assert (found.useful, found.curve, found.code) == (study.Estimate(0.5, (0.4, 0.6)), [0.1], "code")
     json.loads((tmp_path / "x.json").read_text(), parse_constant=lambda name: pytest.fail(name))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--world", "two_mode"], "did you mean 'two_modes'"),
-        (["--measure", "useful"], "measure='useful' is no choice"),
-        (["grppo"], "did you mean 'grpo'"),
-        (["--json", "junk.json"], "junk.json is no file of `tokenpo exact --json`"),
-        (["--json", "other.json"], "holds studies of another setting (group=4; asked: the usual one)"),
-        (["--set", "groups=4"], "did you mean 'group'"),
-        (["--set", "group=two"], "a number"),
-        (["--set", "network=yes"], "true or false"),
-        (["--set", "group=1"], "both must be 2 or more"),
-    ],
-)
-def test_mistakes(arguments, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("junk.json").write_text("[1]")
-    cell = {"numbers": {}, "useful": [1], "curve": [], "code": "", "setting": "group=4"}
-    Path("other.json").write_text(json.dumps({"dapo": {"objective": "", "worlds": {"two_modes": cell}}}))
-    assert main(["exact", "dapo", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
