@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from small_recipes import merged
 from tinker_support import MODEL, Cloud
 from tinker_support.http import Wire
+from tinker_support.server import Weights
 from tokenpo.engines.tinker import answers
+from tokenpo.engines.tinker.gradient import CROSS_ENTROPY
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import Config
 
@@ -31,9 +34,29 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 @pytest.fixture
+def averaging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that divides a step's gradient by its number of sequences, as SkyRL's jax backend does."""
+    passed, stepped, counts = Weights.forward_backward, Weights.step, collections.Counter()
+
+    def forward_backward(self: Weights, data, forward_only: bool, kind: str = "cross_entropy"):
+        counts[id(self)] += 0 if forward_only else len(data)
+        return passed(self, data, forward_only, kind)
+
+    def step(self: Weights, params) -> None:
+        count = counts.pop(id(self))
+        for each in self.parameters:
+            if each.grad is not None:
+                each.grad /= count
+        stepped(self, params)
+
+    monkeypatch.setattr(Weights, "forward_backward", forward_backward)
+    monkeypatch.setattr(Weights, "step", step)
+
+
+@pytest.fixture
 def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the probe's requests, for tests that count requests from the start of a run."""
-    monkeypatch.setattr("tokenpo.engines.tinker.loop.probe", lambda create, answers: "cross_entropy")
+    monkeypatch.setattr("tokenpo.engines.tinker.loop.probe", lambda create, answers: CROSS_ENTROPY)
 
 
 def _small(out: Path, **sections: dict) -> Config:

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tinker import Datum, TensorData
 
 from run_views import numbers
 from tinker_support import MODEL, Cloud, Service, train
 from tinker_support.server import Weights
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines.tinker import probe
+from tokenpo.engines.tinker.gradient import Loss
 from tokenpo.engines.tinker.loop import Server
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs.checkpoint import Progress
 
 
-def found(cloud: Cloud) -> str:
+def found(cloud: Cloud) -> Loss:
     return probe(lambda: Service(cloud).create_lora_training_client(MODEL).result())
 
 
 @pytest.mark.parametrize("chunk", [1, 64])
 @pytest.mark.parametrize(("divides", "loss"), [(False, "cross_entropy"), (True, "importance_sampling")])
 def test_the_probe_finds_the_loss_that_adds_up(divides: bool, loss: str, chunk: int) -> None:
-    assert found(Cloud(ASSETS, chunk=chunk, divides=divides)) == loss
+    assert found(Cloud(ASSETS, chunk=chunk, divides=divides)) == Loss(loss)
+
+
+@pytest.mark.parametrize("chunk", [1, 64])
+@pytest.mark.parametrize(("divides", "loss"), [(False, "cross_entropy"), (True, "importance_sampling")])
+def test_the_probe_notices_a_server_that_averages(divides: bool, loss: str, chunk: int, averaging) -> None:
+    assert found(Cloud(ASSETS, chunk=chunk, divides=divides)) == Loss(loss, mean=True)
 
 
 FAULTS = {
@@ -44,6 +52,19 @@ def test_a_server_that_trains_along_something_else_is_refused(fault: str, monkey
         found(Cloud(ASSETS))
 
 
+@pytest.mark.parametrize("places", [1, -1])
+def test_a_server_that_shifts_the_gradient_is_refused(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = Weights.loss
+
+    def loss(self: Weights, logprob: torch.Tensor, datum, kind: str) -> torch.Tensor:
+        own = {name: TensorData.from_torch(each.to_torch().roll(places)) for name, each in datum.loss_fn_inputs.items()}
+        return passed(self, logprob, Datum(datum.model_input, own), kind)
+
+    monkeypatch.setattr(Weights, "loss", loss)
+    with pytest.raises(Unsupported, match=r"with cross_entropy a gradient of alternating signs changed -.* other pos"):
+        found(Cloud(ASSETS))
+
+
 def test_a_server_without_the_other_loss_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Weights.loss
 
@@ -61,7 +82,7 @@ def test_a_run_trains_by_the_loss_that_was_found(small, cloud: Cloud) -> None:
     cloud.divides = True
     server = Server.open(Plan(small()))
     server.start(None, Progress())
-    assert server.trainer.loss == "importance_sampling"
+    assert server.trainer.loss == Loss("importance_sampling")
     assert train(small()).finished
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import get_args
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer as Embedded
 from tokenpo.engines.embedded.updates import improve
 from tokenpo.engines.tinker import Trainer, rollouts
-from tokenpo.engines.tinker.gradient import Loss
+from tokenpo.engines.tinker.gradient import CROSS_ENTROPY, Loss
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
 from tokenpo.recipe.plan import Plan
@@ -111,16 +110,26 @@ def test_updates_are_the_embedded_engines(method: str, batch: Experience) -> Non
         assert told[name] == pytest.approx(known[name], rel=5e-6, abs=1e-6, nan_ok=True), name
 
 
+def trained(batch: Experience, loss: Loss, **server: bool) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Gradients and weights of two updates by a loss of a server."""
+    trainer = service_trainer("grpo", Cloud(ASSETS, seen=(seen := Seen()), dtype="float64", **server), loss=loss)
+    trainer.train(batch.rollouts, batch.kept.prompts, minibatches=2)
+    return seen.gradients, trainer.client.weights.parameters
+
+
 def test_a_server_that_divides_gets_the_same_gradient_by_importance_sampling(batch: Experience) -> None:
-    made = []
-    for loss in get_args(Loss):
-        cloud = Cloud(ASSETS, seen=(seen := Seen()), dtype="float64", divides=loss == "importance_sampling")
-        trainer = service_trainer("grpo", cloud, loss=loss)
-        trainer.train(batch.rollouts, batch.kept.prompts, minibatches=2)
-        made.append((seen.gradients, trainer.client.weights.parameters))
-    for one, other in zip(*(gradients for gradients, _ in made), strict=True):
+    gradients, weights = trained(batch, CROSS_ENTROPY)
+    others, moved = trained(batch, Loss("importance_sampling"), divides=True)
+    for one, other in zip(gradients, others, strict=True):
         assert (one - other).norm() <= 1e-5 * one.norm()
-    for one, other in zip(*(weights for _, weights in made), strict=True):
+    for one, other in zip(weights, moved, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def test_a_server_that_averages_gets_the_gradient_times_its_sequences(batch: Experience, request) -> None:
+    _, weights = trained(batch, CROSS_ENTROPY)
+    request.getfixturevalue("averaging")
+    for one, other in zip(weights, trained(batch, Loss("cross_entropy", mean=True))[1], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 

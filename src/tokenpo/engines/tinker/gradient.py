@@ -2,13 +2,14 @@
 
 A built-in loss of the server is used: `cross_entropy` with weights = -gradient. Some servers (SkyRL's) divide each
 sequence's loss by the sum of its weights, which can be 0 or negative for a gradient. `importance_sampling` has no
-weights, so such a server divides by the length; at ratio 1, advantages = -gradient x length undo that.
+weights, so such a server divides by the length; at ratio 1, advantages = -gradient x length undo that. A server that
+divides a step's gradient by its number of sequences gets the gradient times that number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, NamedTuple
 
 import torch
 from tinker import AdamParams, Datum, ModelInput, TrainingClient
@@ -18,7 +19,15 @@ from ...base.errors import TokenPOError
 from .answers import Answers, Nonsense, require_scores
 from .needs import refuse_gradient
 
-Loss = Literal["cross_entropy", "importance_sampling"]
+
+class Loss(NamedTuple):
+    """A loss of the server; `mean`: the server divides a step's gradient by its number of sequences."""
+
+    name: str
+    mean: bool = False
+
+
+CROSS_ENTROPY = Loss("cross_entropy")
 # Two sequences with the same beginning: there a gradient in either one moves the same log-probabilities equally.
 TOKENS, SHORT = [7, 5, 11, 6, 9, 13, 8, 10, 12, 14, 6, 11, 3, 15, 4, 9, 7, 12, 5, 10, 8, 13, 3, 14, 6], 9
 SMALLEST, AIM, LARGEST = 0.05, 0.1, 0.2  # nats, mean change of these log-probabilities by a step of the probe
@@ -26,12 +35,14 @@ TOLERANCE = 0.3  # of that change: allows for half precision and curvature; real
 # Gradients in the short and the long sequence. The small one is first, because a fault there leaves usable weights. The
 # two halves together move as far as a whole one, so curvature is not taken for a fault.
 GRADIENTS = [(-1e-3, 0.0), (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0), (-1e-3, 1e-3), (-1.0, 1.0), (-0.5, -0.5)]
+# Along the shared positions: a gradient that lands one position further goes the other way.
+ALTERNATING = 2.0 * (-1.0) ** torch.arange(SHORT - 1)
 
 
 def datum(tokens: Sequence[int], logprob: Tensor, slope: Tensor, loss: Loss) -> Datum:
     """A sequence whose position t scores token t + 1, with the gradient `slope` [L] at log-probabilities [L]."""
     fields: dict[str, Tensor] = {"weights": -slope}
-    if loss == "importance_sampling":
+    if loss.name == "importance_sampling":
         fields = {"logprobs": logprob, "advantages": -slope * len(slope)}
     inputs: Any = {"target_tokens": list(tokens[1:]), **{name: each.tolist() for name, each in fields.items()}}
     return Datum(ModelInput.from_ints(list(tokens[:-1])), inputs)
@@ -46,7 +57,7 @@ def scored(
         TokenPOError: the server failed, or its answer does not fit the sequences.
     """
     zeros = [torch.zeros(len(one) - 1) for one in sequences]
-    data = [datum(one, zero, zero, "cross_entropy") for one, zero in zip(sequences, zeros, strict=True)]
+    data = [datum(one, zero, zero, CROSS_ENTROPY) for one, zero in zip(sequences, zeros, strict=True)]
     answer = answers.one(lambda: client.forward(data, "cross_entropy"), doing)
     with answers.asking(doing):
         logprobs = [out["logprobs"].to_torch() for out in _outputs(answer, data)]
@@ -55,9 +66,21 @@ def scored(
     return logprobs
 
 
-def step(client: TrainingClient, data: list[Datum], loss: Loss, adam: AdamParams, answers: Answers) -> None:
-    """A backward pass and an optimiser step; the step is requested without waiting, which saves a round trip."""
-    asks = [lambda: client.forward_backward(data, loss), lambda: client.optim_step(adam)]
+def step(
+    client: TrainingClient,
+    sent: Sequence[tuple[Sequence[int], Tensor, Tensor]],
+    loss: Loss,
+    adam: AdamParams,
+    answers: Answers,
+) -> None:
+    """A backward pass and an optimiser step; the step is requested without waiting, which saves a round trip.
+
+    Args:
+        sent: tokens of each sequence, with log-probability and gradient [L] of all but the first.
+    """
+    scale = len(sent) if loss.mean else 1
+    data = [datum(tokens, logprob, slope * scale, loss) for tokens, logprob, slope in sent]
+    asks = [lambda: client.forward_backward(data, loss.name), lambda: client.optim_step(adam)]
     answer, _ = answers.all(asks, "in an update", tries=1)
     with answers.asking("in an update"):
         _outputs(answer, data)
@@ -82,16 +105,18 @@ def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) 
     """
     answers = answers or Answers()
     faults = []
-    for loss in get_args(Loss):
+    for name in ("cross_entropy", "importance_sampling"):
         try:
-            fault = _Probe(answers.one(create, "when asked for a model to probe"), loss, answers).fault()
+            probed = _Probe(answers.one(create, "when asked for a model to probe"), Loss(name), answers)
+            fault = probed.fault()
         except TokenPOError as error:
             if not faults:
                 raise
             fault = str(error)
-        if not fault:
-            return loss
-        faults.append(f"with {loss} {fault}")
+        else:
+            if not fault:
+                return probed.loss
+        faults.append(f"with {name} {fault}")
     return refuse_gradient(answers.server, faults)
 
 
@@ -99,35 +124,45 @@ class _Probe:
     """Takes steps of plain gradient descent: Adam without memory and with eps far above the gradient."""
 
     def __init__(self, client: TrainingClient, loss: Loss, answers: Answers) -> None:
-        self.client, self.answers, self.rate = client, answers, 1e-4
-        self.loss: Loss = loss
+        self.client, self.loss, self.answers, self.rate = client, loss, answers, 1e-4
         self.sequences = [TOKENS[:SHORT], TOKENS]
         self.logprobs = scored(client, self.sequences, answers)
 
-    def moved(self, gradient: tuple[float, float]) -> float:
-        """Nats by which a descent step raises the shared log-probabilities, for gradients in (short, long) sequence."""
-        data = []
-        for tokens, logprob, each in zip(self.sequences, self.logprobs, gradient, strict=True):
+    def moved(self, *gradient: float | Tensor) -> Tensor:
+        """Nats by which a descent step raises the shared log-probabilities, for gradients in (short, long) sequence.
+
+        Without a second gradient the short sequence is sent alone.
+        """
+        sent = []
+        for tokens, logprob, each in zip(self.sequences, self.logprobs, gradient, strict=False):
             slope = torch.zeros_like(logprob)
             slope[: SHORT - 1] = each
-            data.append(datum(tokens, logprob, slope, self.loss))
+            sent.append((tokens, logprob, slope))
         adam = AdamParams(learning_rate=self.rate, beta1=0.0, beta2=0.0, eps=1.0)
-        step(self.client, data, self.loss, adam, self.answers)
+        step(self.client, sent, self.loss, adam, self.answers)
         before, self.logprobs = self.logprobs, scored(self.client, self.sequences, self.answers)
-        return float((self.logprobs[0] - before[0]).mean())
+        return self.logprobs[0] - before[0]
+
+    def mean(self, *gradient: float) -> float:
+        """The mean of `moved`."""
+        return float(self.moved(*gradient).mean())
 
     def fault(self) -> str:
         """A description of the gradient's fault; "" without one."""
-        size = self.moved((-1.0, 0.0))
+        size = self.mean(-1.0)
         for _ in range(7):
             if SMALLEST <= size <= LARGEST:
                 break
             self.rate *= min(max(AIM / size, 0.01), 100.0) if size > 0 else 100.0
-            size = self.moved((-1.0, 0.0))
+            size = self.mean(-1.0)
         if not SMALLEST <= size <= LARGEST:
             return f"steps against the gradient -1 of a log-probability change it by {size:.3g} nats"
+        # A second sequence without gradient halves the step of a server that averages; GRADIENTS tests which it is.
+        self.loss = self.loss._replace(mean=self.mean(-1.0, 0.0) < 0.75 * size)
         for short, long in GRADIENTS:
-            expected, moved = -(short + long) * size, self.moved((short, long))
+            expected, moved = -(short + long) * size, self.mean(short, long)
             if not abs(moved - expected) <= TOLERANCE * size:
                 return f"the gradient ({short:g}, {long:g}) changed {moved:.3g} nats where {expected:.3g} were expected"
+        if not (along := float(-(ALTERNATING * self.moved(ALTERNATING, 0.0)).mean())) > 0:
+            return f"a gradient of alternating signs changed {along:.3g} nats along them, as if for other positions"
         return ""

@@ -26,7 +26,7 @@ from ...recipe.config import Train
 from ...runs.records import Tracer
 from ...runs.updates import make_updates
 from .answers import Answers
-from .gradient import Loss, datum, scored, step
+from .gradient import CROSS_ENTROPY, Loss, scored, step
 from .needs import RATIO, require
 
 Prompts = Sequence[Sequence[int]]
@@ -60,12 +60,11 @@ class Trainer:
         adam: AdamParams | Callable[[int], AdamParams] | None = None,
         ratio: RatioCheck | None = RATIO,
         kl: KLHold | None = None,
-        loss: Loss = "cross_entropy",
+        loss: Loss = CROSS_ENTROPY,
         answers: Answers | None = None,
     ) -> None:
         require(objective)
-        self.client, self.answers = client, answers or Answers()
-        self.loss: Loss = loss
+        self.client, self.loss, self.answers = client, loss, answers or Answers()
         self.learner = Learner(objective, length=length, seed=seed, ratio=ratio, kl=kl)
         self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
 
@@ -132,9 +131,8 @@ class Trainer:
         slopes = [torch.zeros_like(each) for each in logprobs]
         for slope, row, (_, start) in zip(slopes, table, sent, strict=True):
             slope[start - 1 :] = row[: len(slope) - start + 1]
-        sequences = zip(sent, logprobs, slopes, strict=True)
-        data = [datum(tokens, logprob, slope, self.loss) for (tokens, _), logprob, slope in sequences]
-        step(self.client, data, self.loss, adam, self.answers)
+        sequences = list(zip([tokens for tokens, _ in sent], logprobs, slopes, strict=True))
+        step(self.client, sequences, self.loss, adam, self.answers)
 
 
 def _differentiated(update: Update, rows: Tensor, logprob: Tensor, tracer: Tracer) -> Tensor:
