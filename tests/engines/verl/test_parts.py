@@ -14,7 +14,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-from verl.trainer.ppo.v1 import replay_buffer
+from verl.trainer.ppo.v1 import PPOTrainerSync, replay_buffer
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 
@@ -75,6 +75,22 @@ def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
         check(stop, metrics)
     stop.tokenpo = Settings(grpo, parse_config({"train": {"nonfinite": "skip"}}, "test"))
     check(stop, metrics)
+
+
+def test_a_run_is_described_with_its_options_and_the_steps_that_verl_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's own total_training_steps is null unless it is set, and its epochs decide."""
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: None)
+    recipe = parse_config({"method": {"name": "hapo", "tau": 0.3}, "output": {"dir": str(tmp_path / "run")}}, "test")
+    trainer: Any = object.__new__(TokenPOTrainer)
+    trainer.global_steps, trainer.total_training_steps, trainer.learner = 0, 75, _remembering()
+    trainer.tokenpo = Settings(trainer.learner.objective, recipe)
+    rollout = {"rollout": {"val_kwargs": {"temperature": 0}}, "model": {"path": "m"}}
+    trainer.config = OmegaConf.create({"trainer": {"total_training_steps": None}, "actor_rollout_ref": rollout})
+    trainer._load_checkpoint()
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["method"] == {"name": "hapo", "tau": 0.3} and config["train"] == {"steps": 75}
 
 
 def _remembering(tau: float = 0.3) -> Learner:

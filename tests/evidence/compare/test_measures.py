@@ -64,6 +64,9 @@ def test_entropy_length_and_time():
     ]
     assert [value(name, *lines).number for name in ("entropy", "length", "seconds")] == [0.25, 7.0, 4.5]
     assert value("seconds", *lines[:1]) == Value(None)
+    # verl's timers of the parts leave the reference model and more out.
+    of_verl = [lines[0], *(line | {"step_seconds": 60.0, "timing_s/ref": 40.0} for line in lines[1:])]
+    assert value("seconds", *of_verl) == Value(120.0)
 
 
 def test_any_logged_metric_can_be_reduced():

@@ -341,6 +341,51 @@ def test_settings_of_trl_and_verl_are_told_apart_but_not_names_paths_and_seeds(t
     assert "learning_rate" not in subject.notes[0]  # no setting of one engine is one of the other
 
 
+def test_our_options_of_verl_runs_are_the_methods_and_absence_is_a_value(tmp_path):
+    for seed in (0, 1):
+        for name, more in (("a", {}), ("b", {"options": {"tau": 0}}), ("c", {"nonfinite": "skip"})):
+            of = verl("hapo", seed)
+            of["verl"]["algorithm"] = {"tokenpo": {"method": "hapo", "report": f"{name}{seed}", **more}}
+            of["verl"]["algorithm"]["tokenpo"] |= {"trace_every": 5} if seed else {}
+            write(tmp_path / f"{name}-{seed}", of)
+    subject, runs = read(*sorted(tmp_path.iterdir()))
+    labels = ("hapo", "hapo:tau=0", "hapo, verl.algorithm.tokenpo.nonfinite=skip")
+    assert subject.labels == labels and all([*of] == [0, 1] for of in runs.values())
+    assert subject.methods["hapo:tau=0"] == ("hapo", {"tau": 0})
+    assert subject.notes == (
+        "The methods were not trained alike: they differ in verl.algorithm.tokenpo.nonfinite.",
+    )  # fmt: skip
+    assert subject.name == "an unnamed task"
+    (tmp_path / "other").mkdir()
+    for seed in (0, 1):  # as the trainer records it
+        write(tmp_path / "other" / f"{seed}", {**of, "seed": seed, "method": {"name": "hapo", "tau": 0.5}})
+    assert read(*sorted((tmp_path / "other").iterdir()), tmp_path / "a-0")[0].labels[0].startswith("hapo:tau=0.5")
+
+
+def test_runs_whose_planned_steps_are_unknown_are_compared_with_a_note(tmp_path):
+    for method in ("grpo", "dapo"):
+        for seed in (0, 1):
+            write(tmp_path / f"{method}-{seed}", {"method": method, "seed": seed, "verl": True})
+    write(tmp_path / "tepo-0", {"method": {"name": "tepo"}, "seed": 0, "train": "x"})
+    subject, _ = read(*sorted(tmp_path.iterdir()))
+    assert subject.labels == ("dapo (verl)", "grpo (verl)", "tepo (embedded)")
+    assert subject.notes[0] == "5 of 5 runs say no number of steps in config.json, and count as finished."
+
+
+def test_a_pair_without_common_seeds_is_noted(tmp_path):
+    for method, seeds in (("grpo", (0, 1)), ("dapo", (0, 1)), ("hapo", (2, 3)), ("tepo", (1, 2))):
+        for seed in seeds:
+            write(tmp_path / f"{method}-{seed}", trl(method, seed))
+    directories = [str(path) for path in tmp_path.iterdir()]
+    out = tmp_path / "out"
+    assert main(["compare", "--runs", *directories, "--baseline", "grpo", "--out", str(out)]) == 0
+    notes = json.loads((out / "compare.json").read_text())["notes"]
+    (note,) = (note for note in notes if note.startswith("Not compared"))
+    first, _, rest = note.partition(": ")
+    assert first == "Not compared, as fewer than two finished runs of each have the same seeds"
+    assert sorted(rest[:-1].split(", ")) == ["hapo and grpo", "tepo and grpo"]
+
+
 def test_what_cannot_be_paired_is_a_sentence(tmp_path, capsys):
     write(tmp_path / "a", trl("grpo", 0))
     shutil.copytree(tmp_path / "a", tmp_path / "b")

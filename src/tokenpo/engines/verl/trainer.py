@@ -275,8 +275,9 @@ class TokenPOTrainer(PPOTrainerSync):
             return
         config, out, objective = self.config, self.tokenpo.recipe.output, self.objective
         summary = {
-            "method": {"name": objective.name},
-            "train": {"steps": config.trainer.total_training_steps},
+            "method": {"name": objective.name, **self.tokenpo.recipe.method.options},
+            # verl's own setting may be null: its epochs then decide.
+            "train": {"steps": self.total_training_steps},
             "model": {"path": config.actor_rollout_ref.model.path},
             "verl": OmegaConf.to_container(config, resolve=True),
         }

@@ -15,7 +15,8 @@ from ...runs.metrics import NOTE
 from ...runs.read import LOGGED, Run
 
 DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
-SECONDS = tuple(name for name in sorted(LOGGED) if name.startswith("seconds_"))
+STEP = "step_seconds"  # verl's time of a whole step, without validation; its other timers leave parts out
+SECONDS = (STEP, *(name for name in sorted(LOGGED) if name.startswith("seconds_")))
 WAITING = ("steps", "train-steps")  # first step at the accuracy of --threshold
 THRESHOLD = 0.9
 Points = list[tuple[float, float]]
@@ -188,5 +189,6 @@ def _reached(curve: Points, threshold: float) -> Value:
 
 
 def _seconds(run: Run) -> Value:
-    names = [name for name in run.names if name.startswith("seconds_") and name != "seconds_evaluation"]
+    parts = [name for name in run.names if name.startswith("seconds_") and name != "seconds_evaluation"]
+    names = [STEP] if STEP in run.names else parts
     return Value(sum(value for name in names for _, value in _curve(run, name))) if names else Value(None)

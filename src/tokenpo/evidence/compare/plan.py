@@ -24,8 +24,11 @@ EVALUATIONS = 10
 # Sections whose settings distinguish runs of one method.
 SECTIONS = ("model", "task", "rollout", "train", "teacher", "critic", "evaluate")
 FOREIGN = (TRL.name, VERL.name)  # a foreign engine's own settings, which differ between its versions
+OURS = (VERL.name, "algorithm", "tokenpo")  # our settings among verl's
 # Words in the names of foreign settings that only name a run or a place, and TRL's fields that choose the method.
-NAMING = {"seed", "name", "dir", "path", "file", "files", "resume", "report", "project", "hub", "port", "method"}
+NAMING = {
+    "seed", "name", "dir", "path", "file", "files", "resume", "report", "project", "hub", "port", "method", "trace",
+}  # fmt: skip
 CHOOSING = {"loss_type", "importance_sampling_level", "scale_rewards", "epsilon", "epsilon_high", "delta"}
 MOST_SETTINGS = 5  # settings named in a note
 
@@ -218,8 +221,11 @@ def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tupl
     firsts = {label: next(iter(by_seed.values())) for label, by_seed in grouped.items()}
     first, *rest = (flat(run.config) for run in whole)
     shared = {key: x for key, x in first.items() if all(key in of and of[key] == x for of in rest)}
-    unfinished = [f"{run.label} did not make all of its steps, and is left out." for run in runs if not _whole(run)]
-    name = str(shared.get("name") or shared.get("task.name") or "several tasks")
+    notes = [f"{run.label} did not make all of its steps, and is left out." for run in runs if not _whole(run)]
+    if unknown := sum(_steps(run) is None for run in whole):
+        notes.append(f"{unknown} of {len(whole)} runs say no number of steps in config.json, and count as finished.")
+    tasks = "several tasks" if any("task.name" in of for of in (first, *rest)) else "an unnamed task"
+    name = str(shared.get("name") or shared.get("task.name") or tasks)
     subject = Subject(
         name, Path("--runs"), tuple(grouped), methods={label: _method(run) for label, run in firsts.items()},
         objectives={label: run.objective.strip() for label, run in firsts.items()},
@@ -227,26 +233,39 @@ def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tupl
         config={key: x for key, x in shared.items() if key.partition(".")[0] not in ("method", "seed", "output")},
         origin="The directory of every run",
         origins=tuple(f"{label} seed {seed}: {run.path}" for label, of in grouped.items() for seed, run in of.items()),
-        notes=(*unfinished, *_unlike(firsts.values())),
+        notes=(*notes, *_unlike(firsts.values())),
     )  # fmt: skip
     return subject, grouped
 
 
+def _section(run: Run, *names: str) -> Mapping[str, Any]:
+    """A section of config.json, which may be anyone's; empty if there is none."""
+    value: Any = run.config
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _steps(run: Run) -> int | None:
+    return steps if isinstance(steps := _section(run, "train").get("steps"), int) else None
+
+
 def _whole(run: Run) -> bool:
-    steps = (run.config.get("train") or {}).get("steps")
-    return not isinstance(steps, int) or run.series("step")[-1][0] >= steps
+    steps = _steps(run)
+    return steps is None or run.series("step")[-1][0] >= steps
 
 
 def _method(run: Run) -> tuple[str, Mapping[str, Any]]:
-    options = dict(run.config.get("method") or {})
+    given = run.config.get("method")
+    options = {**_section(run, *OURS, "options"), **_section(run, "method")}
+    options |= {"name": given} if isinstance(given, str) else {}
     if not isinstance(name := options.pop("name", None), str):
         raise TokenPOError(f"{run.path} says no method in config.json: give run directories that tokenpo wrote")
     return name, options
 
 
 def _seed(run: Run) -> int:
-    foreign = (run.config.get(VERL.name) or {}).get("data") or {}  # verl's section for data
-    seed = run.config.get("seed", foreign.get("seed"))
+    seed = run.config.get("seed", _section(run, VERL.name, "data").get("seed"))
     if not isinstance(seed, int):
         raise TokenPOError(
             f"{run.path} says no seed in config.json, and runs are paired by their seeds: leave it out, or train it "
@@ -287,6 +306,7 @@ def _twins(run: Run, other: Run) -> bool:
 def _settings(run: Run) -> dict[str, Any]:
     foreign = flat({key: run.config.get(key) or {} for key in FOREIGN})
     told = {key: value for key, value in foreign.items() if not _names(key.rpartition(".")[2], value)}
+    told = {key: value for key, value in told.items() if not key.startswith(".".join((*OURS, "options.")))}
     return flat({key: run.config.get(key) for key in SECTIONS}) | told
 
 
@@ -296,8 +316,9 @@ def _names(name: str, value: Any) -> bool:
 
 
 def _varies(key: str, settings: Collection[Mapping[str, Any]]) -> bool:
-    """Whether the setting differs; a foreign one counts only among the runs that have it."""
-    known = [of.get(key) for of in settings if key in of or key.partition(".")[0] in SECTIONS]
+    """Whether the setting differs; an engine's own counts only among the runs that have it."""
+    ours = key.partition(".")[0] in SECTIONS or key.startswith(".".join(OURS))
+    known = [of.get(key) for of in settings if key in of or ours]
     return any(value != known[0] for value in known)
 
 

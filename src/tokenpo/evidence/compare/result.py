@@ -153,6 +153,9 @@ def _notes(runs: ByLabel, every: Sequence[Run], results: Sequence[Result]) -> It
     names = sorted({name for versions in records for name in versions})
     if odd := [name for name in names if len({json.dumps(versions.get(name)) for versions in records}) > 1]:
         yield f"The runs were not made with the same software on one machine: they differ in {', '.join(odd)}."
+    common = [(pair, runs[pair.a].keys() & runs[pair.b].keys()) for pair in results[0].pairs]
+    if apart := [f"{pair.a} and {pair.b}" for pair, seeds in common if len(seeds) < 2]:
+        yield f"Not compared, as fewer than two finished runs of each have the same seeds: {', '.join(apart)}."
     for result in results:
         yield from _incomplete(result)
     few = {len(pair.seeds): pair.family for result in results for pair in result.pairs if pair.adjusted is not None}
