@@ -41,6 +41,25 @@ def test_above_by_hand_and_swapped():
     assert judge(values(a=[1, 2], b=[1, 2]), []) == []
 
 
+def test_rounding_of_the_numbers_decides_nothing():
+    """A difference of large numbers is rounded at their size.
+
+    The second is 1, 1, 2, -1, 2, 1, 1, 1 hundredths: their sizes sum to 10, so a pattern that reaches 8 has at most
+    1 below 0: none, or one of six; with both sides 2 (1 + 6) = 14 of 256. In the third every difference is the margin.
+    """
+    equal = one([0.1 + 0.2] * 6, [0.3] * 6)
+    assert (equal.verdict, equal.p, equal.reason) == ("inconclusive", 1.0, "Equal in every seed.")
+    a = [2952.71, 3820.3, 1934.76, 2089.69, 2969.13, 2525.87, 1046.65, 1725.92]
+    b = [2952.7, 3820.29, 1934.74, 2089.7, 2969.11, 2525.86, 1046.64, 1725.91]
+    assert (one(a, b).p, one(a, b).verdict) == (14 / 256, "inconclusive")
+    k = [15, 18, 21, 24, 29, 35, 41, 47]
+    fiftieths = values(a=[x / 50 for x in k], b=[(x - 1) / 50 for x in k])
+    (pair,) = judge(fiftieths, [("a", "b")], margin=0.02)
+    assert (pair.verdict, pair.p, pair.p_equal) == ("a above b", 2 / 256, 1.0)
+    late = paired.Differences.of([0.1 + 0.2, 1.0], [0.3, 2.0], [(False, False), (True, False)])
+    assert (late.ahead, late.behind) == (0, 0)  # an order, too, is none within the rounding
+
+
 def test_the_family_corrects():
     """p = 2/64 = 0.03125 alone; of two comparisons 0.0625."""
     pair = one([1] * 6, [0] * 6, c=[0, 1, 0, 1, 0, 1])

@@ -25,12 +25,13 @@ ALPHA, POWER = 0.05, 0.8
 DRAWS, RESAMPLES, BLOCK = 99_999, 9_999, 10_000
 
 Floats = NDArray[np.float64]
+ROUNDING = 1e-12  # numbers that differ by less than this share of their size are equal
 MOST_EXACT = 16  # differences; for more, 2^n sign patterns are too many
 MOST_SEEDS = 1000
 _NORMAL = NormalDist()
 
 
-def sign_flip(differences: ArrayLike, *, seed: int = 0, above: bool = False) -> Floats:
+def sign_flip(differences: ArrayLike, *, seed: int = 0, above: bool = False, noise: float = 0.0) -> Floats:
     """p [...] of differences [..., n]: the share of sign patterns with |Σ ± d| at least as large as |Σ d|.
 
     Exact up to 16 differences; for more, (1 + hits) / (1 + draws) of 99,999 seeded draws, which is never 0.
@@ -40,26 +41,28 @@ def sign_flip(differences: ArrayLike, *, seed: int = 0, above: bool = False) -> 
 
     Args:
         above: one-sided, against a mean above 0: the share with Σ ± d at least Σ d.
+        noise: rounding of Σ d that comes from the numbers that were subtracted, see `Differences`.
     """
     d = np.asarray(differences, dtype=np.float64)
     n = d.shape[-1]
     if n <= MOST_EXACT:
         # Flipping all signs does not change |Σ|: two-sided, the last sign is fixed and half of the patterns suffice.
         patterns = np.arange(2 ** (n if above else max(n - 1, 0)))[:, None] >> np.arange(n) & 1
-        return _hits(d, patterns, above) / len(patterns)
+        return _hits(d, patterns, above, noise) / len(patterns)
     generator = np.random.default_rng(seed)
     hits = np.ones(d.shape[:-1])
     for start in range(0, DRAWS, BLOCK):
-        hits += _hits(d, generator.integers(0, 2, (min(BLOCK, DRAWS - start), n)), above)
+        hits += _hits(d, generator.integers(0, 2, (min(BLOCK, DRAWS - start), n)), above, noise)
     return hits / (DRAWS + 1)
 
 
-def _hits(d: Floats, patterns: NDArray[np.int64], above: bool) -> Floats:
+def _hits(d: Floats, patterns: NDArray[np.int64], above: bool, noise: float) -> Floats:
     """Number of patterns [P, n] (1 flips) that reach the observed sum; equal sums may differ by rounding."""
     flipped, observed = d @ (1.0 - 2.0 * patterns).T, d.sum(-1)
     if not above:
         flipped, observed = np.abs(flipped), np.abs(observed)
-    return (flipped >= (observed - 1e-12 * np.abs(d).sum(-1))[..., None]).sum(-1).astype(np.float64)
+    least = observed - ROUNDING * np.abs(d).sum(-1) - noise
+    return (flipped >= least[..., None]).sum(-1).astype(np.float64)
 
 
 def sign_test(ahead: int, behind: int, n: int) -> float:
@@ -74,7 +77,7 @@ def sign_test(ahead: int, behind: int, n: int) -> float:
     return min(1.0, 2 * tail / 2**n)
 
 
-def equivalence(differences: ArrayLike, margin: float) -> float:
+def equivalence(differences: ArrayLike, margin: float, noise: float = 0.0) -> float:
     """p of "the mean differs by `margin` or more": the larger of the two one-sided sign-flip tests against ±margin.
 
     At most 0.05 if the 90 % interval of the means that these tests do not reject lies within ±margin.
@@ -83,7 +86,7 @@ def equivalence(differences: ArrayLike, margin: float) -> float:
     0.03125
     """
     d = np.sort(np.asarray(differences, dtype=np.float64))
-    return max(float(sign_flip(margin + d, above=True)), float(sign_flip(margin - d[::-1], above=True)))
+    return max(float(sign_flip(x, above=True, noise=noise)) for x in (margin + d, margin - d[::-1]))
 
 
 def holm(p: ArrayLike) -> Floats:
@@ -162,11 +165,13 @@ class Differences:
     Args:
         values: a − b, or with a factor f log(a / f b); None for a pair in which a run has only a bound.
         ahead, behind: number of pairs whose difference is known to be above 0, below 0.
+        noise: largest rounding of the sum of the known differences: that of a − b has the size of a, not of a − b.
     """
 
     values: tuple[float | None, ...]
     ahead: int
     behind: int
+    noise: float = 0.0
 
     @staticmethod
     def of(
@@ -178,14 +183,17 @@ class Differences:
             late: for each pair whether a's number, and b's, is only a lower bound; empty: none is.
             factor: compare a with `factor` times b, both positive.
         """
-        values, ahead, behind = [], 0, 0
+        values, ahead, behind, noise = [], 0, 0, 0.0
         for x, y, (x_late, y_late) in zip(a, b, late or [(False, False)] * len(a), strict=True):
             d = x - y if factor is None else math.log(x / (factor * y))
+            rounding = ROUNDING * (max(abs(x), abs(y)) if factor is None else 1.0)
+            d = 0.0 if abs(d) <= rounding else d
             values.append(None if x_late or y_late else d)
+            noise += 0.0 if values[-1] is None else rounding
             # If x is a lower bound, so is d; if y is a lower bound, d is an upper bound.
             ahead += d > 0 and not y_late
             behind += d < 0 and not x_late
-        return Differences(tuple(values), ahead, behind)
+        return Differences(tuple(values), ahead, behind, noise)
 
     @property
     def known(self) -> list[float]:
@@ -211,4 +219,4 @@ class Differences:
         """p of the sign-flip test, or of the sign test if a run has only a bound."""
         if self.bounded:
             return sign_test(self.ahead, self.behind, len(self.values))
-        return float(sign_flip(canonical(self.known)[0]))
+        return float(sign_flip(canonical(self.known)[0], noise=self.noise))

@@ -167,7 +167,7 @@ def judge(
         pair = Pair(a, b, seeds, d, margin=margin)
         if len(seeds) >= 2:
             low, high = bootstrap(d.known, resamples=resamples) if len(d.known) > 1 else (None, None)
-            p_equal = None if margin is None or d.bounded else equivalence(d.known, margin)
+            p_equal = None if margin is None or d.bounded else equivalence(d.known, margin, d.noise)
             pair = replace(pair, mean=d.mean, low=low, high=high, p=d.p(), p_equal=p_equal)
         judged.append(pair)
     tested = [i for i, pair in enumerate(judged) if pair.p is not None]
