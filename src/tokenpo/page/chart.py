@@ -16,7 +16,7 @@ from statistics import fmean, geometric_mean, median_high
 from markupsafe import Markup, escape
 
 from ..base.text import number
-from .text import percent
+from .text import percent, shortened
 
 Point = tuple[float, float | None]
 Band = tuple[float, float | None, float | None]
@@ -355,7 +355,7 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
     middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
     middles.sort(key=lambda middle: middle[1])
     named = [middle for middle in middles if middle[2].label]
-    widths = [(x, y, 5.5 * len(_shortened(cloud.label))) for x, y, cloud in named]
+    widths = [(x, y, 5.5 * len(shortened(cloud.label, LONGEST))) for x, y, cloud in named]
     places = list(_beside(widths, [(x, y) for x, y, _ in middles]))
     for (x, y, _), (left, right, middle) in zip(named, places, strict=True):
         end, height = min(max(x, left), right), min(max(y, middle - LETTER), middle + LETTER)
@@ -365,14 +365,8 @@ def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
         parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT}"/>')
     for (_, _, cloud), (left, right, middle) in zip(named, places, strict=True):
         at = f'text-anchor="middle" x="{(left + right) / 2:.1f}" y="{middle + 3.5:.1f}"'
-        parts.append(f"<text {at}><title>{escape(cloud.label)}</title>{escape(_shortened(cloud.label))}</text>")
+        parts.append(f"<text {at}><title>{escape(cloud.label)}</title>{escape(shortened(cloud.label, LONGEST))}</text>")
     return Markup("".join(parts) + "</svg>")
-
-
-def _shortened(label: str) -> str:
-    """A label of at most `LONGEST` characters, without its middle: labels of one method differ at their ends."""
-    half = LONGEST // 2
-    return label if len(label) <= LONGEST else f"{label[: half - 1]}…{label[-half:]}"
 
 
 def _beside(

@@ -22,6 +22,16 @@ def visible(text: str, *, limit: int, spaces: bool = False) -> str:
     return shown if len(text) <= limit else f"{shown}… ({len(text):,} characters)"
 
 
+def shortened(label: str, most: int = 80) -> str:
+    """`visible` for a label; a longer one loses its middle, because labels of one method differ at their ends.
+
+    >>> shortened("hapo:tau=0.5,beta=1", most=10)
+    'hapo…eta=1'
+    """
+    half = most // 2
+    return visible(label if len(label) <= most else f"{label[: half - 1]}…{label[-half:]}", limit=most)
+
+
 def paragraph(text: str, *, limit: int) -> str:
     """`visible` for text that keeps its line breaks."""
     return "\n".join(visible(line, limit=limit) for line in text[:limit].replace("\r\n", "\n").split("\n")) + (

@@ -75,6 +75,16 @@ def test_the_first_view_says_it_in_words_and_a_row_holds_the_pair(comparison):
     assert [cell.text for cell in every_seed.all("td")] == ["≥ 25"] * 8 + ["25 to 25"]
 
 
+def test_long_labels_stay_apart_and_verdicts_whole(comparison):
+    shared = "hapo:tau=0.5,alpha=0.25,token_mean_advantage=false,low=0.2,high=0.28,entropy=current"
+    long = [f"{shared},beta={beta}" for beta in ("0.1", "0.5")]
+    tree = read_html(render(comparison(",".join(("grpo", *long)))))
+    rows = [row.one("th").text for row in tree.one("table", "means").all("tr")[1:]]
+    assert len({*rows}) == 3 and all(len(row) <= 80 for row in rows)
+    assert [row[-8:] for row in rows[1:]] == [label[-8:] for label in long]
+    assert tree.one("dl", "verdicts").all("dd")[0].text == "; ".join(f"{label} above grpo" for label in long)
+
+
 def test_no_rule_hides_what_the_page_says(comparison):
     """The style sheet is the report's as well, whose own classes may be read by screen readers alone."""
     tree = read_html(render(comparison()))

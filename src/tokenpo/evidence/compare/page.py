@@ -76,7 +76,7 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
         reason = pair.reason
         for note in comparison.notes:  # do not repeat a note from the top of the page
             reason = reason.removeprefix(note).lstrip()
-        verdict = Cell(name(pair.verdict), reason, kind="decided" if pair.decided else "")
+        verdict = Cell(visible(pair.verdict, limit=1000), reason, kind="decided" if pair.decided else "")
         rows.append(Row(pair_name(comparison, pair), [picture, *numbers(pair), verdict]))
     seeds = []
     for label in comparison.subject.labels:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from ...base.text import number
 from ...page.table import Cell, Row, Table, print_parts
-from ...page.text import visible
+from ...page.text import shortened, visible
 from .result import Comparison, Result
 from .verdict import Pair
 
@@ -50,7 +50,7 @@ def numbers(pair: Pair) -> list[Cell]:
 
 
 def name(label: str) -> str:
-    return visible(label, limit=80)
+    return shortened(label)
 
 
 def signed(x: float | None) -> str:
@@ -90,7 +90,8 @@ def summary(result: Result) -> str:
     phrases = []
     for pair in result.pairs:
         if pair.decided:
-            phrases.append(name(f"{pair.a} and {pair.b} {pair.verdict}" if pair.above is None else pair.verdict))
+            phrase = f"{pair.a} and {pair.b} {pair.verdict}" if pair.above is None else pair.verdict
+            phrases.append(visible(phrase, limit=1000))
     for verdict, count in Counter(pair.verdict for pair in result.pairs if not pair.decided).items():
         every = f"all {count} pairs" if count == len(result.pairs) else str(count)
         phrases.append(verdict if len(result.pairs) == 1 else f"{every} {verdict}")

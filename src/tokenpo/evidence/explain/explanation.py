@@ -16,7 +16,7 @@ from ...base.text import number
 from ...core.objective import Objective
 from ...methods.corrections import corrected
 from ...page.table import Cell, Row, Table
-from ...page.text import percent, visible
+from ...page.text import percent, shortened, visible
 from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
@@ -97,7 +97,7 @@ class Explanation:
     @property
     def verdict(self) -> str:
         """A sentence: which methods push most and least alike, or for a single method on which tokens it pushes."""
-        names, pairs = [visible(label, limit=80) for label in self.labels], []
+        names, pairs = [shortened(label) for label in self.labels], []
         for i, row in enumerate(self.cosines):
             pairs += [(x, f"{names[j]} and {names[i]}") for j, x in enumerate(row[:i]) if not math.isnan(x)]
         if pairs:
@@ -115,7 +115,7 @@ class Explanation:
     @property
     def tables(self) -> list[Table]:
         """The table of shares, of all tokens and of each method's push; with several methods also that of cosines."""
-        names = [visible(label, limit=80) for label in self.labels]
+        names = [shortened(label) for label in self.labels]
         rows = [Row("(all tokens)", _cells(self.tokens), apart=True), *map(Row, names, map(_cells, self.table))]
         result = [Table(["method", "size", *COLUMNS.values()], rows, visible(self.title, limit=200))]
         if len(names) > 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ...page import frame
-from ...page.text import paragraph, visible
+from ...page.text import paragraph, shortened, visible
 from ...page.tokens import (
     HEAD,
     KNOWN,
@@ -66,7 +66,7 @@ def render(result: Explanation, responses: int = 8) -> str:
         notes=[visible(note, limit=1000) for note in (*result.notes, *drawn.notes)],
         refused=[visible(reason, limit=1000) for _, reason in result.refused], legend=result.legend, shares=shares,
         cosines=cosines, drawn=drawn,
-        named=[(visible(m.label, limit=80), paragraph(str(m.objective), limit=5000)) for m in result.methods],
+        named=[(shortened(m.label), paragraph(str(m.objective), limit=5000)) for m in result.methods],
     )  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def draw_responses(result: Explanation, most: int) -> Drawn:
             correct=response.correct, prompt=paragraph(response.prompt, limit=PROMPT_LIMIT), answer="", views=views,
         )  # fmt: skip
 
-    names = tuple(visible(method.label, limit=80) for method in methods)
+    names = tuple(shortened(method.label) for method in methods)
     return Drawn(tuple(varying), names, tuple(map(card, rows)), tuple(fixed), tuple(_notes(result, rows)))
 
 
