@@ -42,9 +42,9 @@ def test_the_method_of_the_start_page_obeys_the_laws(tmp_path: Path, monkeypatch
     page = (EXAMPLES.parent / "docs" / "start.md").read_text(encoding="utf-8")
     [code] = [part.partition("```")[0] for part in page.split("```python\n")[1:]]
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(code, encoding="utf-8")
-    assert "tokenpo check mine.py:late" in page
-    assert main(["check", "mine.py:late"]) == 0
+    Path("late.py").write_text(code, encoding="utf-8")
+    assert "tokenpo check late.py:late" in page
+    assert main(["check", "late.py:late"]) == 0
 
 
 def test_every_example_stands_on_the_page() -> None:

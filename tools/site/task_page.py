@@ -19,12 +19,18 @@ PAGE = """\
 A data set is a .jsonl or .parquet file with a prompt a row. A recipe names it, and what judges an answer:
 
 ```toml
+[model]
+path = "runs/my-model"              # a directory or hub id; without it the package's tiny model, which knows arithmetic
+
+[train]
+lr = 1e-6                           # the default, 2e-4, is for the tiny model
+
 [task]
 name = "files"
 
 [task.options]
 path = "train.jsonl"                # {{"prompt": "3+4=", "answer": "7"}}; messages and verl's columns work too
-verifier = "mine.py:correct"        # or "exact" (text), "math" (value)
+verifier = "reward.py:correct"      # or "exact" (text), "math" (value)
 ```
 
 ```sh
@@ -32,7 +38,7 @@ tokenpo train my.toml --method dapo
 tokenpo eval runs/my-dapo-seed0     # on the share of the file that was held out, or on test_path
 ```
 
-A reward function has TRL's signature or verl's, and names only the arguments it wants. `mine.py`:
+A reward function has TRL's signature or verl's, and names only the arguments it wants. `reward.py`:
 
 ```py
 def correct(completions, answer):   # TRL's: lists in, a number for each out; columns of the file by their names

@@ -185,9 +185,9 @@ class Evidence:
             raise Stale(f"{self}: {study} has no claim about these")
         if seen.word != VERDICTS[self.operator]:
             raise Stale(f"{self}: {study} says {seen.word}")
-        other = f"beside {OTHERS[self.other]}" if self.other in OTHERS else f"less `{self.other}`'s"
+        other = f"beside {OTHERS[self.other]}" if self.other in OTHERS else f"from `{self.other}`"
         name = NAMES.get(self.method, f"`{self.method}`")
-        return f"{name} {seen.mean} ({seen.interval})", f" {other}, with 95 % interval: {seen.word}"
+        return f"{name} {seen.mean} ({seen.interval})", f" {other} (95 % interval): {seen.word}"
 
     def _other(self, world: str) -> Number:
         try:

@@ -94,8 +94,13 @@ def builder(name: str) -> Callable[..., Objective]:
         UnknownName: no such method, module or function; the message names the nearest.
         TokenPOError: the module cannot be imported.
     """
-    if ":" in name:
+    known, colon, _ = name.partition(":")
+    if known in METHODS and colon:
+        raise UnknownName(f"no method is called {name!r}: give the options of {known} apart, as --set method.KEY=VALUE")
+    if colon:
         return own(name)
+    if name.endswith(".py"):
+        raise UnknownName(f"{name} is a file, not a method: name a function in it, {name}:FUNCTION")
     if name not in METHODS:
         raise UnknownName(f"no method is called {name!r}: {nearest(name, METHODS)}")
     return METHODS[name]

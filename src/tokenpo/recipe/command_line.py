@@ -88,6 +88,8 @@ def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
             found[-1][2].append((option[1], option[2]))
             continue
         head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?({_METHOD})\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
+        if piece.strip().endswith(".py"):
+            raise TokenPOError(f"{where} {text!r}: {piece.strip()} is a file: name a function in it, FILE.py:FUNCTION")
         if head is None:
             raise TokenPOError(f"{where} {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
         found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))

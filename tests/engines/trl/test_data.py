@@ -1,5 +1,6 @@
 """Data, reward functions, tokenizer and lengths that do not fit are one sentence each."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -102,6 +103,16 @@ def test_a_tokenizer_without_an_end(model_dir: Path, tmp_path: Path) -> None:
     model = changed(model_dir, tmp_path, "tokenizer_config.json", lambda raw: raw.update(eos_token=None))
     with pytest.raises(TokenPOError, match="the tokenizer has no end-of-sequence token, so no response ends: set"):
         trained(model, tmp_path)
+
+
+def test_fewer_prompts_than_a_rollout_batch(model_dir: Path, tmp_path: Path) -> None:
+    """TRL's sampler leaves an incomplete batch out, and its training would end without a step."""
+    settings = {"method": "grpo", "num_generations": 2, "per_device_train_batch_size": 4, "steps_per_generation": 2}
+    for rows, enough in ((4, True), (3, False)):
+        data = Dataset.from_dict({"prompt": ["1+1="] * rows})
+        expected = pytest.raises(TokenPOError, match="train_dataset has 3 prompts and a rollout batch takes 4, so TRL")
+        with contextlib.nullcontext() if enough else expected:
+            TokenPOTrainer(str(model_dir), even, config(tmp_path, **settings), train_dataset=data)
 
 
 def test_a_function_that_names_all_needs_no_kwargs(model_dir: Path, tmp_path: Path) -> None:

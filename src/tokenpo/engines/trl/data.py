@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from torch import nn
@@ -82,6 +82,16 @@ def _numbers(function: Callable[..., Any], rewards: Any) -> Any:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
+
+
+def require_prompts(trainer: Any) -> None:
+    """Raises TokenPOError if train_dataset is shorter than a rollout batch, of which TRL's sampler makes no step."""
+    rows, wanted = trainer.train_dataset, trainer.args.generation_batch_size // trainer.num_generations
+    if isinstance(rows, Sized) and len(rows) < wanted:
+        raise TokenPOError(
+            f"train_dataset has {len(rows)} prompts and a rollout batch takes {wanted}, so TRL would train nothing: "
+            "give more rows, or lower steps_per_generation or per_device_train_batch_size"
+        )
 
 
 def require_end(tokenizer: Any) -> None:

@@ -30,7 +30,7 @@ from ...runs.records import Tracer
 from . import contract
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .cycle import Cycle
-from .data import checked, require_data, require_end, require_room
+from .data import checked, require_data, require_end, require_prompts, require_room
 from .forward import ROW, Forward, by_policy, in_head, measured, require_finite, require_no_dropout
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
@@ -99,6 +99,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         with with_vllm(self, self.policy_objective, args):
             super().__init__(model, checked(reward_funcs), args, *rest, **named)
         require_end(self._tokenizer)
+        require_prompts(self)
         require_no_dropout(self)
         require_server(self, self.policy_objective)
         require_steps_to_hold(self)
