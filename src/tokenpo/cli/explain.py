@@ -61,8 +61,9 @@ def explain(options: argparse.Namespace) -> int:
     lines = [*result.legend, *(f"note: {note}" for note in result.notes)]
     verdict = [result.verdict] if result.verdict else []
     print_parts([*verdict, *result.tables, *(visible(line, limit=1000) for line in lines)], sys.stdout)
-    source, step = options.rollouts, result.recording.step
-    stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", source.resolve().name.removesuffix(source.suffix)) or "rollouts"
+    source, step = options.rollouts.resolve(), result.recording.step
+    stem = source.name.removesuffix(".jsonl") if source.is_file() else source.name
+    stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", stem) or "rollouts"
     name = stem if step is None else f"{stem}-step{step}"
     out = make_directory(options.out or Path("runs", f"explain-{name}"))
     print(f"page: {write(render(result, options.responses), out / 'explain.html')}")

@@ -125,6 +125,8 @@ def test_a_run_with_several_steps(explain, tmp_path):
     assert "step 10: 4 responses" in explain("run", "--methods", "grpo")[1]
     assert (tmp_path / "runs" / "explain-run-step10" / "explain.html").is_file()
     assert "step 2: 4 responses" in explain("run", "--methods", "grpo", "--step", 2)[1]
+    folder.parent.rename("v1.5b")  # a dot in the name of a run begins no suffix
+    assert "page: runs/explain-v1.5b-step2/explain.html" in explain("v1.5b", "--methods", "grpo", "--step", 2)[1]
 
 
 def test_where_nothing_can_be_written_the_table_is_printed(explain, tmp_path):
