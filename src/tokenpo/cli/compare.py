@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import make_directory
-from ..recipe.hosts import HOSTS
+from ..recipe.hosts import EMBEDDED, HOSTS
 from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, argument, need_engine, place
 
 # Only what --help needs is imported here.
@@ -123,7 +123,8 @@ def _existing(options: argparse.Namespace) -> int:
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
     training |= {"dry_run": "--dry-run"}
-    if names := [shown for name, shown in training.items() if getattr(options, name)]:
+    names = [shown for name, shown in training.items() if getattr(options, name)]
+    if names := names + ["--engine"] * (options.engine != EMBEDDED.name):
         raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
     chosen, margins = _chosen(options, None)
     where_logged = options.metrics is None and options.margin is None

@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
     argument(parser, "model", "MODEL", "run directory, model directory, hub id, or tiny", nargs="?")
     argument(parser, "--samples", "FILE", "samples made elsewhere (JSON Lines), in place of MODEL")
     argument(parser, "--k", "K,K,...", "values of k; default: 1 and the number of samples per prompt")
-    argument(parser, "--seed", "N", "seed of problems, samples and bootstrap; default: the run's, or 0")
+    argument(parser, "--seed", "N", "seed of samples, bootstrap and, with --task, problems; default: the run's, or 0")
     place(parser, "--out", "DIR", "directory to write; default: runs/eval-MODEL-NAME-seedN")
 
     group = parser.add_argument_group("problems")

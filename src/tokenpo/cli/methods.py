@@ -143,6 +143,8 @@ def golden(options: argparse.Namespace) -> int:
     from ..page.frame import write
     from ..recipe.objective import build_entry
 
+    if not 0 <= options.seed < 2**63:
+        raise TokenPOError(f"--seed is {options.seed}, expected at least 0 and below 2^63")
     entry = one_entry(options.method, "golden")
     text = _text(values(entry.label, build_entry(entry), options.seed), "") + "\n"
     print(text if options.out is None else f"written: {write(text, options.out)}\n", end="")

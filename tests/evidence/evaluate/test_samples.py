@@ -62,6 +62,15 @@ def test_lengths_and_rewards_are_numbers_and_anything_else_is_none(tmp_path):
         assert [getattr(sample, column) for sample in samples] == expected
 
 
+def test_the_samples_of_a_training_run_are_refused_until_their_reference_is_called_one(tmp_path):
+    """They hold the right answer in `answer`, which would win every vote."""
+    line = {"step": 3, "position": 0, "prompt": "1+1=", "completion": "#### 3", "correct": False}
+    with pytest.raises(TokenPOError, match=r"line 1: a training run wrote it.*rename the column 'reference'"):
+        read_samples(written(tmp_path / "s.jsonl", line | {"answer": "2"}))
+    for answer in ({"reference": "2"}, {"answer": None}):
+        assert read_samples(written(tmp_path / "s.jsonl", line | answer))[0][0].vote == Vote(None, False)
+
+
 def test_what_is_no_object_is_left_out_and_named(tmp_path):
     samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, [1], RIGHT))
     assert len(samples) == 2

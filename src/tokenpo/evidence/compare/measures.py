@@ -76,6 +76,8 @@ def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
         name, _, number = (part.strip() for part in piece.rpartition("="))
         if name not in names:
             raise UnknownName(f"--margin {piece}: {name!r} is not compared: {nearest(name, names)}")
+        if name in least:
+            raise TokenPOError(f"--margin names {name} twice: leave one out")
         try:
             least[name] = float(number)
         except ValueError:

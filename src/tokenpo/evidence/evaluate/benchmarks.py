@@ -104,6 +104,8 @@ def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Ben
         entry = entries[_plain(name)]
         entry = entry if file is None else dataclasses.replace(entry, hub="", split="", config="", basis="")
     elif Path(name).suffix in READERS:
+        if file is not None:
+            raise TokenPOError(f"--benchmark {name} and --data {file} each name a file of problems: leave one out")
         entry = Benchmark(Path(name).name, question="", answer="", prompt="{question}")
     else:
         hint = f"{nearest(name, BENCHMARKS)}, or give a file called *.jsonl or *.parquet"

@@ -70,6 +70,12 @@ def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sam
     records = [(f"{path} line {line.number}", line.value) for line in whole_lines(path, whole_object, notes)]
     if not records:
         raise TokenPOError(f"{path} holds no samples ({notes[0].rstrip('.') if notes else 'the file is empty'})")
+    for where, record in records:
+        if {"step", "position"} <= record.keys() and record.get("answer") is not None:
+            raise TokenPOError(
+                f"{where}: a training run wrote it, and its 'answer' is the right one, not the sample's: evaluate the "
+                "run (tokenpo eval RUN), or rename the column 'reference'"
+            )
     if verifier is not None:
         records = _judged(records, verifier)
         if not verifier.reads_answers and any(record.get("answer") is not None for _, record in records):
