@@ -61,6 +61,16 @@ def test_by_hand(example) -> None:
     example()
 
 
+@pytest.mark.parametrize("form", ["mix_of_mins", "min_of_mixes"])
+def test_dhpo_without_an_upper_clip_has_one_where_the_token_has_no_share(form: str) -> None:
+    """a = 1, 0: the first token's bound is its own, none, and the second's that of the response, 1.0004."""
+    sample = by_hand([[1.0, 1.0]], [0], old_entropy=[[1.0, 0.0]])
+    got = outcome("dhpo", sample, mixing="entropy", form=form, high=np.inf)
+    np.testing.assert_allclose(got.terms["high"], [[np.inf, 1.0004]])
+    got = outcome("dhpo", sample, mixing="entropy", form=form, sequence_high=np.inf)
+    np.testing.assert_allclose(got.terms["high"], [[1.28, np.inf]])
+
+
 def test_grpo_at_the_bound_the_gradient_lives() -> None:
     """With both clips 0 and ratio 1 the two branches tie: the unclipped one's gradient counts."""
     agrees("grpo", ragged(0).on_policy(), low=0.0, high=0.0)

@@ -55,6 +55,11 @@ class Mixture(SurrogateStage):
     sequence: FixedBounds
     share: EvenShare | EntropyShare
 
+    @staticmethod
+    def bound(a: Tensor, one: Tensor | float, other: Tensor | float) -> Tensor:
+        """a · one + (1 − a) · other, where a bound without a share may be infinite."""
+        return torch.where(a > 0, a * one, 0.0) + torch.where(a < 1, (1 - a) * other, 0.0)
+
 
 class MixOfMins(Mixture):
     """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): each branch has its own minimum."""
@@ -66,7 +71,7 @@ class MixOfMins(Mixture):
             a * one.value + (1 - a) * other.value,
             a * one.ratio + (1 - a) * other.ratio,
             a * one.lower + (1 - a) * other.lower,
-            a * one.upper + (1 - a) * other.upper,
+            self.bound(a, one.upper, other.upper),
             (one.clipped | (a == 0)) & (other.clipped | (a == 1)),
         )
 
@@ -86,7 +91,7 @@ class MinOfMixes(Mixture):
             torch.where(binds, held, free) * advantage,
             free,
             a * low + (1 - a) * sequence_low,
-            a * high + (1 - a) * sequence_high,
+            self.bound(a, high, sequence_high),
             binds & still,
         )
 
