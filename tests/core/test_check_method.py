@@ -14,6 +14,7 @@ import tokenpo
 from own_part import made
 from tokenpo import Batch, Credit, Loss, Objective, Rollouts, Totals
 from tokenpo.core import laws as check
+from tokenpo.core.ops.group import Groups
 from tokenpo.core.parts import GroupAdvantage, Selection, TokenMean, Unclipped
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Memory, Penalty, SurrogateStage, Weight
 from tokenpo.core.trial import Inputs, example
@@ -89,6 +90,12 @@ def _by_position(rollouts: Rollouts) -> Tensor:
     """Supposes groups of four adjacent rows."""
     reward = rollouts.reward.view(-1, 4)
     return (reward - reward.mean(1, keepdim=True)).flatten()
+
+
+def _mixed_groups(rollouts: Rollouts) -> Tensor:
+    """Counts the groups of equal rewards, which are not its own."""
+    mixed = Groups.of(rollouts.group, rollouts.mask.any(1)).varied(rollouts.reward)
+    return rollouts.reward * mixed.to(rollouts.reward.dtype).mean()
 
 
 def _silent_rows(rollouts: Rollouts) -> Tensor:
@@ -282,6 +289,7 @@ WRONG = {
     "groups by position": (_crediting(_by_position), {"order_is_free"}),
     "group ids as numbers": (_crediting(lambda x: x.reward * (1 + x.group)), {"order_is_free"}),
     "a baseline across groups": (_crediting(lambda x: x.reward - x.reward.mean()), {"groups_stand_alone"}),
+    "a count of mixed groups": (_crediting(_mixed_groups), {"groups_stand_alone"}),
     "no deviation": (_crediting(lambda x: (x.reward - x.reward.mean()) / x.reward.std()),
         {"degenerate_batches_are_finite"}),
     "rows without a token count": (_crediting(_silent_rows), {"degenerate_batches_are_finite"}),

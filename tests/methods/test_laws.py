@@ -13,6 +13,8 @@ import torch
 import tokenpo
 from oracle_support import OPTIONAL, POLICY_FIELDS, Sample, assemble, ragged, run, tensors
 from tokenpo.core.laws import LAWS
+from tokenpo.lab.fingerprint.curves import fingerprint
+from tokenpo.lab.golden import golden
 from tokenpo.methods.gtpo import PolarSequences, PolarTokens
 
 # What changes what is read or when, beside the defaults.
@@ -101,6 +103,15 @@ UNCOMPARED = {
 @every_case
 def test_the_laws_of_check_method(name: str, options: dict) -> None:
     assert tokenpo.check_method(tokenpo.method(name, **options)) == tuple(law.__name__ for law in LAWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("gdpo", {"weights": (1.0, 2.0)}), ("mt_grpo", {"outcome_rewards": 4}), ("mt_grpo", {})]
+)
+def test_a_method_is_tried_with_the_rewards_that_it_takes(name: str, options: dict) -> None:
+    objective = tokenpo.method(name, **options)
+    assert tokenpo.check_method(objective)
+    assert golden(name, objective)["value"] and fingerprint(objective).base[:, 0].all()
 
 
 @every_case

@@ -92,6 +92,12 @@ def test_gdpo() -> None:
     np.testing.assert_allclose(got["nemo_rl"], u / np.sqrt((7 / 3 + 2 * s) / 2), rtol=1e-5)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_gdpo_without_any_reward_learns_nothing(form: str) -> None:
+    sample = by_hand([[1.0, 1.0]] * 2, [0, 0]).but(rewards=np.full((2, 2), np.nan))
+    assert not outcome("gdpo", sample, form=form).gradient.any()
+
+
 def test_gdpo_over_tokens_moves_equal_rewards_by_the_mean_of_the_batch() -> None:
     """Group 0: rewards 1, 0 of lengths 1, 3; group 1: equal. Over responses u has mean 0, over tokens it has not."""
     sample = by_hand([[1], [1, 1, 1], [1], [1]], [1, 0, 1, 1], [0, 0, 1, 1])
@@ -151,6 +157,16 @@ def test_mt_grpo() -> None:
     sample = sample.but(rewards=np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), turn=TURNS)
     expected = np.array([1, 1, -1, 1, 2, -2]) / np.sqrt(3)
     np.testing.assert_allclose(_advantages("mt_grpo", sample), expected, rtol=3e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_mt_grpo_has_a_scale_where_the_totals_are_equal(dtype: torch.dtype) -> None:
+    """Rewards 0.1 and 0.9, 0.3 and 0.7: totals of 1, up to float32's rounding; the outcomes deviate by 0.2 / √2."""
+    rewards = torch.tensor([[0.1, 0.9], [0.3, 0.7]], dtype=dtype)
+    sample = tensors(by_hand([[1, 1], [1, 1]], [1, 1]).but(turn=np.array([[0, 1]] * 2))) | {"rewards": rewards}
+    advantage = assemble(tokenpo.method("mt_grpo", norm="joint"), sample).batch.credit.advantage
+    a = 0.1 / (0.2 / math.sqrt(2) + 1e-4)
+    torch.testing.assert_close(advantage, advantage.new_tensor([[0, a], [0, -a]]), rtol=1e-5, atol=1e-6)
 
 
 def test_otb() -> None:
@@ -330,6 +346,13 @@ def test_ospo_by_hand() -> None:
         _advantages("ospo", sample, segments=2), [2 * a, 2 * a, 0, 0, -a], rtol=1e-12, atol=1e-12
     )
     moves("ospo", sample, None, [[-2 / 4, -2 / 4, 0, 0], [1]], unit=a / 2, segments=2)
+
+
+def test_ospo_divides_by_no_rounding() -> None:
+    """Rewards 0.1 + 0.2 and 0.3 differ by 6e-17; a gain over such a deviation, with 1e-6, would be 500,000."""
+    sample = by_hand([[1, 1]] * 2, [0.1 + 0.2, 0.3], gain=[[0.75, 0.25]] * 2)
+    assert abs(_advantages("ospo", sample, segments=2)).max() < 1e-9
+    agrees("ospo", sample, segments=2)
 
 
 def test_rto_by_hand() -> None:

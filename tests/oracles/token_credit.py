@@ -115,10 +115,12 @@ def mt_grpo(s, *, coef=1.0, outcome_rewards=1, norm="each", beta=0.0, low=0.2, h
             several = A_outcome[i] + coef * A_turn[i] * (s.turn[i] == turns[0])
             A[i] = A_both[i] if len(turns) == 1 else several
 
-    # or one scale for all: the whole over its deviation in the first turn, later the outcome less its mean over it
+    # or one scale for all, the larger deviation of the two: the whole in the first turn, later the outcome, each less
+    # its mean
     for rows in groups(s) if norm == "joint" else ():
         out, whole = of_outcome[rows], of_outcome[rows] + coef * of_turn[rows]
-        scale = np.std(whole, ddof=1) + 1e-4 if len(rows) > 1 and np.ptp(whole) > 0 else np.inf
+        differ = np.ptp(whole) > 0 or np.ptp(out) > 0
+        scale = max(np.std(whole, ddof=1), np.std(out, ddof=1)) + 1e-4 if differ else np.inf
         for i, x, y in zip(rows, whole - whole.mean(), out - out.mean(), strict=True):
             A[i] = np.where(s.turn[i] == s.turn[i, s.mask[i]].min(initial=10**6), x, y) / scale
 
@@ -272,7 +274,7 @@ def ospo(s, *, segments=4, separator=None, share=1, low=0.2, high=0.2):
     # the value of a segment is the mean gain over its tokens, A = A_i + share (K φ - Σ φ) / (std + 1e-6)
     A = np.zeros(s.mask.shape) + group_advantage(s)
     for rows in groups(s):
-        R = s.reward[rows]
+        R, apart = s.reward[rows], []
         for i in rows if R.min() < R.max() else ():
             units = [[]]
             for t in np.flatnonzero(s.mask[i]):
@@ -283,8 +285,11 @@ def ospo(s, *, segments=4, separator=None, share=1, low=0.2, high=0.2):
             K = min(segments, len(units))
             pieces = [[t for u, x in enumerate(units) if u * K // len(units) == k for t in x] for k in range(K)]
             worth = [s.gain[i, piece].mean() for piece in pieces]
-            for piece, phi in zip(pieces, worth, strict=True):
-                A[i, piece] += share * (K * phi - sum(worth)) / (R.std(ddof=1) + 1e-6)
+            apart += [(i, piece, K * phi - sum(worth)) for piece, phi in zip(pieces, worth, strict=True)]
+        # a deviation of rewards that is rounding, beside the differences between segments, counts as none
+        std, largest = R.std(ddof=1) if apart else 0.0, max((abs(x) for *_, x in apart), default=0.0)
+        for i, piece, x in apart if std > 1e-6 * largest else ():
+            A[i, piece] += share * x / (std + 1e-6)
     return sequence_mean(s, *clipped(*ratio(s), A, low, high))
 
 

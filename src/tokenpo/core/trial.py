@@ -52,7 +52,9 @@ class Inputs:
         return evaluate(objective, *self.values(), splits, **known)
 
 
-def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, moved_by: float = 0.4) -> Inputs:
+def example(
+    seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, moved_by: float = 0.4, columns: int = 3
+) -> Inputs:
     """Random inputs in float64 with unequal lengths, NaN in the padding, mixed groups, and ratios beyond every clip.
 
     Args:
@@ -60,6 +62,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         size: rollouts of a group.
         length: T.
         moved_by: standard deviation of the log-ratios of current to old policy, nats.
+        columns: number of reward functions.
     """
     g = torch.Generator().manual_seed(seed)
     n = groups * size
@@ -104,9 +107,20 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
             rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
     rollouts["role"] = torch.randint(0, 2, (n,), generator=g)
     policy["teacher_divergence"] = drawn("teacher_divergence")
+    rollouts["rewards"] = torch.cat([rewards, torch.randn(n, columns, generator=g).double()], 1)[:, :columns]
     return Inputs(rollouts, policy).map_tokens(
         lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x
     )
+
+
+def fitting(objective: Any, seed: int = 0, **shape: Any) -> Inputs:
+    """`example` with as many reward functions as the objective's credit takes."""
+    return example(seed, columns=columns_of(objective, 3), **shape)
+
+
+def columns_of(objective: Any, usual: int) -> int:
+    """The number of columns of `Rollouts.rewards` for the objective's credit; `usual` if any number suits it."""
+    return getattr(getattr(objective, "credit", None), "columns", 0) or usual
 
 
 @dataclass(frozen=True)

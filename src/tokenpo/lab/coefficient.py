@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import TokenPOError
-from ..core.trial import Evaluation, differentiate
+from ..core.trial import Evaluation, columns_of, differentiate
 from ..core.types import FACTS, Batch, Credit, Policy, Rollouts, Totals
 
 ROWS, TOKENS, GROUP = 256, 16, 8
@@ -115,14 +115,14 @@ class _Step:
         ranks = (torch.arange(ROWS * TOKENS) * 2531 % (ROWS * TOKENS)).view(ROWS, TOKENS)
         spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
         old = table(old_logprob, -spread)
-        row, columns = torch.arange(shape[0]), getattr(getattr(objective, "credit", None), "columns", 1)
+        row = torch.arange(shape[0])
         right = (row % 2).double()  # right and wrong responses alternate, so that every group has both
         # With an influence of 0 everywhere, a threshold on it would drop every token.
         known = {
             "mask": table(1.0, 1.0).bool(), "reward": right, "group": row // GROUP, "old_logprob": old, "logprob": old,
             "old_entropy": table(old_entropy, spread), "entropy": table(entropy, spread), "prompt_logprob": old[:, 0],
             "token_ids": torch.arange(old.numel()).view(shape), "influence": table(1.0, 0.0),
-            "rewards": right[:, None].expand(-1, columns),
+            "rewards": right[:, None].expand(-1, columns_of(objective, 1)),
         }  # fmt: skip
         for name in FACTS.keys() - known.keys():
             neutral = FACTS[name].neutral

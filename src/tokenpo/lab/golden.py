@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..base.jsonl import finite
-from ..core.trial import evaluate, example
+from ..core.trial import evaluate, fitting
 
 FORMAT = "tokenpo golden 1"
 GROUPS, SIZE, TOKENS = 2, 4, 5
@@ -43,7 +43,7 @@ MEANINGS = {
 
 def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
     """The golden values, as plain data for JSON, of an objective called `name` on inputs with this seed."""
-    rollouts, policy = example(seed, groups=GROUPS, size=SIZE, length=TOKENS).values()
+    rollouts, policy = fitting(objective, seed, groups=GROUPS, size=SIZE, length=TOKENS).values()
     rollouts, policy, mask = rollouts.only(objective.needs), policy.only(objective.needs), rollouts.mask
     state, draws = objective.start(), torch.Generator().manual_seed(seed)
     step = evaluate(objective, rollouts, policy, state=state, length=LONGEST, draws=draws)

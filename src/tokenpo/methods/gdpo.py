@@ -59,7 +59,7 @@ class Decoupled(CreditStage):
 
     @property
     def columns(self) -> int:
-        return len(self.weights) or 1
+        return len(self.weights)
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         rewards, mask = rollouts.need("rewards").double(), rollouts.mask
@@ -97,9 +97,10 @@ class Decoupled(CreditStage):
 
 def _standard(x: Tensor, valid: Tensor, eps: float) -> Tensor:
     """(x − mean) / (std + eps) of x [N] over the valid rows, ddof 1; 0 at other rows, and where all are equal."""
-    centred, variance = deviations(x[valid])
     out = torch.zeros_like(x)
-    out[valid] = centred / (variance.sqrt() + eps) if variance > 0 else centred
+    if valid.any():
+        centred, variance = deviations(x[valid])
+        out[valid] = centred / (variance.sqrt() + eps) if variance > 0 else centred
     return out
 
 

@@ -26,6 +26,8 @@ from .paper import Paper
 class RescaledAdvantage(CreditStage):
     """(R − mean_g) · B / (B − M), M counting the responses in groups of equal rewards."""
 
+    across_groups = True
+
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
         reward = (rollouts.reward + bonus).double()

@@ -6,7 +6,7 @@
            norm(R^turn + R^out)_i                  where no result came
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta · k3(π_ref/π) ]
 
-With norm="joint" there is one scale: d = std_g(R^out + coef R^turn) + 1e-4, and
+With norm="joint" there is one scale: d = max(std_g(R^out + coef R^turn), std_g R^out) + 1e-4, and
     A_it = (R^out + coef R^turn − mean_g)_i / d   in the first turn
            (R^out − mean_g)_i / d                 after it
 
@@ -15,12 +15,14 @@ Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one rewar
 their example); beta = 0, as everywhere here for verifiable rewards (0.01 in their example).
 Note: the authors' form has three scales, and the scale of a response depends on whether it called a tool, which is an
 action: the expected update is not the gradient of any reward. A call that earns little at once and loses more in the
-end is learnt (docs/exact.md, "Turns"); norm="joint" follows the gradient of R^out + coef R^turn, up to its scale.
+end is learnt (docs/exact.md, "Turns"); norm="joint" follows the gradient of R^out + coef R^turn, up to its scale. It
+is ours. Its scale is the larger deviation, because the totals can be equal where the outcomes differ.
 Departures: the authors take the mean over the tokens of a micro-batch, and weigh each reward function. They find the
 result in the text of the messages; here a result came where the response has a second turn: one that ends with its tool
 call counts as one without. Turns after the first share one advantage. The code's second form, in which the first turn
 gets norm(R^turn + gamma R^out) alone, is left out.
-Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean.
+Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean;
+norm="joint" only up to the scale.
 """
 
 from typing import Annotated, Literal
@@ -53,11 +55,11 @@ class FirstTurn(CreditStage):
 
     @property
     def columns(self) -> int:
-        return self.outcome_rewards
+        return self.outcome_rewards + 1
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         each, alive = rollouts.need("rewards").nan_to_num(0.0).double(), rollouts.mask.any(1)
-        if each.shape[1] < self.columns:
+        if each.shape[1] < self.outcome_rewards:
             raise TokenPOError(
                 f"mt_grpo: the last {self.outcome_rewards} rewards judge the outcome, and Rollouts.rewards has "
                 f"{each.shape[1]} columns: give at least that many, and those of the turn before them"
@@ -67,9 +69,11 @@ class FirstTurn(CreditStage):
         groups, turns = Groups.of(rollouts.group, alive), Turns.of(rollouts.need("turn"), rollouts.mask)
         if self.joint:
             whole = of_outcome + self.coef * of_turn
-            (mean, std), later = groups.mean_std(whole), of_outcome - groups.mean_std(of_outcome)[0]
-            pair = torch.where(turns.index == 0, (whole - mean)[:, None], later[:, None])
-            return torch.where(groups.varied(whole)[:, None], pair / (std + self.group.eps)[:, None], 0.0)
+            sums = torch.where(turns.index == 0, whole[:, None], of_outcome[:, None])
+            (mean, std), (later, other) = groups.mean_std(whole), groups.mean_std(of_outcome)
+            apart = sums - torch.where(turns.index == 0, mean[:, None], later[:, None])
+            varied = groups.varied(whole) | groups.varied(of_outcome)
+            return torch.where(varied[:, None], apart / (torch.maximum(std, other) + self.group.eps)[:, None], 0.0)
         turn, outcome, both = (self.group.of(groups, x)[:, None] for x in (of_turn, of_outcome, of_turn + of_outcome))
         called = (turns.count > 1)[:, None]
         return torch.where(called, outcome + self.coef * turn * (turns.index == 0), both)
@@ -85,7 +89,7 @@ def mt_grpo(
     coef: OfTurn = 1.0,
     outcome_rewards: Outcomes = 1,
     norm: Annotated[
-        Literal["each", "joint"], "divide each sum by its own deviation, or all by the deviation of the total"
+        Literal["each", "joint"], "divide each sum by its own deviation, or all by the larger one of total and outcome"
     ] = "each",
     low: Low = 0.2,
     high: High = 0.2,

@@ -13,13 +13,16 @@ shaping by a potential, the response's advantage redistributed, the task's own f
 four segments of nearly equal numbers of tokens, two to a union (`separator` cuts at lines; the paper cuts at phrases
 and sentences); segments that a coalition leaves out are cut from the text; all coalitions that the exact value needs
 are scored, so there are at most ten segments; a segment gets its own shaping and not the sum over later segments;
-share 1, in units of the group's deviation; 0 where the rewards of a group are equal; GRPO's clip and denominator.
+share 1, in units of the group's deviation; 0 where the rewards of a group are equal, and no differences between
+segments where they are equal up to rounding; GRPO's clip and denominator.
 Departures: unknown, as the paper's form was not read.
 Note: φ_k depends on the segments after k, so Φ is no function of the prefix: the paper claims that the optimal policy
 stays the same, and for this form that does not follow.
 Note: it suits tasks that reward the text itself. Where the verifier reads only an answer at the end, the segment with
 the answer gets all the value and the reasoning before it none, so the reasoning gets less than from GRPO: on the
 quickstart it does not learn (docs/log.md, "OSPO, iGRPO and RTO").
+Note: the differences between segments have no bound where a group's rewards differ little. Rewards 0.5 and 0.5001 with
+gains of 0.4 and 0.1 give advantages of 15,000. It suits rewards that are clearly apart, as those of right and wrong.
 Note: the embedded engine has 11 parts of a response scored by default, and samples nothing for them.
 Reductions: share = 0, one segment, or segments of equal value are GRPO.
 """

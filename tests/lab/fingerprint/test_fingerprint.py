@@ -69,6 +69,12 @@ def test_equal_only_where_nothing_differs():
         assert far > EQUAL and where in {axis.title for axis in AXES}
 
 
+def test_rejected_tokens_that_leave_have_no_push():
+    """mis_geo rejects a response of 16 tokens whose ratio to the sampler is beyond 1.001: here 2^(1/16)."""
+    left = pushes(tokenpo.corrected(GRPO, "mis_geo", leaves=True), [Facts(), Facts(rollout_ratio=2.0)])[..., 0]
+    assert left.tolist() == [pytest.approx([A, -A]), [0, 0]]
+
+
 def test_draws_are_no_dependence():
     """S-GRPO takes tokens at random, wherever they stand."""
     own = fingerprint(tokenpo.method("s_grpo"))

@@ -23,6 +23,7 @@ from .credit import GroupAdvantage
 from .part import CreditStage, Part
 
 MOST = 10  # segments of a response, of which up to 2^10 subsets are scored
+ROUNDING = 1e-6  # a group's deviation that is smaller, relative to its differences between segments, is rounding
 Scorer = Callable[[Sequence[tuple[int, list[int]]]], Sequence[float]]
 
 
@@ -96,7 +97,8 @@ class Coalitions(Part):
 class SegmentShare(CreditStage):
     """A_it = A_i + share · (K φ_k − Σ_j φ_j) / (std_g + eps), k the segment of t, φ from `gain`, A_i from `group`.
 
-    For any φ the mean of A_it over the segments of a response is A_i. A group whose rewards are all equal gets 0.
+    For any φ the mean of A_it over the segments of a response is A_i. A group whose rewards are all equal gets 0; one
+    whose rewards are equal up to rounding, no differences between segments.
 
     Args:
         by: the segments and the subsets that are scored.
@@ -116,8 +118,11 @@ class SegmentShare(CreditStage):
         tokens = segments.sum(torch.ones_like(rollouts.old_logprob)).clamp(min=1)
         worth = segments.sum(rollouts.need("gain")) / tokens
         apart = segments.count[:, None] * worth - worth.sum(1, keepdim=True)
-        scale = groups.mean_std(reward)[1] + self.group.eps if self.group.std else 1.0
-        apart = torch.where(groups.varied(reward), self.share / scale, 0.0)[:, None] * apart
+        std = groups.mean_std(reward)[1]
+        # Sums of rewards in float32 differ by rounding; divided by such a deviation, a gain would be huge.
+        told = groups.varied(reward) & (std > ROUNDING * groups.extremes(apart.abs().amax(1))[1])
+        scale = std + self.group.eps if self.group.std else 1.0
+        apart = torch.where(told, self.share / scale, 0.0)[:, None] * apart
         return self.group.of(groups, reward)[:, None] + segments.spread(apart)
 
 

@@ -155,11 +155,11 @@ class CreditStage(Part):
 
     Attributes:
         across_groups: the advantage of a rollout also depends on other groups than its own.
-        columns: smallest number of columns of `Rollouts.rewards` that the stage accepts, if it reads them.
+        columns: a number of columns of `Rollouts.rewards` that suits the stage; 0 if any does.
     """
 
     across_groups = cast(Any, False)
-    columns = cast(Any, 1)
+    columns = cast(Any, 0)
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         """Advantage [N, T] from rollouts.reward [N] and the shaping's `bonus` [N]; any finite number on padding."""

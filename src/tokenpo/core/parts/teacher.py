@@ -53,7 +53,7 @@ class TeacherCredit(CreditStage):
 
     @property
     def columns(self) -> int:
-        return 1 if self.inner is None else self.inner.columns
+        return 0 if self.inner is None else self.inner.columns
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         x = log_ratio(rollouts.need("teacher_logprob").double(), rollouts.old_logprob)

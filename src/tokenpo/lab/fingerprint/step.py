@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.trial import example
+from ...core.trial import columns_of, example
 from ...core.types import Policy, Rollouts, Totals
 from ..coefficient import differentiated
 
@@ -100,9 +100,10 @@ def pushes(objective: Any, facts: Sequence[Facts], seeds: Sequence[int] | None =
 
 def _pushes(objective: Any, shared: Facts, facts: Sequence[Facts], seeds: Sequence[int]) -> Tensor:
     """`pushes` of facts that all have the rollouts of `shared`."""
-    fields = _fields(shared)
+    fields = _fields(shared, columns_of(objective, 2))
     rollouts = Rollouts.of(fields, objective.needs)
     credit = objective.prepare(rollouts, *_state(objective, shared))
+    rollouts = objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
     policies = [_policy(objective, fields, one) for one in facts]
     step = differentiated(objective, rollouts, credit, policies, torch.tensor(FOCAL), TOTALS, seeds)
     slopes = -torch.stack([step.gradient, step.entropy_gradient], -1) * TOTALS.tokens
@@ -118,7 +119,7 @@ def _state(objective: Any, facts: Facts) -> tuple[Any, ...]:
     row, state = torch.arange(ROWS), objective.start()
     for entropy in (FIRST_ENTROPY, facts.batch_entropy):
         reward = _right(row % SIZE, row // SIZE, facts.earlier_accuracy)
-        fields = {**_fields(Facts(batch_entropy=entropy)), "reward": reward}
+        fields = {**_fields(Facts(batch_entropy=entropy), columns_of(objective, 2)), "reward": reward}
         state = objective.after(state, Rollouts.of(fields, objective.needs))
     return (state,)
 
@@ -136,8 +137,12 @@ def _policy(objective: Any, fields: Mapping[str, Tensor], facts: Facts) -> Polic
 
 
 @functools.lru_cache(maxsize=256)
-def _fields(facts: Facts) -> Mapping[str, Tensor]:
-    """Every input by name; an input that is not designed here, such as a future one, is taken from `example`."""
+def _fields(facts: Facts, columns: int) -> Mapping[str, Tensor]:
+    """Every input by name; an input that is not designed here, such as a future one, is taken from `example`.
+
+    Args:
+        columns: number of reward functions.
+    """
     row, place = torch.arange(ROWS), torch.arange(ROWS) % SIZE
     group, column = row // SIZE, round(facts.position) - 1
     focal = list(FOCAL)
@@ -172,11 +177,11 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
         "ref_logprob": _beside(old, column, facts.ref_ratio), "influence": math.sqrt(12) * (share - 0.5),
     }  # fmt: skip
     designed["influence"][focal, column] = facts.influence
-    # Two turns of equal length, and a second reward that is unrelated to the first.
+    # Two turns of equal length, and further rewards that are unrelated to the first.
     turn = (torch.arange(WIDTH) >= WIDTH // 2).long().expand(ROWS, WIDTH)
     arriving = torch.zeros_like(old).scatter(1, length[:, None] - 1, reward[:, None])
-    second = (place % 3 == 0).double()
-    designed |= {"turn": turn, "anchor": turn, "token_reward": arriving, "rewards": torch.stack([reward, second], 1)}
+    rewards = torch.stack([reward, *((place % k == 0).double() for k in range(3, columns + 2))], 1)
+    designed |= {"turn": turn, "anchor": turn, "token_reward": arriving, "rewards": rewards}
     others = {name: x.clone() for name, x in _undesigned().items() if name not in designed}
     for name, value in facts.other:
         others[name][focal, column] = value
