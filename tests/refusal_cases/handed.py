@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import torch
+
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import CreditStage, Penalty, ReferenceKl
 from tokenpo.engines import prime_rl, skyrl
+from tokenpo.engines.advantage_only import even_credit
 from tokenpo.methods import method
 
 from .case import Case
@@ -48,6 +51,11 @@ def _setting(**given: object) -> Callable[[Path], object]:
     return lambda directory: skyrl.require_settings(method("dapo"), SimpleNamespace(**(usual | given)))
 
 
+def _step_wise(directory: Path) -> None:
+    rewards = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    even_credit(method("opo"), rewards, ["a", "a"], skyrl.STEP_WISE)
+
+
 def _unused(name: str, value: object, defaults: dict[str, object]) -> Callable[[Path], object]:
     """As in SkyRL's configuration, where a dot in the name is a section."""
     section, _, key = name.rpartition(".")
@@ -73,6 +81,7 @@ SKYRL = (
 )
 SETTINGS = (
     ("`trainer.algorithm.use_kl_loss=true`", "use_kl_loss", True, "False"),
+    ("`trainer.algorithm.use_entropy_loss=true`", "use_entropy_loss", True, "False"),
     ("`trainer.algorithm.loss_reduction=prompt_mean` with `dapo`", "loss_reduction", "prompt_mean", "'token_mean'"),
     ("`trainer.algorithm.advantage_batch_normalize=true`", "advantage_batch_normalize", True, "False"),
 )
@@ -88,6 +97,14 @@ UNUSED = (
     (f"{OFF}outlier_token_is_threshold_high", 100.0, skyrl.LOSS, None),
     (f"{OFF}token_mask_is_threshold_low", 0.5, skyrl.LOSS, None),
     (f"{OFF}token_mask_is_threshold_high", 2.0, skyrl.LOSS, None),
+    ("cispo.cispo_eps_clip_low", 0.2, skyrl.LOSS, 1.0),
+    ("cispo.cispo_eps_clip_high", 0.28, skyrl.LOSS, 4.0),
+    ("cispo.cispo_anchor", "rollout", skyrl.LOSS, "old"),
+    ("sapo.tau_pos", 2.0, skyrl.LOSS, 1.0),
+    ("sapo.tau_neg", 2.0, skyrl.LOSS, 1.05),
+    ("dppo.dppo_type", "binary_kl", skyrl.LOSS, "binary_tv"),
+    ("dppo.delta_low", 0.05, skyrl.LOSS, 0.2),
+    ("dppo.delta_high", 0.05, skyrl.LOSS, 0.2),
     ("grpo_norm_by_std", False, skyrl.ESTIMATOR, True),
     ("gamma", 0.9, skyrl.ESTIMATOR, 1.0),
     ("lambd", 0.9, skyrl.ESTIMATOR, 1.0),
@@ -106,6 +123,12 @@ CASES = [
             f"set it to {back!r}",
         )
         for name, value, defaults, back in UNUSED
+    ),
+    Case(
+        "SkyRL: `opo`, whose credit reads lengths, with `generator.step_wise_trajectories=true`",
+        _step_wise,
+        ("opo", "step_wise_trajectories"),
+        "set it to false, or " + REMEDY,
     ),
     Case("prime-rl: `grpo`, the mean over responses", _prime("grpo"), ("grpo", "SequenceMean"), REMEDY),
     Case("prime-rl: `gtpo`, which reads `old_entropy`", _prime("gtpo"), ("gtpo", "old_entropy"), REMEDY),

@@ -92,6 +92,21 @@ def reward_credit(objective: Objective, token_reward: Tensor, mask: Tensor, grou
     return objective.prepare(rollouts.only(objective.needs)).advantage
 
 
+def even_credit(objective: Objective, token_reward: Tensor, group: Sequence[Hashable], setting: str) -> Tensor:
+    """`reward_credit` without lengths; raises Unsupported if they would change it, or if it differs between tokens."""
+    whole = torch.ones_like(token_reward, dtype=torch.bool)
+    rows, columns = (torch.arange(size, device=whole.device) for size in whole.shape)
+    # Lengths whole, half and 1, aligned to the right as SkyRL's are.
+    ragged = columns >= rows[:, None] % 3 * (len(columns) - 1) // 2
+    even, other = (reward_credit(objective, token_reward, mask, group) for mask in (whole, ragged))
+    if not torch.allclose(even, even[:, :1]) or not torch.allclose(even[ragged], other[ragged]):
+        raise Unsupported(
+            f"the credit of {objective.name} reads lengths or tells the tokens of a response apart, which {setting} "
+            f"hides: set it to false, or {remedy(objective)}"
+        )
+    return even
+
+
 def bare(mask: Tensor, old_logprob: Tensor, **others: Tensor | None) -> Rollouts:
     """Rollouts [N, T] without rewards, each row a group of its own."""
     rows = len(mask)

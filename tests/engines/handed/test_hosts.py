@@ -171,6 +171,54 @@ def test_skyrls_own_loss_or_estimator_keeps_its_settings_beside_ours(batch, regi
     loss(logprob, logprob, logprob, config=config)  # of a run with SkyRL's own estimator
 
 
+def test_skyrl_has_a_zero_for_rows_without_a_token(batch, registries) -> None:
+    """Padding and filtered responses; every rank has to run backward."""
+    _, logprob = batch
+    skyrl.register(tokenpo.method("dapo"))
+    leaf = logprob.clone().requires_grad_()
+    config = SimpleNamespace(**ALGORITHM, loss_reduction="token_mean")
+    empty = torch.zeros_like(logprob)
+    loss = registries.PolicyLossRegistry.get("tokenpo")
+    value, metrics = loss(leaf, logprob, empty, config=config, loss_mask=empty)
+    value.backward()
+    assert value == 0 and (leaf.grad == 0).all() and metrics == {"clip_ratio": 0.0}
+
+
+def step_wise(registries, objective: tokenpo.Objective, batch) -> tuple[Tensor, Tensor]:
+    """Credit as it should be, and of SkyRL's call for step-wise trajectories: a mask of ones, padded to 20 rows."""
+    rollouts, logprob = batch
+    skyrl.register(objective)
+    rewards = torch.zeros_like(logprob)
+    rewards[:, -1] = rollouts.reward
+    uids = [f"uid-{g}" for g in rollouts.group]
+    config = SimpleNamespace(**ALGORITHM, loss_reduction=skyrl.REDUCTIONS[type(objective.aggregate)])
+    estimate = partial(registries.AdvantageEstimatorRegistry.get("tokenpo"), config=config)
+    right, _ = estimate(token_level_rewards=rewards, response_mask=torch.ones_like(rewards).long(), index=uids)
+    given, ones = rewards[[*range(16), 0, 0, 0, 0]], torch.ones(20, rewards.shape[1])
+    padded, _ = estimate(token_level_rewards=given, response_mask=ones, index=[*uids, *(f"pad{i}" for i in range(4))])
+    return right, padded
+
+
+@pytest.mark.parametrize("method", ["grpo", "eb_cispo", "gpg"])
+def test_skyrls_padding_changes_no_credit(method: str, batch, registries) -> None:
+    right, padded = step_wise(registries, tokenpo.method(method), batch)
+    assert torch.equal(padded[:16], right) and right.any() and not padded[16:].any()
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        tokenpo.method("dapo", overlong_length=4, overlong_cache=3),
+        tokenpo.method("opo"),
+        tokenpo.method("reinforce_pp"),
+    ],
+    ids=lambda objective: objective.name,
+)
+def test_skyrls_step_wise_trajectories_hide_lengths(objective: tokenpo.Objective, batch, registries) -> None:
+    with pytest.raises(Unsupported, match=f"credit of {objective.name} reads lengths .*step_wise_trajectories"):
+        step_wise(registries, objective, batch)
+
+
 def test_skyrls_own_program_calls_our_entry_point(registries, monkeypatch: pytest.MonkeyPatch) -> None:
     """As trainer.override_entrypoint makes it do, with the words of its command line."""
     seen = []
@@ -282,6 +330,16 @@ def test_prime_rls_token_weights_are_multiplied_in(batch, prime) -> None:
     half = torch.full((2 + logprob.shape[1],), 0.5, dtype=torch.float64)
     weighted = prime_rl.loss(sample(rollouts, logprob, advantages, row, loss_weights=half), method="dapo").loss
     assert weighted.item() == pytest.approx(plain.item() / 2, rel=1e-12) and plain.item() != 0
+
+
+def test_prime_rl_has_a_zero_for_a_sample_without_a_token(batch, prime) -> None:
+    """Its dummy batches, where micro-batches do not divide among workers; every rank has to run backward."""
+    rollouts, logprob = batch
+    leaf = logprob.clone().requires_grad_()
+    one = dataclasses.replace(rollouts, mask=torch.arange(16)[:, None] * rollouts.mask > 0)
+    output = prime_rl.loss(sample(one, leaf, torch.zeros_like(logprob), 0), method="dapo")
+    output.loss.backward()
+    assert output.loss == 0 and (leaf.grad == 0).all() and output.metrics["clipped"].shape == (0,)
 
 
 def test_prime_rl_takes_no_objective_with_its_own_credit(batch, prime) -> None:

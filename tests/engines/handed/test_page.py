@@ -59,6 +59,27 @@ def test_slimes_micro_batches_add_up_to_the_step(shown: dict[str, Any], name: st
     torch.testing.assert_close(total, update.evaluate(tokenpo.Policy(moved))[1].value, rtol=1e-5, atol=1e-7)
 
 
+def test_micro_batches_without_a_token_are_a_zero_with_its_graph(shown: dict[str, Any]) -> None:
+    now, empty = torch.randn(2, 7, requires_grad=True), torch.zeros(2, 8)
+    names = ("advantages", "prev_logprobs", "generation_logprobs", "reference_policy_logprobs")
+    data = {"token_mask": empty + 1, "sample_mask": torch.zeros(2), **dict.fromkeys(names, empty)}
+    value, _ = shown["TokenPOLoss"](tokenpo.method("dapo"), length=6)(data, 8, 40, now)
+    value.backward()
+    assert value == 0 and now.grad is not None and not now.grad.any()
+    step = SlimeStep()
+    step.after = [x.requires_grad_() for x in step.after]
+    masks = [torch.zeros(int(n)) for n in LENGTH]
+    batch = {**step.whole, "loss_masks": masks, "log_probs": step.old, "advantages": masks}
+    value = step.loss(shown["Slime"](tokenpo.method("grpo"), step.args, scored), batch, [0, 1])
+    value.backward()
+    assert value == 0 and step.after[0].grad is not None and not step.after[0].grad.any()
+    batch["loss_masks"] = [masks[0], torch.ones(int(LENGTH[1])), *masks[2:]]  # a filtered sample beside another
+    batch["advantages"] = [torch.ones(int(n)) for n in LENGTH]
+    slime = shown["Slime"](tokenpo.method("grpo"), step.args, scored)
+    both, other = step.loss(slime, batch, [0, 1]), step.loss(slime, batch, [1])
+    torch.testing.assert_close(both, other)
+
+
 def test_slimes_adapter_refuses_what_it_is_not_handed(shown: dict[str, Any]) -> None:
     args = SlimeStep().args
     args.calculate_per_token_loss = True

@@ -69,6 +69,9 @@ def loss(inputs: Any, *, method: str, **options: Any) -> Any:
     if inputs.loss_weights is not None:
         require_proportional(objective, HOST)
         advantages = advantages * inputs.loss_weights
+    if not inputs.loss_mask.any():  # a dummy batch: a zero with its graph, so that every rank runs backward
+        zero = torch.where(inputs.loss_mask, inputs.trainer_logprobs, 0.0).sum()
+        return LossOutputs(loss=zero, metrics={"clipped": zero.new_zeros(0)})
     ref = None if ref is None else ref[None]
     rollouts = bare(inputs.loss_mask[None], sampled, rollout_logprob=sampled, ref_logprob=ref)
     credit = _credited(objective, rollouts, advantages[None])

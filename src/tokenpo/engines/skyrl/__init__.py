@@ -19,6 +19,7 @@ from ...core.types import Credit
 from ...methods import method
 from ..advantage_only import (
     bare,
+    even_credit,
     remedy,
     require_handed,
     require_proportional,
@@ -40,8 +41,13 @@ LOSS = {
         "tis_ratio_type", "sequence_mask_metric", "outlier_token_is_threshold_low", "outlier_token_is_threshold_high",
         "token_mask_is_threshold_low", "token_mask_is_threshold_high",
     )},
+    "cispo.cispo_eps_clip_low": 1.0, "cispo.cispo_eps_clip_high": 4.0, "cispo.cispo_anchor": "old",
+    "sapo.tau_pos": 1.0, "sapo.tau_neg": 1.05,
+    "dppo.dppo_type": "binary_tv", "dppo.delta_low": 0.2, "dppo.delta_high": 0.2,
 }  # fmt: skip
 ESTIMATOR = {"grpo_norm_by_std": True, "gamma": 1.0, "lambd": 1.0}
+STEP_WISE = "SkyRL's generator.step_wise_trajectories"
+_PAD = re.compile(r"pad\d+")  # uids of the copies of the first row that fill a batch
 _ENTRY = "trainer.override_entrypoint="
 _NAMES = re.compile(r"trainer\.algorithm\.(?:policy_loss_type|advantage_estimator)=tokenpo/(.+)")
 
@@ -77,7 +83,16 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         """Phase one on the whole training batch, in the driver."""
         require_settings(objective, config)
         require_unused(objective, config, ESTIMATOR)
-        advantage = reward_credit(objective, token_level_rewards, response_mask, index)
+        kept = [row for row, uid in enumerate(index) if not _PAD.fullmatch(str(uid))]
+        rewards, mask, group = token_level_rewards[kept], response_mask[kept], [index[row] for row in kept]
+        # Only step-wise trajectories come with a mask in floating point, of ones.
+        hidden = mask.is_floating_point() and bool(mask.all())
+        advantage = torch.zeros_like(token_level_rewards)
+        advantage[kept] = (
+            even_credit(objective, rewards, group, STEP_WISE)
+            if hidden
+            else reward_credit(objective, rewards, mask, group)
+        )
         return advantage, advantage
 
     def loss(
@@ -92,9 +107,11 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         require_settings(objective, config)
         require_unused(objective, config, LOSS)
         mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
+        if not mask.any():  # padding or filtered rows: a zero with its graph, so that every rank runs backward
+            return torch.where(mask.bool(), log_probs, 0.0).sum(), {"clip_ratio": 0.0}
         rollouts = bare(mask, old_log_probs, rollout_logprob=rollout_logprobs)
         value, clipped = summed(objective, rollouts, Credit(advantages.where(rollouts.mask, 0.0)), log_probs)
-        return value, {"clip_ratio": float(clipped.mean()) if len(clipped) else 0.0}
+        return value, {"clip_ratio": float(clipped.mean())}
 
     AdvantageEstimatorRegistry.register(name, estimate)
     PolicyLossRegistry.register(name, loss)
@@ -114,11 +131,12 @@ def require(objective: Objective) -> None:
 def require_settings(objective: Objective, config: Any) -> None:
     """Raises Unsupported if a setting of trainer.algorithm would make SkyRL train another objective."""
     reduction = REDUCTIONS[type(objective.aggregate)]
-    required = {"loss_reduction": reduction, "use_kl_loss": False, "advantage_batch_normalize": False}
+    required = {"loss_reduction": reduction, "use_kl_loss": False, "use_entropy_loss": False}
+    required["advantage_batch_normalize"] = False
     if isinstance(objective.aggregate, ConstantLength) and objective.aggregate.length is not None:
         required["max_seq_len"] = objective.aggregate.length
     for name, value in required.items():
-        if (given := getattr(config, name, None)) != value:
+        if (given := getattr(config, name, False)) != value:
             raise Unsupported(
                 f"trainer.algorithm.{name} = {given!r} would make SkyRL train something else than {objective.name}: "
                 f"set it to {value!r}"

@@ -9,7 +9,7 @@ divides a step's gradient by its number of sequences gets the gradient times tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from tinker import AdamParams, Datum, ModelInput, TrainingClient
@@ -19,11 +19,13 @@ from ...base.errors import TokenPOError
 from .answers import Answers, Nonsense, require_scores
 from .needs import refuse_gradient
 
+Name = Literal["cross_entropy", "importance_sampling"]
+
 
 class Loss(NamedTuple):
     """A loss of the server; `mean`: the server divides a step's gradient by its number of sequences."""
 
-    name: str
+    name: Name
     mean: bool = False
 
 
@@ -105,7 +107,7 @@ def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) 
     """
     answers = answers or Answers()
     faults = []
-    for name in ("cross_entropy", "importance_sampling"):
+    for name in get_args(Name):
         try:
             probed = _Probe(answers.one(create, "when asked for a model to probe"), Loss(name), answers)
             fault = probed.fault()

@@ -125,10 +125,10 @@ def divide(logits: Tensor, factor: Tensor) -> Tensor:
 def require_processed(vllm_config: Any) -> None:
     """Raises Unsupported if vLLM would return log-probabilities without temperature and processor."""
     mode = vllm_config.model_config.logprobs_mode
-    if not str(mode).startswith("processed"):
+    if mode != "processed_logprobs":
         raise Unsupported(
-            f"vLLM runs with logprobs_mode={mode!r}, which reports probabilities of another distribution than the "
-            'adaptive temperature samples from: set logprobs_mode="processed_logprobs"'
+            f"vLLM runs with logprobs_mode={mode!r}, which does not report log-probabilities of the distribution that "
+            'the adaptive temperature samples from: set logprobs_mode="processed_logprobs"'
         )
 
 
