@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from own_part import gives
+from own_part import gives, made
 from tokenpo import Batch, Objective, Policy, Rollouts, Totals
 from tokenpo.core.culprit import broken
 from tokenpo.core.parts import SignalWeight, Unclipped
 from tokenpo.core.parts.part import Aggregate, CreditStage, Penalty, Shaping, Signal, SurrogateStage, Weight
+from tokenpo.core.types import Trust
 
 GRPO = tokenpo.method("grpo")
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -72,10 +73,10 @@ def test_the_first_in_the_order_of_evaluation_comes_before_the_rest() -> None:
 
 @dataclass(frozen=True)
 class Root(Penalty):
-    """sqrt(lp − lp_old), which is 0 with an infinite slope where the policy has not moved."""
+    """sqrt(r − 1), which is 0 with an infinite slope where the policy has not moved; r and its graph are another's."""
 
     def __call__(self, batch: Batch, trust: Any) -> Tensor:
-        moved = batch.policy.logprob - batch.rollouts.old_logprob
+        moved = trust.ratio - 1
         return torch.where(moved > 0, moved.sqrt(), 0.0)
 
 
@@ -85,6 +86,17 @@ def test_a_gradient_is_that_of_a_part_whose_answer_is_finite() -> None:
     assert objective.loss(batch, totals).value.isfinite()
     found = str(broken(objective, batch, totals))
     assert found == "the gradient of penalty Root() is nan on token 0 of rollout 0"
+
+
+def test_no_slope_of_a_ratio_that_is_only_reported_is_named() -> None:
+    """1 + sqrt(r − 1) has an infinite one at r = 1, and no loss goes along it."""
+
+    def reports(self: Any, batch: Batch) -> Trust:
+        trust = Unclipped()(batch)
+        return dataclasses.replace(trust, ratio=1 + (trust.ratio - 1).sqrt())
+
+    objective = dataclasses.replace(GRPO, surrogate=made(SurrogateStage, reports))
+    assert broken(objective, *_batch(objective)) is None
 
 
 def test_none_is_named_where_each_is_finite() -> None:

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import math
 import pickle
+import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from oracle_support import ragged, tensors
 from tokenpo.base.errors import NotFinite, TokenPOError, UnknownName, Unsupported
 from tokenpo.core.learner import Learner, deal
 from tokenpo.core.parts import Weight
+from tokenpo.core.parts.correction import Criterion, Rejection
 from tokenpo.core.ratio_check import RatioCheck
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
@@ -103,10 +106,13 @@ def test_resumed_it_goes_on_as_if_it_had_never_stopped() -> None:
 
 
 def test_no_other_objective_takes_its_state() -> None:
-    state = Learner(tokenpo.method("ha_dw"), length=1).state_dict()
-    other = Learner(tokenpo.method("grpo"), length=1)
-    with pytest.raises(TokenPOError, match=r"another objective than grpo as it is now.*\n*objective ha_dw"):
-        other.load_state_dict(state)
+    """Neither one of as few memories, nor the same one of another number."""
+    state, dapo = (Learner(tokenpo.method(name), length=1).state_dict() for name in ("ha_dw", "dapo"))
+    for name, given, was in (
+        ("grpo", state, "ha_dw"), ("grpo", dapo, "dapo"), ("ha_dw", {**state, "memory": []}, "ha_dw"),
+    ):  # fmt: skip
+        with pytest.raises(TokenPOError, match=rf"another objective than {name} as it is now.*\n*objective {was}"):
+            Learner(tokenpo.method(name), length=1).load_state_dict(given)
     for damaged in ({}, {**state, "memory": 3}, {**state, "updates": "x"}, {**state, "memory": [[1]]}):
         with pytest.raises(TokenPOError, match="no state of a learner"):
             Learner(tokenpo.method("ha_dw"), length=1).load_state_dict(damaged)
@@ -140,6 +146,22 @@ def test_rows_of_another_update_are_refused() -> None:
         one.evaluate(policy.rows(other.rows), other.rows)
     with pytest.raises(UnknownName, match="by='group' is no choice; did you mean 'groups'"):
         list(Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(by="group"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("over", "largest", "mean", "said"),
+    [
+        ("largest", 0.5, 0.1, None),  # as much as is allowed
+        ("largest", 0.6, 0.1, "the largest |log-prob of the trainer - old log-prob| is 0.6 nats, above 0.5: mend it"),
+        ("largest", math.nan, 0.1, "is nan nats"),
+        ("mean", 9.0, 0.5, None),
+        ("mean", 9.0, 0.6, "the mean |log-prob of the trainer - old log-prob| is 0.6 nats, above 0.5: mend it"),
+    ],
+)
+def test_the_ratio_check_by_hand(over: Any, largest: float, mean: float, said: str | None) -> None:
+    check = RatioCheck(remedy="mend it", tolerance=0.5, over=over)
+    with nullcontext() if said is None else pytest.raises(Unsupported, match=re.escape(said or "")):
+        check("mine", largest, mean)
 
 
 def test_the_first_update_needs_the_policy_that_sampled() -> None:
@@ -181,7 +203,9 @@ def test_a_loss_that_is_not_finite_is_stopped_and_its_part_named() -> None:
     update.evaluate(policy.rows(update.rows))
     with pytest.raises(NotFinite, match="the loss of mine is nan"):
         learner.check(update)
-    assert f"is nan on token 2 of rollout {row}" in update.culprit(policy.rows(update.rows))
+    for rows in (None, torch.tensor([row])):
+        seen = policy.rows(update.rows if rows is None else rows)
+        assert f"is nan on token 2 of rollout {row}" in update.culprit(seen, rows)
     learner.skip(update, "it broke")
     assert learner.metrics()["skipped_updates"] == 1 and learner.updates == update.number + 1
 
@@ -192,9 +216,10 @@ def test_a_policy_that_is_not_finite_names_the_row_of_the_rollout_batch() -> Non
     row = int(update.rows[3])
     broken = policy.logprob.clone()
     broken[row] = math.nan
-    with pytest.raises(NotFinite, match=f"row {row} of the rollout batch: Policy.logprob") as raised:
-        update.evaluate(Policy(broken[update.rows]))
-    assert raised.value.row == row
+    for rows in (None, update.rows[2:]):
+        with pytest.raises(NotFinite, match=f"row {row} of the rollout batch: Policy.logprob") as raised:
+            update.evaluate(Policy(broken[update.rows if rows is None else rows]), rows)
+        assert raised.value.row == row
 
 
 def test_credit_of_the_host_takes_the_place_of_the_groups() -> None:
@@ -202,7 +227,8 @@ def test_credit_of_the_host_takes_the_place_of_the_groups() -> None:
     given = torch.randn(rollouts.mask.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     given[~rollouts.mask] = math.nan  # padding may hold anything
     objective = tokenpo.method("dapo")
-    step = loose(objective).begin(rollouts, credit=given)
+    step = loose(objective).begin(rollouts, credit=given.clone().requires_grad_())
+    assert not step.credit.advantage.requires_grad
     (update,) = step.updates()
     expected = objective.loss(
         Batch(rollouts, Credit(given.where(rollouts.mask, 0.0)), policy), Totals.of(rollouts, LENGTH)
@@ -232,15 +258,45 @@ def test_its_metrics_are_of_the_updates_that_were_made() -> None:
     assert seen["ratio_mean"] == pytest.approx(float(moved.mean()), rel=1e-9)
 
 
+@pytest.mark.parametrize(("reward", "explained"), [([1.0, 0.0], 0.25), ([1.0, 1.0], math.nan)])
+def test_what_critic_and_teacher_report_by_hand(reward: list[float], explained: float) -> None:
+    """G is the reward: 1, 1, 0 vary by 2/9, and G − V = 0, 1/2, −1/2 by 1/6; equal G by nothing. lp_old − lp_teacher is
+    1, 0, 1/2."""
+
+    def table(row: list[float], other: float) -> Tensor:
+        return torch.tensor([row, [other, math.nan]], dtype=torch.float64)
+
+    rollouts = Rollouts(
+        torch.tensor([[True, True], [True, False]]), torch.tensor(reward), torch.tensor([0, 0]), table([-1, -1], -1),
+        value=table([1, 0.5], 0.5), teacher_logprob=table([-2, -1], -1.5),
+    )  # fmt: skip
+    seen = Learner(tokenpo.method("ppo"), length=2).begin(rollouts).metrics()
+    assert seen["explained_variance"] == pytest.approx(explained, rel=1e-12, nan_ok=True)
+    assert seen["teacher_kl"] == 0.5
+
+
+def test_the_share_of_live_rows_by_hand() -> None:
+    """A penalty reaches every row with a token; of none, as all tokens have left, the share is 0."""
+    old = torch.full((2, 1), -1.0, dtype=torch.float64)
+    rollouts = Rollouts(
+        torch.tensor([[True], [False]]), torch.tensor([1.0, 0]), torch.tensor([0, 0]), old,
+        ref_logprob=old, rollout_logprob=old,
+    )  # fmt: skip
+    objective = tokenpo.method("grpo", beta=0.1)
+    assert Learner(objective, length=1).begin(rollouts).live() == 1.0
+    leaving = dataclasses.replace(objective, weights=(Rejection((Criterion(high=0.5),), leaves=True),))
+    assert Learner(leaving, length=1).begin(rollouts).live() == 0.0
+
+
 # The version that sampled ------------------------------------------------------------------------------------
 
 
 def stale(version: list[int], updates: int, name: str = "dapo") -> tuple[Learner, Rollouts, Policy]:
     """Four responses of a token, whose policies had had so many updates; ratios 1, 1.1, 1.5 and 2."""
-    old = torch.full((4, 1), -2.0, dtype=torch.float64)
+    old = torch.full((4, 2), -2.0, dtype=torch.float64)
     rollouts = Rollouts(
-        torch.ones(4, 1, dtype=torch.bool), torch.tensor([1.0, 0, 1, 0]), torch.tensor([0, 0, 1, 1]), old,
-        version=torch.tensor(version)[:, None],
+        torch.tensor([[True, False]] * 4), torch.tensor([1.0, 0, 1, 0]), torch.tensor([0, 0, 1, 1]), old,
+        version=torch.tensor(version)[:, None].expand(4, 2),
     )  # fmt: skip
     learner = Learner(tokenpo.method(name), length=1)
     learner.updates = updates
@@ -312,8 +368,8 @@ def test_a_host_that_samples_with_the_policy_as_it_is_dates_what_feeds_several_u
         learner.check(update)
     seen = learner.metrics()
     assert (seen["lag_0_share"], seen["lag_1_share"]) == (0.5, 0.5)
-    lopti = Learner(tokenpo.method("lopti"), length=LENGTH)  # two passes
-    assert lopti.dated(rollouts, 1).version is not None
+    for updates in (1, 2):  # of each of two passes
+        assert loose("lopti").dated(rollouts, updates).version is not None
 
 
 def test_every_row_is_in_one_minibatch_of_each_epoch() -> None:
@@ -349,8 +405,8 @@ def test_micro_batches_of_rows_that_come_twice_add_up(method: str, options: dict
         assert (signal[2:7:2] == signal[3:8:2]).all() and 0 < signal.sum() < update.rollouts.mask.sum()
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_the_head_gives_the_same_loss_gradients_and_statistics(in_place: bool) -> None:
+@pytest.mark.parametrize("how", [{}, {"in_place": True}])
+def test_the_head_gives_the_same_loss_gradients_and_statistics(how: dict[str, bool]) -> None:
     rollouts, _ = batch_of(3)
     generator, tokens = torch.Generator().manual_seed(5), int(rollouts.mask.sum())
     hidden = torch.randn(tokens, 4, generator=generator, dtype=torch.float64)
@@ -363,9 +419,9 @@ def test_the_head_gives_the_same_loss_gradients_and_statistics(in_place: bool) -
         (update,) = learner.begin(rollouts).updates()
         leaves = hidden.clone().requires_grad_(), head.clone().requires_grad_()
         if fused:
-            batch, scored = update.evaluate_head(*leaves, in_place=in_place)
+            batch, scored = update.evaluate_head(*leaves, **how)
             loss = scored.loss
-            assert (leaves[1].grad is None) != in_place  # whether the head's gradient waits for the backward pass
+            assert (leaves[1].grad is None) == (not how)  # whether the head's gradient waits for the backward pass
         else:
             logprob = (leaves[0] @ leaves[1].T).log_softmax(-1).gather(-1, ids[rollouts.mask][:, None])[:, 0]
             table = torch.zeros(rollouts.mask.shape, dtype=torch.float64).masked_scatter(rollouts.mask, logprob)

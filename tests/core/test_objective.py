@@ -11,6 +11,8 @@ from torch import Tensor
 import tokenpo
 from own_part import gives
 from tokenpo import Batch, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
+from tokenpo.base.errors import Unsupported
+from tokenpo.core.negotiation import negotiate
 from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight
 from tokenpo.core.parts.aggregate import TokenMean
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Penalty, Shaping, Signal, SurrogateStage
@@ -257,6 +259,33 @@ def test_a_missing_input_is_named_in_either_phase() -> None:
             call()
     with pytest.raises(MissingInput, match=r"^grpo needs ref_logprob: give Rollouts\(ref_logprob"):
         tokenpo.method("grpo", beta=0.1).loss(batch, TOTALS)
+
+
+def test_an_engine_without_an_input_says_what_it_has_and_what_to_do() -> None:
+    has, lacks = frozenset({"entropy", "old_entropy"}), frozenset({"turn", "entropy"})
+    negotiate(tokenpo.method("hapo"), has)
+    for remedies, remedy in (
+        ({"old_entropy": "ask it for entropies"}, "ask it for entropies"),
+        ({"turn": "number the turns"}, "choose another method, or compute old_entropy yourself and call the objective "
+         "from your own loop"),
+    ):  # fmt: skip
+        with pytest.raises(Unsupported) as caught:
+            negotiate(tokenpo.method("hapo"), lacks, "here", remedies)
+        assert str(caught.value) == (
+            f"hapo needs old_entropy, which here does not provide (it has entropy, turn): {remedy}"
+        )
+
+
+def test_the_value_loss_of_a_single_token() -> None:
+    """R = 1, V = 0, v = 1/2: ½ (1/2 − 1)², over one token. Its terms hold no graph."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    rollouts = Rollouts(one.bool(), torch.ones(1), torch.tensor([0]), -one, value=0 * one)
+    objective = tokenpo.method("ppo", value_clip=math.inf)
+    value = (one / 2).requires_grad_()
+    loss = objective.value_loss(rollouts, objective.prepare(rollouts), value, Totals.of(rollouts))
+    assert float(loss.value.detach()) == 0.125
+    seen = {name: float(x) for name, x in loss.terms.items() if not x.requires_grad}
+    assert seen == {"value": 0.5, "target": 1.0, "coefficient": 1.0, "loss": 0.125}
 
 
 def test_a_credit_of_another_objective_is_refused() -> None:

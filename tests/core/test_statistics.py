@@ -17,6 +17,7 @@ from tokenpo import KLHold, Learner, Policy, Rollouts, method
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.statistics import Statistics
 from tokenpo.core.trial import example
+from tokenpo.core.types import Loss, Totals
 
 
 def _seen(rows: list[slice]) -> Statistics:
@@ -48,6 +49,32 @@ def test_nobody_saw_a_token() -> None:
     assert _together(_seen([]), _seen([])).summary() == pytest.approx(_seen([]).summary(), nan_ok=True)
 
 
+def test_one_token_is_enough() -> None:
+    """Seen by one rank of two: ratio 1.1."""
+    old = torch.full((1, 1), -1.0, dtype=torch.float64)
+    rollouts = Rollouts(torch.ones(1, 1).bool(), torch.ones(1), torch.zeros(1).long(), old)
+    (update,) = Learner(method("grpo"), length=1, ratio=None).begin(rollouts).updates()
+    update.evaluate(Policy(old + math.log(1.1)))
+    for found in (_together(update.statistics, Statistics()), _together(Statistics(), update.statistics)):
+        seen = found.summary()
+        assert (seen["ratio_mean"], seen["ratio_max"]) == pytest.approx((1.1, 1.1), rel=1e-6)
+
+
+def test_no_update_and_two_by_hand() -> None:
+    """Of four tokens none was evaluated. Then losses of the critic 1 and 2, norms 3 and 5."""
+    found = Statistics()
+    found.add_minibatch(Totals(tokens=4, sequences=2, length=3))
+    unknown = dict.fromkeys(("ratio_mean", "ratio_min", "ratio_max", "kl", "lr"), math.nan)
+    clipped = dict.fromkeys(("clip_fraction", "clip_low_fraction", "clip_high_fraction", "effective_tokens"), 0.0)
+    rest = {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": 0}
+    assert found.summary() == pytest.approx(unknown | clipped | rest, nan_ok=True)
+    for loss, norm, lr in ((1.0, 3.0, 0.5), (2.0, 5.0, 0.25)):
+        found.add_value(Loss(torch.tensor(loss), {}))
+        found.add_update(torch.tensor(norm), lr)
+    made = {"value_loss": 1.5, "grad_norm": 4.0, "lr": 0.25}
+    assert found.summary() == pytest.approx(unknown | clipped | rest | made, nan_ok=True)
+
+
 def test_the_rule_by_hand() -> None:
     hold = KLHold(target=0.004)
     assert hold.start == 0.125 and hold.limit == 0.008
@@ -72,17 +99,22 @@ def test_a_stop_alone_leaves_the_rate() -> None:
     ("options", "text"),
     [
         ({}, "holds nothing"),
-        ({"target": 0.0}, "target = 0.0 is not above 0"),
+        ({"target": 0.0}, "target = 0.0 is not above 0: give one that is, such as 0.004$"),
         ({"target": math.nan}, "target = nan is not above 0"),
-        ({"stop": -1.0}, "stop = -1.0 is not above 0"),
+        ({"stop": -1.0}, "stop = -1.0 is not above 0: give one that is, such as 0.008$"),
+        ({"target": 0.01, "first": 0.0}, "first = 0.0 is not above 0: give one that is, such as 0.125$"),
+        ({"target": 0.01, "few": 0.0}, "few = 0.0 is not above 0: give one that is, such as 0.25$"),
         ({"target": 0.01, "stop": 0.01}, "would end a batch that is on target"),
-        ({"target": 0.01, "rise": 0.5}, "fall <= 1 <= rise"),
-        ({"target": 0.01, "few": 0.0}, "few = 0.0 is not above 0"),
+        *[
+            ({"target": 0.01, name: value}, "0 < fall <= 1 <= rise does not hold of ")
+            for name, value in (("fall", 0.0), ("fall", 1.5), ("rise", 0.5))
+        ],
     ],
 )
 def test_what_it_refuses(options: dict[str, float], text: str) -> None:
     with pytest.raises(TokenPOError, match=text):
         KLHold(**options)
+    assert KLHold(target=0.01, fall=1.0, rise=1.0).next(0.5, 0.02) == 0.5  # a rate that never changes
 
 
 N, T, V = 32, 4, 6
@@ -191,6 +223,14 @@ def test_a_resumed_learner_goes_on_as_if_it_had_never_stopped() -> None:
     assert str(again.seen) == str(whole.seen[2:]) and torch.equal(again.logits, whole.logits)
 
 
+def test_the_rate_of_a_state_is_for_who_holds_a_kl() -> None:
+    held, plain = (Learner(method("grpo"), length=1, kl=kl) for kl in (KLHold(target=1.0), None))
+    state = {**held.state_dict(), "rate": 0.5}
+    for learner in (held, plain):
+        learner.load_state_dict(state)
+    assert (held.rate, plain.rate) == (0.5, 1.0)
+
+
 def test_the_last_step_of_a_batch_counts() -> None:
     """Of two updates the second moves the policy after the last KL that is measured before one."""
     seen, blind = (
@@ -213,6 +253,9 @@ def test_the_kl_of_the_end_by_hand() -> None:
     update.evaluate(Policy(torch.full((2, 2), -1.0, requires_grad=True)))
     learner.check(update)
     assert learner.measures_end and learner.metrics()["kl_reached"] == 0
+    # k3 of 2^-24 is 2^-49, which the difference of two float32 numbers of the size of 2^-24 would lose.
+    learner.end(update, Policy(torch.full((2, 2), -1 + 2.0**-24)))
+    assert learner.metrics()["kl_reached"] == pytest.approx(2.0**-49, rel=1e-6, abs=0)
     learner.end(update, Policy(torch.tensor([[-1.5, -1.0], [0.0, 7.0]])))
     wanted = (math.exp(-0.5) + 0.5 - 1 + math.exp(1.0) - 1 - 1) / 3
     assert learner.metrics()["kl_reached"] == pytest.approx(wanted, rel=1e-6)

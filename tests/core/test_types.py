@@ -254,6 +254,11 @@ def test_rows(index: object) -> None:
     assert len(part.rollouts) == 1
 
 
+def test_under_a_mask_no_token_is_added() -> None:
+    other = torch.tensor([[False, True, True], [True, True, False]])
+    assert Rollouts(**_facts()).under(other).mask.tolist() == [[False, True, False], [True, False, False]]
+
+
 def test_totals_by_hand() -> None:
     """Lengths 2, 1 and 0: three tokens, two rollouts with a token, the longest has two."""
     mask = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
