@@ -73,7 +73,8 @@ def test_the_parts_of_a_softmax_are_at_the_temperature_asked_for(scale):
     d, p, s = softmax_parts(logits, scale)
     assert d.flatten().tolist() == pytest.approx([-LN(3), 0, 0, -LN(3)], rel=1e-14)
     assert p.flatten().tolist() == pytest.approx([1 / 3, 1, 1, 1 / 3], rel=1e-14)
-    assert s.flatten().tolist() == pytest.approx([4 / 3] * 2, rel=1e-14)
+    assert s.flatten().tolist() == pytest.approx([4 / 3] * 2, rel=1e-14) and s.shape == (2, 1)
+    assert softmax_parts(logits.bfloat16(), 1.0).p.dtype == torch.float32
     assert logits[0].tolist() == [0.0, high]
 
 
@@ -100,6 +101,7 @@ def spoilt(change):
 wrong_statistics = spoilt(lambda found, out: found[2].mul_(1 + 1e-4))
 wrong_moment = spoilt(lambda found, out: found[3:].add_(1e-4))
 wrong_output = spoilt(lambda found, out: out[1, -1].add_(1e-4))
+wrong_share = spoilt(lambda found, out: out.mul_(1.05))
 
 
 def first_scale_for_all(logits, scale, out, count):
@@ -117,6 +119,7 @@ def broken(*args):
 @pytest.mark.parametrize(
     ("kernel", "said"),
     [(wrong_statistics, "numbers differ"), (wrong_moment, "numbers differ"), (wrong_output, "numbers differ"),
+     (wrong_share, "numbers differ"),
      (first_scale_for_all, "numbers differ"), (wrong_with_one_scale, "numbers differ"), (broken, "OSError: no driver")],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -78,6 +78,8 @@ def test_by_hand(beta: float, value: float, slope: float) -> None:
     taught = torch.tensor([[math.log(3), 0.0]], dtype=torch.float64)
     seen = stats_from_logits(z, torch.tensor([0]), teacher=taught, beta=beta).teacher_divergence
     near(seen, torch.tensor([value], dtype=torch.float64))
+    usual = stats_from_logits(z, torch.tensor([0]), teacher=taught).teacher_divergence
+    assert (beta == 0.5) == torch.equal(usual, seen)
     near(torch.autograd.grad(seen.sum(), z)[0], torch.tensor([[slope, -slope]], dtype=torch.float64))
 
 

@@ -76,6 +76,13 @@ def test_entropy_carries_a_gradient_only_when_asked_and_drift_never(chunk):
     assert token_stats(hidden, head, target, chunk=chunk).entropy_drift is None
 
 
+def test_from_logits_too():
+    hidden, head, _, target, _ = problem(7, 4, 6)
+    silent = stats_from_logits(linear(hidden, head), target)
+    assert silent.logprob.requires_grad and not silent.entropy.requires_grad
+    assert silent.entropy_drift is silent.teacher_divergence is None
+
+
 def test_low_entropy_keeps_its_relative_accuracy_in_float32():
     gap = 18.0
     logits = torch.tensor([[300.0 + gap, 300.0, 300.0]])
@@ -144,6 +151,7 @@ def test_autocast_uses_its_dtype_and_gives_gradients_in_the_parameters_dtype():
         ({"target": torch.zeros(3, dtype=torch.long)}, r"target has shape \[3\]"),
         ({"target": torch.zeros(4)}, "dtype torch.float32, expected .4. int"),
         ({"head": torch.zeros(5, 2)}, r"\[M, H\] and \[V, H\]"),
+        ({"hidden": torch.zeros(4, 3, 1)}, r"\[M, H\] and \[V, H\]"),
     ],
 )
 def test_bad_input_is_named(change, message):

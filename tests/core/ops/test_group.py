@@ -156,3 +156,5 @@ def test_the_weight_of_the_other_groups_by_hand() -> None:
     groups = Groups.of(torch.tensor([0, 0, 1]), torch.ones(3).bool())
     assert prior_weight(groups, torch.tensor([1.0, 3, 10])) == pytest.approx(2 / 30.5, rel=1e-15)
     assert prior_weight(groups, torch.tensor([1.0, 3, 2])) == math.inf  # no more than chance
+    groups = Groups.of(torch.arange(14) // 7, torch.ones(14).bool())  # seven times 0.1 does not average to 0.1
+    assert prior_weight(groups, torch.tensor([0.1] * 7 + [0.3] * 7, dtype=torch.float64)) == 0

@@ -131,6 +131,11 @@ def test_the_largest_are_those_of_a_stable_sort(size: int, kind: str, share: flo
     assert ranked.largest(x.masked_fill(~mask, INF), mask, count).tolist() == sorted(order.tolist())
 
 
+@pytest.mark.parametrize(("count", "expected"), [(1, [2]), (2, [0, 2]), (3, [0, 2])])
+def test_of_the_largest_none_is_nan(count: int, expected: list[int]) -> None:
+    assert ranked.largest(torch.tensor([1.0, NAN, 2.0]), torch.ones(3).bool(), count).tolist() == expected
+
+
 def test_more_values_than_torchs_quantile_takes() -> None:
     """0, 1, ..., 2^24 + 8 in half precision would tie; as float64 each has its own place."""
     count = 2**24 + 9

@@ -99,9 +99,34 @@ def test_segments_are_of_whole_units_and_carry_a_tools_tokens() -> None:
     assert plan.segment(facts).tolist() == [[0, 0, 0, 0, 0, 1, 1]]
     assert Coalitions(9, separator=0).segment(facts)[0, [0, 1, 2, 4, 6]].tolist() == [0, 0, 1, 1, 2]
     assert Coalitions(3).segment(_facts([1] * 5, [1])).tolist() == [[0, 0, 1, 1, 2], [0, 0, 0, 0, 0]]
-    assert _scored(_facts([1, 1], []), Coalitions(2), len)[0].tolist() == [[0, 0], [0, 0]]
+    gain, asked = _scored(_facts([1, 1], [], group=[0, 1]), Coalitions(2), len)
+    assert gain.tolist() == [[0, 0], [0, 0]] and asked == [(0, []), (0, [1])]
     facts = _facts([1, 5, 3], mask=torch.tensor([[True, False, True]]))
     assert _scored(facts, Coalitions(2), len)[1] == [(0, []), (0, [1, 5]), (0, [3])]
+
+
+@pytest.mark.parametrize(
+    ("ids", "mask", "segment", "reward", "gain"),
+    [
+        ([1, 0, 3], [True, False, True], [0, 0, 0], 4.0, [4, 0, 4]),  # a tool's separator ends no unit
+        ([1, 0, 5], [True, True, False], [0, 0, 0], 1.0, [1, 1, 0]),  # nor does what it says at the end begin one
+        ([1, 0, 5, 3], [True, True, False, True], [0, 0, 1, 1], 9.0, [1, 1, 0, 8]),
+    ],
+)
+def test_units_are_those_of_the_response(ids: list, mask: list, segment: list, reward: float, gain: list) -> None:
+    """Each segment of a sum gets that of its own tokens, with as many segments as there are units and with more."""
+    facts = _facts(ids, mask=torch.tensor([mask]), reward=[reward])
+    for segments in (max(segment) + 1, 3):
+        plan = Coalitions(segments, separator=0)
+        assert plan.segment(facts).tolist() == [segment]
+        assert _scored(facts, plan, sum)[0].tolist() == [gain]
+
+
+def test_without_the_deviation_a_share_is_in_units_of_the_reward() -> None:
+    """A = ±1/2. Gains 3/4, 1/4 and 1/4, -1/4: 2 φ less their sum is ±1/2 in both, doubled ±1."""
+    facts = _facts([1, 2], [3, 4], reward=[1, 0], gain=torch.tensor([[0.75, 0.25], [0.25, -0.25]]).double())
+    got = SegmentShare(Coalitions(2), 2.0, GroupAdvantage(std=False))(facts, torch.zeros(2))
+    assert got.tolist() == [[1.5, -0.5], [0.5, -1.5]]
 
 
 def test_the_mean_over_the_segments_is_the_advantage_of_the_response() -> None:

@@ -45,6 +45,15 @@ def test_a_mean_of_the_rollout_batch_normalises() -> None:
         RolloutMean(RolloutCorrection(current=True))
 
 
+def test_every_response_counts_once_in_the_mean() -> None:
+    """One with a tool's token inside, one of a single token: ρ = 1/2 · 3 and 1/4, mean 7/8."""
+    mask = torch.tensor([[True, False, True], [True, False, False]])
+    sampled = torch.full((2, 3), -3.0, dtype=torch.float64)
+    log = torch.tensor([[0.5, 1.0, 3.0], [0.25, 1.0, 1.0]], dtype=torch.float64).log()
+    rollouts = tokenpo.Rollouts(mask, torch.zeros(2), torch.tensor([0, 0]), sampled + log, rollout_logprob=sampled)
+    assert RolloutMean(RolloutCorrection(sequence=True))(rollouts)[mask].tolist() == pytest.approx([7 / 8] * 3)
+
+
 def test_all_criteria_must_be_met() -> None:
     token, response = Criterion(EachToken(), 0.6), Criterion(Every(), 0.3)
     assert _of(Rejection((token, response))) == [[0, 1, 1], [0, 0]] == _of(Rejection((response, token)))
@@ -131,13 +140,16 @@ def test_bypass_is_the_method_on_rollouts_whose_old_policy_is_the_sampler(name: 
 
 
 def test_off_policy_sequence_mask_by_hand() -> None:
-    """Rewards 1, 0, 0 and lp_old − lp = 1, 1, 0.5 on average: of the two far ones only the wrong one is dropped."""
+    """Rewards 1, 0, 0 and lp_old − lp = 1, 1, 0.5 on average: of the two far ones only the wrong one is dropped.
+
+    At exactly delta it is not far.
+    """
     old = torch.full((3, 2), -1.0, dtype=torch.float64)
     lp = torch.tensor([[-2.0, -2.0], [-3.0, -1.0], [-1.5, -1.5]], dtype=torch.float64)
     rollouts = tokenpo.Rollouts(
         torch.ones(3, 2, dtype=torch.bool), torch.tensor([1.0, 0, 0]), torch.zeros(3, dtype=torch.long), old
     )
-    for delta, dropped in ((0.9, 0.0), (1.1, 1.0)):
+    for delta, dropped in ((0.9, 0.0), (1.0, 1.0), (1.1, 1.0)):
         objective = dataclasses.replace(tokenpo.method("grpo"), weights=(Drop(Strayed(delta)),))
         batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(lp))
         weight = objective.loss(batch, tokenpo.Totals.of(rollouts)).terms["weight"]

@@ -3,6 +3,7 @@
 Signals and declarations of parts.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,13 +26,14 @@ from tokenpo.core.parts import (
 )
 from tokenpo.core.parts.continuations import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable
 from tokenpo.core.parts.correction import Criterion, Mean, Rejection, RolloutCorrection
-from tokenpo.core.parts.part import Part, walk
+from tokenpo.core.parts.credit import ShrunkAdvantage
+from tokenpo.core.parts.part import CreditStage, Part, walk
 from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds
 from tokenpo.core.parts.weights import Affine, Sigmoid
 from tokenpo.core.types import Rollouts
 
 
-def _advantage(stage: GroupAdvantage, rollouts, bonus: list[float] | None = None) -> list[float]:
+def _advantage(stage: CreditStage, rollouts, bonus: list[float] | None = None) -> list[float]:
     extra = torch.zeros_like(rollouts.reward) if bonus is None else torch.tensor(bonus, dtype=rollouts.reward.dtype)
     seen = stage(rollouts, extra)
     assert seen.shape == rollouts.mask.shape
@@ -46,9 +48,11 @@ def test_the_bonus_is_part_of_the_reward(rollouts) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("stage", [GroupAdvantage(), GroupAdvantage(std=False), GroupAdvantage(eps=0.0)])
+@pytest.mark.parametrize(
+    "stage", [GroupAdvantage(), GroupAdvantage(std=False), GroupAdvantage(eps=0.0), ShrunkAdvantage(eps=0.0)]
+)
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e8 / 3, -0.7])
-def test_equal_rewards_give_exactly_zero(rollouts, dtype: torch.dtype, stage: GroupAdvantage, reward: float) -> None:
+def test_equal_rewards_give_exactly_zero(rollouts, dtype: torch.dtype, stage: CreditStage, reward: float) -> None:
     """Seven times 0.1 does not average to 0.1 in floating point; the advantage is 0 all the same, and not 0 / 0."""
     facts = rollouts([2] * 7, [reward] * 7, [3] * 7, dtype)
     assert _advantage(stage, facts) == [0.0] * 7
@@ -113,10 +117,19 @@ def test_behind_a_token() -> None:
     assert places(BehindToken(9), facts([5, 3], token_ids=[[1, 9, 2, 2, 9], [9, 9, 9, 0, 0]])) == [[0, 2], [0, 1, 2]]
 
 
-def test_improbable() -> None:
-    """Probabilities below 1/2 stand at 1, 2, 4, 5, 6; the 1st, 3rd and 5th of them are 1, 4, 6."""
-    logp = [[-0.1, -1.0, -1.0, -0.1, -1.0, -1.0, -1.0]]
-    assert places(Improbable(2, 0.5), facts([7], old_logprob=logp)) == [[1, 4, 6]]
+@pytest.mark.parametrize(
+    ("interval", "below", "expected"),
+    [
+        (1, 0.5, [1, 2, 4, 5, 6]),
+        (2, 0.5, [1, 4, 6]),
+        (3, 0.5, [1, 5]),
+        (1, 1.0, [0, 1, 2, 4, 5, 6]),  # not a token of probability 1
+    ],
+)
+def test_improbable(interval: int, below: float, expected: list[int]) -> None:
+    """Probabilities below 1/2 stand at 1, 2, 4, 5, 6."""
+    logp = [[-0.1, -1.0, -1.0, 0.0, -1.0, -1.0, -1.0, 0.0]]
+    assert places(Improbable(interval, below), facts([8], old_logprob=logp)) == [expected]
 
 
 def test_equal_entropy() -> None:
@@ -127,6 +140,17 @@ def test_equal_entropy() -> None:
     assert places(EqualEntropy(3), facts([6], old_entropy=entropy)) == [[1, 4, 5]]
 
 
+def test_equal_pieces_of_a_small_entropy() -> None:
+    """A quarter of eight equal entropies is two of them, although float32 would add up to less at every second mark."""
+    rollouts = dataclasses.replace(facts([8]), old_entropy=torch.full((1, 8), 0.05))
+    assert places(EqualEntropy(3), rollouts) == [[2, 4, 6]]
+
+
+def test_an_entropy_rounded_below_zero_counts_as_none() -> None:
+    """Of 1, 1, 0, 0, 1 half is past from the third token on; of 1, 1, -1/2, -1/2, 1 it would be from the second."""
+    assert places(EqualEntropy(1), facts([5], old_entropy=[[1.0, 1.0, -0.5, -0.5, 1.0]])) == [[2]]
+
+
 def test_no_entropy_is_no_cut_and_padding_has_none() -> None:
     entropy = [[0.0, 0.0, 0.0], [1.0, 1.0, 50.0]]
     assert places(EqualEntropy(1), facts([3, 2], old_entropy=entropy)) == [[], [1]]
@@ -134,9 +158,9 @@ def test_no_entropy_is_no_cut_and_padding_has_none() -> None:
 
 def test_only_groups_that_differ() -> None:
     same, other = facts([2, 2], [1, 1]), facts([2, 2], [1, 0])
-    plan = Continuations(EveryTokens(1), 1, mixed=True)
+    plan = Continuations(EveryTokens(2), 1, mixed=True)
     assert not plan.at(same).any()
-    assert plan.at(other).all()
+    assert plan.at(other).tolist() == [[True, False]] * 2
 
 
 def test_gains_by_hand() -> None:
@@ -169,6 +193,15 @@ def test_own_reward_and_lean_by_hand() -> None:
     got = plan.gain(rollouts, cuts, torch.full((3, 2), 1 / 3))
     expected = torch.tensor([[0.5, 0.8], [-0.25, -0.4], [-0.25, -0.4]], dtype=torch.float64)
     torch.testing.assert_close(got, expected, rtol=1e-7, atol=0)
+
+
+def test_the_value_of_a_prompt_is_of_its_own_group() -> None:
+    """Others' means 0 and 1 in one group, 1 and 1 in the other; the value at token 1 is 1/2."""
+    rollouts = dataclasses.replace(facts([2] * 4, [1, 0, 1, 1]), group=torch.tensor([0, 0, 1, 1]))
+    got = Continuations(EveryTokens(1), 1, start=True).gain(
+        rollouts, torch.tensor([[False, True]] * 4), torch.full((4, 2), 0.5)
+    )
+    assert got.tolist() == [[0.5, 0.5], [-0.5, -0.5], [-0.5, 0.5], [-0.5, 0.5]]
 
 
 def test_a_bonus_goes_to_every_token_of_the_response() -> None:

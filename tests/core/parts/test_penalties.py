@@ -11,6 +11,7 @@ import tokenpo
 from oracle_support import ragged, run
 from oracles import prelude
 from tokenpo.core.parts import AdaptiveTemperature, Reweighted, StraightThrough
+from tokenpo.core.parts.critic import RightLikelihood
 from tokenpo.core.parts.penalties import K1, K2, K3, AbsoluteLogRatio, EntropyBonus, Estimator, K3Within, ReferenceKl
 from tokenpo.core.parts.ratio import GeometricSequence, TokenRatio
 
@@ -58,6 +59,23 @@ def test_entropy_bonus_by_hand(batch) -> None:
     assert value[0].tolist() == pytest.approx([-0.05, -0.2], rel=1e-14)
     assert gradient[0].tolist() == pytest.approx([-0.1, -0.1], rel=1e-14)
     assert bonus.reads == {"entropy"} and bonus.entropy_gradient and not bonus.follows_advantage
+
+
+@pytest.mark.parametrize(
+    ("reward", "share"),
+    [([1.0, 0.0], [3, 0, 0]), ([0.0, 1.0], [0, 1.5, 1.5]), ([1.0, 2.0], [1, 1, 1]), ([0.0, -1.0], [0, 0, 0])],
+)
+def test_the_likelihood_of_right_responses_by_hand(batch, reward: list[float], share: list[float]) -> None:
+    """Responses of one token and of two, at lp = -ln 4: 2 ln 4 times the share, and a slope of -2 times the share."""
+    step = batch([[1.0], [1.0, 1.0]], [0.0, 0.0])
+    step = step.of(dataclasses.replace(step.rollouts, reward=torch.tensor(reward)), step.policy)
+    penalty = RightLikelihood(2.0)
+    step = step.with_signal(penalty.share, penalty.share(step.rollouts))
+    value = penalty(step, None)
+    (gradient,) = torch.autograd.grad(value.sum(), step.policy.logprob)
+    assert step.signal(penalty.share)[step.mask].tolist() == share
+    assert value[step.mask].tolist() == pytest.approx([4 * LN2 * x for x in share], rel=1e-14)
+    assert gradient[step.mask].tolist() == [-2 * x for x in share]
 
 
 # Weighed by the ratio ----------------------------------------------------------------------------------------------

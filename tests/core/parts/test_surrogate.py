@@ -75,23 +75,26 @@ def test_token_sum_grows_with_the_batch() -> None:
 
 def test_prompt_mean() -> None:
     """Two groups of two responses with 5 and 2 tokens: 1 / (2 · 5) and 1 / (2 · 2) for a step of both prompts; a step
-    of the first alone gives 1 / 5. A row without tokens is in no group."""
+    of the first alone gives 1 / 5, and one of its responses, half a prompt, 2 / 5. A row without tokens is in no
+    group."""
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]).bool()
     reward, group = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([4, 4, 7, 7])
     rollouts = Rollouts(mask, reward, group, torch.full(mask.shape, -1.0))
     # three responses of two prompts: 3/2 of each
     share = PerGroupToken()(rollouts)
     torch.testing.assert_close(share[:3, 0], torch.tensor([1.5 / 5, 1.5 / 5, 1.5], dtype=torch.float64))
+    alone = PerGroupToken()(dataclasses.replace(rollouts, group=torch.tensor([4, 4, 7, 9])))
+    assert torch.equal(alone[:3], share[:3]) and alone.isfinite().all()
     objective = dataclasses.replace(tokenpo.method("grpo"), aggregate=PromptMean())
     even = Rollouts(mask[[0, 1, 2, 2]], reward, group, torch.full(mask.shape, -1.0))
     credit = objective.prepare(even)
-    for rows, prompts in ((slice(0, 4), 2), (slice(0, 2), 1)):
+    for rows, prompts in ((slice(0, 4), 2), (slice(0, 2), 1), (slice(0, 1), 0.5)):
         step = even.rows(rows)
         batch = Batch(step, credit.rows(rows), Policy(step.old_logprob))
         coefficient = objective.loss(batch, Totals.of(step)).terms["coefficient"]
         wanted = step.mask / torch.tensor([5.0, 5.0, 2.0, 2.0])[rows, None] / prompts
         torch.testing.assert_close(coefficient, wanted)
-        assert float(coefficient.sum()) == pytest.approx(1)
+        assert float(coefficient.sum()) == pytest.approx(1 if prompts >= 1 else 4 * 2 / 5)
 
 
 @pytest.mark.parametrize("aggregate", [PromptMean(), TokenSum()])
@@ -134,6 +137,8 @@ def test_group_overlong_options(rollouts) -> None:
     assert GroupOverlong(threshold=0.5)(facts).tolist() == [0, -0.25, 0]
     assert not GroupOverlong(threshold=0.5, easy=0.7)(facts).any()
     assert GroupOverlong(threshold=0.5, easy=2 / 3 - 1e-6)(facts).tolist() == [0, -0.25, 0]
+    half = rollouts([1, 3, 8, 8], [1, 1, 0, 0], [0] * 4)
+    assert GroupOverlong(easy=0.5)(half).tolist() == [0, -0.25, 0, 0]  # exactly as easy as it must be
 
 
 def test_group_overlong_leaves_out_rows_without_tokens(rollouts) -> None:
