@@ -79,9 +79,8 @@ class TokenPOTrainer(trl.GRPOTrainer):
         teacher_model: Any = None,
         **named: Any,
     ) -> None:
-        bound = (
-            inspect.signature(trl.GRPOTrainer.__init__).bind(self, model, reward_funcs, args, *rest, **named).arguments
-        )
+        signature = inspect.signature(trl.GRPOTrainer.__init__)
+        bound = signature.bind(self, model, reward_funcs, args, *rest, **named).arguments
         args = _settings(self.config_class, args, model, method)
         own = any(bound.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         reported, taught = bool(bound.get("rollout_func")), teacher_model is not None
