@@ -13,7 +13,7 @@ from ...base.errors import TokenPOError
 from ...base.files import expanded
 from ...base.text import flat
 from ...core.objective import Objective
-from ...recipe.command_line import SYNTAX, Entry, parse_entries
+from ...recipe.command_line import SYNTAX, Entry, parse_entries, short
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
 from ...recipe.hosts import EMBEDDED, HOSTS, TRL, VERL, Host
@@ -283,7 +283,7 @@ def _labels(runs: Sequence[Run]) -> Iterator[str]:
         engines.append(run.config.get("engine") or next(own, EMBEDDED.name))
     for run, engine in zip(runs, engines, strict=True):
         name, options = _method(run)
-        name = _short(name) if {other.objective for other in runs if _twins(run, other)} <= {run.objective} else name
+        name = short(name) if {other.objective for other in runs if _twins(run, other)} <= {run.objective} else name
         written = ",".join(f"{key}={value}" for key, value in options.items())
         names.append((f"{name}:{written}" if written else name) + (f" ({engine})" if len({*engines}) > 1 else ""))
     for own, name in zip(settings, names, strict=True):
@@ -292,15 +292,10 @@ def _labels(runs: Sequence[Run]) -> Iterator[str]:
         yield ", ".join([name, *(f"{key}={own[key]}" for key in varying)])
 
 
-def _short(name: str) -> str:
-    """The function's name alone of "file.py:function"."""
-    return name.rpartition(":")[2]
-
-
 def _twins(run: Run, other: Run) -> bool:
     """Whether two runs have functions of one name, in two files, with the same options."""
     (name, options), (its_name, its_options) = _method(run), _method(other)
-    return name != its_name and _short(name) == _short(its_name) and options == its_options
+    return name != its_name and short(name) == short(its_name) and options == its_options
 
 
 def _settings(run: Run) -> dict[str, Any]:
