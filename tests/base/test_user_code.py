@@ -74,3 +74,10 @@ def test_a_file_imports_its_neighbours_while_it_is_loaded(
         sys.modules.pop("helper_x", None)
     assert sys.path == before
     assert failed["text"] == "No module named 'later_x': install it, or put its folder on PYTHONPATH"
+
+
+def test_a_function_that_exits_raises() -> None:
+    """It would end the run, with status 0."""
+    Path("m_exit.py").write_text("import sys\ndef f():\n    sys.exit(0)\n")
+    answer = Loaded("m_exit.py:f")({})
+    assert (answer["raised"], answer["place"], answer["text"]) == ("SystemExit", "m_exit.py:3", "0")

@@ -198,6 +198,7 @@ def test_lists_become_tuples_for_builders():
         "method": {"name": "gtpo", "entropy_clamp": [0.2, float("inf")]},
         "train": {"grad_clip": "none", "lr": 1e-7}, "rollout": {"soft_overlong": {"cache": 3}},
     }, "test"),
+    parse_config({"rollout": {"correction": {"preset": "tis"}}}, "test"),
 ])  # fmt: skip
 def test_the_resolved_recipe_reads_back_as_the_same_config(config, tmp_path):
     text = to_toml(config)
@@ -205,6 +206,24 @@ def test_the_resolved_recipe_reads_back_as_the_same_config(config, tmp_path):
     saved = tmp_path / "config.json"
     saved.write_text(json.dumps(config.model_dump()))
     assert load_config(saved) == config
+
+
+def test_a_written_config_is_given_a_section_that_it_lacks(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(Config().model_dump()))
+    for path in (tmp_path / "config.json", recipe(tmp_path, to_toml(Config()))):
+        config = load_config(path, overrides=["train.reference_kl.beta=0.1", "model.lora.rank=4"])
+        assert (config.train.reference_kl, config.model.lora) == (ReferenceKl(beta=0.1), Lora(rank=4))
+
+
+def test_the_mark_of_an_editor_at_the_start_of_a_recipe(tmp_path):
+    for name, text in (("a.toml", "seed = 7"), ("a.yaml", "seed: 7"), ("a.json", '{"seed": 7}')):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+        assert load_config(tmp_path / name).seed == 7
+
+
+def test_a_list_with_too_few_values(tmp_path):
+    with pytest.raises(TokenPOError, match=r"^--set train.betas=\[0.9\]: train.betas = .*: it has too few values$"):
+        load_config(recipe(tmp_path, ""), overrides=["train.lr=0.1", "train.betas=[0.9]"])
 
 
 def test_a_section_that_is_none_is_printed_as_comments_that_are_a_recipe_without_their_marks(tmp_path):

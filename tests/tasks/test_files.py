@@ -174,6 +174,13 @@ def test_what_a_verifier_cannot_judge_is_found_at_once(
         load(benchmark(path, verifier=verifier), Path(path))
 
 
+def test_none_is_the_default_of_an_option_without_a_value(tmp_path: Path) -> None:
+    path = written(tmp_path / "train.jsonl", TRL)
+    assert made(path, holdout="none").problems("test", 0, 2) == made(path).problems("test", 0, 2)
+    with pytest.raises(TokenPOError, match="verifier_seconds = 'none' must be of type float"):
+        made(path, verifier_seconds="none")
+
+
 def test_missing_files_and_contradictory_options(tmp_path: Path) -> None:
     path = written(tmp_path / "train.jsonl", TRL)
     shares = [(path, {"holdout": share}, "more than 0 and less than 1") for share in (0.0, 1.0, True, "0.1")]

@@ -75,7 +75,7 @@ class Loaded:
         try:
             value = self.function(**arguments)
             return {"value": _plain(value), "kind": type(value).__name__[:80]}
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return {
                 "raised": type(error).__name__[:80],
                 "place": place_of(error),

@@ -35,7 +35,9 @@ def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tu
     *sections, last = path
     table = raw
     for section in sections:
-        table = table.setdefault(section, {})
+        if table.get(section) in (None, "none"):  # a written config names its absent sections
+            table[section] = {}
+        table = table[section]
         if not isinstance(table, dict):
             raise TokenPOError(f"{flag}: {section} is a setting, not a section")
     table[last] = value

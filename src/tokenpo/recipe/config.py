@@ -145,7 +145,10 @@ class Correction(Section):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.preset is not None and (odd := self.model_fields_set - {"preset", "leaves"}):
+        # Not model_fields_set: a written config holds the defaults too.
+        usual = {name: field.default for name, field in type(self).model_fields.items()}
+        odd = {name for name, value in self if value != usual[name]} - {"preset", "leaves"}
+        if self.preset is not None and odd:
             raise ValueError(f"with a preset only leaves can be set: drop {', '.join(sorted(odd))}, or preset")
         if self.preset is None and self.level is None and not self.reject:
             raise ValueError("without a weight and without reject it corrects nothing: drop the section")
@@ -346,7 +349,7 @@ def read_raw(recipe: Path) -> dict[str, Any]:
     """The tables of a recipe or a config.json; raises TokenPOError if it cannot be read or parsed."""
     kind = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(recipe.suffix, "TOML")
     try:
-        text = read_text(recipe, LONGEST)
+        text = read_text(recipe, LONGEST).removeprefix("\ufeff")  # the mark that some editors of Windows write first
         raw = json.loads(text) if kind == "JSON" else yaml_tables(text) if kind == "YAML" else tables(text)
     except OSError as error:
         raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error

@@ -23,7 +23,7 @@ def explain(problems: Sequence[ErrorDetails], where: str, flags: Flags, fields_o
     found = {_place(problem, fields_of): problem for problem in reversed(problems)}
     sentences = []
     for path, x in list(reversed(found.items()))[:_MOST]:
-        setter = _setter(path[:-1] if x["type"] == "missing" else path, where, flags)  # nothing sets a missing key
+        setter = _setter(path[:-1] if _lacks_key(x) else path, where, flags)  # nothing sets a missing key
         sentences.append(_explain(x, path, setter, fields_of))
     more = f"; and {len(found) - _MOST} more mistakes" if len(found) > _MOST else ""
     return "; ".join(sentences) + more
@@ -53,6 +53,11 @@ def _place(problem: ErrorDetails, fields_of: Fields) -> tuple[str, ...]:
     return next((path[:n] for n in range(1, len(path)) if not fields_of(path[:n]) and path[n - 1] not in _FREE), path)
 
 
+def _lacks_key(problem: ErrorDetails) -> bool:
+    """Whether a section lacks a key; a list may lack a value."""
+    return problem["type"] == "missing" and isinstance(problem["loc"][-1], str)
+
+
 def _setter(path: tuple[str, ...], where: str, flags: Flags) -> str:
     """The flag that set this setting, a section around it or something in it; else the file."""
     around = next((flags[path[:n]] for n in range(len(path), 0, -1) if path[:n] in flags), None)
@@ -66,9 +71,11 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...], where: str, fields_of
     if problem["type"] == "extra_forbidden":
         return f"{where}: {place} has no key {key!r}: {_meant(key, tuple(sections), fields_of)}"
     whole = ".".join(path)
-    if problem["type"] == "missing":
+    if _lacks_key(problem):
         return f"{where}: {place} lacks the key {key!r}: write it there, or --set {whole}=VALUE"
     mistake = problem["msg"].lower().removeprefix("value error, ")
+    if problem["type"] == "missing":
+        mistake = "it has too few values"
     if problem["type"] in ("model_type", "dict_type"):
         keys = ", ".join(fields_of(path))
         mistake = f"it is a section: write [{whole}] and its settings below, or --set {whole}.KEY=VALUE"

@@ -30,7 +30,7 @@ _CHECKED = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
 def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
-    """The task called `name`; `seed` decides the order of its problems.
+    """The task called `name`; `seed` decides the order of its problems. "none" is None for options of that default.
 
     Raises:
         UnknownName: no such task or option; the message names the nearest.
@@ -38,6 +38,8 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
     """
     build = builder(name)
     known = _options(build)
+    absent = {option for option, parameter in known.items() if parameter.default is None}
+    options = {option: None if value == "none" and option in absent else value for option, value in options.items()}
     for option, value in options.items():
         if option not in known:
             raise UnknownName(f"task {name!r} has no option {option!r}: {nearest(option, known)}")
