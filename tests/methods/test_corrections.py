@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, ragged, run
+from oracle_support import Sample, by_hand, ragged, run
 from tokenpo import TokenPOError, UnknownName
 from tokenpo.core.parts import LogLikelihood, NormalisedWeight, Total, Weight
 from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
@@ -144,6 +144,29 @@ def test_a_preset_goes_with_a_method() -> None:
         made = tokenpo.corrected(tokenpo.method("grpo"), name)
         assert made.weights == preset.weights and made.bypass == preset.bypass
         assert isinstance(made.surrogate, LogLikelihood) == preset.plain
+
+
+# Weights of responses of one token at 1, 1.0005, 1.5 and 6 times the sampler's probability now; the old policy, read by
+# no bypass, agrees with the sampler. k3 of 1.5 is 0.5 - log 1.5 = 0.09, more than 0.01.
+NEAR = [1, 1, 0, 0]
+BYPASS = {
+    "bypass": [1] * 4,
+    "bypass_ppo_clip": [1] * 4,
+    "bypass_ppo_clip_geo_rs": NEAR,
+    "bypass_ppo_clip_k3_rs": NEAR,
+    "bypass_pg_is": [1, 1.0005, 1.5, 2],
+    "bypass_pg_token_icepop": [1, 1.0005, 1.5, 0],
+    "bypass_pg_geo_rs": NEAR,
+    "bypass_pg_geo_rs_seq_tis": [1, 1.0005, 0, 0],
+    "bypass_pg_geo_rs_token_tis": [1, 1.0005, 0, 0],
+}
+
+
+def test_under_bypass_a_correction_follows_the_current_policy() -> None:
+    sample = by_hand([[1.0], [1.0005], [1.5], [6.0]], [1, 0, 1, 0], p_old=0.1, rollout_logprob=[[np.log(0.1)]] * 4)
+    for name, preset in PRESETS.items():
+        got = run(tokenpo.corrected(tokenpo.method("grpo"), name), sample).terms["weight"][:, 0]
+        np.testing.assert_allclose(got, BYPASS[name] if preset.bypass else [1] * 4, rtol=1e-12)
 
 
 # One name of each; some keep no response of the laws' batches, so that nothing depends on their inputs.

@@ -94,6 +94,13 @@ def test_rae() -> None:
     np.testing.assert_allclose(objective.prepare(given, state).advantage[:, 0], [0.625, -0.375, 1.5])
 
 
+def test_rae_remembers_float32_in_float64() -> None:
+    """The mean of 2^24 and 1; their sum is no float32."""
+    given = dataclasses.replace(facts(by_hand([[1.0]] * 2, [0, 0])), reward=torch.tensor([2.0**24, 1.0]))
+    objective, given = tokenpo.method("rae", decay=0.0), dataclasses.replace(given, role=torch.tensor([3, 3]))
+    assert list(objective.after(objective.start(), given).values()) == [{"3": 2.0**23 + 0.5}]
+
+
 @pytest.mark.parametrize("decay", [0.95, 0.5, 1.0, 0.0])
 def test_rae_is_its_oracle_from_batch_to_batch(decay: float) -> None:
     objective = tokenpo.method("rae", decay=decay)
@@ -217,6 +224,7 @@ ALL = [(0.9**4 * 0.1) ** (1 / 5), (0.9**4 * 0.16) ** (1 / 6)]
         ({"alpha": 1.0}, [0.4, 0.1]),
         ({"alpha": 1.0, "only_correct": True}, [0.4, 0]),
         ({"alpha": 1.0, "fraction": 1.0}, [0.5 - ALL[0], 0.5 - ALL[1]]),
+        ({"alpha": 1.0, "fraction": 1e-6}, [0.4, 0.3]),  # at least one token
     ],
 )
 def test_arm(options: dict, shifts: list[float]) -> None:
@@ -224,6 +232,15 @@ def test_arm(options: dict, shifts: list[float]) -> None:
     sample = _of_confidence([[0.9, 0.9, 0.1, 0.9, 0.9], [0.9, 0.2, 0.9, 0.9, 0.8, 0.9]], [1, 0], 0.5)
     one, other = PAIR + shifts[0], -PAIR + shifts[1]
     moves("arm", sample, -(5 * one + 6 * other), [[-one] * 5, [-other] * 6], unit=1 / 11, **options)
+
+
+def test_arm_knows_padding_from_a_probability_that_rounding_left_above_1() -> None:
+    """1.01 of one token, beside a response of two; c = 1.01 and 0.5 · 1.01 under the root."""
+    sample = _of_confidence([[1.01], [0.5, 1.01]], [1, 0], 0.5)
+    shifts = 0.5 - np.array([1.01, *[(0.5 * 1.01) ** 0.5] * 2])
+    np.testing.assert_allclose(
+        _advantages("arm", sample, alpha=1.0, fraction=1.0), np.array([PAIR, -PAIR, -PAIR]) + shifts, rtol=1e-12
+    )
 
 
 def test_ha_dw() -> None:
@@ -299,9 +316,14 @@ def _earned(name: str, rollouts: tokenpo.Rollouts, bonus: torch.Tensor) -> token
     return dataclasses.replace(rollouts, **changed.get(name, usual))
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - BY_ROLE - BY_GAIN - TAUGHT))
-def test_a_bonus_is_reward(name: str) -> None:
-    objective, rollouts = tokenpo.method(name), tokenpo.Rollouts(**example(3).rollouts)
+EARNING = [(name, {}) for name in sorted(METHODS.keys() - BY_ROLE - BY_GAIN - TAUGHT)]
+EARNING += [("otb", {"token_reward": True}), ("gdpo", {"form": "verl"}), ("gdpo", {"form": "nemo_rl"})]
+EARNING += [("mt_grpo", {"norm": "joint"}), ("ppo", {"token_reward": True})]
+
+
+@pytest.mark.parametrize(("name", "options"), EARNING)
+def test_a_bonus_is_reward(name: str, options: dict) -> None:
+    objective, rollouts = tokenpo.method(name, **options), tokenpo.Rollouts(**example(3).rollouts)
     draws = torch.rand(rollouts.reward.shape, generator=torch.Generator().manual_seed(0), dtype=rollouts.reward.dtype)
     apart = objective.credit(rollouts, 0.3 * draws)
     added = _earned(name, rollouts, 0.3 * draws)

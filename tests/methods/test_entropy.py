@@ -118,6 +118,13 @@ def test_tepo_below_the_reference() -> None:
     moves("tepo", sample, value, gradient, unit=1 / 5, decreasing="reference", kl_target="reference")
 
 
+def test_tepo_analytic_mask_leaves_out_a_token_that_changes_no_entropy() -> None:
+    """p = 1 and H = 0: the change is exactly 0, and there is no penalty, though lp rose by 1/2."""
+    sample = by_hand([[1.0], [1.0]], [1, 0], entropy=[[0.0]] * 2, entropy_drift=[[0.0]] * 2)
+    sample = sample.but(logprob=np.zeros((2, 1)), old_logprob=np.full((2, 1), -0.5))
+    close(outcome("tepo", sample, decreasing="analytic"), outcome("tepo_v1", sample))
+
+
 def _entropy(logits: np.ndarray) -> np.ndarray:
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     return -(p * np.log(p)).sum(1)
@@ -199,6 +206,12 @@ def test_the_controller_of_skywork_is_its_oracle(entropy: float, alpha: float) -
     objective = tokenpo.method("skywork_entropy", start=alpha)
     (numbers,) = objective.after(objective.start(), _of_entropy(entropy)).values()
     assert numbers == {"coefficient": pytest.approx(skywork_after(alpha, entropy), rel=1e-12)}
+
+
+def test_the_released_controller_begins_open_and_the_current_one_has_no_gate() -> None:
+    for controller, gate in (("released", {"open": 1.0}), ("current", {})):
+        objective = tokenpo.method("skywork_entropy", controller=controller, start=0.002)
+        assert list(objective.start().values()) == [{"coefficient": 0.002, **gate}]
 
 
 def test_the_released_controller() -> None:

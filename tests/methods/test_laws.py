@@ -5,6 +5,7 @@ Differences that no exponential survives; GTPO.
 
 import dataclasses
 import statistics
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -130,6 +131,36 @@ def test_facts_and_policy_may_differ_in_precision(name: str, options: dict, half
     (value, gradient), (exact, pull) = outcomes
     assert (value - exact).abs() <= 1e-5 * (1 + exact.abs())
     assert (gradient - pull).norm() <= 1e-5 * pull.norm()
+
+
+# Numbers of which float32 keeps few digits beside their offset.
+FAR = {"reward", "rewards", "baseline", "value", "gain"}
+# Where a difference cancels what float32 would have lost before it.
+CANCELLED = [
+    # every confidence is that in the prompt: no shift, but alpha times a rounding
+    ("arm", {"alpha": 1e6, "fraction": 1.0},
+     lambda x: {"old_logprob": x["prompt_logprob"][:, None].expand(x["mask"].shape)}),
+    # tokens that are almost sure: 1 - 2 p + Σp² is a difference of numbers near 1
+    ("otb", {}, lambda x: {"old_logprob": 1e-3 * x["old_logprob"], "old_collision": (2e-3 * x["old_logprob"]).exp()}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options", "change"), [*((*case, lambda x: {}) for case in CASES), *CANCELLED])
+def test_float32_is_rounded_once(name: str, options: dict, change: Callable[[dict], dict]) -> None:
+    """Credit and signals of numbers that float32 holds, near 1000: those of the same numbers in float64."""
+    objective, field = tokenpo.method(name, **options), tensors(ragged(1, binary=False), torch.float32)
+    narrow = {k: x + 1000.1 if k in FAR else x for k, x in field.items()}
+    # the last token earns most of it
+    narrow["token_reward"] = 0.3 * field["token_reward"] + 1000.1 * (field["mask"].flip(1).cumsum(1).flip(1) == 1)
+    narrow |= change(narrow)
+    credits = [
+        assemble(objective, {k: x.to(dtype) if x.is_floating_point() else x for k, x in narrow.items()}).batch.credit
+        for dtype in (torch.float32, torch.float64)
+    ]
+    found, exact = ([credit.advantage, *credit.signals.values()] for credit in credits)
+    for x, y in zip(found, exact, strict=True):
+        x, y = (z.expand(field["mask"].shape)[field["mask"]].double() for z in (x, y))
+        assert ((x - y).abs() <= 2e-7 * y.abs().clamp(min=1)).all()
 
 
 @every_case

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import agrees, by_hand, close, moves, of, outcome, ragged, run, worked
+from oracle_support import Sample, agrees, assemble, by_hand, close, moves, of, outcome, ragged, run, tensors, worked
 from oracles.surrogates import label_loss
-from tokenpo.core.parts import SoftOverlong
+from tokenpo.core.parts import RolloutCorrection, SoftOverlong
 from tokenpo.methods.vespo import Gamma
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
@@ -53,12 +53,45 @@ EXAMPLES = [
     # an entropy below zero counts as zero: a = 1 and 0: token 1 moves by s = 1 alone, r = 1/2 or not
     worked("dhpo", by_hand([[2.0, 0.5]], [0], old_entropy=[[1.0, -1e-3]]), None, [[2 / 2, 1 / 2]],
            advantage=-np.ones((1, 2)), mixing="entropy"),
+    # no advantage at the second token, clipped above: s = e^((0 + 0.4) / 2), times the mean 1/2 of A = 1 and 0
+    worked("gmpo", by_hand([[1.0, np.e]], [0]), -np.exp(0.2) / 2, [[-np.exp(0.2) / 4, 0]],
+           advantage=np.array([[1.0, 0.0]])),
+    # not moved is within bounds of 0, which are closed: both learn; the open ones of rollout_is leave ratio 1 outside
+    worked("prime_rl", by_hand([[1.0], [1.0]], [1, 0], p_old=1.0), None, [[-0.5], [0.5]], unit=1 / 2,
+           low=0.0, high=0.0),
+    *(worked("rollout_is", by_hand([[1.0], [1.0]], [1, 0], p_old=1.0), 0, [[0], [0]], **{side: 0.0})
+      for side in ("low", "high")),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.args[0])
 def test_by_hand(example) -> None:
     example()
+
+
+NEITHER = np.array([[1.0], [0.0], [-1.0]])
+QUARTER = by_hand([[1.0, 1.0]], [0], old_entropy=[[1.0, 0.25]])
+BOUNDS = [
+    # half of [0.8, 1.28] and half of [0.9997, 1.0004]; by the entropy all of the first, then a quarter of it
+    *(("dhpo", QUARTER, {"form": form}, [[0.89985] * 2], [[1.1402] * 2]) for form in ("mix_of_mins", "min_of_mixes")),
+    *(
+        ("dhpo", QUARTER, {"form": form, "mixing": "entropy"}, [[0.8, 0.949775]], [[1.28, 1.0703]])
+        for form in ("mix_of_mins", "min_of_mixes")
+    ),
+    # of the log-ratio, which is at most 20
+    ("gmpo", QUARTER, {"low": 0.3, "high": 0.2}, [[np.exp(-0.3)] * 2], [[np.exp(0.2)] * 2]),
+    ("gmpo", QUARTER, {"high": 700.0}, [[np.exp(-0.4)] * 2], [[np.exp(20)] * 2]),
+    ("sapo", QUARTER, {}, [[0] * 2], [[np.inf] * 2]),
+    # the weight is 1 where the advantage is not negative
+    ("topr", by_hand([[1.0]] * 3, [0] * 3), {"advantage": NEITHER}, [[1], [1], [0]], [[1], [1], [1]]),
+]
+
+
+@pytest.mark.parametrize(("name", "sample", "options", "low", "high"), BOUNDS)
+def test_the_bounds_that_are_reported(name: str, sample: Sample, options: dict, low: list, high: list) -> None:
+    terms = outcome(name, sample, **options).terms
+    np.testing.assert_allclose(terms["low"], low, rtol=1e-12)
+    np.testing.assert_allclose(terms["high"], high, rtol=1e-12)
 
 
 @pytest.mark.parametrize("form", ["mix_of_mins", "min_of_mixes"])
@@ -112,6 +145,13 @@ def test_cispo() -> None:
     value = -(1.1 * lp[0] + 1.28 * lp[1] - 0.5 * lp[2] - 1.28 * lp[3])
     got = moves("cispo", sample, value, [[-1.1, -1.28], [0], [0.5, 1.28]], unit=THREE / 5)
     assert got.value != pytest.approx(outcome("dapo", sample).value)  # A lp, not A
+
+
+def test_an_absolute_cap_of_cispo_is_at_least_1() -> None:
+    for cap, high in ((1.0, 0.0), (1.5, 0.5), (2.0, 1.0)):
+        assert tokenpo.method("cispo", absolute=True, high=cap) == tokenpo.method("cispo", high=high)
+    with pytest.raises(tokenpo.TokenPOError, match=r"^cispo: high is 0\.99, expected a number >= 1, as absolute=True"):
+        tokenpo.method("cispo", absolute=True, high=0.99)
 
 
 def test_aspo_cuts_off_what_lies_outside_and_has_an_advantage() -> None:
@@ -245,6 +285,53 @@ def test_m2po() -> None:
     assert not outcome("m2po", sample, budget=0.31).terms["clipped"].any()
 
 
+LEAST = {"low": 0.0, "high": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("steps", "budget", "tau"),
+    [
+        ([0.5], 0.25, 20.0),  # the mean square is the budget, and does not exceed it
+        ([0.5, 1.0], 0.25, 0.0),  # both cut to the first have the mean 1/4, which is not below it: none is held
+        ([1e-7, 1.0], 0.25, 0.0),  # the first is held, and its square less 1e-12 is negative
+        ([1e-7, 0.5, 1.0], 0.25, np.sqrt(0.25 - 1e-12)),  # (0 + 1/4 + 1/4) / 3 is below it, (0 + 1/4 + 1) / 3 is not
+    ],
+)
+def test_m2po_at_its_budget(steps: list[float], budget: float, tau: float) -> None:
+    """Right tokens that rose by so many nats. The wrong response stands still."""
+    sample = by_hand([[1.0] * len(steps), [1.0]], [1, 0])
+    before = np.where(sample.reward[:, None] > 0, -np.array([steps]), 0)
+    sample = sample.but(logprob=0 * before, old_logprob=before)
+    terms = outcome("m2po", sample, budget=budget, **LEAST).terms
+    np.testing.assert_allclose(terms["high"][sample.mask], np.exp(tau), rtol=1e-12)
+    np.testing.assert_allclose(terms["low"][sample.mask], np.exp(-tau), rtol=1e-12)
+
+
+def test_m2po_measures_float32_in_float64() -> None:
+    """The budget is 0.1f², to the last digit; rounded to float32 the square is above it, and would be clipped."""
+    step = torch.tensor([[0.1], [0.0]])
+    budget = float(step[0, 0]) ** 2
+    assert float(step[0, 0] ** 2) > budget
+    field = tensors(by_hand([[1.0], [1.0]], [1, 0]), torch.float32)
+    made = assemble(tokenpo.method("m2po", budget=budget, **LEAST), field | {"old_logprob": -step, "logprob": 0 * step})
+    assert [signal.tolist() for signal in made.batch.credit.signals.values()] == [[[20.0], [20.0]]]
+
+
+def test_m2po_rollout_keeps_the_mean_square_below_its_threshold() -> None:
+    """The sampler differs by 1/2, 1/2 and 1: means 1/4, 1/4, 1/2. At 1/4 exactly one token stays, at more two."""
+    sample = by_hand([[1.0] * 3], [0], p_old=1.0, rollout_logprob=[[-0.5, -0.5, -1.0]])
+    for threshold, kept in ((0.25, 1), (0.26, 2), (0.5, 2), (0.51, 3)):
+        assert outcome("m2po_rollout", sample, threshold=threshold).terms["weight"].sum() == kept
+
+
+def test_m2po_rollout_by_default_drops_what_lies_far_from_the_sampler() -> None:
+    """By a quarter of a nat, of mean square 1/16: more than the threshold."""
+    near = ragged(0)
+    sample = near.but(rollout_logprob=np.minimum(near.old_logprob + 25 * (near.rollout_logprob - near.old_logprob), 0))
+    weight = agrees("m2po_rollout", sample).terms["weight"][sample.mask]
+    assert 0.5 < weight.mean() < 1
+
+
 @pytest.mark.parametrize(("level", "one", "two"), [("sequence", 0.5, 0.5), ("token", 1.0, 0.25)])
 def test_topr(level: str, one: float, two: float) -> None:
     """Rewards 1, 0, 0: A = 1, -1, -1; lp = log(r / 4). A right answer counts 1 at any ratio. The wrong one at 2 and 1/4
@@ -299,6 +386,30 @@ def test_vespo(advantage: float, phi: list[float]) -> None:
     moves("vespo", sample, np.dot(phi, logs), gradient, unit=-advantage / 4, advantage=given)
 
 
+E = np.exp
+RHO = RolloutCorrection(cap=np.inf)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "rho", "inside", "weight"),
+    [
+        ([2.0, 1.0], [0.5, 4.0], RHO, 4.0),  # 2 · 1 · 1/2 · 4
+        ([2.0, 1.0], [0.5, 4.0], RolloutCorrection(cap=2.0), 2.0),
+        # a weight of 0 counts as 1e-8, at its token: e^10 of the other stays
+        ([E(10.0), 1.0], [1.0, 9.0], RolloutCorrection(mask=True), E(10) * 1e-8),
+    ],
+)
+def test_vespo_with_the_correction_inside(ratios: list, rho: list, inside: RolloutCorrection, weight: float) -> None:
+    """φ(W) = e^3 W² e^(-3 W) of the product W of ratios and weights; two tokens, A = 1."""
+    sample = by_hand([ratios], [0], p_old=1e-6)
+    sample = sample.but(rollout_logprob=sample.old_logprob - np.log([rho]))
+    plain = tokenpo.method("vespo")
+    objective = dataclasses.replace(plain, surrogate=dataclasses.replace(plain.surrogate, inside=inside))
+    got = run(objective, sample, advantage=UP)
+    np.testing.assert_allclose(got.terms["ratio"], [[weight] * 2], rtol=1e-12)
+    np.testing.assert_allclose(got.gradient, [[-E(3 - 3 * weight) * weight**2 / 2] * 2], rtol=1e-12)
+
+
 def test_vespo_bounds_the_ratio_of_a_response() -> None:
     """e^-15 twice: W = 1e-8, φ = e^3 W² e^(-3 W). e^15 twice: W = e^20, whose weight is 0 and cuts the token off, if it
     has an advantage."""
@@ -348,10 +459,11 @@ def test_real_counts_a_response_at_the_mean_as_wrong() -> None:
     np.testing.assert_allclose(got.gradient[:, 0], [-1, 2 / 3, 2 / 3], rtol=1e-12)
 
 
-def test_real_has_nothing_to_tell_apart_in_half_a_group() -> None:
-    """The rewards of the whole group label it; an update on the right ones alone pushes nothing."""
+@pytest.mark.parametrize("side", [UP.T, DOWN.T], ids=["right", "wrong"])
+def test_real_has_nothing_to_tell_apart_in_half_a_group(side: np.ndarray) -> None:
+    """The rewards of the whole group label it; an update on the right or the wrong ones alone pushes nothing."""
     one = np.ones((2, 1))
-    got = outcome("real", of(one, [1, 1], [0, 0], logprob=-one, old_logprob=-one), advantage=one)
+    got = outcome("real", of(one, [1, 1], [0, 0], logprob=-one, old_logprob=-one), advantage=side)
     assert got.value == 0 and not got.gradient.any()
 
 
@@ -365,8 +477,9 @@ def test_any_split_of_a_step_adds_up_once_the_whole_was_observed(name: str) -> N
 
 
 def test_real_is_finite_where_an_exponential_would_overflow() -> None:
-    """s / tau = ±500: what is right for certain has no slope, what is wrong for certain has all of it, 1/tau."""
-    sure = by_hand([[np.exp(0.5)], [np.exp(-0.5)]], [1, 0])
-    lost = by_hand([[np.exp(-0.5)], [np.exp(0.5)]], [1, 0])
-    np.testing.assert_allclose(outcome("real", sure, tau=0.001).gradient, [[0], [0]], atol=1e-200)
-    np.testing.assert_allclose(outcome("real", lost, tau=0.001).gradient, [[-1000], [1000]], rtol=1e-9)
+    """s / tau = ±1000: what is right for certain has no slope, what is wrong for certain has all of it, 1/tau."""
+    for right, wrong, slopes in (
+        (0.5, -0.5, [0, 0]), (-0.5, 0.5, [-2000, 2000]), (0.5, 0.5, [0, 2000]), (-0.5, -0.5, [-2000, 0])
+    ):  # fmt: skip
+        got = outcome("real", by_hand([[np.exp(right)], [np.exp(wrong)]], [1, 0]), tau=0.0005)
+        np.testing.assert_allclose(got.gradient[:, 0], slopes, rtol=1e-9, atol=1e-200)

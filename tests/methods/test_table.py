@@ -17,6 +17,8 @@ import pytest
 import tokenpo
 from tokenpo.core.parts import Clip, FixedBounds, GroupAdvantage, GroupOverlong, ReferenceKl, SoftOverlong
 from tokenpo.methods import METHODS, options_of, paper
+from tokenpo.methods.options import Low
+from tokenpo.methods.signature import documented
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -132,6 +134,21 @@ def test_hapos_parts_switch_off_alone() -> None:
         ({"token_mean_advantage": False}, {"credit": GroupAdvantage()}),
     ):
         assert tokenpo.method("hapo", **option) == dataclasses.replace(tokenpo.method("hapo"), **stage)
+
+
+def test_a_docstring_names_the_options_that_have_words() -> None:
+    def bare(*, low: float = 0.2) -> tokenpo.Objective:
+        """One sentence."""
+
+    def silent(*, low: Low = 0.2) -> tokenpo.Objective: ...
+
+    def spoken(*, low: Low = 0.2) -> tokenpo.Objective:
+        """One sentence."""
+
+    line = f"    low: {options_of(spoken)['low'].line}."
+    assert documented(bare) == "One sentence."
+    assert documented(spoken) == f"One sentence.\n\nArgs:\n{line}\n"
+    assert documented(silent) == f"\n\nArgs:\n{line}\n"
 
 
 def test_a_builder_without_a_paper_still_builds(monkeypatch: pytest.MonkeyPatch) -> None:

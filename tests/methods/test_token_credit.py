@@ -1,5 +1,6 @@
 """Methods whose advantage differs along a response, or between several rewards, by hand. Methods with a critic."""
 
+import contextlib
 import dataclasses
 import math
 
@@ -19,12 +20,14 @@ from oracle_support import (
     outcome,
     ragged,
     run,
+    score,
     tensors,
     worked,
 )
 from oracles import token_credit as oracle
 from tokenpo.core.parts import Critic, Gae, RewardToGo, SoftOverlong
 from tokenpo.core.parts.continuations import BehindToken, Continuations, EveryTokens, Improbable
+from tokenpo.methods.gtpo import PolarTokens
 
 
 def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
@@ -98,6 +101,24 @@ def test_gdpo_without_any_reward_learns_nothing(form: str) -> None:
     assert not outcome("gdpo", sample, form=form).gradient.any()
 
 
+def test_gdpo_divides_by_a_deviation_of_the_batch_below_1() -> None:
+    """Rewards 1, 0 and an equal pair: u = ±v, 0, 0, of variance 2 v² / 3. v = 1/2 over sqrt(1/2) and what is added to
+    it; among others alone it is 1, undivided."""
+    half = 0.5**0.5
+    for form, v, added in (("trl", 0.5 / (half + 1e-4), 1e-4), ("verl", 0.5 / (half + 1e-6), 0), ("nemo_rl", 1, 0)):
+        std = np.sqrt(2 * v**2 / 3 + (1e-8 if form == "verl" else 0)) + added
+        seen = _advantages("gdpo", by_hand([[1.0]] * 4, [1, 0, 1, 1], [0, 0, 1, 1]), form=form)
+        np.testing.assert_allclose(seen, np.array([v, -v, 0, 0]) / std, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(1e6, 1.0), (0.0, 1e-5), (0.0, 1e6)])
+def test_gdpo_of_others_is_its_oracle_wherever_the_rewards_lie(offset: float, scale: float) -> None:
+    """Nine of ten alike, whose deviation is 0 and not a rounding of the offset; rewards near one another and far."""
+    reward = offset + scale * np.array([0.1] * 9 + [0.7, 0.1, 0.2, 0.4])
+    sample = by_hand([[1.0]] * 13, reward.tolist(), [0] * 10 + [1] * 3)
+    close(outcome("gdpo", sample, form="nemo_rl"), score("gdpo", sample, form="nemo_rl"), rtol=1e-7)
+
+
 def test_gdpo_over_tokens_moves_equal_rewards_by_the_mean_of_the_batch() -> None:
     """Group 0: rewards 1, 0 of lengths 1, 3; group 1: equal. Over responses u has mean 0, over tokens it has not."""
     sample = by_hand([[1], [1, 1, 1], [1], [1]], [1, 0, 1, 1], [0, 0, 1, 1])
@@ -112,6 +133,20 @@ def test_numbers_of_rewards_are_held_to_the_options() -> None:
         tokenpo.method("gdpo", weights=2)
     with pytest.raises(tokenpo.TokenPOError, match=r"^mt_grpo: the last 4 rewards judge the outcome, .* has 3 columns"):
         outcome("mt_grpo", ragged(0), outcome_rewards=4)
+
+
+@pytest.mark.parametrize(
+    ("clamp", "holds"),
+    [
+        *((x, True) for x in ((0, 0), (0.2, 0.2), [0.2, 0.28], (0.0, math.inf))),
+        *((x, False) for x in ((-1.0, 1.0), (0.3, 0.2), (1.0,), (1.0, 2.0, 3.0), "12", (0.0, math.nan))),
+    ],
+)
+def test_a_clamp_of_entropies_is_two_numbers_in_order(clamp: object, holds: bool) -> None:
+    """Of the part too, which checks nothing else."""
+    refused = contextlib.nullcontext() if holds else pytest.raises(tokenpo.TokenPOError, match=r"clamp is .* 0 <= low")
+    with refused:
+        PolarTokens(1.0, 0.1, clamp=clamp)
 
 
 # Two rollouts of two turns and one of one turn; the first turns begin in state 0, the second ones in 5 and 6.
@@ -157,6 +192,15 @@ def test_mt_grpo() -> None:
     sample = sample.but(rewards=np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), turn=TURNS)
     expected = np.array([1, 1, -1, 1, 2, -2]) / np.sqrt(3)
     np.testing.assert_allclose(_advantages("mt_grpo", sample), expected, rtol=3e-4)
+
+
+def test_mt_grpo_without_a_reward_counts_0_and_of_equal_rewards_exactly_0() -> None:
+    """Three times 0.1 is not 0.3."""
+    missing, zero = (np.array([[x, 1.0], [0.5, x], [x, x]]) for x in (np.nan, 0.0))
+    sample = by_hand([[1, 1]] * 3, [0] * 3).but(turn=np.array([[0, 1]] * 3))
+    for norm in ("each", "joint"):
+        close(*(outcome("mt_grpo", sample.but(rewards=x), norm=norm) for x in (missing, zero)))
+        assert not outcome("mt_grpo", sample.but(rewards=np.full((3, 3), 0.1)), norm=norm).gradient.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -211,6 +255,13 @@ def test_t_spmo_counts_pairs_exactly() -> None:
     np.testing.assert_allclose(got.gradient[:, 0] * -12, [-6 / 11] * 11 + [6], rtol=1e-15)
 
 
+@pytest.mark.parametrize(("old", "weights"), [([0.25, 0.95], [2, 0]), ([0.95, 0.95], [0, 0]), ([0.5, 0.25], [1, 1])])
+def test_spo_weighs_improbable_tokens_by_all_over_their_number(old: list[float], weights: list[float]) -> None:
+    sample = by_hand([[1.0, 1.0]], [1], gain=[[0.6, -0.2]]).but(old_logprob=np.log([old]), logprob=np.log([old]))
+    got = outcome("spo", sample)
+    assert got.terms["weight"].tolist() == [weights] and np.isfinite(got.gradient).all()
+
+
 def test_vineppo() -> None:
     """Gains 0.5, 0.5, -0.5, -0.5: mean 0, variance 4/4 / 3 = 1/3, A = ±a, a = 1/2 / sqrt(1/3 + 1e-8).
     1.1 a and 1.5 clipped at 1.2 a; -0.9 a and 0.7 clipped at 0.8: -0.8 a."""
@@ -225,6 +276,7 @@ def test_what_is_drawn_from_each_cut() -> None:
     cut = tokenpo.method("vineppo", separator=7, continuations=3)
     assert cut.continuations == Continuations(BehindToken(7), 3) and cut.needs == {"gain", "token_ids"}
     assert tokenpo.method("spo", interval=2, below=0.5).continuations == Continuations(Improbable(2, 0.5), 9)
+    assert tokenpo.method("spo").continuations == Continuations(Improbable(5, 0.9), 9)
     assert tokenpo.method("dapo").continuations is None
 
 

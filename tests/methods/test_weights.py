@@ -228,6 +228,18 @@ EXAMPLES = [
     # eta = 2 |1/2 - 1/3| = 1/3. At ratio 1 the gradient is -w A / (|o| · 3).
     worked("nthr", _influenced([[3, 1], [2.5, 1, 2], [-5]], [1, 0, 0]), -(2 - (1 / 3 + 2) / 3 - 1),
            [[-2 / 2, -2 / 2], [1 / 9, 1 / 3, 1 / 3], [1]], unit=A / 3, kl=0),
+    # a token of probability 1 is not below 1; of the right ones with less, entropies 1 and 2, the 0.75 quantile is
+    # round(0.75) = the second smallest: 1 goes, and three of four are counted
+    worked("stapo", by_hand([[1.0, 1.0, 1.0], [1.0]], [1, 0], entropy=[[0.5, 1, 2], [1]]).but(
+               **dict.fromkeys(("old_logprob", "logprob"), np.log([[1, 0.5, 0.5], [0.5, 1, 1]]))),
+           None, [[-1, 0, -1], [1]], unit=PAIR / 3, prob=1.0),
+    # decay 1: F = log(1.2) / 2 and log 1.2. A ratio of 1 is not beyond a safety of 1, and weighs 1.2^½; 1.2 weighs 1
+    worked("fipo", by_hand([[1.0], [1.0, 1.2]], [1, 0]), None, [[-1], [1.2**0.5, 1.2]], unit=PAIR / 3, decay=1.0,
+           safety=1.0),
+    # int(0.4 · 2) = 0 tokens would be calm: one is, that of entropy 1, at both ends at once: it pays log(2) / 2
+    *(worked("sent", by_hand([[2.0], [2.0]], [1, 0], entropy=[[1.0 + last], [2.0 - last]]), np.log(2) / 2,
+             [[-2 * PAIR + 0.5 * (1 - last)], [2 * PAIR + 0.5 * last]], unit=1 / 2, low_entropy=0.4)
+      for last in (0, 1)),
     # fraction 0, always 1: the first token of each response. 1.5 clipped at 1.2; 1, whatever the lengths
     worked("s_grpo", by_hand([[1.5, 1.1], [1.3], [1.0, 2.0, 2.0]], [2, 1, 0]), -0.2, [[0], [0], [1]], unit=THREE / 3,
            fraction=1e-12, always=1),
@@ -303,6 +315,13 @@ def test_s_grpo_is_its_oracle(seed: int, options: dict) -> None:
     kept = kept_by(sample.mask, uniform, **{k: v for k, v in options.items() if k not in clip})
     np.testing.assert_array_equal((got.terms["weight"] > 0) & sample.mask, kept)
     close(got, score("s_grpo", sample, selected=kept, **clip))
+
+
+def test_s_grpo_keeps_what_is_drawn_below_the_fraction() -> None:
+    """A draw that equals it is none of them."""
+    uniform = torch.rand(3, generator=torch.Generator().manual_seed(0))
+    got = outcome("s_grpo", by_hand([[1.0] * 3], [0]), fraction=float(uniform[1]))
+    assert ((got.terms["weight"] > 0) == (uniform < uniform[1]).numpy()).all()
 
 
 # w = clip(2 σ(9 (p - 1/4)), 1, 1.4): 1 at p = 1/4 (σ(0) = 1/2), 1.2 where σ = 0.6, i.e. 9 (p - 1/4) = log 1.5,
