@@ -29,12 +29,15 @@ def _config(out, method: str, **sections):
 
 @pytest.mark.parametrize("method", ["gigpo", "mt_grpo"])
 def test_a_run_with_a_tool_resumes_bit_for_bit(method, tmp_path):
-    once = train(_config(tmp_path / "once", method), SilentView())
+    small = {"rollout": {"prompts": 2, "max_new_tokens": 24}, "evaluate": {"problems": 2}}
+    once = train(_config(tmp_path / "once", method, **small), SilentView())
     with pytest.raises(RuntimeError, match="power cut"):
-        train(_config(tmp_path / "twice", method, output={"checkpoint_every": 2, "keep": 1}), Watch(crash=3))
+        train(_config(tmp_path / "twice", method, output={"checkpoint_every": 2, "keep": 1}, **small), Watch(crash=3))
     twice = resume(tmp_path / "twice", SilentView())
     assert once.finished and twice.finished
     assert logged(once.directory) == logged(twice.directory)
+    assert any(line["grad_norm"] > 0 for line in lines(once.directory)[1:])
+    assert read(once.directory).rollouts.need("turn").max() > 1
 
 
 def test_its_records_hold_turns_and_are_explained(tmp_path):
