@@ -25,7 +25,7 @@ TEST_PROCESSES ?= 2
 # The slowest are named at the end of a run.
 DURATIONS := --durations 10 --durations-min 5
 
-.PHONY: quickstart test test-engines test-vllm test-tinker test-tinker-clients test-hosts newest parity check slow bench gpu fuzz mutants docs site dist format clean
+.PHONY: quickstart test test-engines test-site test-vllm test-tinker test-tinker-clients test-hosts newest parity check slow bench gpu fuzz mutants docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -35,6 +35,9 @@ test: $(VENV)/.dev  ## everything but the slow marks
 
 test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; our GPU kernel; what is missing fails
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(DURATIONS) tests/foreign tests/engines/trl tests/engines/verl tests/engines/vllm tests/engines/test_refusals.py tests/core/head/test_softmax_triton.py
+
+test-site: $(VENV)/.dev  ## builds the site strictly: it is complete in itself, and every link leads somewhere
+	$(BIN)/python -m pytest -m slow -k "not from_a_disk" tests/test_site.py
 
 test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and for TRL; SLOW=1 for verl, too
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/engines/vllm

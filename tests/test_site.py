@@ -1,4 +1,7 @@
-"""The site: built as `make site` builds it, complete in itself, and usable from a disk."""
+"""The site: built as `make site` builds it, complete in itself, and usable from a disk.
+
+`.ci/run` builds it once, for all but the browser (`make test-site`).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import tokenpo
 from page_tree import read_html
 from tokenpo.methods import METHODS
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 # Attributes by which a page loads something, and links.
 LOADS = {"script": "src", "img": "src", "iframe": "src", "link": "href"}
@@ -147,7 +151,6 @@ def until(page: chromium.Page, condition: str) -> None:
     )
 
 
-@pytest.mark.slow
 def test_search_and_filters_work_from_a_disk(site: Path, browser: chromium.Chromium) -> None:
     page = browser.open((site / "index.html").as_uri() + "?q=forking")
     until(page, "document.querySelectorAll('.md-search-result__link').length > 0")
