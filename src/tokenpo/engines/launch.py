@@ -7,8 +7,10 @@ import importlib.util
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..base import text
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import json_object, write_whole
+from ..base.interrupt import ENDING
 from ..base.jsonl import whole_lines, with_step
 from ..core.objective import Objective
 from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local
@@ -103,10 +106,40 @@ def _warn(config: Config, host: Host) -> None:
 
 def _run(host: Host, directory: Path, words: Sequence[str]) -> Path:
     print(f"run {directory}: {shlex.join(words)}", flush=True)
-    code = subprocess.run(words, check=False).returncode
+    with _ending_all():
+        code = subprocess.run(words, check=False).returncode
     if code:
         raise TokenPOError(f"the {host.name} engine ended with exit code {code}; its messages are above")
     return directory
+
+
+@contextlib.contextmanager
+def _ending_all() -> Iterator[None]:
+    """Context manager: SIGTERM and SIGINT also end, with their children, the processes that were started in it."""
+    import psutil  # accelerate's, which TRL and verl need
+
+    this, told = psutil.Process(), set[psutil.Process]()
+    others = set(this.children(recursive=True))
+
+    def end(number: int, frame: object) -> None:
+        for process in set(this.children(recursive=True)) - others:
+            told.add(process)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        if number == signal.SIGINT or not told:
+            raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    caught = [number for number in ENDING if main and signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in caught}
+    try:
+        yield
+    finally:
+        for process in psutil.wait_procs(told, timeout=10)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

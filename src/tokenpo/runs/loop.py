@@ -180,14 +180,15 @@ def resume(
                 )
             notes.append("all steps are made, but no model/ is there that says it is theirs, so it is written anew")
         model.start(saved, progress)
+        if state := dict(progress.learner):
+            if changed and state.get("objective") != str(plan.objective):
+                fresh = model.learner.state_dict()  # another objective has other memory
+                state |= {name: fresh[name] for name in ("objective", "memory")}
+            model.learner.load_state_dict(state)
         notes += [*cut_back(directory, progress), *edited_recipe(directory)]
         if changed:
             notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
             note_changes(directory, progress.step, changed)
-        if any(line.startswith("method.") for line in changed):
-            model.learner.updates = progress.learner.get("updates", 0)  # another objective has other memory
-        elif progress.learner:
-            model.learner.load_state_dict(progress.learner)
         describe(directory, plan)
         records = OpenRun(directory, config, progress.step, view.say)
         return Loop(model, plan, records, view, progress).run(notes)
@@ -206,6 +207,11 @@ class Loop:
     def run(self, notes: list[str]) -> Outcome:
         config, directory, objective = self.config, self.records.path, self.plan.objective
         notes = [*notes, *warnings(objective, config, self.model.host)]
+        form = config.teacher.form if config.teacher and config.teacher.coef is None else "credit"
+        if form != "credit" and objective.needs & TAUGHT:
+            notes.append(
+                f"teacher.form is not read: {objective.name} has a form of its own, and there is no teacher.coef"
+            )
         self.view.start(about(config, self.model.about(), str(objective)), directory, self.number, notes)
         try:
             with self.interrupt:
@@ -305,7 +311,7 @@ class Loop:
             self.save()
 
     def evaluate(self) -> Evaluation:
-        with self.room(f"in the evaluation after step {self.number}", f"evaluate.rows or {SHORTER}"):
+        with self.room(f"in the evaluation after step {self.number}", f"evaluate.rows, evaluate.samples or {SHORTER}"):
             return self.model.evaluate()
 
     def room(self, doing: str, settings: str) -> AbstractContextManager[None]:

@@ -201,7 +201,7 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
         ("improve",
          "^memory ran out in the update of step 1 .*: lower train.micro_rows, train.micro_tokens or rollout"),
         ("evaluate",
-         "^memory ran out in the evaluation after step 0 .*: lower evaluate.rows or rollout.max_new_tokens,"),
+         "^memory ran out in the evaluation after step 0 .*: lower evaluate.rows, evaluate.samples or rollout.max"),
     ],
 )  # fmt: skip
 def test_memory_that_runs_out_is_one_sentence_with_what_to_lower(tiny, expected, monkeypatch, place, said):

@@ -176,6 +176,32 @@ def test_what_was_accepted_stays_accepted(small, coin, tmp_path):
     assert resume(run, SilentView()).steps == 6
 
 
+OWN = """
+import tokenpo
+
+def mine():
+    return tokenpo.method("hapo", low=0.2)
+"""
+
+
+@pytest.mark.parametrize("changed", ["reference", "length", "file"])
+def test_an_accepted_change_may_alter_the_objective(changed, small, coin, tmp_path):
+    """Its memory begins anew, and the number of updates goes on."""
+    run, own = tmp_path / "run", tmp_path / "own.py"
+    own.write_text(OWN)
+    usual = {"method": {"name": f"{own}:mine"}, "evaluate": {"problems": 0}}
+    rollout = {"soft_overlong": {"cache": 2}}
+    train(small(run, rollout=rollout, train={"steps": 2}, **usual), SilentView())
+    if changed == "file":
+        own.write_text(OWN.replace("0.2", "0.1"))
+    more = {"reference": {"train": {"reference_kl": {"beta": 0.1}}}, "length": {"rollout": {"max_new_tokens": 5}}}
+    parts = more.get(changed, {})
+    wanted = small(run, rollout=rollout | parts.get("rollout", {}), train=parts.get("train", {}), **usual)
+    assert resume(run, SilentView(), wanted, accept=True).steps == 4
+    assert (run / "changes.jsonl").is_file()
+    assert checkpoint.last_progress(run).learner["updates"] == 8
+
+
 def altered(**fields):
     """state.json with other fields."""
     return lambda last: json.dumps(json.loads((last / "state.json").read_text()) | fields).encode()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 import torch
 
-from run_views import numbers
+from run_views import Watch, numbers
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.directions import AtCheckpoint
@@ -161,6 +163,15 @@ def test_a_teacher_that_no_one_asks_is_not_loaded_and_the_run_says_so(small, tmp
     assert note == "the section [teacher] is not read: grpo has no teacher and there is no teacher.coef"
 
 
+@pytest.mark.parametrize("form", ["credit", "penalty"])
+def test_a_form_that_the_method_does_not_read_is_said(small, coin, tmp_path, form):
+    view = Watch()
+    train(small(tmp_path, method={"name": "opd"}, teacher={"hint": "see", "form": form}, train={"steps": 1}), view)
+    assert [note for note in view.notes if note.startswith("teacher.form is not read: opd")] == (
+        view.notes[:1] if form == "penalty" else []
+    )
+
+
 def test_another_tokenizer_is_refused(small, tmp_path, other_dir):
     lm = load(other_dir)
     lm.tokenizer.add_tokens(["<new>"])
@@ -174,6 +185,20 @@ def test_a_prompt_without_room_names_the_problem(small, tmp_path):
     config = small(tmp_path, method={"name": "opd"}, teacher={"hint": "again " * 500}, **SHAPE)
     with pytest.raises(TokenPOError, match=r"the teacher's prompt of train problem 0: a prompt of \d+ tokens"):
         _taught(config)
+
+
+def test_whole_distributions_move_a_checkpoint_as_the_run(small, tmp_path, other_dir):
+    method, output = {"name": "gkd"}, {"checkpoint_every": 1, "keep": 3}
+    config = small(
+        tmp_path, method=method, train={"steps": 2}, teacher={"path": str(other_dir)}, output=output, **SHAPE
+    )
+    run = train(config, SilentView()).directory
+    with (
+        closing(AtCheckpoint(run, frozenset(), 1, 8, 24)) as at,
+        closing(AtCheckpoint(run, frozenset(), 2, 8, 24)) as end,
+    ):
+        at.move(2)
+        assert all(map(torch.equal, at.trainer.parameters, end.trainer.parameters))
 
 
 def test_other_methods_at_a_checkpoint_have_no_teacher(small, tmp_path):

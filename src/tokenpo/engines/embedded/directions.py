@@ -167,7 +167,8 @@ class AtCheckpoint:
         passes = len(self.objective.split()) * trainer.options.minibatches
         options = trainer.options.model_copy(update={"epochs": math.ceil(minibatches / passes)})
         again = dataclasses.replace(trainer, options=options)
-        improve(again, step, kept.prompts, Tracer(0), most=minibatches)
+        taught = self.engine.taught(forward, step.rollouts, kept)
+        improve(again, step, kept.prompts, Tracer(0), most=minibatches, taught=taught)
 
     @torch.no_grad()
     def distance(self, shared: Iterable[Sequence[tuple[Rollouts, Prompts]]]) -> Moved:

@@ -32,7 +32,7 @@ from ...runs.trackers import require_trackers
 from ...runs.view import View
 from ...tasks import Task, ToolTask
 from .facts import MAKERS
-from .forward import Forward
+from .forward import Forward, Taught
 from .rollout import collect
 from .teacher import Teacher
 from .updates import Trainer, improve
@@ -65,6 +65,12 @@ class Engine:
     @property
     def objective(self) -> Objective:
         return self.plan.objective
+
+    def taught(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught | None:
+        """The teacher's whole distributions; None unless the objective reads them."""
+        if self.teacher is None or self.objective.teacher_beta is None:
+            return None
+        return self.teacher.taught(forward, rollouts, kept)
 
 
 def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
@@ -162,9 +168,7 @@ class Local:
         return with_optional_inputs(self.engine, self.trainer.forward, rollouts, kept)
 
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
-        engine, taught = self.engine, None
-        if engine.teacher is not None and engine.objective.teacher_beta is not None:
-            taught = engine.teacher.taught(self.trainer.forward, step.rollouts, kept)
+        taught = self.engine.taught(self.trainer.forward, step.rollouts, kept)
         improve(self.trainer, step, kept.prompts, tracer, taught=taught)
 
     @torch.no_grad()
