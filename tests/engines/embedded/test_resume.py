@@ -56,7 +56,10 @@ CRASHED = {
 
 @pytest.mark.parametrize("method", CRASHED)
 def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
-    usual = {"method": {"name": method}, "evaluate": {"every": 2}, "train": {"epochs": 2, "warmup": 5}}
+    usual = {
+        "method": {"name": method}, "evaluate": {"every": 2, "problems": 2},
+        "train": {"epochs": 2, "warmup": 5, "micro_rows": 8},
+    }  # fmt: skip
     sections = usual | {name: usual.get(name, {}) | more for name, more in CRASHED[method].items()}
     once = train(small(tmp_path / "once", **sections), SilentView())
     output = {"checkpoint_every": 2, "keep": 1}
@@ -230,14 +233,20 @@ FORGED = [
 ]  # fmt: skip
 
 
+@pytest.fixture
+def finished(small, coin, tmp_path, made=[]) -> Path:  # noqa: B006
+    """A run of four steps with an evaluation after each; made once, a copy for every test."""
+    if not made:
+        made.append(train(small(tmp_path / "made", evaluate={"every": 1}), SilentView()).directory)
+    return shutil.copytree(made[0], tmp_path / "run")
+
+
 @pytest.mark.parametrize(("file", "content", "said"), FORGED)
-def test_a_forged_file_whose_checksum_fits_is_one_sentence(file, content, said, small, coin, tmp_path):
-    run = tmp_path / "run"
-    train(small(run, evaluate={"problems": 0}), SilentView())
-    last = max((run / "checkpoints").iterdir())
+def test_a_forged_file_whose_checksum_fits_is_one_sentence(file, content, said, small, finished):
+    last = max((finished / "checkpoints").iterdir())
     forged(last, file, content if isinstance(content, bytes) else content(last))
     with pytest.raises(TokenPOError, match=said) as caught:
-        resume(run, SilentView(), small(run, evaluate={"problems": 0}, train={"steps": 5}))
+        resume(finished, SilentView(), small(finished, evaluate={"every": 1}, train={"steps": 5}))
     assert "\n" not in str(caught.value)
 
 
@@ -303,22 +312,19 @@ def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"{!", b"[0,", b"\xff\xfe", b"7  "])
-def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(damage, small, coin, tmp_path):
-    train(small(tmp_path / "run", evaluate={"every": 1}), SilentView())
-    log, view = tmp_path / "run" / "metrics.jsonl", Watch()
+def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(damage, small, finished):
+    log, view = finished / "metrics.jsonl", Watch()
     first, second, *rest = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([first, damage + b" " * (len(second) - len(damage) - 1) + b"\n", *rest]))
-    outcome = resume(tmp_path / "run", view, small(tmp_path / "run", evaluate={"every": 1}, train={"steps": 5}))
+    outcome = resume(finished, view, small(finished, evaluate={"every": 1}, train={"steps": 5}))
     assert [line["step"] for line in outcome.evaluations] == [0, 2, 3, 4, 5]
     assert any(note.startswith("metrics.jsonl: 1 line was left out (line 2: not") for note in view.notes)
 
 
-def test_lost_lines_are_noticed(small, coin, tmp_path):
-    train(small(tmp_path / "run", evaluate={"problems": 0}), SilentView())
-    (tmp_path / "run" / "metrics.jsonl").write_text("")
-    longer = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 5})
+def test_lost_lines_are_noticed(small, finished):
+    (finished / "metrics.jsonl").write_text("")
     with pytest.raises(TokenPOError, match="changed since"):
-        resume(tmp_path / "run", SilentView(), longer)
+        resume(finished, SilentView(), small(finished, evaluate={"every": 1}, train={"steps": 5}))
 
 
 def test_a_directory_with_something_in_it_is_not_overwritten(small, coin, tmp_path):
