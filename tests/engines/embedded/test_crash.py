@@ -35,6 +35,7 @@ KINDS = (
     r"replace \.writing-recipe", r"rename \.writing-step-000000", r"line metrics", r"rename \.writing-step-000002",
     r"rename step-000001", r"rename \.writing-model",
 )  # fmt: skip
+AGAIN = (r"_checksum state", *KINDS[:3], r"rename \.writing-step-000001")
 RANDOM = r"(?<=.)\.[0-9a-f]{8}$"  # the end of a fresh name
 
 
@@ -105,17 +106,24 @@ def dying(at: int) -> Iterator[list[str]]:
         yield seen
 
 
-@pytest.mark.parametrize("each", ["kind", pytest.param("moment", marks=pytest.mark.slow)])
+each_moment = pytest.mark.parametrize("each", ["kind", pytest.param("moment", marks=pytest.mark.slow)])
+
+
+def places(moments: list[str], each: str, kinds: tuple[str, ...]) -> list[int]:
+    """All, or the last of each kind: most moments come again in every step."""
+    if each == "moment":
+        return [*range(len(moments))]
+    return [max(i for i, name in enumerate(moments) if re.match(kind, name)) for kind in kinds]
+
+
+@each_moment
 def test_a_run_that_dies_at_any_touch_of_the_disk_resumes_to_the_same_bytes(tiny, expected, each):
     with dying(10**9) as moments:
         whole = train(tiny("whole"), SilentView())
     assert left(whole.directory) == expected
     assert len(moments) > 30
     assert {"line metrics.jsonl", "rename .writing-step-000001", "replace .writing-config.json"} <= set(moments)
-    places = range(len(moments))
-    if each == "kind":  # the last of each kind: most moments come again in every step
-        places = [max(i for i, name in enumerate(moments) if re.match(kind, name)) for kind in KINDS]
-    for at in places:
+    for at in places(moments, each, KINDS):
         config = tiny("run")
         with pytest.raises(Killed), dying(at):
             train(config, SilentView())
@@ -126,23 +134,32 @@ def test_a_run_that_dies_at_any_touch_of_the_disk_resumes_to_the_same_bytes(tiny
         shutil.rmtree(config.directory())
 
 
-def test_a_run_that_dies_again_before_its_first_step(tiny, expected):
-    """With its config and nothing else, then resumed at each touch of the disk up to the first step's checkpoint."""
-    with dying(10**9) as moments:
+@each_moment
+def test_a_run_that_dies_again_before_its_first_step(tiny, expected, each):
+    """With its config and nothing else, then resumed at a touch of the disk up to the first step's checkpoint."""
+    with dying(10**9) as first:
         train(tiny("whole"), SilentView())
-    config_alone, at, seen = moments.index("replace .writing-config.json") + 1, 0, []
-    while "rename .writing-step-000001" not in seen:
+    config_alone = first.index("replace .writing-config.json") + 1
+
+    def begun():
         config = tiny("run")
         with pytest.raises(Killed), dying(config_alone):
             train(config, SilentView())
         assert not list(config.directory().glob("checkpoints/step-*"))
+        return config
+
+    with dying(10**9) as moments:
+        resume(begun().directory(), SilentView())
+    del moments[moments.index("rename .writing-step-000001") + 1 :]
+    assert len(moments) > 20 and "line metrics.jsonl" in moments
+    shutil.rmtree(tiny("run").directory())
+    for at in places(moments, each, AGAIN):
+        config = begun()
         with pytest.raises(Killed), dying(at) as seen:
             resume(config.directory(), SilentView())
         assert resume(config.directory(), SilentView()).finished, seen
         assert left(config.directory()) == expected, seen
         shutil.rmtree(config.directory())
-        at += 1
-    assert at > 5 and "line metrics.jsonl" in seen
 
 
 @pytest.mark.parametrize(
