@@ -26,7 +26,9 @@ _PATH = r"^[^\x00-\x1f]+$"
 
 def _names(value: Any) -> Any:
     """Names without repeats, from a list or from text with commas."""
-    names = [] if value is None else [x.strip() for x in value.split(",")] if isinstance(value, str) else value
+    if value in (None, "none"):
+        return []
+    names = [x.strip() for x in value.split(",")] if isinstance(value, str) else value
     return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
 
 
