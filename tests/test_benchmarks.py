@@ -116,7 +116,7 @@ def test_what_a_rank_holds_and_takes() -> None:
 
 # (tokens, H, V, chunk): several chunks or one, logits that weigh more than the head or less.
 @pytest.mark.parametrize(
-    "shape", [(1024, 128, 4096, 256), (1024, 128, 4096, 2048), (1024, 32, 8192, 128), (320, 224, 10_000, 64)]
+    "shape", [(1024, 128, 4096, 256), (1024, 128, 4096, 2048), (1024, 32, 8192, 128), (320, 448, 10_000, 64)]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_memory_of_the_fused_head(shape: tuple[int, ...], dtype: torch.dtype) -> None:
