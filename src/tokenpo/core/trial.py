@@ -149,6 +149,11 @@ class Evaluation:
         return dataclasses.replace(self, **{name: getattr(self, name)[index] for name in gradients})
 
 
+def counted(objective: Any, rollouts: Rollouts) -> Rollouts:
+    """The rollouts that the objective's denominators count; all of them for an objective that leaves none out."""
+    return objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
+
+
 def evaluate(
     objective: Any,
     rollouts: Rollouts,
@@ -169,7 +174,7 @@ def evaluate(
         draws: generator for methods that choose tokens at random.
     """
     credit = objective.prepare(rollouts, *(() if state is None else (state,)))
-    rollouts = objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
+    rollouts = counted(objective, rollouts)
     if hasattr(objective, "observe"):
         batch = Batch(rollouts, credit, policy)
         credit = objective.observe(batch, *(() if draws is None else (draws,))).credit

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.trial import columns_of, example
+from ...core.trial import columns_of, counted, example
 from ...core.types import Policy, Rollouts, Totals
 from ..coefficient import differentiated
 
@@ -103,7 +103,7 @@ def _pushes(objective: Any, shared: Facts, facts: Sequence[Facts], seeds: Sequen
     fields = _fields(shared, columns_of(objective, 2))
     rollouts = Rollouts.of(fields, objective.needs)
     credit = objective.prepare(rollouts, *_state(objective, shared))
-    rollouts = objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
+    rollouts = counted(objective, rollouts)
     policies = [_policy(objective, fields, one) for one in facts]
     step = differentiated(objective, rollouts, credit, policies, torch.tensor(FOCAL), TOTALS, seeds)
     slopes = -torch.stack([step.gradient, step.entropy_gradient], -1) * TOTALS.tokens
