@@ -57,6 +57,7 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
         ("method = 'hapo'", ['method is a section: write [method] and in it name = "hapo"']),
         ("train = ", []),
         (b"\xff\xfe", ["is not TOML in UTF-8"]),
+        ("#" * 262_145, ["it has 262,145 bytes, of which 262,144 are the most"]),
     ],
 )
 def test_a_mistake_names_the_file_the_setting_and_what_to_write(tmp_path, text, words):
@@ -68,75 +69,9 @@ def test_a_mistake_names_the_file_the_setting_and_what_to_write(tmp_path, text, 
     assert all(word in str(error.value) for word in ["mine.toml", *words])
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (".".join(["a"] * 2000) + " = 1", "the key a.a.* has more than 32 parts"),
-        (" . ".join(['"\\""'] * 40) + " = 1", "has more than 32 parts"),
-        ("\n".join(f"a{i}=1" for i in range(10_001)), "at most 262,144 characters and 10,000 keys"),
-        ("#" * 262_145, "it has 262,145 bytes, of which 262,144 are the most"),
-    ],
-)
-def test_the_size_the_depth_and_the_keys_of_a_recipe_are_bounded_before_it_is_parsed(tmp_path, text, words):
-    """The memory of the parser of TOML grows with the square of a key's parts: 15 GB for a hundred thousand."""
-    with pytest.raises(TokenPOError, match=words) as caught:
-        load_config(recipe(tmp_path, text))
-    assert "mine.toml" in str(caught.value)
-
-
-def test_a_recipe_in_yaml_is_read_as_one_in_toml_is(tmp_path):
-    """1e-3 is text to YAML 1.1, yes true and 010 eight; TOML knows better."""
-    text = """
-name: a  # a comment
-threads: null
-train: {lr: 1e-3, betas: [0.9, 0.95]}
-method:
-  name: dapo
-  high: 0.3
-task:
-  options:
-    system: "1"
-    words: yes
-    operands: [4, 8]
-"""
-    (tmp_path / "mine.yaml").write_text(text)
-    toml = """
-name = "a"
-threads = "none"
-train = {lr = 1e-3, betas = [0.9, 0.95]}
-method = {name = "dapo", high = 0.3}
-task.options = {system = "1", words = "yes", operands = [4, 8]}
-"""
-    assert load_config(tmp_path / "mine.yaml") == load_config(recipe(tmp_path, toml))
-
-
 def test_none_is_a_name_where_a_name_is_wanted(tmp_path: Path) -> None:
     config = load_config(recipe(tmp_path, 'name = "none"\nthreads = "none"\nmethod = {name = "grpo"}\n'))
     assert (config.name, config.threads) == ("none", None)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('name = "x"\n[train]\nsteps = 3', "it holds no sections (a recipe in TOML is called .toml)"),
-        ("[train]\nsteps = 3", "expected '<document start>', but found '<scalar>' (at line 2, column 1)"),
-        ("train:\n\tlr: 1", "(at line 2, column 1)"),
-        ("train: {lr: 1, lr: 2}", "a key is a name, and stands once (at line 1)"),
-        ("? [a]\n: 1", "a key is a name, and stands once (at line 1)"),
-        ("a: &x [1]\nb: [*x, *x]", "references and tags have no place in a recipe (at line 2)"),
-        ("a: !!python/object/apply:os.getcwd []", "references and tags have no place in a recipe (at line 1)"),
-        ("a: 1\n---\nb: 2", "but found another document (at line 2, column 1)"),
-        ("a: " + "[" * 200_000, "at most 32 deep and has at most 10,000 keys (at line 1)"),
-        ("\n".join(f"a{i}: 1" for i in range(10_001)), "at most 32 deep and has at most 10,000 keys"),
-        ("train: {lr: yes}", "train.lr = 'yes': must be a number"),
-        ("train: {warmpu: 1}", "section [train] has no key 'warmpu': did you mean 'warmup'?"),
-    ],
-)
-def test_a_mistake_in_a_recipe_in_yaml_names_the_place(tmp_path, text, words):
-    (tmp_path / "mine.yml").write_text(text)
-    with pytest.raises(TokenPOError) as caught:
-        load_config(tmp_path / "mine.yml")
-    assert words in str(caught.value) and "mine.yml" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +151,7 @@ def test_a_written_config_is_given_a_section_that_it_lacks(tmp_path):
 
 
 def test_the_mark_of_an_editor_at_the_start_of_a_recipe(tmp_path):
-    for name, text in (("a.toml", "seed = 7"), ("a.yaml", "seed: 7"), ("a.json", '{"seed": 7}')):
+    for name, text in (("a.toml", "seed = 7"), ("a.json", '{"seed": 7}')):
         (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
         assert load_config(tmp_path / name).seed == 7
 

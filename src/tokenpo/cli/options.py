@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..core.objective import Objective
     from ..recipe.command_line import Entry
 
-RECIPE = "path of a TOML or YAML file, or the name of a recipe in the package"
+RECIPE = "path of a TOML file, or the name of a recipe in the package"
 METHOD = "a name that `tokenpo methods` lists, or a builder of your own: file.py:function"
 METHODS = "METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
 ONE_METHOD = f"{METHOD}; METHOD:KEY=VALUE,... with options"

@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 
 from ..base.errors import TokenPOError
 
-LONGEST, MOST, DEEPEST = 256 * 1024, 10_000, 32  # limits of a recipe: bytes, keys, and parts of one key
-_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
-_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*+\.[ \t]*+){{{DEEPEST}}}")
 LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
 _METHOD = r"(?:[^:=@,]*[./][^:=@,]*:)?\w+"
 SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
@@ -44,22 +41,10 @@ def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tu
     return path
 
 
-def tables(text: str) -> dict[str, Any]:
-    """The tables of a TOML text; raises ValueError or RecursionError if it is not TOML.
-
-    The parser's memory grows with the square of a key's parts, so the parts are counted first.
-    """
-    if len(text) > LONGEST or text.count("=") > MOST:
-        raise ValueError(f"a recipe has at most {LONGEST:,} characters and {MOST:,} keys")
-    if key := _LONG_KEY.search(text):
-        raise ValueError(f"the key {key[0]:.40}... has more than {DEEPEST} parts, and no setting is so deep")
-    return tomllib.loads(text)
-
-
 def toml_value(text: str) -> Any:
     """The text after "=" as a TOML value, or as plain text if it is none."""
     try:
-        read = tables(f"value = {text}")
+        read = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text.strip()
     return read["value"] if len(read) == 1 else text.strip()

@@ -1,11 +1,12 @@
 """The settings of a run with their defaults, and how a file, `--method` and `--set` change them.
 
-A recipe is a TOML or YAML file whose tables are the sections below. Method options are checked by the method's own
+A recipe is a TOML file whose tables are the sections below. Method options are checked by the method's own
 builder, task options by the task.
 """
 
 import json
 import math
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -17,10 +18,10 @@ from ..base import text
 from ..base.errors import TokenPOError, UnknownName
 from ..base.files import expanded, read_text
 from ..core.kl_hold import KLHold
-from .command_line import LONGEST, apply, put, short, tables
+from .command_line import apply, put, short
 from .mistakes import explain, refuse_unwritable
-from .yaml_text import tables as yaml_tables
 
+LONGEST = 256 * 1024  # bytes of a recipe
 _PATH = r"^[^\x00-\x1f]+$"
 
 
@@ -324,12 +325,12 @@ class Config(Section):
 def load_config(
     recipe: Path, *, method: str | None = None, overrides: Iterable[str] = (), out: Path | str | None = None
 ) -> Config:
-    """The config of a recipe (TOML, YAML, a run's config.json) after `--method`, `--set section.key=value`, `--out`.
+    """The config of a recipe (TOML, or a run's config.json) after `--method`, `--set section.key=value`, `--out`.
 
     Another method than the recipe's starts from its own defaults: one method's options mean nothing to another.
 
     Raises:
-        TokenPOError: not TOML, YAML or JSON, an override without "=", a value of the wrong kind.
+        TokenPOError: not TOML or JSON, an override without "=", a value of the wrong kind.
         UnknownName: a section or key that does not exist.
     """
     raw = read_raw(recipe)
@@ -349,10 +350,10 @@ def load_config(
 
 def read_raw(recipe: Path) -> dict[str, Any]:
     """The tables of a recipe or a config.json; raises TokenPOError if it cannot be read or parsed."""
-    kind = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(recipe.suffix, "TOML")
+    kind = "JSON" if recipe.suffix == ".json" else "TOML"
     try:
         text = read_text(recipe, LONGEST).removeprefix("\ufeff")  # the mark that some editors of Windows write first
-        raw = json.loads(text) if kind == "JSON" else yaml_tables(text) if kind == "YAML" else tables(text)
+        raw = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except OSError as error:
         raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

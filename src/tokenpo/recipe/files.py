@@ -29,10 +29,8 @@ def find_recipe(name: str) -> Path:
     if name in shipped:
         return shipped[name]
     folders = {Path(known).parent for known in shipped}
-    if path.suffix in (".toml", ".yaml", ".yml", ".json") or path.parent not in folders:
-        raise TokenPOError(
-            f"recipe {name} is not a file: give the path of a TOML or YAML file, or one of {', '.join(shipped)}"
-        )
+    if path.suffix in (".toml", ".json") or path.parent not in folders:
+        raise TokenPOError(f"recipe {name} is not a file: give the path of a TOML file, or one of {', '.join(shipped)}")
     raise UnknownName(f"no recipe is called {name!r}: {nearest(name, shipped)}")
 
 

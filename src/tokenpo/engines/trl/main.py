@@ -36,7 +36,7 @@ _MEASURED = 256
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 on success, 2 on a user's error."""
     parser = argparse.ArgumentParser(prog="tokenpo.engines.trl.main", description="Train a recipe with TRL.")
-    parser.add_argument("recipe", metavar="RECIPE", help="path of a TOML or YAML file or config.json, or a name")
+    parser.add_argument("recipe", metavar="RECIPE", help="path of a TOML file or config.json, or a name")
     parser.add_argument("--method", metavar="NAME")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--out", metavar="DIR")
