@@ -9,11 +9,13 @@ import subprocess
 import sys
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import tokenpo
+from tokenpo.cli import compare
 from tokenpo.cli.main import main, parser
 from tokenpo.cli.train import verdict
 from tokenpo.lab.golden import MEANINGS, golden
@@ -299,3 +301,12 @@ def test_every_option_that_names_a_place_to_write_is_tried():
     listed = "train launch recipes report methods show check golden compare explain eval exact gradients conformance"
     assert list(commands) == [*listed.split(), "completion"]
     assert named - {("train", "out"), ("launch", "out")} == {(words[0], name) for words, name in WRITERS}
+
+
+def test_a_comparison_shares_no_card() -> None:
+    def plan(device: str) -> SimpleNamespace:
+        config = SimpleNamespace(model=SimpleNamespace(device=device), threads=1)
+        return SimpleNamespace(runs=[SimpleNamespace(config=config)] * 2)
+
+    assert compare._jobs(plan("cuda")) == compare._jobs(plan("cuda:1")) == 1
+    assert compare._jobs(plan("cpu")) >= 1

@@ -344,3 +344,16 @@ def test_a_step_by_hand(size: int) -> None:
         "kl": sum(r - 1 - math.log(r) for r in known) / 5,
     }  # fmt: skip
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-6)
+
+
+class OnApples(torch.Tensor):
+    """Says that it is on a device without float64."""
+
+    device = torch.device("mps")
+
+
+def test_a_device_without_float64_has_sums_in_float32() -> None:
+    for kind, dtype in ((torch.Tensor, torch.float64), (OnApples, torch.float32)):
+        statistics = Statistics()
+        statistics._add(loss=torch.ones(()).as_subclass(kind))
+        assert statistics._sums["loss"].dtype == dtype

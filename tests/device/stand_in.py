@@ -1,7 +1,7 @@
 """A stand-in for a GPU: its tensors compute on the processor, and refuse to meet the processor's own tensors.
 
 A mask left on the processor, a table made there or a number read through numpy is an error, as on a GPU. It shows
-nothing about kernels and speed, only how often a program would have waited for the device (`waits`).
+nothing about kernels and speed.
 
 torch keeps the device for as long as the process lives, so its tests run in a process of their own (`cases.py`). It
 uses private parts of torch, those for backends that are written in Python.
@@ -10,30 +10,19 @@ uses private parts of torch, those for backends that are written in Python.
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
-import tokenpo
-
 NAME = "standin"
-_PACKAGE = str(Path(tokenpo.__file__).parent) + "/"
 aten = torch.ops.aten
 # Explicit copies between devices.
 _CROSSING = {aten._to_copy, aten.copy_}
 # An index may come from the processor, on a GPU too.
 _INDEXING = {aten.index, aten.index_put, aten.index_put_}
-# The program waits for the GPU: the result is a number, or its size depends on values.
-_SAYING = {
-    aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten._unique2, aten.unique_dim, aten.unique_consecutive,
-    aten.equal, aten.bincount,
-}  # fmt: skip
 
 
 class _Module(backend_registration._DummyBackendModule):
@@ -71,7 +60,6 @@ class There(torch.Tensor):
         return _run(function, args, kwargs or {})
 
     def tolist(self) -> Any:
-        _waits[_module()] += 1
         return self.inner.tolist()
 
     def storage(self) -> Any:
@@ -82,9 +70,6 @@ class There(torch.Tensor):
 
     def __repr__(self) -> str:
         return f"There({self.inner!r})"
-
-
-_waits: Counter[str] = Counter()
 
 
 class _Factories(TorchDispatchMode):
@@ -110,13 +95,6 @@ def stand_in() -> Iterator[torch.device]:
         torch.__future__.set_swap_module_params_on_conversion(swaps)
 
 
-@contextlib.contextmanager
-def waits() -> Iterator[Counter[str]]:
-    """How often the program would have waited for the device in a block of code, by module of the package."""
-    _waits.clear()
-    yield _waits
-
-
 def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     given: list[torch.Tensor] = []
     _mapped(lambda x: given.append(x) if isinstance(x, torch.Tensor) else None, [*args, *kwargs.values()])
@@ -124,8 +102,6 @@ def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     wanted, kwargs = _where(bool(there), kwargs)
     name = function.overloadpacket
     _refuse_two_devices(name, args, given, bool(there))
-    if there and _says(name, args, kwargs, wanted):
-        _waits[_module()] += 1
     out = function(*_mapped(_inner, args), **{key: _mapped(_inner, x) for key, x in kwargs.items()})
     if name is aten.copy_:
         return args[0]
@@ -138,14 +114,6 @@ def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _mapped(change: Callable[[Any], Any], x: Any) -> Any:
     """What an operation takes or gives, which holds lists and tuples at most; torch's `tree_map` is slow."""
     return type(x)([_mapped(change, each) for each in x]) if isinstance(x, list | tuple) else change(x)
-
-
-def _module() -> str:
-    """The module of the package that runs, such as core/update.py."""
-    frame = sys._getframe()
-    while frame and not frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame.f_code.co_filename.removeprefix(_PACKAGE) if frame else "outside"
 
 
 def _where(there: bool, kwargs: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
@@ -167,38 +135,5 @@ def _refuse_two_devices(name: Any, args: Any, given: list[torch.Tensor], there: 
         raise RuntimeError(f"{name}: tensors on two devices: {', '.join(shapes)}")
 
 
-def _says(name: Any, args: Any, kwargs: dict[str, Any], wanted: bool) -> bool:
-    if name in _INDEXING:
-        return any(x is not None and x.dtype == torch.bool for x in args[1])
-    if name is aten.repeat_interleave:
-        return kwargs.get("output_size") is None
-    return (
-        name in _SAYING
-        or (name is aten._to_copy and not wanted)
-        or (name is aten.copy_ and not isinstance(args[0], There))
-    )
-
-
 def _inner(x: Any) -> Any:
     return x.inner if isinstance(x, There) else x
-
-
-def _autocast(name: str) -> None:
-    """The products that a GPU's autocast computes in halves; all else as it comes."""
-    operation, key = getattr(aten, name).default, torch._C.DispatchKey.AutocastPrivateUse1
-
-    def in_halves(*args: Any, **kwargs: Any) -> Any:
-        dtype = torch.get_autocast_dtype(NAME)
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-            return operation(
-                *(x.to(dtype) if getattr(x, "dtype", None) == torch.float32 else x for x in args), **kwargs
-            )
-
-    _HALVES.impl(name, in_halves)
-
-
-_HALVES = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1")
-_REST = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
-_REST.fallback(torch.library.fallthrough_kernel)
-for _name in ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "scaled_dot_product_attention"):
-    _autocast(_name)
