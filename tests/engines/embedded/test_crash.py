@@ -1,8 +1,4 @@
-"""A process that dies anywhere: what it had made is never lost, doubled or mixed, and the resumed run is the same run.
-
-Every moment at which the run touches the disk is a point to die at: the calls below are counted in one whole run, and
-then one run for each moment dies there. benchmarks/crash.py does the same with SIGKILL at random times.
-"""
+"""A process that dies while it writes: a resumed run is the same run."""
 
 import errno
 import json
@@ -31,11 +27,14 @@ from tokenpo.runs.directory import held
 
 from .test_resume import logged
 
-KINDS = (
-    r"replace \.writing-recipe", r"rename \.writing-step-000000", r"line metrics", r"rename \.writing-step-000002",
-    r"rename step-000001", r"rename \.writing-model",
-)  # fmt: skip
-AGAIN = (r"_checksum state", *KINDS[:3], r"rename \.writing-step-000001")
+# One moment to die at for each kind of file: the last such call of a run.
+KINDS = {
+    "the config": r"replace \.writing-config",
+    "a checkpoint": r"rename \.writing-step-000002",
+    "an old checkpoint": r"rmtree",
+    "half a line": r"line metrics",
+    "the model": r"rename \.writing-model",
+}
 RANDOM = r"(?<=.)\.[0-9a-f]{8}$"  # the end of a fresh name
 
 
@@ -99,72 +98,29 @@ def dying(at: int) -> Iterator[list[str]]:
 
     whole = tokenpo.base.jsonl.Lines.write
     with pytest.MonkeyPatch.context() as patch:
-        touching = (Path, "rename"), (Path, "replace"), (Path, "unlink"), (shutil, "rmtree"), (checkpoint, "_checksum")
+        touching = (Path, "rename"), (Path, "replace"), (shutil, "rmtree")
         for owner, name in touching:
             patch.setattr(owner, name, before(owner, name))
         patch.setattr(tokenpo.base.jsonl.Lines, "write", half_a_line)
         yield seen
 
 
-each_moment = pytest.mark.parametrize("each", ["kind", pytest.param("moment", marks=pytest.mark.slow)])
-
-
-def places(moments: list[str], each: str, kinds: tuple[str, ...]) -> list[int]:
-    """All, or the last of each kind: most moments come again in every step."""
-    if each == "moment":
-        return [*range(len(moments))]
-    return [max(i for i, name in enumerate(moments) if re.match(kind, name)) for kind in kinds]
-
-
-@each_moment
-def test_a_run_that_dies_at_any_touch_of_the_disk_resumes_to_the_same_bytes(tiny, expected, each):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_dies_at_a_kind_of_file_resumes_to_the_same_bytes(tiny, expected, kind):
     with dying(10**9) as moments:
-        whole = train(tiny("whole"), SilentView())
-    assert left(whole.directory) == expected
-    assert len(moments) > 30
-    assert {"line metrics.jsonl", "rename .writing-step-000001", "replace .writing-config.json"} <= set(moments)
-    for at in places(moments, each, KINDS):
-        config = tiny("run")
-        with pytest.raises(Killed), dying(at):
-            train(config, SilentView())
-        begun = (config.directory() / "config.json").exists()
-        again = resume(config.directory(), SilentView()) if begun else train(config, SilentView())
-        assert again.finished
-        assert left(config.directory()) == expected, moments[at]
-        shutil.rmtree(config.directory())
-
-
-@each_moment
-def test_a_run_that_dies_again_before_its_first_step(tiny, expected, each):
-    """With its config and nothing else, then resumed at a touch of the disk up to the first step's checkpoint."""
-    with dying(10**9) as first:
         train(tiny("whole"), SilentView())
-    config_alone = first.index("replace .writing-config.json") + 1
-
-    def begun():
-        config = tiny("run")
-        with pytest.raises(Killed), dying(config_alone):
-            train(config, SilentView())
-        assert not list(config.directory().glob("checkpoints/step-*"))
-        return config
-
-    with dying(10**9) as moments:
-        resume(begun().directory(), SilentView())
-    del moments[moments.index("rename .writing-step-000001") + 1 :]
-    assert len(moments) > 20 and "line metrics.jsonl" in moments
-    shutil.rmtree(tiny("run").directory())
-    for at in places(moments, each, AGAIN):
-        config = begun()
-        with pytest.raises(Killed), dying(at) as seen:
-            resume(config.directory(), SilentView())
-        assert resume(config.directory(), SilentView()).finished, seen
-        assert left(config.directory()) == expected, seen
-        shutil.rmtree(config.directory())
+    at = max(i for i, name in enumerate(moments) if re.match(KINDS[kind], name))
+    config = tiny("run")
+    with pytest.raises(Killed), dying(at):
+        train(config, SilentView())
+    begun = (config.directory() / "config.json").exists()
+    assert begun != (kind == "the config")
+    again = resume(config.directory(), SilentView()) if begun else train(config, SilentView())
+    assert again.finished
+    assert left(config.directory()) == expected
 
 
-@pytest.mark.parametrize(
-    "where", ["line", "tensors", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sync", "model"))]
-)
+@pytest.mark.parametrize("where", ["line", "tensors"])
 def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypatch, tmp_path, where):
     full = OSError(errno.ENOSPC, "No space left on device")
     calls = iter(range(100))
@@ -189,17 +145,8 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
                     return super().write(data)
 
             patch.setattr(tokenpo.base.jsonl.Lines, "__init__", opened)
-        elif where == "sync":
-
-            def sync(path):
-                if "checkpoints" in path.parts and next(calls) >= 8:
-                    raise full
-
-            patch.setattr(tokenpo.base.files, "sync", sync)
-        elif where == "tensors":
-            patch.setattr("safetensors.torch.save_file", refuse)
         else:
-            patch.setattr(checkpoint.language, "save", refuse)
+            patch.setattr("safetensors.torch.save_file", refuse)
         with pytest.raises(TokenPOError, match=r"No space left on device.*--resume") as caught:
             train(tiny("run"), SilentView())
     assert "\n" not in str(caught.value)
@@ -255,7 +202,7 @@ def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
 
 def test_checksums_that_say_nothing_are_damage(tiny):
     run = train(tiny("run", output={"keep": 2}), SilentView()).directory
-    for content in ("{}", "[]", "null", '{"state.json": 1}', '{"../../x": "y"}', "[" * 10**5, "\x00"):
+    for content in ("{}", "[]", '{"state.json": 1}', "\x00"):
         (run / "checkpoints" / "step-000002" / "checksums.json").write_text(content)
         found, damaged = checkpoint.newest(run)
         assert (found.name, [path.name for path in damaged]) == ("step-000001", ["step-000002"])
@@ -295,11 +242,11 @@ def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, m
     assert 'name = "ha_dw"' in (run / "recipe.toml").read_text()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"train": 3}', "\udc80"])
-def test_a_damaged_config_is_one_sentence(tiny, text, capsys):
+@pytest.mark.parametrize("text", ["[]", "{", '{"train": 3}'])
+def test_a_damaged_config_is_one_sentence(tiny, text):
     config = tiny("run")
     (config.directory()).mkdir()
-    (config.directory() / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    (config.directory() / "config.json").write_text(text)
     with pytest.raises(TokenPOError, match=r"config\.json") as caught:
         resume(config.directory(), SilentView())
     assert "\n" not in str(caught.value)
