@@ -16,16 +16,14 @@ TORCH   ?= torch
 # A card: CUDA's torch, TRL, verl and Liger. A small run without a card takes the engines' environment.
 DEVICE ?= cuda
 CARD   := $(if $(filter cpu,$(DEVICE)),$(ENGINES),.venv-gpu)
-# HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
-HASHES  ?=
-# Those of speed; crash, verifiers, long_run, long_log and fuzz are figures of trust and are run by name (docs/trust.md).
+# Those of speed; verifiers, long_run and long_log are figures of trust and are run by name (docs/trust.md).
 BENCHMARKS := import_time objective sampler step token_stats fused_objective scaling estimate profile_quickstart
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 # The slowest are named at the end of a run.
 DURATIONS := --durations 10 --durations-min 5
 
-.PHONY: quickstart test test-engines test-site test-vllm test-tinker test-tinker-clients test-hosts newest parity check slow bench gpu fuzz mutants docs site dist format clean
+.PHONY: quickstart test test-engines test-site test-vllm test-tinker test-tinker-clients test-hosts newest parity check slow bench gpu docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -90,13 +88,6 @@ bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 gpu: $(CARD)/.ready  ## measure on a card, in pieces that go on where they ended: PART="tests kernels fused sampler train trl bed"; SMALL=1 DEVICE=cpu without one
 	$(CARD)/bin/python benchmarks/gpu/run.py --device $(DEVICE) $(if $(SMALL),--small --out runs/gpu-small) $(if $(PART),--parts $(PART))
 
-fuzz: $(VENV)/.dev  ## damage every kind of file that is read, for SECONDS=120, and count what comes of it
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fuzz.py --seconds $(or $(SECONDS),120)
-
-mutants: $(VENV)/.dev  ## break the formulas on purpose, and list what no test notices; ONLY="tokenpo.core.ops.ratio.*" of a part
-	$(BIN)/pip install --quiet -c constraints.txt mutmut==3.8.1
-	$(BIN)/python tools/mutants.py $(ONLY)
-
 docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
 	$(BIN)/python tools/site/docs.py
 
@@ -111,34 +102,24 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-tinker .venv-hosts .venv-newest build dist site runs mutants .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-tinker .venv-hosts .venv-newest build dist site runs .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
 	@echo "Setting up $(VENV): first torch, some 200 MB for a CPU and more for CUDA, then the rest. A minute or two, once."
 	$(PYTHON) -m venv $(VENV)
-	$(if $(HASHES),$(HASHED))
 	$(BIN)/pip install -c constraints.txt torch
 	touch $@
 
 $(VENV)/.train: $(VENV)/.torch pyproject.toml
 	@echo "Installing tokenpo with its embedded engine into $(VENV) ..."
-	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@echo "Installing tokenpo with what its tests and tools need into $(VENV) ..."
-	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,tinker,dev,site]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,tasks,track,tinker,dev,site]'
 	touch $@
-
-# setuptools first: it builds what comes as source, and pip would fetch another without a hash for that.
-define HASHED
-sed -n '/^setuptools==/,/[^\\]$$/p' constraints-hashes.txt > $(VENV)/setuptools.txt
-	$(BIN)/pip install --quiet --require-hashes --no-deps -r $(VENV)/setuptools.txt
-	$(BIN)/pip install --quiet --require-hashes --no-deps --no-build-isolation -r constraints-hashes.txt
-endef
-# What is in the list is there by then, and nothing else may come.
-NOTHING_ELSE = $(if $(HASHES),--no-index --no-build-isolation)
 
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	@echo "Setting up $(ENGINES): torch, TRL, verl and Ray, some 2 GB. Several minutes, once."
