@@ -85,7 +85,7 @@ bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/objective.py --alone
 
-gpu: $(CARD)/.ready  ## measure on a card, in pieces that go on where they ended: PART="tests kernels fused sampler train trl bed"; SMALL=1 DEVICE=cpu without one
+gpu: $(CARD)/.ready  ## measure on a card, in pieces that go on where they ended: PART="tests kernels fused sampler train trl"; SMALL=1 DEVICE=cpu without one
 	$(CARD)/bin/python benchmarks/gpu/run.py --device $(DEVICE) $(if $(SMALL),--small --out runs/gpu-small) $(if $(PART),--parts $(PART))
 
 docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code

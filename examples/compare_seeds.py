@@ -7,7 +7,7 @@ method and seed. For a recipe, `tokenpo compare RECIPE --methods ... --margin ..
 exist `tokenpo compare --runs DIR DIR ...` reads them: docs/comparison.md.
 
 Three seeds can decide nothing, which is known before they run, and here shown. The learning rate is one for all: part
-of a difference may be how long the steps of a method are, and a fair comparison tunes it for each (docs/bed.md).
+of a difference may be how long the steps of a method are, and a fair comparison tunes it for each (docs/results.md).
 """
 
 import torch

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path += [str(Path(__file__).parents[1] / name) for name in ("benchmarks", "tools", "tools/site", "studies")]
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("benchmarks", "tools", "tools/site")]
 torch.set_num_threads(1)
 # readline puts the width of a terminal into the environment of the processes that pytest starts, where there is none.
 for name in ("COLUMNS", "LINES"):

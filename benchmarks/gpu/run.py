@@ -1,6 +1,6 @@
 """Everything that is worth measuring on a card, in pieces of a few minutes; `make gpu` calls it.
 
-    python benchmarks/gpu/run.py [--parts tests kernels fused sampler train trl bed] [--minutes 9]
+    python benchmarks/gpu/run.py [--parts tests kernels fused sampler train trl] [--minutes 9]
     python benchmarks/gpu/run.py --small --device cpu        every piece in small, without a card
 
 A piece is a file beside this one; `cases(small, device)` of it names what it measures, the weightiest first. A piece
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("tests", "kernels", "fused", "sampler", "train", "trl", "bed")
+PARTS = ("tests", "kernels", "fused", "sampler", "train", "trl")
 PACKAGES = ("torch", "triton", "transformers", "trl", "verl", "liger-kernel", "vllm")
 # Seconds that a case needs at least; none is begun with less.
 LEAST = 5.0

@@ -16,16 +16,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
 
-import card_page
 import exact_picture
-import exact_sentences
 import explorer
 import family
 import host_fields
 import house
-import kl_law
 import paper_recipes
 import task_page
 import token_picture
@@ -37,7 +33,7 @@ from tokenpo.core.parts import walk
 from tokenpo.core.types import OPTIONAL, Policy, Rollouts
 from tokenpo.lab.exact import study
 from tokenpo.lab.exact.world import World
-from tokenpo.lab.exact.worlds import LARGE, WORLDS
+from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.lab.fingerprint.curves import EQUAL, axes_of
 from tokenpo.lab.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, options_of, paper
@@ -49,12 +45,8 @@ from oracle_support import source as oracle_source  # noqa: E402
 PAGES = ROOT / "docs" / "methods"
 PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.svg"
-BED, BED_COLUMNS = ROOT / "docs" / "bed.md", 8
-BENCHED_AS = {"tr_grpo": ", with its weight on the advantage,"}  # where its default has changed since
-AREAS = re.compile(r"\| train-area, (\w+) − (\w+) \| ([-+.\d]+) \|")
-LEAST = 0.01  # of useful progress, below which two updates are alike
-MARGIN = 0.03  # of accuracy, the margin that docs/bed.md registered
-LITTLE = 0.01  # of accuracy, below which learning is told to be the same
+# Compared with DAPO or GRPO in docs/results.md.
+MEASURED = {"grpo", "cispo", "tepo", "hapo", "gtpo", "tr_grpo", "grpo_s", "gspo", "eb_cispo"}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 EQUAL_ONES = "[the same everywhere](../family.md#methods-with-the-same-fingerprint)"
 
@@ -112,14 +104,6 @@ PAGE = """\
 
 {pushes}
 
-## Evidence
-
-<details markdown="1"><summary>In small worlds whose gradient is known</summary>
-
-{exact}
-
-</details>
-{bed}
 ## Source
 
 {facts}
@@ -167,8 +151,6 @@ def page(name: str) -> str:
         builder=undocumented(build),
         parts=parts(METHODS[name]()),
         pushes=pushes(name),
-        exact=exact(name),
-        bed=on_the_bed(name),
         score=oracle_source(name),
     )
 
@@ -186,10 +168,7 @@ def box(name: str) -> str:
     sure = "; ".join(PROVENANCE[kind] for kind in origin.provenance.split(" + "))
     says = (
         ("What it changes", plain(summary(name))),
-        (
-            "Does it help?",
-            " ".join(filter(None, (on_benchmark(name), with_its_kl_held(name), on_a_gpu(name), in_worlds(name)))),
-        ),
+        ("Does it help?", helps(name)),
         ("How sure is the formula?", f"{sure[:1].upper()}{sure[1:]}.{note}"),
         ("Try it", run),
     )
@@ -199,88 +178,13 @@ def box(name: str) -> str:
     )
 
 
-def benchmark() -> str:
-    """The section of docs/bed.md, a page of two studies, in which every learning rate is tuned."""
-    return BED.read_text(encoding="utf-8").partition("<!-- /bed -->")[0]
-
-
-def on_benchmark(name: str) -> str:
-    """Whether it learned more than DAPO or GRPO on the benchmark; a difference below the margin is none."""
+def helps(name: str) -> str:
+    """Where its results stand."""
     if name == study.BASE:
-        return "It is what the others are compared with."
-    found: dict[str, list[float]] = {}
-    for first, second, difference in AREAS.findall(benchmark()):
-        sign = {(name, second): 1, (first, name): -1}.get((first, second), 0)
-        other = second if sign > 0 else first
-        if sign and other in (study.BASE, "grpo"):
-            found.setdefault(other, []).append(sign * float(difference))
-    if not found:
-        return "It was not run on the [benchmark](../bed.md)."
-    base, differences = min(found.items())  # DAPO where both are there
-    first, *others = (_learned(x) for x in differences)
-    tasks = "on both tasks" if {first} >= {*others} else f"on one task and {others[0]} it on the other"
-    numbers = " and ".join(f"{x:+.3f}" for x in differences)
-    return (
-        f"On the [benchmark](../bed.md){BENCHED_AS.get(name, '')} it {first} {base.upper()} {tasks} "
-        f"(mean training accuracy {numbers}; the margin is {MARGIN:g})."
-    )
-
-
-HELD = {
-    "alike": "stays within 0.02 of", "smaller": "learns less than", "larger": "learns more than",
-    "undecided": "is not shown to stay within 0.02 of",
-}  # fmt: skip
-
-
-def with_its_kl_held(name: str) -> str:
-    """What the study of the KL says of it, on each task from the first base model."""
-    found = kl_law.verdicts(kl_law.PAGE.read_text(encoding="utf-8"))
-    seen = {
-        task: x for (p, task, base, pair), x in found.items() if (p, base, pair) == ("P1", "first", f"{name} - dapo")
-    }
-    told = [f"{HELD[x.word]} DAPO on {task} ({x.mean})" for task, x in seen.items()]
-    listed = " and ".join(filter(None, (", ".join(told[:-1]), *told[-1:])))
-    return f"With [the KL held](../kl_law.md) it {listed}." if told else ""
-
-
-def on_a_gpu(name: str) -> str:
-    """What both parts of the study with the KL held say of it."""
-    text = card_page.PAGE.read_text(encoding="utf-8")
-    found, pair = card_page.verdicts(text), f"{name} − dapo, held"
-    if not any((part, pair) in found for part in card_page.PARTS):
-        return ""
-    batches, gains = (card_page.told(text, label) for label in (card_page.BATCHES, card_page.GAIN))
-    told = {part: HELD[found[part, pair].word] for part in card_page.PARTS}
-    numbers = [
-        f"{told[part]} DAPO in {batches[part]} batches ({found[part, pair].mean}, where DAPO gains {gains[part]})"
-        for part in card_page.PARTS
-    ]
-    if len({*told.values()}) == 1:
-        numbers[1:] = [x.removeprefix(f"{told[card_page.PARTS[0]]} DAPO ") for x in numbers[1:]]
-    return f"On [a larger model](../card_study.md), its KL held, it {' and '.join(numbers)}."
-
-
-def _learned(difference: float) -> str:
-    much = "" if abs(difference) > MARGIN else "a little "
-    if abs(difference) < LITTLE:
-        return "learns as much as"
-    return f"learns {much}{'more' if difference > 0 else 'less'} than"
-
-
-def in_worlds(name: str) -> str:
-    """In how many of the small worlds its update is worth more than DAPO's, or less, and how training compares."""
-    rows, worlds = studied()
-    if name == study.BASE:
-        return ""
-    if name not in rows or not {world.name for world in worlds} <= set(rows[name].cells):
-        return "It was not run in the [small worlds](../exact.md)."
-    lead = [[row.at(world, "init/useful").value for row in (rows[name], rows[study.BASE])] for world in worlds]
-    more, less = (sum(sign * (x - y) > LEAST for x, y in lead) for sign in (1, -1))
-    area = [fmean(row.at(world, "noisy/area").value for world in worlds) for row in (rows[name], rows[study.BASE])]
-    return (
-        f"In [small worlds](../exact.md) its update makes more progress than DAPO's in {more} of {len(worlds)}, less "
-        f"in {less}; at its best step size the mean reward over a run differs from DAPO's by {area[0] - area[1]:+.3f}."
-    )
+        return "It is what the others are compared with: [results](../results.md)."
+    if name in MEASURED:
+        return "[Trained runs](../results.md) compare it with DAPO or GRPO."
+    return "No trained runs of ours compare it with DAPO."
 
 
 def described(build: Callable[..., Objective]) -> str:
@@ -322,44 +226,6 @@ def every_objective() -> dict[str, Objective]:
     return {name: build() for name, build in METHODS.items()}
 
 
-def exact(name: str) -> str:
-    """What the worlds whose gradient is known say of a method, computed from docs/exact.json."""
-    rows, worlds = studied()
-    if name not in rows or not {world.name for world in worlds} <= set(rows[name].cells):
-        return "Not run there yet: `tokenpo exact`, [exact worlds](../exact.md)."
-    if name == study.BASE:
-        return "It is what the others are compared with: [exact worlds](../exact.md)."
-    base = rows[study.BASE]
-    said = {
-        "helps": exact_sentences.helps(rows[name], base, worlds),
-        "fails": exact_sentences.fails(rows[name], base, worlds),
-        "noisy training at its best step size": exact_sentences.trains(rows[name], base, worlds),
-        "why": exact_sentences.why(rows[name], base, worlds),
-    }
-    if large := [build() for world, build in LARGE.items() if world in rows[name].cells]:
-        said["in large worlds"] = exact_sentences.fails(rows[name], base, large)
-    lead = (
-        "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one assumption."
-    )
-    if "value" in METHODS[name]().needs:
-        lead += " The value that the method reads is exact there, which no critic's is."
-    lines = [lead, *(f"**{word}**: {text}" for word, text in said.items() if text)]
-    return "\n\n".join(textwrap.fill(line, 120, break_on_hyphens=False) for line in lines)
-
-
-def on_the_bed(name: str) -> str:
-    """The rows of the benchmark that compare a method; nothing for those that were not run there."""
-    head, _, *rows = (
-        line for line in benchmark().splitlines() if line.startswith("| ") and line.count("|") == BED_COLUMNS + 1
-    )
-    rows = [row for row in rows if re.search(rf"[,−/] {name} [−/|]", row)]
-    if not rows:
-        return ""
-    lead = "Paired runs of a small transformer, every method at its best learning rate: [the benchmark](../bed.md)."
-    table = "\n".join([head, "| " + " | ".join(["---"] * BED_COLUMNS) + " |", *rows])
-    return f'\n<details markdown="1"><summary>On the benchmark</summary>\n\n{lead}\n\n{table}\n\n</details>\n'
-
-
 @functools.cache
 def studied() -> tuple[dict[str, study.Row], list[World]]:
     """The methods of docs/exact.json by name, and the twelve worlds."""
@@ -369,13 +235,9 @@ def studied() -> tuple[dict[str, study.Row], list[World]]:
 
 def counts() -> str:
     """What the numbers of methods count that other pages give."""
-    run = [name for name in METHODS if name in studied()[0]]
-    others = [name for name in run if name != study.BASE and "value" not in METHODS[name]().needs]
     text = (
         f"There are {len(METHODS)} names in the table, a page each and no aliases; variants of a paper that have a "
-        f"name of their own, as `tepo_v1`, count. [Exact worlds](../exact.md) run {len(run)} of them, all but those "
-        "that need a teacher, drafts or scored parts of responses, and compare the "
-        f"{len(others)} that need no critic with DAPO."
+        "name of their own, as `tepo_v1`, count."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False)
 

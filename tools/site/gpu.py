@@ -13,12 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import card_page
 from layout import cell, table, write
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NUMBERS, PAGE = DOCS / "gpu.json", DOCS / "gpu.md"
-STUDY = DOCS.parent / "studies" / "2026-11-26-card"
 # Of an H100: products in bf16 and bytes moved, as large products and copies reach them.
 FLOPS, BYTES = 790e12, 3.0e12
 # Tokens, hidden size, vocabulary, chunks.
@@ -31,7 +29,6 @@ PARTS = {
     "sampler": "The embedded sampler beside `generate`",
     "train": "Training runs and steps of the embedded engine, beside TRL's trainer",
     "trl": "TRL's trainer with our objective, in the model's head and by TRL's own pass",
-    "bed": "Learning against KL: seven methods on a model of its own",
 }
 
 HEADS = {
@@ -49,7 +46,7 @@ HEAD = """\
 
 {status}
 
-`make gpu` measures everything below on a card. It sets up an environment of its own (5 GB of downloads), runs seven
+`make gpu` measures everything below on a card. It sets up an environment of its own (5 GB of downloads), runs six
 pieces of a few minutes each, and goes on where it ended when it is called again. `make gpu PART=fused` runs one piece;
 `make gpu SMALL=1 DEVICE=cpu` runs all of them in small on a CPU, to see that they work.
 
@@ -121,10 +118,7 @@ takes {tiny:.1f} times as long as ours.
 
 Both gradients are equally far from float32's. In a whole model the head is a smaller part, so that less is gained, and
 the memory stays: TRL's pass stays the default on a GPU, and `fused_objective=True` is worth a try where a GiB or two
-are free.
-
-**Learning.** [{runs} runs](card_study.md) of models of 27 million parameters ask whether methods, and clips, learn alike with
-the KL held."""
+are free."""
 
 
 def predicted() -> Iterator[tuple[str, ...]]:
@@ -198,7 +192,6 @@ def results(parts: Mapping[str, Any]) -> str:
         compiling=static["first s"], compiled=256 * steps[256] / static["tokens/s"],
         step=step["tokenpo_ms"] / 1e3, steps=step["steps"], beside=step["TRL / tokenpo"], step_gib=step["tokenpo_peak_gib"], trl_step=step["TRL_ms"] / 1e3,
         trl_gib=step["TRL_peak_gib"], later=f"{min(later):.1f} to {max(later):.1f} s", tiny=tiny["TRL / tokenpo"],
-        runs=sum(len((STUDY / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()) for name in (*card_page.PARTS, *card_page.OTHERS)),
         trl=table(("hidden size", "ours in the head, ms", "GiB", "TRL's pass, ms", "GiB", "TRL's / ours"), trl),
     )  # fmt: skip
 
