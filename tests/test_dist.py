@@ -30,7 +30,7 @@ TRAIN = ["train", "quickstart", *(word for setting in SMALL for word in ("--set"
 EVERYTHING = [
     ["methods"],
     ["show", "tepo"],
-    ["recipes", "papers/dapo_qwen2.5_32b"],
+    ["recipes", "quickstart"],
     TRAIN,
     ["report", "runs/quickstart-tepo-seed0"],
     ["exact", "grpo", "--world", "two_modes", "--page", "x.html"],

@@ -96,7 +96,7 @@ def completions(tmp_path_factory):
         ("tokenpo train quickstart --method te", ["tepo", "tepo_v1"]),
         ("tokenpo train mi", ["mine.toml"]),
         ("tokenpo report --be", ["--beside"]),
-        ("tokenpo train --engine t", ["tinker", "trl"]),
+        ("tokenpo train --engine t", ["tinker"]),
     ],
 )
 def test_bash_completes(typed, offered, completions, tmp_path):
@@ -290,7 +290,7 @@ def test_a_directory_is_no_file_to_write(tmp_path, capsys):
 
 
 def test_every_option_that_names_a_place_to_write_is_tried():
-    """But those of train and launch, which make the run directory before anything else."""
+    """But that of train, which makes the run directory before anything else."""
     (commands,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
     named = {
         (command, action.dest)
@@ -298,9 +298,9 @@ def test_every_option_that_names_a_place_to_write_is_tried():
         for action in its._actions
         if action.dest in ("out", "json", "page") and action.nargs != 0
     }
-    listed = "train launch recipes report methods show check golden compare explain eval exact gradients conformance"
+    listed = "train recipes report methods show check golden compare explain eval exact gradients conformance"
     assert list(commands) == [*listed.split(), "completion"]
-    assert named - {("train", "out"), ("launch", "out")} == {(words[0], name) for words, name in WRITERS}
+    assert named - {("train", "out")} == {(words[0], name) for words, name in WRITERS}
 
 
 def test_a_comparison_shares_no_card() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from engines.verl.support import run
 from engines.verl.support.run import CHOSEN, LOG
-from tokenpo.engines.verl.data import write_parquet
 from vllm_support import cpu
 
 # As small as can be: 8 prompts x 4 responses a step.
@@ -47,10 +46,9 @@ def test_weights_reach_vllm_and_hapo_heats_its_second_batch(
     """Two steps of GRPO, two of HAPO. What vLLM reports is what the worker computes at the weights of the moment, but
     for the last batch, which is drawn at adapted temperatures."""
     run.model(tmp_path / "model")
-    write_parquet(tmp_path / "data" / "train.parquet", "dial_sum", {}, 0, "train", 64)
-    write_parquet(tmp_path / "data" / "test.parquet", "dial_sum", {}, 0, "test", 16)
     given = {
         **run.documented(),
+        **run.problems(tmp_path / "data", 64, 16),
         **SETTINGS,
         "trainer.v1.trainer_mode": "tokenpo_turns",
         "+algorithm.tokenpo.method": "hapo",

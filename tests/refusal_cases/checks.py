@@ -26,7 +26,6 @@ ELSEWHERE = {
     ("core/head/fused.py", "run_lean"): "an argument: tests/core/head/test_teacher.py",
     ("lab/exact/sampling.py", "view"): "no engine: tests/lab/exact/test_sampling.py",
     ("lab/exact/contestant.py", "begin"): "no engine: tests/lab/exact/test_sampling.py",
-    ("engines/launch.py", "require_installed"): "an engine is missing: tests/cli/test_launch.py",
     ("core/negotiation.py", "_no_drafts"): "every engine but the embedded one: tests/refusal_cases/trl.py",
     ("core/learner.py", "_require_versions"): "versions of a host: tests/core/test_learner.py",
     ("tasks/__init__.py", "refuse_tool"): "a task with a tool: tests/tasks/test_dial_sum.py",

@@ -9,7 +9,6 @@ import torch
 
 import tokenpo
 from small_recipes import merged
-from tokenpo.cli import main as cli
 from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Keep, Signal
 from tokenpo.engines.embedded.directions import AtCheckpoint
@@ -70,12 +69,6 @@ def _beside(directory: Path, name: str, trained: str = "grpo") -> None:
     AtCheckpoint(directory / "run", tokenpo.method(name).needs, None, 8, 64)
 
 
-def typed(*words: str) -> None:
-    """`tokenpo WORDS`, without the exit code in place of the error."""
-    options = cli.parser().parse_args(words)
-    options.run(options)
-
-
 _WHOLE = {"hint": "see ", "coef": 0.1, "form": "divergence"}
 CASES = [
     Case("an objective of your own, `mine`, that reads `hidden_states`", _own("grpo", weights=(Keep(_Hidden()),)),
@@ -115,6 +108,4 @@ CASES = [
          ("clip_cov", "teacher_divergence"), "teacher.form = 'credit' or 'penalty'"),
     Case("a sampler and a trainer that disagree by more than `train.ratio_tolerance`", _apart, ("grpo", "ratio"),
          "set rollout.rescore = true", varying=r"(?<=\| is )\S+(?= nats)"),
-    Case("`--processes 2`", lambda directory: typed("train", "quickstart", "--processes", "2"), ("--processes 2",),
-         "leave it out, or add --engine trl"),
 ]  # fmt: skip

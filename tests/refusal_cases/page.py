@@ -7,9 +7,9 @@ from .case import SOURCE, Case, Refusal
 PAGE = SOURCE.parents[1] / "docs" / "refusals.md"
 TITLES = {
     "embedded": ("The embedded engine", "`tokenpo train` without `--engine`."),
-    "trl": ("TRL", "[`TokenPOConfig`, `TokenPOTrainer`](trl.md) and `--engine trl`."),
+    "trl": ("TRL", "[`TokenPOConfig`, `TokenPOTrainer`](trl.md)."),
     "tinker": ("Tinker", "`--engine tinker` and [`tokenpo.engines.tinker`](tinker.md); a server is asked for nothing."),
-    "verl": ("verl", "[`algorithm.tokenpo`](verl.md) in verl's own command, and `--engine verl`."),
+    "verl": ("verl", "[`algorithm.tokenpo`](verl.md) in verl's own command."),
     "handed": ("SkyRL and prime-rl", "Their [contracts](other_hosts.md); neither was run."),
     "vllm": ("vLLM", "The [logits processor](vllm.md); read on a stand-in for vLLM's interfaces."),
 }

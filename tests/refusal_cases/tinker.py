@@ -15,7 +15,6 @@ from tokenpo.methods import method
 from tokenpo.recipe.plan import Plan
 
 from .case import Case
-from .embedded import typed
 
 LOGITS = "choose a method that reads no more, or train with the embedded engine"
 
@@ -79,7 +78,4 @@ CASES = [
          ("the gradient that it is sent",), "take another server"),
     Case("a sampler and a trainer on the server that disagree by more than `train.ratio_tolerance`", _apart,
          ("grpo", "0.1 nats"), "set rollout.rescore = true"),
-    Case("`--engine tinker --processes 2`",
-         lambda directory: typed("train", "quickstart", "--engine", "tinker", "--processes", "2"), ("--processes 2",),
-         "leave it out"),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""TRL: its trainer with our settings, and recipes."""
+"""TRL: its trainer with our settings."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,6 @@ from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.forward import Forward
-from tokenpo.engines.trl.recipe import require, schedule
 from tokenpo.engines.trl.rollout_batch import carried
 from tokenpo.engines.trl.settings import (
     OVERRIDING,
@@ -30,8 +29,6 @@ from tokenpo.engines.trl.settings import (
 from tokenpo.engines.trl.temperature import Served, Temperature, require_server
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.models.directory import ASSETS
-from tokenpo.recipe.config import parse_config
-from tokenpo.recipe.plan import Plan
 from trl_support.small import config, even, prompts
 
 from .case import Case
@@ -157,20 +154,6 @@ def _asynchronous(directory: Path) -> None:
     TokenPOTrainer("a/model", even, AsyncGRPOConfig(str(directory), use_cpu=True, bf16=False))
 
 
-def recipe(**sections: dict) -> Plan:
-    usual = {"model": {"path": "tiny", "device": "cpu"}, "task": {"name": "dial_sum"}}
-    changed = {name: {**usual.get(name, {}), **section} for name, section in sections.items()}
-    return Plan(parse_config({**usual, **changed}, "recipe.toml"))
-
-
-def _recipe(asked: str, sections: dict, thing: str, remedy: str) -> Case:
-    return Case(f"in a recipe: {asked}", lambda directory: require(recipe(**sections)), (thing,), remedy)
-
-
-def _divided(processes: int, **sections: dict) -> Callable[[Path], object]:
-    return lambda directory: schedule(recipe(**sections), processes, 10)
-
-
 def _replaced(refused: Refused, other: Any = None) -> Case:
     name, default = refused.name, TokenPOConfig.__dataclass_fields__[refused.name].default
     if other is None:
@@ -229,12 +212,8 @@ CASES = [
     Case("`clip_cov` and whole distributions of a teacher",
          _taught(tokenpo.with_teacher(tokenpo.method("clip_cov"), 0.1, form="divergence")),
          ("clip_cov", "teacher_divergence"), "in the form 'credit' or 'penalty'"),
-    _recipe("`opd` without a teacher", {"method": {"name": "opd"}}, "teacher_logprob", "--set teacher.path=DIR"),
-    _recipe("a teacher with a hint", {"teacher": {"hint": "{answer}"}}, "teacher.hint", "--set teacher.hint=none"),
     Case("`gdpo` with `reward_weights=[2.0]`", _trainer(method="gdpo", reward_weights=[2.0]),
          ("gdpo", "reward_weights"), "give method_options={'weights': [...]}"),
-    _recipe("`gdpo`, which reads the rewards of several functions", {"method": {"name": "gdpo"}}, "rewards",
-            "give TokenPOTrainer the functions as reward_funcs"),
     *(_reads(name, "rollout_logprob", SAMPLER)
       for name in ("dppo_tv", "dppo_kl", "rollout_is", "prime_rl", "m2po_rollout")),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
@@ -346,20 +325,4 @@ CASES = [
     Case("TRL's own settings in place of ours",
          lambda directory: TokenPOTrainer("a/model", even, GRPOConfig(str(directory), use_cpu=True, bf16=False)),
          ("GRPOConfig",), "expected a TokenPOConfig", TokenPOError),
-    Case("in a recipe: minibatches of groups, on more processes than take whole ones",
-         _divided(4, rollout={"prompts": 8, "group_size": 4}, train={"minibatches": 4}),
-         ("train.minibatch_by = 'groups'",), "--set train.minibatch_by=rows"),
-    _recipe('`train.nonfinite = "skip"`', {"train": {"nonfinite": "skip"}}, "train.nonfinite",
-            "--set train.nonfinite=stop"),
-    _recipe("`rollout.correction`", {"rollout": {"correction": {}}}, "rollout.correction",
-            "--set rollout.correction=none"),
-    _recipe("evaluation between the first step and the last", {"evaluate": {"every": 5}}, "evaluate.every",
-            "--set evaluate.every=0"),
-    _recipe("one GPU by name", {"model": {"device": "cuda:1"}}, "model.device = 'cuda:1'", "--set model.device=auto"),
-    _recipe("groups of one", {"rollout": {"group_size": 1}}, "rollout.group_size = 1", "groups of two at least"),
-    _recipe("`dppo_tv`, which reads `rollout_logprob`", {"method": {"name": "dppo_tv"}}, "rollout_logprob",
-            "--set method.anchor=old"),
-    Case("in a recipe: rows that do not divide into minibatches",
-         _divided(1, rollout={"prompts": 3}, train={"minibatches": 5}),
-         ("train.minibatches = 5", "24 rows"), "change one of them"),
 ]  # fmt: skip

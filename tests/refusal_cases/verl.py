@@ -1,4 +1,4 @@
-"""verl's V1 trainer: its settings with `algorithm.tokenpo`, and recipes."""
+"""verl's V1 trainer: its settings with `algorithm.tokenpo`."""
 
 import dataclasses
 import sys
@@ -16,12 +16,8 @@ from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImp
 import tokenpo
 import tokenpo.engines.verl.plugin  # where the package is on the path but not installed
 from engines.verl.support.composed import composed
-from small_recipes import merged
-from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
 from tokenpo.core.parts import RewardToGo, TokenMean
-from tokenpo.engines import launch
-from tokenpo.engines.verl.command import command
 from tokenpo.engines.verl.configure import configure
 from tokenpo.engines.verl.layout import rollouts_of
 from tokenpo.engines.verl.plugin import OTHERS, refuse
@@ -29,12 +25,8 @@ from tokenpo.engines.verl.registries import ESTIMATOR, LOSS_MODE, policy_loss, r
 from tokenpo.engines.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
 from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
 from tokenpo.methods import METHODS
-from tokenpo.recipe.config import Config, parse_config
-from tokenpo.recipe.hosts import VERL
-from tokenpo.recipe.plan import Plan
 
 from .case import Case
-from .embedded import typed
 
 # A value other than verl's default, of the setting's own kind.
 OTHER = {
@@ -111,16 +103,6 @@ def _first_update(metrics: dict[str, float]) -> Callable[[Path], None]:
     return ask
 
 
-def small_recipe(directory: Path, **sections: Any) -> Config:
-    """A recipe that verl accepts, with changed sections."""
-    raw: dict[str, Any] = {
-        "name": "sums", "model": {"path": "a/model"}, "output": {"dir": str(directory / "run")},
-        "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 48},
-        "train": {"steps": 3, "minibatches": 2, "lr": 3e-4},
-    }  # fmt: skip
-    return merged(raw, sections)
-
-
 def _arriving_at_a_tool(directory: Path) -> None:
     """A rollout of three tokens whose second one, with a reward on it, is a tool's."""
     objective = dataclasses.replace(METHODS["grpo"](), name="mine", credit=RewardToGo())
@@ -130,10 +112,6 @@ def _arriving_at_a_tool(directory: Path) -> None:
 
     data = {"response_mask": row(1, 0, 1), "rm_scores": row(0.0, 1.0, 0.0), "old_log_probs": row(-1.0, -1.0, -1.0)}
     rollouts_of(TensorDict({**data, "uid": torch.tensor([0])}, [1]), objective, 1.0)
-
-
-def _recipe(**sections: Any) -> Callable[[Path], object]:
-    return lambda directory: command(Plan(small_recipe(directory, **sections)))
 
 
 def _named_loop(directory: Path) -> None:
@@ -228,25 +206,4 @@ CASES = [
          "remove what calls set_loss_fn"),
     Case("an old-log-prob pass and an update that disagree by more than `ratio_tolerance`",
          _first_update({f"actor/{DRIFT}": 0.5}), ("grpo", "0.5 nats"), "raise +algorithm.tokenpo.ratio_tolerance"),
-    *(Case(f"in a recipe: {words}", _recipe(**sections), (thing,), remedy) for words, sections, thing, remedy in (
-        ("the tiny model", {"model": {"path": "tiny"}}, "model.path = 'tiny'", "give the path"),
-        ("a device", {"model": {"device": "cpu"}}, "model.device = 'cpu'", "set model.device = 'auto'"),
-        ("float64", {"model": {"dtype": "float64"}}, "model.dtype = 'float64'", "set it to 'float32' or 'bfloat16'"),
-        ("`threads`", {"threads": 2}, "threads = 2", "set it to 'none'"),
-        ("three minibatches of eight prompts", {"train": {"minibatches": 3}}, "train.minibatches = 3",
-         "choose a divisor of rollout.prompts = 8"),
-        ("a warm-up over updates", {"train": {"warmup": 5}}, "train.warmup = 5", "set it to 0"),
-        ("a KL to hold", {"train": {"kl_target": 0.004}}, "train.kl_target", "set both to 'none'"),
-        ("the section `[critic]` with `ppo`", {"method": {"name": "ppo"}, "critic": {"warmup": 5}}, "critic",
-         "write [verl.critic]"),
-        ("`opd` without a teacher", {"method": {"name": "opd"}}, "teacher.path", "name a model there"),
-        ("a teacher with a hint", {"teacher": {"hint": "{answer}"}}, "teacher.hint", "set it to 'none'"),
-        ("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every = 5", "set it to 0"),
-    )),
-    Case("`--engine verl --resume RUN`",
-         lambda directory: launch.train(Plan(parse_config({}, "recipe.toml")), VERL, directory, 1), ("--resume",),
-         "--set verl.trainer.resume_mode=auto", TokenPOError, varying=r"(?<=--out )\S+"),
-    Case("`--engine verl --processes 2`",
-         lambda directory: typed("train", "quickstart", "--engine", "verl", "--processes", "2"),
-         ("--processes 2",), "[verl.trainer]"),
 ]  # fmt: skip

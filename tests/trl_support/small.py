@@ -7,6 +7,7 @@ from typing import Any
 from datasets import Dataset
 
 from tokenpo.engines.trl import TokenPOConfig
+from tokenpo.tasks import make_task
 
 BACKEND = {"ddp_backend": "gloo"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
 
@@ -27,3 +28,13 @@ def even(completion_ids: list[list[int]], **columns: Any) -> list[float]:
 
 def prompts(count: int = 32) -> Dataset:
     return Dataset.from_dict({"prompt": [f"{i}+{i % 7}=" for i in range(count)]})
+
+
+def sums(count: int = 32) -> Dataset:
+    """Problems that the tiny model solves now and then, with their answers."""
+    problems = make_task("dial_sum", {}, 0).problems("train", 0, count)
+    return Dataset.from_list([{"prompt": one.prompt, "answer": one.reference} for one in problems])
+
+
+def right(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [float(text.rpartition("#")[2] == it) for text, it in zip(completions, answer, strict=True)]

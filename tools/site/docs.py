@@ -1,5 +1,5 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, docs/tokens.svg, tables of docs/papers_recipes.md,
+docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, docs/tokens.svg,
 docs/trl.md, docs/verl.md, docs/engines.md and of the inputs in docs/ideas.md.
 
 python tools/site/docs.py            write them
@@ -22,7 +22,6 @@ import explorer
 import family
 import host_fields
 import house
-import paper_recipes
 import task_page
 import token_picture
 from layout import GENERATED, cell, code, filled, linked, plain, prose, table
@@ -43,7 +42,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 from oracle_support import source as oracle_source  # noqa: E402
 
 PAGES = ROOT / "docs" / "methods"
-PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.svg"
 # Compared with DAPO or GRPO in docs/results.md.
 MEASURED = {"grpo", "cispo", "tepo", "hapo", "gtpo", "tr_grpo", "grpo_s", "gspo", "eb_cispo"}
@@ -349,9 +347,6 @@ def generated() -> dict[Path, str]:
     rows, worlds = studied()
     if rows:
         files[PAGES.parent / "exact.svg"] = exact_picture.drawing(rows, worlds)
-    recipes = PAGES.parent / "papers_recipes.md"
-    if recipes.exists():
-        files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
     for name, tables in {**host_fields.TABLES, "ideas": {"inputs": inputs}}.items():
         if (page_of := PAGES.parent / f"{name}.md").exists():
             files[page_of] = filled(page_of.read_text(encoding="utf-8"), tables)

@@ -11,13 +11,15 @@ import host_settings
 from layout import cell, code, table
 
 from tokenpo.base.errors import Unsupported
-from tokenpo.engines import launch, prime_rl, skyrl
+from tokenpo.engines import prime_rl, skyrl, verl
+from tokenpo.engines.tinker.needs import accepted
 from tokenpo.engines.trl import settings as trl
+from tokenpo.engines.trl.objective import require_inputs
 from tokenpo.engines.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
-from tokenpo.recipe.config import parse_config
-from tokenpo.recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
-from tokenpo.recipe.objective import TAUGHT
+from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.objective import TAUGHT, accepted_here
+from tokenpo.recipe.plan import Plan
 
 
 def names(found: tuple[str, ...]) -> str:
@@ -60,22 +62,18 @@ def verl_fields() -> str:
     return fields("key", (*ours, *host_settings.VERL))
 
 
-def recipe(host: Host) -> Callable[[str], object]:
-    """Asks an engine with a recipe that it takes otherwise, with a teacher where the method reads one."""
-    raw = {"model": {"path": "owner/model", "lora": {"rank": 8}}}
-
-    def ask(name: str) -> object:
-        teacher = {"teacher": {"path": "owner/teacher"}} if METHODS[name]().needs & TAUGHT else {}
-        return launch.accepted(parse_config({**raw, **teacher, "method": {"name": name}}, "recipe.toml"), host)
-
-    return ask
+def recipe(name: str) -> Config:
+    """The method's recipe, with a teacher if it reads one."""
+    teacher = {"teacher": {"path": "owner/teacher"}} if METHODS[name]().needs & TAUGHT else {}
+    raw = {"model": {"path": "owner/model", "lora": {"rank": 8}}, **teacher, "method": {"name": name}}
+    return parse_config(raw, "recipe.toml")
 
 
 ENGINES: dict[str, Callable[[str], object]] = {
-    "embedded": recipe(EMBEDDED),
-    "TRL": recipe(TRL),
-    "verl": recipe(VERL),
-    "Tinker": recipe(TINKER),
+    "embedded": lambda name: accepted_here(recipe(name)),
+    "TRL": lambda name: require_inputs(METHODS[name](), reported=False, taught=True),
+    "verl": lambda name: verl.require_inputs(METHODS[name]()),
+    "Tinker": lambda name: accepted(Plan(recipe(name))),
     "SkyRL": lambda name: skyrl.require(METHODS[name]()),
     "prime-rl": lambda name: prime_rl.require(METHODS[name]()),
 }

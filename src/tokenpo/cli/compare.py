@@ -6,16 +6,29 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import make_directory
-from ..recipe.hosts import EMBEDDED, HOSTS
-from .options import METHODS, RECIPE, add_command, add_engine, add_flag, add_set, argument, need_engine, place
+from ..recipe.engines import EMBEDDED
+from .options import (
+    METHODS,
+    RECIPE,
+    add_command,
+    add_engine,
+    add_flag,
+    add_set,
+    argument,
+    need_engine,
+    place,
+    require_installed,
+)
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
+    from ..core.objective import Objective
     from ..evidence.compare.measures import Measure
     from ..evidence.compare.plan import Plan
     from ..evidence.compare.result import Comparison
@@ -44,7 +57,7 @@ def add(commands: Any) -> None:
     add_set(parser, "change a setting of all runs")
     out = "directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE"
     place(parser, "--out", "DIR", out)
-    argument(parser, "--jobs", "N", "runs at a time; default: one per core, or one on a GPU and of verl's")
+    argument(parser, "--jobs", "N", "runs at a time; default: one per core, or one on a GPU")
     baseline = "method that the others are compared with, or all: every pair; default: the first"
     argument(parser, "--baseline", "LABEL", baseline)
     argument(parser, "--metrics", "LIST", "numbers to compare; default: accuracy,area,steps,entropy,seconds")
@@ -63,18 +76,16 @@ def compare(options: argparse.Namespace) -> int:
     need_engine()
     if options.runs is not None:
         return _existing(options)
-    from ..engines.launch import accepted, require_installed
     from ..evidence.compare.plan import make_plan, pairs
 
     if options.recipe is None or options.methods is None:
         raise TokenPOError("compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)")
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
-    host = HOSTS[options.engine]
-    require_installed(host)
+    require_installed(options.engine)
     plan = make_plan(
         options.recipe, options.methods, SEEDS if options.seeds is None else options.seeds, overrides=options.set,
-        out=options.out, host=host, accepted=lambda config: accepted(config, host),
+        out=options.out, engine=options.engine, accepted=_accepted(options.engine),
     )  # fmt: skip
     chosen, margins = _chosen(options, plan.runs[0].config)
     baseline = options.baseline or plan.subject.labels[0]
@@ -90,19 +101,30 @@ def compare(options: argparse.Namespace) -> int:
         print(f"note: {too_few(seeds, family)}", flush=True)
     if options.dry_run:
         return _dry_run(plan)
-    jobs = options.jobs or (1 if host.whole_machine else _jobs(plan))
+    jobs = options.jobs or _jobs(plan)
     work = plan.runs, jobs, plan.subject.place
     ended = execute(*work, ProgressLines(*work, sys.stdout))
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.subject.place}, and the same command goes on with it")
         return 130
-    where_logged = host.own_metrics and options.metrics is None and options.margin is None
     runs = finished(plan, chosen)
-    comparison = gather(plan.subject, runs, chosen, baseline, ended.failures, margins, where_logged=where_logged)
+    comparison = gather(plan.subject, runs, chosen, baseline, ended.failures, margins)
     _show(comparison, plan.subject.place)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
     return 0
+
+
+def _accepted(engine: str) -> Callable[[Config], Objective]:
+    """The function that returns a recipe's objective, or raises if the engine cannot train it."""
+    from ..recipe.objective import accepted_here
+
+    if engine == EMBEDDED:
+        return accepted_here
+    from ..engines.tinker.needs import accepted
+    from ..recipe.plan import Plan
+
+    return lambda config: accepted(Plan(config))
 
 
 def _dry_run(plan: Plan) -> int:
@@ -124,7 +146,7 @@ def _existing(options: argparse.Namespace) -> int:
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
     training |= {"dry_run": "--dry-run"}
     names = [shown for name, shown in training.items() if getattr(options, name)]
-    if names := names + ["--engine"] * (options.engine != EMBEDDED.name):
+    if names := names + ["--engine"] * (options.engine != EMBEDDED):
         raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
     chosen, margins = _chosen(options, None)
     where_logged = options.metrics is None and options.margin is None

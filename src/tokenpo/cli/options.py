@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import expanded
-from ..recipe.hosts import EMBEDDED, HOSTS
+from ..recipe.engines import EMBEDDED, ENGINES, TINKER
 
 if TYPE_CHECKING:
     from ..core.objective import Objective
@@ -86,17 +86,8 @@ def add_flag(parser: Any, name: str, help: str) -> None:
     parser.add_argument(name, action="store_true", help=help)
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `train` and `launch`: changes to the recipe, the run directory and the processes."""
-    argument(parser, "--method", "NAME", f"another method, with its own defaults: {METHOD}")
-    add_set(parser, "change a setting")
-    argument(parser, "--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
-    argument(parser, "--processes", "N", "processes of the engine trl, one per GPU; default: 1", default=1)
-
-
 def add_engine(parser: argparse.ArgumentParser, meaning: str) -> None:
-    help = f"{meaning}; default: {EMBEDDED.name}"
-    parser.add_argument("--engine", choices=tuple(HOSTS), default=EMBEDDED.name, help=help)
+    parser.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help=f"{meaning}; default: {EMBEDDED}")
 
 
 def add_set(parser: argparse.ArgumentParser, meaning: str, form: str = "SECTION.KEY=VALUE") -> None:
@@ -143,3 +134,11 @@ def need(*packages: str) -> None:
 
     if missing := [name for name in packages if find_spec(name) is None]:
         raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[train]'")
+
+
+def require_installed(engine: str) -> None:
+    """Raises TokenPOError with the remedy if the engine's package is missing."""
+    from importlib.util import find_spec
+
+    if engine == TINKER and find_spec("tinker") is None:
+        raise TokenPOError("--engine tinker needs tinker: pip install 'tokenpo[tinker]'")

@@ -312,7 +312,6 @@ class Config(Section):
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
     tinker: Tinker = Tinker()
-    verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
 
     @property
     def problem_seed(self) -> int:

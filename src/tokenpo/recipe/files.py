@@ -11,13 +11,11 @@ from ..base.files import expanded
 from .config import Config, fields_of
 
 RECIPES = Path(__file__).parent / "recipes"
-PAPERS = "papers/"
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """The recipes of the package by name: "quickstart", "papers/dapo_qwen2.5_32b"."""
-    files = sorted(RECIPES.rglob("*.toml"))
-    return {file.relative_to(RECIPES).as_posix().removesuffix(".toml"): file for file in files}
+    """The recipes of the package by name."""
+    return {file.stem: file for file in sorted(RECIPES.glob("*.toml"))}
 
 
 def find_recipe(name: str) -> Path:
@@ -28,8 +26,7 @@ def find_recipe(name: str) -> Path:
     shipped = shipped_recipes()
     if name in shipped:
         return shipped[name]
-    folders = {Path(known).parent for known in shipped}
-    if path.suffix in (".toml", ".json") or path.parent not in folders:
+    if path.suffix in (".toml", ".json") or path.parent != Path():
         raise TokenPOError(f"recipe {name} is not a file: give the path of a TOML file, or one of {', '.join(shipped)}")
     raise UnknownName(f"no recipe is called {name!r}: {nearest(name, shipped)}")
 

@@ -15,8 +15,8 @@ from ..methods import builder, method, options_of
 from ..methods.corrections import Preset, applied, corrected
 from ..methods.teaching import with_teacher
 from .command_line import Entry, toml_value
-from .config import Config, Correction, Method, Teacher
-from .hosts import EMBEDDED, HOSTS, Host
+from .config import Config, Correction, Method, Teacher, Tinker
+from .engines import EMBEDDED
 
 _ESTIMATORS: dict[str, parts.Estimator] = {"k1": parts.K1(), "k2": parts.K2(), "k3": parts.K3()}
 _LEVELS = {"token": parts.EachToken(), "total": parts.Total(), "mean": parts.Mean(), "every": parts.Every()}
@@ -150,7 +150,7 @@ def _penalty(config: Config, objective: Objective) -> tuple[parts.Penalty, ...]:
     return (parts.Reweighted(parts.ReferenceKl(section.beta, estimator)),)
 
 
-def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> list[str]:
+def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> list[str]:
     """Warnings on settings that are allowed but probably not intended, in a run of this engine."""
     train, rollout = config.train, config.rollout
     notes = schedule_notes(
@@ -173,11 +173,14 @@ def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> lis
     if rollout.dynamic_sampling and objective.needs & TAUGHT:
         notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
     for section, reads in (("critic", objective.critic), ("teacher", objective.needs & TAUGHT)):
-        read_here = host is EMBEDDED or section == "teacher"
+        read_here = engine == EMBEDDED or section == "teacher"
         if read_here and getattr(config, section) is not None and not reads:
             remedy = " and there is no teacher.coef" if section == "teacher" else ""
             notes.append(f"the section [{section}] is not read: {objective.name} has no {section}{remedy}")
-    notes += other_sections(config, host)
+    if engine == EMBEDDED and config.tinker != Tinker():
+        notes.append("the section [tinker] is not read: it is for --engine tinker")
+    if engine != EMBEDDED and config.critic is not None:
+        notes.append("the section [critic] is not read: it is for the embedded engine")
     if rollout.group_size == 1 and not _teaches_alone(objective):
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
@@ -195,15 +198,3 @@ def _teaches_alone(objective: Objective) -> bool:
     rollouts = example().rollouts
     alone = Rollouts(**{**rollouts, "group": torch.arange(len(rollouts["mask"]))})
     return bool(objective.prepare(alone).advantage.any())
-
-
-def other_sections(config: Config, host: Host) -> list[str]:
-    """Warnings on sections for other engines, which this engine does not read."""
-    notes = []
-    for name in (other.name for other in HOSTS.values() if other is not host):
-        usual = dict(getattr(Config(), name, ()))
-        if given := [key for key, x in dict(getattr(config, name, ())).items() if x != usual.get(key)]:
-            notes.append(f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it")
-    if host is not EMBEDDED and config.critic is not None:
-        notes.append("the section [critic] is for the embedded engine: this one takes nothing from it")
-    return notes

@@ -39,8 +39,8 @@ from ..base.files import (
 )
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe.config import Config, differences, parse_config, read_raw
+from ..recipe.engines import EMBEDDED, SERVER, TINKER
 from ..recipe.files import to_toml
-from ..recipe.hosts import EMBEDDED, HOSTS, Host
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import Progress
@@ -87,7 +87,6 @@ def commit(package: Path) -> str | None:
 FREE = ("train.steps", "output.")
 LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
 INPUTS = "inputs.json"
-STARTED = "recipe.json"  # the config of a verl run that resumes by itself; config.json is verl's own there
 
 
 class OpenRun:
@@ -203,18 +202,15 @@ def _describe(path: Path, config: str, objective: str, packages: Sequence[str]) 
     write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")
 
 
-def require_host(path: Path, host: Host) -> None:
+def require_engine(path: Path, engine: str) -> None:
     """Raises TokenPOError for a model directory or another engine's run: an engine resumes only its own runs."""
     if "model_type" in json_object(path / "config.json"):
         run = path.parent if path.name == "model" else "the directory of a run"
         raise TokenPOError(f"{path} is a model, not a run: give {run}")
-    unmarked = EMBEDDED if (path / "config.json").is_file() and not never_began(path) else host
-    marked = (other for other in HOSTS.values() if other.marker and (path / other.marker).exists())
-    owner = next(marked, unmarked)
-    if owner is not host:
-        raise TokenPOError(
-            f"{path} holds no run of the {host.name} engine but one of the {owner.name} engine: {owner.resume}"
-        )
+    begun = (path / "config.json").is_file() and not never_began(path)
+    owner = TINKER if (path / SERVER).exists() else EMBEDDED if begun else engine
+    if owner != engine:
+        raise TokenPOError(f"{path} holds a run of the {owner} engine: resume it with --engine {owner}")
 
 
 def resumed(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Plan, list[str]]:

@@ -20,7 +20,7 @@ from ..core.learner import Learner, Step
 from ..core.types import Policy, Rollouts
 from ..models.vocabulary import Tokenized
 from ..recipe.config import Config
-from ..recipe.hosts import Host
+from ..recipe.engines import EMBEDDED, again
 from ..recipe.objective import TAUGHT, warnings
 from ..recipe.plan import Plan
 from . import checkpoint
@@ -36,7 +36,7 @@ from .directory import (
     new_directory,
     note_changes,
     open_checkpoint,
-    require_host,
+    require_engine,
     resumed,
 )
 from .evaluation import Evaluation
@@ -59,11 +59,11 @@ class Backend(Protocol):
     """Samples and updates the model of a run; driven by `runs.loop`.
 
     Attributes:
-        host: the engine that it belongs to.
+        name: of the engine, "embedded" or "tinker".
         smaller: the settings to lower if an update does not fit into memory.
     """
 
-    host: ClassVar[Host]
+    name: ClassVar[str]
     smaller: ClassVar[str]
 
     @classmethod
@@ -167,7 +167,7 @@ def resume(
     Raises:
         TokenPOError: no run, a run of another engine, another config, no good checkpoint, or the run is at its end.
     """
-    require_host(directory, backend.host)
+    require_engine(directory, backend.name)
     plan, changed = resumed(directory, wanted, accept=accept)
     config = plan.config
     with closing(backend.open(plan)) as model, held(directory):
@@ -206,7 +206,7 @@ class Loop:
 
     def run(self, notes: list[str]) -> Outcome:
         config, directory, objective = self.config, self.records.path, self.plan.objective
-        notes = [*notes, *warnings(objective, config, self.model.host)]
+        notes = [*notes, *warnings(objective, config, self.model.name)]
         form = config.teacher.form if config.teacher and config.teacher.coef is None else "credit"
         if form != "credit" and objective.needs & TAUGHT:
             notes.append(
@@ -316,9 +316,9 @@ class Loop:
 
     def room(self, doing: str, settings: str) -> AbstractContextManager[None]:
         """Context manager: if memory runs out, the error names the settings to lower."""
-        host = self.model.host
-        again = f"go on from the last checkpoint with {host.again(self.records.path)} --accept-changes --set ..."
-        return enough_memory(doing, f"lower {settings}, and {again if host.changeable else 'start a new run'}")
+        engine = self.model.name
+        go_on = f"go on from the last checkpoint with {again(self.records.path, engine)} --accept-changes --set ..."
+        return enough_memory(doing, f"lower {settings}, and {go_on if engine == EMBEDDED else 'start a new run'}")
 
     def save(self) -> None:
         state, records = cast(LearnerState, self.learner.state_dict()), self.records

@@ -11,7 +11,6 @@ from typing import Any
 from ..base.errors import TokenPOError
 from ..base.files import LARGEST, opened, read_text
 from ..base.jsonl import parsed, whole_lines
-from ..recipe.hosts import HOSTS
 from .metrics import NOTE, Metrics, Number, number, read_metrics
 
 # Names of the metrics that engines log.
@@ -28,8 +27,8 @@ _LOGGED = """
 LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
 BY_LAG = ("share", "ratio_mean", "clip_fraction")
 LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
-# Subdirectory with the record of a run: that of ours and verl's, of TRL's trainer, of TRL with a recipe.
-PLACES = ("", "tokenpo", *(host.records for host in HOSTS.values() if host.records))
+# Subdirectory with the record of a run: that of ours and verl's, and that of TRL's trainer.
+PLACES = ("", "tokenpo")
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,7 @@ class Run:
     def label(self) -> str:
         """The name of the directory that `tokenpo train` was given."""
         path = self.path.resolve()
-        below = next((len(Path(place).parts) for place in PLACES[2:] if path.match(place)), 0)
-        return path.parents[below - 1].name if below else path.name
+        return path.parent.name if path.name in PLACES else path.name
 
     @property
     def names(self) -> list[str]:

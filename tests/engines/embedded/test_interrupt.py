@@ -5,10 +5,8 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from run_views import numbers
@@ -103,31 +101,6 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     assert os.waitstatus_to_exitcode(status) == 130, seen
     made = len(numbers(tmp_path / "run"))
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))][-1] == f"step-{made:06d}"
-
-
-COMMANDED = """
-import sys
-from pathlib import Path
-from tokenpo.engines import launch
-from tokenpo.recipe.hosts import TRL
-launch._run(TRL, Path("."), ["sh", "-c", "sleep 600 & echo $! > trainer; wait"])
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_engine_in_other_processes_ends_with_the_command(number, tmp_path):
-    """Even its launcher's child; it would go on training in a directory that is not locked any more."""
-    file = tmp_path / "trainer"
-    process = subprocess.Popen([sys.executable, "-c", COMMANDED], cwd=tmp_path, stderr=subprocess.DEVNULL)
-    while not (file.exists() and file.read_text().endswith("\n")):
-        time.sleep(0.01)
-    trainer = psutil.Process(int(file.read_text()))
-    process.send_signal(number)
-    assert process.wait(timeout=60) != 0
-    running = trainer.is_running() and trainer.status() != psutil.STATUS_ZOMBIE
-    if running:
-        trainer.kill()
-    assert not running
 
 
 @pytest.fixture

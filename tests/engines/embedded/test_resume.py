@@ -22,7 +22,7 @@ from tokenpo.recipe.config import Output, differences, parse_config
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs import checkpoint
 from tokenpo.runs.checkpoint import Progress
-from tokenpo.runs.directory import LOGS, describe, edited_recipe, new_directory, resumed
+from tokenpo.runs.directory import LOGS, describe, edited_recipe, new_directory, require_engine, resumed
 
 
 def logged(directory: Path) -> dict[str, object]:
@@ -384,3 +384,20 @@ def test_a_place_for_runs_that_leads_nowhere(small, tmp_path, monkeypatch):
         new_directory(config)
     (tmp_path / "gone").mkdir()
     assert [new_directory(config).name for _ in range(2)] == ["run-grpo-seed5", "run-grpo-seed5-2"]
+
+
+def test_a_run_on_a_server_is_not_resumed_here(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "service.json").write_text("{}")
+    with pytest.raises(TokenPOError, match="holds a run of the tinker engine: resume it with --engine tinker"):
+        resume(tmp_path, SilentView())
+    (tmp_path / "service.json").unlink()
+    with pytest.raises(TokenPOError, match="holds a run of the embedded engine"):
+        require_engine(tmp_path, "tinker")
+
+
+def test_a_model_is_not_resumed_but_its_run(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 9}')
+    with pytest.raises(TokenPOError, match=f"is a model, not a run: give {tmp_path}$"):
+        resume(tmp_path / "model", SilentView())

@@ -1,4 +1,4 @@
-"""The adapter's parts by hand: schedule, contract with TRL, objective, temperature, recipes. Imports TRL."""
+"""The adapter's parts by hand: schedule, contract with TRL, objective, temperature. Imports TRL."""
 
 import dataclasses
 import functools
@@ -13,18 +13,16 @@ import torch
 from trl import TrlParser  # pyright: ignore
 
 import tokenpo
-from refusal_cases.trl import LORA, dropped, heard, recipe
+from refusal_cases.trl import LORA, dropped, heard
 from run_views import lines
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer, contract
 from tokenpo.engines.trl.cycle import Cycle
 from tokenpo.engines.trl.objective import chosen, with_reference
-from tokenpo.engines.trl.recipe import TaskRewards, schedule, settings
 from tokenpo.engines.trl.rollout_batch import stacked
 from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw
 from tokenpo.engines.trl.updates import by_groups
-from tokenpo.tasks import make_task
 from trl_support.small import config, even, prompts
 
 args = functools.partial(config, Path("unused"))
@@ -189,27 +187,6 @@ def test_a_mistake_in_the_settings_is_named(requested: Any, given: dict, error: 
         objective(requested, **given)
 
 
-def test_a_recipes_rollout_batch_is_trls() -> None:
-    """32 x 8 rows, four minibatches of 64: on two ranks 32 rows each, in micro-batches of at most 20: 16 and 16."""
-    plan = recipe(train={"minibatches": 4, "epochs": 3, "micro_rows": 20, "steps": 5, "ratio_tolerance": 0.2})
-    cycle = schedule(plan, 2, 10)
-    assert (cycle.rows, cycle.accumulate, cycle.chunks, cycle.iterations, cycle.updates) == (16, 2, 8, 3, 12)
-    found = settings(plan.config, cycle, Path())
-    expected = {"max_steps": 60, "save_steps": 20 * 12, "minibatch_by": "groups", "ratio_tolerance": 0.2}
-    assert expected.items() <= found.items()
-    # 16384 tokens hold 4096 rows of four; of 4000 tokens a row, four fit.
-    assert schedule(recipe(rollout={"max_new_tokens": 4000}), 1, 10).rows == 4
-    assert settings(recipe(train={"minibatches": 1}).config, cycle, Path())["minibatch_by"] == "rows"
-
-
-def test_minibatches_of_whole_groups_need_whole_groups_on_every_process() -> None:
-    """8 groups of 4 in four minibatches: one process takes 8 rows of each, two take 4, and four would take 2."""
-    sections = {"rollout": {"prompts": 8, "group_size": 4}, "train": {"minibatches": 4}}
-    assert [schedule(recipe(**sections), n, 10).accumulate for n in (1, 2)] == [1, 1]
-    rows = {**sections, "train": {"minibatches": 4, "minibatch_by": "rows"}}
-    assert schedule(recipe(**rows), 4, 10).rows == 2
-
-
 @pytest.mark.parametrize(
     ("plan", "rows"),
     [((2, 4, 1), 2), ((1, 4, 1), 8), ((4, 2, 2), 3)],
@@ -246,15 +223,3 @@ def test_disable_dropout_lets_an_adapter_with_dropout_train(model_dir: Path, tmp
     """That it is refused otherwise is in test_refusals.py: at first no ratio shows it, because LoRA's B is 0."""
     given = {"train_dataset": prompts(), "peft_config": LORA}
     TokenPOTrainer(str(model_dir), even, config(tmp_path, disable_dropout=True), **given)
-
-
-def test_a_task_is_two_reward_functions() -> None:
-    task = make_task("dial_sum", {}, 0)
-    rewards, problems = TaskRewards(task), task.problems("train", 0, 3)
-    rows = rewards.rows(3)
-    assert [row["prompt"] for row in rows] == [problem.prompt for problem in problems]
-    answers = [f"#{problem.answer}" for problem in problems]
-    given = {"completion_ids": [[1], [2], [3]], "place": [0, 1, 2], "prompts": rows}
-    wrong = {**given, "completions": [answers[0], "#", answers[2]]}
-    assert rewards.reward(**wrong) == rewards.accuracy(**wrong) == [1.0, 0.0, 1.0]
-    assert rewards.accuracy(**{**given, "completion_ids": [[1], [2], [3]], "completions": answers}) == [1.0, 1.0, 1.0]

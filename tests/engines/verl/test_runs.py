@@ -5,10 +5,7 @@ One of them stands outside the mark `slow` and holds as much as a run can; most 
 
 import json
 import os
-import shlex
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -21,11 +18,9 @@ import tokenpo
 from engines.verl.support import nodes, run
 from run_views import lines
 from tokenpo.core.ops.entropy_score import EntropyScale
-from tokenpo.engines.verl.data import write_parquet
 from tokenpo.engines.verl.loss import DRIFT
 from tokenpo.runs.read import read_run, read_trace
 
-CLI = [sys.executable, "-m", "tokenpo.cli.main"]
 REPORT = run.documented()["+algorithm.tokenpo.report"]
 
 
@@ -34,10 +29,10 @@ def settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
     steps of 16 rows."""
     if not (directory / "model").exists():
         run.model(directory / "model")
-        write_parquet(directory / "data" / "train.parquet", "dial_sum", {}, 0, "train", 512)
-        write_parquet(directory / "data" / "test.parquet", "dial_sum", {}, 0, "test", 16)
+        run.problems(directory / "data", 512, 16)
     ours = {
         "actor_rollout_ref.model.path": directory / "model",
+        "reward.custom_reward_function.path": run.__file__,
         "data.train_batch_size": 8,
         "data.max_prompt_length": 32,
         "data.max_response_length": 64,
@@ -56,15 +51,6 @@ def settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
         "trainer.save_freq": -1,
     }
     return {**run.documented(), **ours, **more}
-
-
-def recipe(directory: Path, **sections: Any) -> Path:
-    """A recipe for two workers; the model is written beside it."""
-    run.model(directory / "model")
-    file = directory / "recipe.json"
-    fixed = {"model": {"path": str(directory / "model")}, "verl": run.tables(run.CPU)}
-    file.write_text(json.dumps({**fixed, **sections}), encoding="utf-8")
-    return file
 
 
 def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,27 +108,6 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -> None:
-    """A recipe, what `tokenpo launch --print` prints for it, and that alone."""
-    (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
-    recipe(
-        tmp_path,
-        method={"name": "late.py:late", "low": 0.1},
-        rollout={"prompts": 8, "group_size": 4, "max_new_tokens": 64},
-        train={"steps": 1, "minibatches": 2, "lr": 3e-4},
-        evaluate={"problems": 16, "samples": 0},
-        output={"dir": "run"},
-        verl=run.tables({**run.CPU, "trainer.n_gpus_per_node": 2}),
-    )
-    launch = [*CLI, "launch", "recipe.json", "--engine", "verl", "--print"]
-    printed = subprocess.run(launch, cwd=tmp_path, env=run.environment(), capture_output=True, text=True, check=True)
-    text = run.as_given(shlex.split(printed.stdout), tmp_path, timeout=900)
-    assert "Position()" in text and "FixedBounds(low=0.1, high=0.2)" in text
-    _, row = read_run(tmp_path / "run").metrics.lines
-    assert row["grad_norm"] > 0 and abs(row[f"actor/{DRIFT}"] or 0) < 1e-5
-
-
-@pytest.mark.slow
 def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     """25 steps of HAPO, then 5 more from its checkpoint with what it remembered."""
     run.main_ppo(settings(tmp_path, 25, **{"trainer.save_freq": 25}), tmp_path, timeout=2400)
@@ -168,19 +133,15 @@ def test_dynamic_sampling_ends(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
-    """`ppo` by one command: verl's critic gives the values, and learns from the method's returns."""
-    critic = {"critic.optim.lr": 3e-3, "critic.ppo_micro_batch_size_per_gpu": 16, "trainer.n_gpus_per_node": 2}
-    recipe(
-        tmp_path,
-        rollout={"prompts": 16, "group_size": 4, "max_new_tokens": 32},
-        train={"steps": 16, "minibatches": 2, "lr": 3e-4},
-        evaluate={"problems": 0},
-        verl=run.tables({**run.CPU, **run.CRITIC, **critic}),
-    )
-    given = ["train", "recipe.json", "--engine", "verl", "--method", "ppo", "--out", "run"]
-    text = run.as_given([*CLI, *given], tmp_path, timeout=1800)
+    """verl's critic gives `ppo` the values, and learns from the method's returns."""
+    more = {
+        **run.CRITIC, "critic.model.path": tmp_path / "model", "critic.optim.lr": 3e-3,
+        "critic.ppo_micro_batch_size_per_gpu": 16, "+algorithm.tokenpo.method": "ppo", "data.train_batch_size": 16,
+        "data.max_response_length": 32, "actor_rollout_ref.actor.ppo_mini_batch_size": 8,
+    }  # fmt: skip
+    text = run.main_ppo(settings(tmp_path, 16, **more), tmp_path, timeout=1800)
     assert "tokenpo: set critic.enable=True (was None) for ppo" in run.plain(text)
-    rows = [row for row in read_run(tmp_path / "run").metrics.lines if row["step"]]
+    rows = read_run(tmp_path / REPORT).metrics.lines
     assert [row["step"] for row in rows] == list(range(1, 17))
     assert all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in rows)
     assert all(row["grad_norm"] > 0 and row["critic/grad_norm"] > 0 for row in rows)
@@ -191,43 +152,19 @@ def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_teacher_scores_every_token(tmp_path: Path) -> None:
-    """`opd` by one command: verl starts the teacher, here the policy's own model; what it says is what verl's log-prob
-    pass says of the first batch."""
-    recipe(
-        tmp_path,
-        teacher={"path": str(tmp_path / "model")},
-        rollout={"prompts": 8, "group_size": 4, "max_new_tokens": 32},
-        train={"steps": 3, "minibatches": 2, "lr": 3e-3},
-        evaluate={"problems": 0},
-        verl=run.tables({**run.CPU, "trainer.n_gpus_per_node": 2}),
-    )
-    given = ["train", "recipe.json", "--engine", "verl", "--method", "opd", "--out", "run"]
-    text = run.as_given([*CLI, *given], tmp_path, timeout=900)
+    """For `opd` verl starts the teacher, here the policy's own model, which says of the first batch what verl's
+    log-prob pass says."""
+    teacher = "distillation.teacher_models.teacher_model"
+    more = {
+        f"{teacher}.model_path": tmp_path / "model", f"{teacher}.inference.tensor_model_parallel_size": 1,
+        "distillation.nnodes": 1, "distillation.n_gpus_per_node": 1, "+algorithm.tokenpo.method": "opd",
+        "data.max_response_length": 32, "actor_rollout_ref.actor.optim.lr": 3e-3,
+    }  # fmt: skip
+    text = run.main_ppo(settings(tmp_path, 3, **more), tmp_path, timeout=900)
     assert "tokenpo: set distillation.enabled=True (was False) for opd" in run.plain(text)
-    first, *others = [row for row in read_run(tmp_path / "run").metrics.lines if row["step"]]
+    first, *others = read_run(tmp_path / REPORT).metrics.lines
     assert len(others) == 2 and all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in (first, *others))
     assert abs(first["teacher_kl"]) < 1e-5 < 1e-3 < abs(others[-1]["teacher_kl"])
-
-
-@pytest.mark.slow
-def test_a_comparison_of_two_methods_and_two_seeds(tmp_path: Path) -> None:
-    """A Ray for every run; the default metrics that verl logs are compared; repeated, nothing is trained twice."""
-    recipe(
-        tmp_path,
-        rollout={"prompts": 4, "group_size": 4, "max_new_tokens": 32},
-        train={"steps": 2, "minibatches": 2, "lr": 3e-4},
-        evaluate={"problems": 8, "every": 2},
-        output={"checkpoint_every": 1},
-    )
-    given = ["compare", "recipe.json", "--engine", "verl", "--methods", "grpo,gspo", "--seeds", "2", "--out", "out"]
-    run.as_given([*CLI, *given], tmp_path, timeout=1800)
-    made = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
-    assert {"accuracy", "area", "seconds"} <= {metric["name"] for metric in made["metrics"]}
-    runs = sorted(tmp_path.glob("out/*-seed*"))
-    assert [path.name for path in runs] == ["grpo-seed0", "grpo-seed1", "gspo-seed0", "gspo-seed1"]
-    before = [(path / "metrics.jsonl").stat().st_mtime_ns for path in runs]
-    assert "4 runs, 4 done" in run.as_given([*CLI, *given], tmp_path, timeout=120)
-    assert [(path / "metrics.jsonl").stat().st_mtime_ns for path in runs] == before
 
 
 def on_cluster(address: str, directory: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Runs that exist, by method and seed.
 """
 
-import functools
 import json
 import shutil
 from contextlib import closing
@@ -15,11 +14,10 @@ import torch
 
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.cli.main import main
-from tokenpo.engines.launch import accepted
+from tokenpo.engines.tinker.needs import accepted
 from tokenpo.evidence.compare.plan import make_plan, pairs, parse_methods, read_existing
 from tokenpo.recipe.config import differences, load_config
 from tokenpo.recipe.files import find_recipe
-from tokenpo.recipe.hosts import HOSTS, TINKER
 from tokenpo.recipe.plan import Plan
 from written_runs import rows, write_lines
 
@@ -112,28 +110,18 @@ def test_options_of_the_recipe_are_noted(tmp_path):
     assert made.subject.notes[3].startswith("Dynamic sampling")
 
 
-def test_another_engine_makes_the_same_runs(tmp_path):
-    """TRL evaluates before and after, verl greedily; each engine refuses what it cannot honour before anything is
-    made."""
+def test_a_tinker_server_makes_the_same_runs(tmp_path):
+    """It refuses what it lacks before anything is made."""
     path = tmp_path / "r.toml"
     path.write_text('[model]\npath = "owner/model"\nlora = {rank = 8}\n')
-    made = {
-        engine: make_plan(
-            str(path), "grpo,dapo", 2, host=HOSTS[engine], accepted=functools.partial(accepted, host=HOSTS[engine])
-        )
-        for engine in ("embedded", "trl", "tinker", "verl")
-    }
-    differ = {
-        "trl": ["evaluate.every: 6 -> 0"],
-        "verl": ["evaluate.samples: 8 -> 0", "threads: 1 -> None", "verl.trainer.resume_mode: None -> auto"],
-    }
-    for engine, plan in made.items():
-        assert (("--engine", engine) in pairwise(plan.runs[0].arguments)) == (engine != "embedded")
-        apart = differences(made["embedded"].runs[0].config, plan.runs[0].config)
-        assert apart == differ.get(engine, [])
-        assert plan.subject.objectives == made["embedded"].subject.objectives
+    here = make_plan(str(path), "grpo,dapo", 2)
+    there = make_plan(str(path), "grpo,dapo", 2, engine="tinker", accepted=lambda config: accepted(Plan(config)))
+    assert there.subject.objectives == here.subject.objectives
+    for one, other in zip(here.runs, there.runs, strict=True):
+        assert differences(one.config, other.config) == []
+        assert ("--engine", "tinker") in pairwise(other.arguments) and "--engine" not in one.arguments
     with pytest.raises(Unsupported, match="tepo needs entropy, which the Tinker engine does not provide"):
-        make_plan(str(path), "grpo,tepo", 2, host=TINKER, accepted=functools.partial(accepted, host=TINKER))
+        make_plan(str(path), "grpo,tepo", 2, engine="tinker", accepted=lambda config: accepted(Plan(config)))
 
 
 @pytest.mark.parametrize(

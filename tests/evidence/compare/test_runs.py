@@ -1,10 +1,8 @@
 """Processes of a comparison, with children that only pretend to train."""
 
 import contextlib
-import dataclasses
 import fcntl
 import functools
-import json
 import multiprocessing
 import os
 import signal
@@ -16,10 +14,7 @@ import time
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.engines.launch import accepted
-from tokenpo.evidence.compare.plan import make_plan
 from tokenpo.evidence.compare.runs import Ended, State, execute, state, steps_made, train_command
-from tokenpo.recipe.hosts import VERL
 from tokenpo.runs.directory import held
 from waiting import wait_for
 from written_runs import rows, write_run
@@ -115,14 +110,6 @@ def test_states(plan):
     assert (state(run), steps_made(run)) == (State.BEGUN, 19)
     log.write_text("")
     assert (state(run), steps_made(run)) == (State.BEGUN, 0)
-    other = plan().runs[1]  # TRL keeps records and checkpoints elsewhere
-    begin(other, checkpoint=False)
-    (other.directory / "trl" / "checkpoint-40").mkdir(parents=True)
-    (other.directory / "trl" / "tokenpo").mkdir()
-    (other.directory / "metrics.jsonl").unlink()
-    for step, expected in ((7, State.BEGUN), (20, State.DONE)):
-        (other.directory / "trl" / "tokenpo" / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
-        assert (state(other), steps_made(other)) == (expected, step)
 
 
 def test_what_is_not_this_run_is_refused(plan):
@@ -301,28 +288,7 @@ def test_a_child_gets_threads_and_the_import_path_and_stands_apart(plan, watcher
     assert holds == "True"  # while it lives, nobody else works in this directory
 
 
-def test_a_run_of_verl_is_known_by_what_it_was_started_with(tmp_path):
-    """Its config.json is verl's own, and it goes on by itself with verl's last whole checkpoint."""
-    path = tmp_path / "r.toml"
-    path.write_text('[model]\npath = "owner/model"\n[train]\nsteps = 3\n')
-    honoured = functools.partial(accepted, host=VERL)
-    run = make_plan(str(path), "grpo,dapo", 2, out=tmp_path / "out", host=VERL, accepted=honoured).runs[0]
-    assert state(run) is State.NEW
-    (run.directory / "checkpoints" / "global_step_1").mkdir(parents=True)
-    (run.directory / "config.json").write_text('{"verl": {}, "method": {"name": "grpo"}}')
-    with pytest.raises(TokenPOError, match=r"is no run \(it holds no recipe.json\)"):
-        state(run)
-    (run.directory / "recipe.json").write_text(json.dumps(run.config.model_dump()))
-    assert state(run) is State.LOST
-    (run.directory / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("1")
-    assert state(run) is State.BEGUN
-    assert train_command(run, True) == train_command(run, False) and "--resume" not in train_command(run, True)
-    ours = dataclasses.replace(run, goes_on=False)
-    assert train_command(ours, True)[1:5] == ["-P", "-m", "tokenpo", "train"]
-    assert train_command(ours, True)[-2:] == ["--resume", str(run.directory)]
-    (run.directory / "metrics.jsonl").write_text('{"step": 3}\n')
-    assert state(run) is State.DONE
-    other = run.config.model_copy(update={"seed": 7})
-    (run.directory / "recipe.json").write_text(json.dumps(other.model_dump()))
-    with pytest.raises(TokenPOError, match="holds a run with another config"):
-        state(run)
+def test_a_run_that_began_is_resumed_and_another_starts(plan):
+    run = plan().runs[0]
+    assert train_command(run, False)[1:] == ["-P", "-m", "tokenpo", "train", *run.arguments]
+    assert train_command(run, True) == [*train_command(run, False), "--resume", str(run.directory)]

@@ -26,9 +26,9 @@ from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
 from ...methods.rloo import LeaveOneOut
 from ...models import Sampling
-from ...recipe.hosts import EMBEDDED
+from ...recipe.engines import EMBEDDED
 from ...runs import checkpoint
-from ...runs.directory import require_host, resumed
+from ...runs.directory import require_engine, resumed
 from ...runs.records import Tracer
 from ...runs.rollouts.draw import Draw, draw
 from ...runs.rollouts.experience import facts
@@ -73,7 +73,7 @@ class AtCheckpoint:
                 "a method needs teacher_divergence, and here a teacher of the embedded engine scores sampled tokens "
                 "alone: leave out methods that compare whole distributions"
             )
-        require_host(run, EMBEDDED)
+        require_engine(run, EMBEDDED)
         plan, _ = resumed(run, None)
         if "value" in needs and plan.objective.critic is None:
             raise Unsupported(

@@ -18,7 +18,7 @@ from ...core.types import Policy, Rollouts
 from ...models import LanguageModel
 from ...models.score import has_plain_head
 from ...recipe.config import Config
-from ...recipe.hosts import EMBEDDED, Host
+from ...recipe.engines import EMBEDDED
 from ...recipe.objective import TAUGHT, require_here
 from ...recipe.plan import Plan
 from ...runs import checkpoint, loop
@@ -137,7 +137,7 @@ def with_optional_inputs(
 class Local:
     """The backend in this process."""
 
-    host: ClassVar[Host] = EMBEDDED
+    name: ClassVar[str] = EMBEDDED
     smaller: ClassVar[str] = f"train.micro_rows, train.micro_tokens or {SHORTER}"
 
     def __init__(self, engine: Engine) -> None:

@@ -26,7 +26,6 @@ from ...models import LanguageModel
 from ...models.token_draw import TemperatureRule
 from ...recipe import config as recipe
 from ...recipe.config import Config, Train
-from ...recipe.hosts import EMBEDDED
 from ...runs.checkpoint import Trained
 from ...runs.records import Tracer
 from ...runs.updates import learning_rate, make_updates
@@ -88,8 +87,8 @@ def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
     )
     half = next(lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
     if half or (options.autocast and lm.device.type != "cpu"):
-        return RatioCheck(EMBEDDED.words, remedy, options.ratio_tolerance or HALF_TOLERANCE, "mean")
-    return RatioCheck(EMBEDDED.words, remedy, options.ratio_tolerance or RatioCheck.tolerance)
+        return RatioCheck("the embedded engine", remedy, options.ratio_tolerance or HALF_TOLERANCE, "mean")
+    return RatioCheck("the embedded engine", remedy, options.ratio_tolerance or RatioCheck.tolerance)
 
 
 def improve(

@@ -22,7 +22,7 @@ from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
 from ...models import Sampling, Vocabulary
 from ...models.vocabulary import require_same_tokens
-from ...recipe.hosts import TINKER, Host
+from ...recipe.engines import SERVER, TINKER
 from ...recipe.plan import Plan
 from ...runs import checkpoint
 from ...runs.checkpoint import Progress
@@ -41,8 +41,6 @@ from .needs import RATIO, accepted
 from .responses import Limits, samples
 from .trainer import Prompts, Trainer, score
 
-FILE = TINKER.marker  # records where the weights are
-
 
 class Server:
     """The backend on a server, which keeps the weights and the optimiser's state.
@@ -50,7 +48,7 @@ class Server:
     A resumed run makes equal updates if the server is deterministic.
     """
 
-    host: ClassVar[Host] = TINKER
+    name: ClassVar[str] = TINKER
     smaller: ClassVar[str] = FEWER
 
     def __init__(self, plan: Plan, task: Task, session: tinker.ServiceClient) -> None:
@@ -163,7 +161,7 @@ class Server:
 
     @staticmethod
     def is_finished(directory: Path, step: int, /) -> bool:
-        return "sampler" in json_object(directory / FILE)
+        return "sampler" in json_object(directory / SERVER)
 
     def close(self) -> None:
         self.task.close()
@@ -234,6 +232,6 @@ class Server:
         return score(rollouts, prompts, ask)
 
     def _write(self, directory: Path, **places: str) -> None:
-        """Writes FILE; `asked_again` counts the requests that this process repeated after a failure."""
+        """Writes SERVER; `asked_again` counts the requests that this process repeated after a failure."""
         written = {"training_run": str(self.client.model_id), **places, "asked_again": self.answers.again}
-        write_whole(directory / FILE, json.dumps(written, indent=1) + "\n")
+        write_whole(directory / SERVER, json.dumps(written, indent=1) + "\n")

@@ -11,10 +11,9 @@ from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
 from ...core.types import FACTS, OPTIONAL
 from ...recipe.config import Lora
-from ...recipe.hosts import TINKER
 from ...recipe.plan import Plan
 
-ENGINE = TINKER.words
+ENGINE = "the Tinker engine"
 # Inputs that need whole distributions or hidden states; the API returns only the log-probabilities of sampled tokens.
 _LOGITS = {name for name, fact in FACTS.items() if fact.formula} | {"teacher_divergence", "influence", "divergence"}
 # The engines that have them; an input that is not named is the embedded engine's alone.

@@ -4,7 +4,7 @@ state in TRL's checkpoints."""
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +33,10 @@ class TokenPOCallback(TrainerCallback, ExportableState):
     """Writes a line of metrics per rollout batch; its state is stored in `trainer_state.json` of a checkpoint.
 
     Checkpoints are allowed only between two rollout batches: the rest of an unfinished one would be lost.
-
-    Attributes:
-        described: settings for config.json in addition to TRL's.
-        before: metrics of the line for step 0; if empty, no such line is written.
-        at_end: called once on every rank, after the last update; its metrics join the last line.
     """
 
     def __init__(self, trainer: Any, directory: Path) -> None:
         self._trainer, self._directory = trainer, directory
-        self.described: Mapping[str, Any] = {}
-        self.before: Mapping[str, float] = {}
-        self.at_end: Callable[[], Mapping[str, float]] = dict
         self._records: Records | None = None  # in the first process, during training
         self._batches = 0
         self._rate = math.nan
@@ -86,13 +78,11 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         self._batches, trainer.refill.cursor = saved["batches"], saved["cursor"]
         state.stateful_callbacks[name] = self.state()
         if trainer.accelerator.is_main_process:
-            config = {**_described(trainer, state.max_steps // updates), **self.described}
+            config = _described(trainer, state.max_steps // updates)
             objective = trainer.policy_objective
             rewarded = objective.needs.isdisjoint(TAUGHT)
             self._records = Records(self._directory, self._batches, config, str(objective), PACKAGES, rewarded=rewarded)
             drop_after(self._directory, self._batches)
-            if self.before and not state.global_step:
-                self._records.add({"step": 0, **self.before})
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._trainer.current.settle()
@@ -122,9 +112,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             self._records.amend(grad_norm=float(logs["grad_norm"]))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        last_metrics = self._finish()
         if self._records is not None:
-            self._records.amend(**last_metrics)
             self._records.sync()
             self._records.warn()
             self._records = None
@@ -144,21 +132,15 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             whole = recorded(trainer, batch, step, self._batches)
             if self._records is not None:
                 write_lines(step_file(self._directory, self._batches), whole)
-        # Has to run before TRL saves its last checkpoint, which stores the sizes of the record files.
-        last = self._finish() if state.global_step >= state.max_steps else {}
         if self._records is None:
             return
         line = {"step": self._batches, "update": state.global_step, **batch_metrics(trainer, batch, step)}
         line |= (Statistics() if step is None else step.statistics).summary() | held
         del line["grad_norm"]  # TRL's own log has it
-        line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds, **last}
+        line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds}
         self._records.add(line)
         for trace in traces(trainer, self._batches, batch, current.tracer.found):
             self._records.trace.write(trace)
-
-    def _finish(self) -> Mapping[str, float]:
-        work, self.at_end = self.at_end, dict
-        return work()
 
 
 class Records(ForeignRun):

@@ -15,16 +15,16 @@ from ...base.text import flat
 from ...core.objective import Objective
 from ...recipe.command_line import SYNTAX, Entry, parse_entries, short
 from ...recipe.config import Config, load_config
+from ...recipe.engines import EMBEDDED, ENGINES
 from ...recipe.files import find_recipe
-from ...recipe.hosts import EMBEDDED, HOSTS, TRL, VERL, Host
 from ...recipe.objective import accepted_here
 from ...runs.read import Run, read_run
 
 EVALUATIONS = 10
 # Sections whose settings distinguish runs of one method.
 SECTIONS = ("model", "task", "rollout", "train", "teacher", "critic", "evaluate")
-FOREIGN = (TRL.name, VERL.name)  # a foreign engine's own settings, which differ between its versions
-OURS = (VERL.name, "algorithm", "tokenpo")  # our settings among verl's
+FOREIGN = ("trl", "verl")  # a foreign engine's own settings, which differ between its versions
+OURS = ("verl", "algorithm", "tokenpo")  # our settings among verl's
 # Words in the names of foreign settings that only name a run or a place, and TRL's fields that choose the method.
 NAMING = {
     "seed", "name", "dir", "path", "file", "files", "resume", "report", "project", "hub", "port", "method", "trace",
@@ -35,16 +35,13 @@ MOST_SETTINGS = 5  # settings named in a note
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: `arguments` for `tokenpo train`, and the resulting `config`. With `goes_on` (verl) the same command
-    resumes the run in its directory, without --resume.
-    """
+    """One run: `arguments` for `tokenpo train`, and the resulting `config`."""
 
     label: str
     seed: int
     directory: Path
     config: Config
     arguments: tuple[str, ...]
-    goes_on: bool = False
 
     @property
     def name(self) -> str:
@@ -96,15 +93,14 @@ class Plan:
 
 def make_plan(
     recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None,
-    host: Host = EMBEDDED, accepted: Callable[[Config], Objective] = accepted_here,
+    engine: str = EMBEDDED, accepted: Callable[[Config], Objective] = accepted_here,
 ) -> Plan:  # fmt: skip
     """The runs of `recipe` with `methods` (see `parse_methods`) and `seeds` seeds, beginning with the recipe's own.
 
-    By default every run has one thread and ten evaluations; with TRL, which evaluates before and after, two. Overrides
-    change both, the recipe only the evaluations. verl has no setting for threads, and validates greedily.
+    By default every run has one thread and ten evaluations. Overrides change both, the recipe only the evaluations.
 
     Args:
-        accepted: returns the objective of a recipe, or raises if the host cannot honour it.
+        accepted: returns the objective of a recipe, or raises if the engine cannot train it.
 
     Raises:
         TokenPOError: fewer than two methods or seeds, no evaluation, or a setting that the comparison sets itself.
@@ -119,11 +115,11 @@ def make_plan(
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
         raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
-    defaults = {"evaluate.every": base.evaluate.every or -(-base.train.steps // EVALUATIONS), **host.compared}
+    defaults = {"evaluate.every": base.evaluate.every or -(-base.train.steps // EVALUATIONS), "threads": 1}
     settings = (*(f"{name}={value}" for name, value in defaults.items() if name not in overridden), *overrides)
     out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
-    runs = tuple(_run(recipe, entry, seed, settings, out, host) for seed in numbers for entry in entries)
+    runs = tuple(_run(recipe, entry, seed, settings, out, engine) for seed in numbers for entry in entries)
     firsts = runs[: len(entries)]  # one of each method
     objectives: dict[str, str] = {}
     for run in firsts:
@@ -164,14 +160,14 @@ def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
     return [(label, baseline) for label in labels if label != baseline]
 
 
-def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path, host: Host) -> PlannedRun:
+def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path, engine: str) -> PlannedRun:
     directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
     overrides = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
     config = load_config(find_recipe(recipe), method=entry.method, overrides=overrides, out=directory)
     words = [word for setting in overrides for word in ("--set", setting)]
-    where = () if host is EMBEDDED else ("--engine", host.name)
+    where = () if engine == EMBEDDED else ("--engine", engine)
     arguments = (recipe, "--method", entry.method, *where, *words, "--out", str(directory), "--no-report")
-    return PlannedRun(entry.label, seed, directory, config, arguments, goes_on=host.goes_on)
+    return PlannedRun(entry.label, seed, directory, config, arguments)
 
 
 def _check_directories(runs: Sequence[PlannedRun]) -> None:
@@ -265,7 +261,7 @@ def _method(run: Run) -> tuple[str, Mapping[str, Any]]:
 
 
 def _seed(run: Run) -> int:
-    seed = run.config.get("seed", _section(run, VERL.name, "data").get("seed"))
+    seed = run.config.get("seed", _section(run, "verl", "data").get("seed"))
     if not isinstance(seed, int):
         raise TokenPOError(
             f"{run.path} says no seed in config.json, and runs are paired by their seeds: leave it out, or train it "
@@ -278,9 +274,9 @@ def _labels(runs: Sequence[Run]) -> Iterator[str]:
     """The label of each run."""
     engines, settings, names = [], [_settings(run) for run in runs], []
     for run in runs:
-        # A recipe may have sections for several engines; any other config has only that of its own engine.
-        own = (name for name in HOSTS if run.config.get(name) and "rollout" not in run.config)
-        engines.append(run.config.get("engine") or next(own, EMBEDDED.name))
+        # Another host's config has its settings in a section of its name; a recipe has a section for Tinker.
+        own = (name for name in (*FOREIGN, *ENGINES) if run.config.get(name) and "rollout" not in run.config)
+        engines.append(run.config.get("engine") or next(own, EMBEDDED))
     for run, engine in zip(runs, engines, strict=True):
         name, options = _method(run)
         name = short(name) if {other.objective for other in runs if _twins(run, other)} <= {run.objective} else name

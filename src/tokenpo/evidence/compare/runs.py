@@ -32,7 +32,7 @@ from ...page.text import visible
 from ...recipe.config import differences, parse_config
 from ...recipe.plan import Plan
 from ...runs import checkpoint
-from ...runs.directory import STARTED, changed_inputs, held
+from ...runs.directory import changed_inputs, held
 from ...runs.read import PLACES
 from .plan import PlannedRun
 
@@ -68,7 +68,7 @@ Command = Callable[[PlannedRun, bool], list[str]]
 
 
 def train_command(run: PlannedRun, resume: bool) -> list[str]:
-    again = ["--resume", str(run.directory)] if resume and not run.goes_on else []
+    again = ["--resume", str(run.directory)] if resume else []
     return [sys.executable, "-P", "-m", "tokenpo", "train", *run.arguments, *again]
 
 
@@ -76,7 +76,7 @@ def state(run: PlannedRun) -> State:
     """The state of a run's directory; TokenPOError for another run's, or a directory without a run."""
     if not run.directory.exists() or (run.directory.is_dir() and is_fresh(run.directory)):
         return State.NEW
-    file = run.directory / (STARTED if run.goes_on else "config.json")
+    file = run.directory / "config.json"
     if not file.is_file():
         raise TokenPOError(f"{run.directory} is no run (it holds no {file.name}): move it, or choose another --out")
     try:
@@ -92,8 +92,7 @@ def state(run: PlannedRun) -> State:
         )
     if is_whole(run):
         return State.DONE
-    saved = ("checkpoints/step-*", "trl/checkpoint-*", "checkpoints/latest_checkpointed_iteration.txt")
-    return State.BEGUN if any(any(run.directory.glob(name)) for name in saved) else State.LOST
+    return State.BEGUN if any(run.directory.glob("checkpoints/step-*")) else State.LOST
 
 
 def is_whole(run: PlannedRun) -> bool:

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import tokenpo
 from tokenpo.models.directory import ASSETS
+from tokenpo.tasks import make_task
 
 SEEN = "sampling.jsonl"  # the sampling settings of every batch that the server answered
 # Of the trainer in turns.py: its methods, the variable that names others, and its log.
@@ -94,16 +96,30 @@ FLOAT32 = {
 }
 
 
-def tables(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as the nested tables of a recipe's section [verl]."""
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        place = nested
-        *path, name = key.split(".")
-        for table in path:
-            place = place.setdefault(table, {})
-        place[name] = value
-    return nested
+def problems(folder: Path, train: int, test: int) -> dict[str, Any]:
+    """Writes sums on a dial in verl's columns; the settings that name the files, and the reward function below."""
+    import pyarrow
+    import pyarrow.parquet
+
+    folder.mkdir(parents=True)
+    with closing(make_task("dial_sum", {}, 0)) as task:
+        for split, count in (("train", train), ("test", test)):
+            rows = [
+                {
+                    "data_source": "dial_sum", "prompt": [{"role": "user", "content": problem.prompt}],
+                    "reward_model": {"style": "rule", "ground_truth": problem.reference},
+                    "extra_info": {"index": index},
+                }
+                for index, problem in enumerate(task.problems(split, 0, count))
+            ]  # fmt: skip
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{split}.parquet")
+    files = {"data.train_files": folder / "train.parquet", "data.val_files": folder / "test.parquet"}
+    return {**files, "reward.custom_reward_function.path": __file__}
+
+
+def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> dict[str, float]:
+    right = float(solution_str.rpartition("#")[2] == ground_truth)
+    return {"score": right, "acc": right}
 
 
 def documented() -> dict[str, str]:

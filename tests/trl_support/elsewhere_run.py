@@ -1,7 +1,7 @@
-"""Recipes that TRL trains: on the processor or on a device beside it, in one process or more, with all weights in each
-or, by FSDP2, with a shard of them.
+"""Runs of the trainer on the processor or on a device beside it, in one process or more, with all weights in each, or
+by FSDP2 a shard of them.
 
-    recipes_run.py cpu|standin|standin_head|whole|sharded OUT CASE...
+    elsewhere_run.py cpu|standin|standin_head|whole|sharded OUT CASE...
 
 On the stand-in TRL's own pass scores, as by default on a GPU, or the model's head. accelerate shards on GPUs alone; it
 is told here that the processors are some.
@@ -11,29 +11,31 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
+from peft import LoraConfig
 from transformers import TrainingArguments
 
-from tokenpo.engines.trl import forward, main
+from tokenpo.engines.trl import TokenPOTrainer, forward
+from tokenpo.models import locate
 from trl_support import leave
+from trl_support.small import config, right, sums
 
 SHARDS = {
     "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
     "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }  # fmt: skip
 # Case -> further settings of a run in several processes.
-SEVERAL = {
-    "hapo": ["evaluate.problems=4", "output.checkpoint_every=1", "rollout.dynamic_sampling=true"],
-    "adv_reweight": ["model.lora.rank=2"],
-}
-# An eps that is large beside gradients: AdamW by itself makes whole steps of rounding.
-SMALL = [
-    "train.steps=2", "train.eps=1", "train.lr=0.05", "rollout.prompts=4", "evaluate.every=0", "evaluate.problems=0",
-    "output.checkpoint_every=0", "output.rollouts_every=0",
-]  # fmt: skip
+SEVERAL: dict[str, dict[str, Any]] = {"hapo": {"save_strategy": "steps", "save_steps": 2, "dynamic_sampling": True}}
+# Two rollout batches of four prompts, two updates each. An eps that is large beside gradients: AdamW by itself makes
+# whole steps of rounding.
+SMALL: dict[str, Any] = {
+    "max_steps": 4, "adam_epsilon": 1.0, "learning_rate": 0.05, "max_grad_norm": 1.0, "num_generations": 8,
+    "per_device_train_batch_size": 8, "max_completion_length": 48, "model_init_kwargs": {"dtype": "float32"},
+}  # fmt: skip
 KINDS = {"whole": DistributedType.MULTI_CPU, "sharded": DistributedType.FSDP}
 
 
@@ -63,20 +65,20 @@ def beside() -> contextlib.AbstractContextManager[None]:
 
 
 def run(where: str, out: Path, cases: list[str]) -> None:
-    trained = main._trainer
-
-    def looked_at(*told: object) -> object:
-        trainer = trained(*told)
+    several = where in KINDS
+    given = {**SMALL, "use_cpu": where in ("cpu", "whole"), "steps_per_generation": 2 if several else 4}
+    given["gradient_accumulation_steps"] = given["steps_per_generation"] // 2
+    for case in cases:
+        more = SEVERAL.get(case, {}) if several else {}
+        lora = LoraConfig(r=2, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+        trainer = TokenPOTrainer(
+            str(locate("tiny")), right, config(out / case, method=case, **given, **more), train_dataset=sums(),
+            peft_config=lora if several and case == "adv_reweight" else None,
+        )  # fmt: skip
         assert trainer.accelerator.distributed_type == KINDS.get(where, DistributedType.NO)
         assert trainer.forward_passes.in_head == (where in ("cpu", "standin_head", "whole"))
-        return trainer
-
-    main._trainer = looked_at
-    for case in cases:
-        processes = ["train.minibatches=2", *SEVERAL.get(case, [])] if where in KINDS else []
-        settings = [*SMALL, *processes, f"model.device={'cpu' if where in ('cpu', 'whole') else 'auto'}"]
-        told = [part for setting in settings for part in ("--set", setting)]
-        assert main.main(["quickstart", "--method", case, "--out", str(out / case), *told]) == 0
+        trainer.train()
+        trainer.save_model(str(out / case / "model"))
 
 
 if __name__ == "__main__":
