@@ -13,7 +13,6 @@ import torch
 from trl import TrlParser  # pyright: ignore
 
 import tokenpo
-from refusal_cases.trl import LORA, dropped, heard
 from run_views import lines
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
@@ -23,7 +22,7 @@ from tokenpo.engines.trl.objective import chosen, with_reference
 from tokenpo.engines.trl.rollout_batch import stacked
 from tokenpo.engines.trl.temperature import Generated, Served, Temperature, of_draw
 from tokenpo.engines.trl.updates import by_groups
-from trl_support.small import config, even, prompts
+from trl_support.small import LORA, config, dropped, even, heard, prompts
 
 args = functools.partial(config, Path("unused"))
 
@@ -213,9 +212,9 @@ def test_whole_groups_are_put_together_again() -> None:
         assert (int(chunk["count"]), chunk["none"]) == (7, None)
 
 
-def test_a_larger_ratio_tolerance_lets_two_passes_differ(tmp_path: Path) -> None:
+def test_a_larger_ratio_tolerance_lets_two_passes_differ(model_dir: Path, tmp_path: Path) -> None:
     """That attention's dropout is refused at the usual one is in test_refusals.py."""
-    dropped(ratio_tolerance=50.0)(tmp_path)
+    dropped(model_dir, tmp_path, ratio_tolerance=50.0)
     assert [line["update"] for line in lines(tmp_path / "tokenpo")] == [1, 2]
 
 

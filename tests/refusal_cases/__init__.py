@@ -1,1 +1,0 @@
-"""What each engine cannot honour, as cases; tools/site/refusals.py writes docs/refusals.md from them."""
