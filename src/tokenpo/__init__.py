@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from .core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
     from .lab.coefficient import coefficients
     from .methods import method
-    from .methods.corrections import corrected
-    from .methods.teaching import with_teacher
+    from .methods.extensions import corrected, with_teacher
 
 __version__ = "0.1.0"
 
@@ -42,9 +41,9 @@ _HOME = {
     "Unsupported": "base.errors",
     "check_method": "core.laws",
     "coefficients": "lab.coefficient",
-    "corrected": "methods.corrections",
+    "corrected": "methods.extensions",
     "method": "methods",
-    "with_teacher": "methods.teaching",
+    "with_teacher": "methods.extensions",
 }
 # Public module -> its path in the package.
 _MODULES = {

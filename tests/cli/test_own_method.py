@@ -11,8 +11,8 @@ from own_method import FILE
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.base.files import fingerprint
 from tokenpo.cli.main import main
-from tokenpo.recipe.config import Method, load_config, parse_config
-from tokenpo.recipe.objective import build_method
+from tokenpo.methods import build_method
+from tokenpo.recipe.config import load_config, parse_config
 from tokenpo.recipe.plan import Plan
 
 SHORT = (
@@ -214,7 +214,7 @@ def test_a_config_holds_the_contents_of_files_and_modules(here, monkeypatch):
 def test_none_is_understood_whatever_the_annotation_is_made_of():
     text = "import tokenpo\nfrom typing import Optional\n\n\ndef f(*, dual: Optional[float] = 9.0):\n"
     Path("opt.py").write_text(text + "    return tokenpo.method('dapo', dual=dual)\n")
-    assert build_method(Method(name="opt.py:f", dual="none")).surrogate.dual is None  # as a recipe writes it
+    assert build_method("opt.py:f", {"dual": "none"}).surrogate.dual is None  # as a recipe writes it
 
 
 def test_a_comparison_keeps_its_runs_to_the_file(capsys):

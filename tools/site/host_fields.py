@@ -11,6 +11,7 @@ import host_settings
 from layout import cell, code, table
 
 from tokenpo.base.errors import Unsupported
+from tokenpo.core.types import TAUGHT
 from tokenpo.engines import prime_rl, skyrl, verl
 from tokenpo.engines.tinker.needs import accepted
 from tokenpo.engines.trl import settings as trl
@@ -18,7 +19,7 @@ from tokenpo.engines.trl.objective import require_inputs
 from tokenpo.engines.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import Config, parse_config
-from tokenpo.recipe.objective import TAUGHT, accepted_here
+from tokenpo.recipe.objective import accepted_here
 from tokenpo.recipe.plan import Plan
 
 

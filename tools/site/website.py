@@ -37,7 +37,10 @@ LAB = ("coefficient", "exact.world", "exact.truth", "exact.study")
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {
     "tokenpo": ["tokenpo"],
-    "methods": ["tokenpo.methods", *(f"tokenpo.methods.{name}" for name in ("paper", "signature", "options"))],
+    "methods": [
+        "tokenpo.methods",
+        *(f"tokenpo.methods.{name}" for name in ("extensions", "paper", "signature", "options")),
+    ],
     "parts": ["tokenpo.core.parts"],
     "ops": [
         f"tokenpo.core.{room}.{path.stem}"

@@ -10,10 +10,14 @@ T = TypeVar("T")
 
 
 class TokenPOError(ValueError):
-    """Base of every error that this package raises on bad input; its message is one line, whatever text it quotes."""
+    """Base of every error that this package raises on bad input.
+
+    Its message is one line, whatever text it quotes; several arguments are several faults, one bullet each.
+    """
 
     def __str__(self) -> str:
-        return disarmed(super().__str__()).replace("\r", "\\r").replace("\n", "\\n")
+        faults = [disarmed(str(fault)).replace("\r", "\\r").replace("\n", "\\n") for fault in self.args]
+        return faults[0] if len(faults) == 1 else "\n".join([f"{len(faults)} faults:", *(f"- {x}" for x in faults)])
 
 
 class UnknownName(TokenPOError, TypeError):

@@ -83,10 +83,10 @@ def exact(options: argparse.Namespace) -> int:
     need("pydantic", "rich", "jinja2")
     import torch
 
+    from ..core.types import TAUGHT
     from ..lab.exact import study, table
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
-    from ..recipe.objective import TAUGHT
 
     torch.set_num_threads(1)  # a world is small: more threads only wait for each other
     measures = _measures(options.measure)
@@ -138,10 +138,10 @@ def _count(text: str) -> int:
 
 def gradients(options: argparse.Namespace) -> int:
     need_engine()
+    from ..core.types import TAUGHT
     from ..engines.embedded.directions import UNSHARED, AtCheckpoint
     from ..lab import gradients as judge
     from ..page.table import print_parts
-    from ..recipe.objective import TAUGHT
 
     chosen, fresh = objectives(options.methods, "gradients")
     if not options.methods:

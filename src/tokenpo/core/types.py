@@ -221,6 +221,7 @@ FACTS: Mapping[str, Fact] = {**facts_of(Rollouts), **facts_of(Policy)}
 OPTIONAL = frozenset(
     field.name for owner in (Rollouts, Policy) for field in dataclasses.fields(owner) if field.default is None
 )
+TAUGHT = frozenset({"teacher_logprob", "teacher_divergence"})  # inputs that come from a teacher
 
 
 @dataclass(frozen=True, eq=False)

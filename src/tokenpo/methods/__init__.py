@@ -4,11 +4,14 @@
 complete names and options; every list of methods has the order of the imports.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..core.objective import Objective
+from .extensions import Teaching as Teaching
+from .extensions import extended as extended
+from .from_text import read
 from .own import own
 from .paper import Paper as Paper
 from .signature import Option as Option
@@ -119,6 +122,18 @@ def method(name: str, **options: Any) -> Objective:
     build = builder(name)
     check_options(name, options, build)
     return build(**options)
+
+
+def build_method(name: str, options: Mapping[str, Any]) -> Objective:
+    """The objective of a method, with its options as text files write them: "none" for None, lists for tuples.
+
+    Raises:
+        UnknownName: as `method`.
+        TokenPOError: as `method`, or an option that is missing.
+    """
+    if "name" in options:
+        raise UnknownName(f"method {name} has no option 'name': a method is named before its options")
+    return read(f"method {name}", builder(name), options)
 
 
 def paper(name: str) -> Paper:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..base.errors import TokenPOError, choose
 from ..core.objective import Objective
-from ..core.parts import K3, Criterion, LogLikelihood, Mean, Rejection, RolloutCorrection, Strayed, Total, Weight, walk
+from ..core.parts import K3, Criterion, Mean, Rejection, RolloutCorrection, Strayed, Total, Weight, walk
 from ..core.types import Batch
 
 
@@ -82,44 +82,25 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def corrected(objective: Objective, name: str, *, leaves: bool = False, label: str = "the correction") -> Objective:
-    """The objective with a correction for the sampling policy.
+def preset(name: str, *, leaves: bool = False) -> Preset:
+    """Returns the preset of a name, whose hyphens count as underscores.
 
     Args:
-        name: the preset; hyphens count as underscores.
         leaves: rejected tokens leave the denominators.
-        label: what messages call the correction.
 
     Raises:
         UnknownName: no such preset.
-        TokenPOError: the objective already corrects for the sampling policy, or `leaves` with a preset that rejects
-            nothing before the first update.
+        TokenPOError: `leaves` with a preset that rejects nothing.
     """
-    preset = choose("correction", name.replace("-", "_"), PRESETS)
-    if leaves:
-        if not any(isinstance(part, Rejection) for part in preset.weights):
-            raise TokenPOError(
-                f"correction {name} rejects nothing: leaves=True goes with one that does, mis_geo for example"
-            )
-        weights = (dataclasses.replace(x, leaves=True) if isinstance(x, Rejection) else x for x in preset.weights)
-        preset = dataclasses.replace(preset, weights=tuple(weights))
-    return applied(objective, preset, label)
-
-
-def applied(objective: Objective, preset: Preset, label: str) -> Objective:
-    """The objective with the changes of a preset; TokenPOError if it already corrects for the sampling policy."""
-    own = objective.corrects_rollout
-    if own and any(part.corrects_rollout for part in preset.weights):
+    found = choose("correction", name.replace("-", "_"), PRESETS)
+    if not leaves:
+        return found
+    if not any(isinstance(part, Rejection) for part in found.weights):
         raise TokenPOError(
-            f"{label} comes on top of {own[0]}, by which {objective.name} weighs against the policy that "
-            "sampled already: drop it, or take the ratio to the old policy (for dppo: anchor = 'old')"
+            f"correction {name} rejects nothing: leaves=True goes with one that does, mis_geo for example"
         )
-    return dataclasses.replace(
-        objective,
-        surrogate=LogLikelihood() if preset.plain else objective.surrogate,
-        weights=objective.weights + preset.weights,
-        bypass=objective.bypass or preset.bypass,
-    )
+    weights = (dataclasses.replace(x, leaves=True) if isinstance(x, Rejection) else x for x in found.weights)
+    return dataclasses.replace(found, weights=tuple(weights))
 
 
 def rejected(objective: Objective, batch: Batch) -> Tensor | None:

@@ -50,16 +50,16 @@ class Option:
         quoted = [f'"{text}"' for text in self.choices]
         return self.words if all(text in self.words for text in quoted) else f"{self.words} ({', '.join(quoted)})"
 
-    def check(self, method: str, name: str, value: object) -> None:
-        """Refuses a value of another kind, another choice or outside the range."""
+    def check(self, owner: str, name: str, value: object, kind: str = "method ") -> None:
+        """Refuses a value of another kind, another choice or outside the range; `kind` stands before the owner."""
         kinds = [_KINDS[kind] for kind in self.kinds if kind in _KINDS]
         if len(kinds) == len(self.kinds) and not any(kind.holds(value) for kind in kinds):
             expected = " or ".join(kind.text for kind in kinds)
-            raise TokenPOError(f"method {method}: option {name} = {value!r:.80} must be {expected}")
+            raise TokenPOError(f"{kind}{owner}: option {name} = {value!r:.80} must be {expected}")
         if self.choices and isinstance(value, str):
-            choose(f"{method}: {name}", value, dict.fromkeys(self.choices))
+            choose(f"{owner}: {name}", value, dict.fromkeys(self.choices))
         if self.allowed:
-            require(method, name, value, self.allowed)
+            require(owner, name, value, self.allowed)
 
 
 def options_of(build: Callable[..., object]) -> dict[str, Option]:
@@ -68,8 +68,12 @@ def options_of(build: Callable[..., object]) -> dict[str, Option]:
     return {name: Option.of(x) for name, x in _parameters(build).items() if x.kind not in starred}
 
 
-def check_options(name: str, given: Mapping[str, object], build: Callable[..., object]) -> None:
+def check_options(owner: str, given: Mapping[str, object], build: Callable[..., object], kind: str = "method ") -> None:
     """Refuses a keyword that a builder does not have, and a value that its annotation does not allow.
+
+    Args:
+        owner: the method, or the table of the options.
+        kind: stands before the owner in messages.
 
     Raises:
         UnknownName: naming the method and the nearest keyword, or the option and the nearest choice.
@@ -80,9 +84,9 @@ def check_options(name: str, given: Mapping[str, object], build: Callable[..., o
     takes_all = any(x.kind is x.VAR_KEYWORD for x in _parameters(build).values())
     for option, value in given.items():
         if option in known:
-            known[option].check(name, option, value)
+            known[option].check(owner, option, value, kind)
         elif not takes_all:
-            raise UnknownName(f"method {name} has no option {option!r}; {nearest(option, known)}")
+            raise UnknownName(f"{kind}{owner} has no option {option!r}; {nearest(option, known)}")
 
 
 def documented(build: Callable[..., object]) -> str | None:

@@ -146,19 +146,6 @@ class Correction(Section):
     reject: list[Criterion] = setting([], "criteria; what fails one of them is dropped")
     leaves: bool = setting(False, "rejected tokens leave the denominators")
 
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        # Not model_fields_set: a written config holds the defaults too.
-        usual = {name: field.default for name, field in type(self).model_fields.items()}
-        odd = {name for name, value in self if value != usual[name]} - {"preset", "leaves"}
-        if self.preset is not None and odd:
-            raise ValueError(f"with a preset only leaves can be set: drop {', '.join(sorted(odd))}, or preset")
-        if self.preset is None and self.level is None and not self.reject:
-            raise ValueError("without a weight and without reject it corrects nothing: drop the section")
-        if self.preset is None and self.leaves and not self.reject:
-            raise ValueError("leaves is about what is rejected: add reject")
-        return self
-
 
 class Drafts(Section):
     count: int = setting(8, "drafts of each problem, in addition to its group_size responses", ge=1, le=10**5)

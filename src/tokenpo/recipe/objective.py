@@ -1,43 +1,38 @@
 """Build the objective of a recipe, check that the embedded engine can honour it, and warn of unlikely settings."""
 
 import dataclasses
-import math
 
 import torch
 
-from ..base.errors import TokenPOError, UnknownName
+from ..base.errors import TokenPOError
 from ..core import parts
 from ..core.negotiation import negotiate, schedule_notes
 from ..core.objective import Objective
 from ..core.trial import example
-from ..core.types import OPTIONAL, Rollouts
-from ..methods import builder, method, options_of
-from ..methods.corrections import Preset, applied, corrected
-from ..methods.teaching import with_teacher
+from ..core.types import OPTIONAL, TAUGHT, Rollouts
+from ..methods import Teaching, build_method, extended, from_text
 from .command_line import Entry, toml_value
-from .config import Config, Correction, Method, Teacher, Tinker
+from .config import Config, Tinker
 from .engines import EMBEDDED
-
-_ESTIMATORS: dict[str, parts.Estimator] = {"k1": parts.K1(), "k2": parts.K2(), "k3": parts.K3()}
-_LEVELS = {"token": parts.EachToken(), "total": parts.Total(), "mean": parts.Mean(), "every": parts.Every()}
-TAUGHT = frozenset({"teacher_logprob", "teacher_divergence"})  # inputs that come from a teacher
 
 
 def build_objective(config: Config) -> Objective:
-    """The method of the recipe with the recipe's shaping, rollout correction and reference penalty.
+    """The method of the recipe with the recipe's shaping, teacher, drafts, reference penalty and rollout correction.
 
     Raises:
-        UnknownName: no such method or option.
-        TokenPOError: an option of the wrong kind; two penalties on leaving the reference; two rollout corrections.
+        UnknownName: no such method, option or preset.
+        TokenPOError: an option of the wrong kind, or an addition that the method has already.
     """
-    objective, rollout = build_method(config.method), config.rollout
-    shaping = list(objective.shaping)
+    objective, rollout, teacher = (
+        build_method(config.method.name, config.method.options),
+        config.rollout,
+        config.teacher,
+    )
+    shaping: list[parts.Shaping] = []
     if soft := rollout.soft_overlong:
         shaping.append(parts.SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
     if group := rollout.group_overlong:
-        shaping.append(parts.GroupOverlong(group.easy, group.scale, group.threshold))
-    if config.teacher is not None:
-        objective = _taught(objective, config.teacher)
+        shaping.append(parts.GroupOverlong(**dict(group)))
     if (drafts := rollout.drafts) is not None:
         if objective.drafts is not None:
             raise TokenPOError(
@@ -46,9 +41,15 @@ def build_objective(config: Config) -> Objective:
             )
         made = parts.Drafts(drafts.count, drafts.template or parts.Drafts.template)
         objective = dataclasses.replace(objective, drafts=made)
-    penalties = objective.penalties + _penalty(config, objective)
-    objective = dataclasses.replace(objective, shaping=tuple(shaping), penalties=penalties)
-    return objective if rollout.correction is None else _corrected(objective, rollout.correction)
+    reference, weighed = config.train.reference_kl, rollout.correction
+    return extended(
+        objective,
+        reference=None if reference is None else from_text.reference_kl(**dict(reference)),
+        correction=None if weighed is None else from_text.correction(**weighed.model_dump()),
+        teacher=None if teacher is None or teacher.coef is None else Teaching(teacher.coef, teacher.form),
+        shaping=shaping,
+        labels={"reference": "train.reference_kl", "correction": "rollout.correction", "teacher": "teacher.coef"},
+    )
 
 
 def accepted_here(config: Config) -> Objective:
@@ -73,81 +74,9 @@ def require_here(objective: Objective, config: Config | None = None) -> None:
     negotiate(objective, OPTIONAL - lacks, remedies=remedies, drafts=True)
 
 
-def build_method(chosen: Method) -> Objective:
-    """The method alone, with its options as a recipe writes them; raises as `build_objective`."""
-    name, known = chosen.name, options_of(builder(chosen.name))
-    # TOML has no null: "none" stands for it where the builder accepts None.
-    options = {
-        key: None if value == "none" and key in known and "None" in known[key].kinds else value
-        for key, value in chosen.options.items()
-    }
-    try:
-        return method(name, **options)
-    except TypeError as error:
-        if isinstance(error, TokenPOError):
-            raise
-        raise TokenPOError(f"method {name}: an option has a value of the wrong kind: {error}") from error
-
-
 def build_entry(entry: Entry) -> Objective:
     """The method of an entry of --methods; raises as `build_method`."""
-    options = {key: toml_value(value) for key, value in entry.options}
-    if "name" in options:
-        raise UnknownName(f"method {entry.method} has no option 'name': a method is named before its options")
-    return build_method(Method(name=entry.method, **options))
-
-
-def _corrected(objective: Objective, section: Correction) -> Objective:
-    label = "rollout.correction"
-    if section.preset is not None:
-        return corrected(objective, section.preset, leaves=section.leaves, label=label)
-    weights: tuple[parts.Weight, ...] = ()
-    if section.level is not None:
-        sequence, geometric = section.level != "token", section.level == "geometric"
-        cap = _limit(section.cap)
-        weight = parts.RolloutCorrection(sequence, section.mode == "mask", cap, section.floor, geometric)
-        weights = (parts.NormalisedWeight(weight, parts.RolloutMean(weight)) if section.normalise else weight,)
-    rejected = [(_LEVELS[x.over], x.low, _limit(x.high), _ESTIMATORS.get(x.of)) for x in section.reject]
-    if rejected:
-        weights += (parts.Rejection(tuple(parts.Criterion(*x) for x in rejected), leaves=section.leaves),)
-    return applied(objective, Preset(weights), label)
-
-
-def _taught(objective: Objective, section: Teacher) -> Objective:
-    if section.coef is None:
-        return objective
-    if objective.needs & TAUGHT:
-        raise TokenPOError(
-            f"teacher.coef adds a teacher, and {objective.name} reads one already: drop it, as the method has a "
-            "coefficient of its own"
-        )
-    return with_teacher(objective, section.coef, form=section.form)
-
-
-def _limit(bound: float | None) -> float:
-    return math.inf if bound is None else bound
-
-
-def _penalty(config: Config, objective: Objective) -> tuple[parts.Penalty, ...]:
-    section = config.train.reference_kl
-    if section is None:
-        return ()
-    own = [part for part in parts.walk(objective.penalties) if isinstance(part, parts.ReferenceKl)]
-    if own:
-        raise TokenPOError(
-            f"train.reference_kl comes on top of {own[0]}, which {objective.name} has already: drop the section, "
-            "or switch the method's own off with its option for the coefficient"
-        )
-    estimator = _ESTIMATORS[section.estimator]
-    if not section.unbiased:
-        used = parts.StraightThrough(estimator) if section.straight_through else estimator
-        return (parts.ReferenceKl(section.beta, used),)
-    if section.straight_through or section.estimator == "k2":
-        raise TokenPOError(
-            "train.reference_kl.unbiased weighs k1 or k3 by the ratio, which makes the gradient the divergence's: set "
-            "estimator to one of them, and leave straight_through out"
-        )
-    return (parts.Reweighted(parts.ReferenceKl(section.beta, estimator)),)
+    return build_method(entry.method, {key: toml_value(value) for key, value in entry.options})
 
 
 def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> list[str]:

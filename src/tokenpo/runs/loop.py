@@ -17,11 +17,11 @@ from ..base.errors import NotFinite, TokenPOError
 from ..base.interrupt import Interrupt
 from ..base.memory import enough_memory, is_shortage
 from ..core.learner import Learner, Step
-from ..core.types import Policy, Rollouts
+from ..core.types import TAUGHT, Policy, Rollouts
 from ..models.vocabulary import Tokenized
 from ..recipe.config import Config
 from ..recipe.engines import EMBEDDED, again
-from ..recipe.objective import TAUGHT, warnings
+from ..recipe.objective import warnings
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import LearnerState, Progress

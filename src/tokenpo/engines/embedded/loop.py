@@ -14,12 +14,12 @@ from torch import Tensor
 from ...base.errors import Unsupported, present
 from ...core.learner import Step
 from ...core.objective import Objective
-from ...core.types import Policy, Rollouts
+from ...core.types import TAUGHT, Policy, Rollouts
 from ...models import LanguageModel
 from ...models.score import has_plain_head
 from ...recipe.config import Config
 from ...recipe.engines import EMBEDDED
-from ...recipe.objective import TAUGHT, require_here
+from ...recipe.objective import require_here
 from ...recipe.plan import Plan
 from ...runs import checkpoint, loop
 from ...runs.checkpoint import Progress

@@ -19,12 +19,13 @@ from ...core.parts import (
     RolloutCorrection,
     Strayed,
     TokenRatio,
+    Weight,
+    walk,
 )
-from ...core.parts.part import walk
-from ...core.types import OPTIONAL
+from ...core.types import OPTIONAL, TAUGHT
+from ...methods import build_method, extended
+from ...methods.corrections import Preset
 from ...methods.vespo import SoftWeight
-from ...recipe.config import Method
-from ...recipe.objective import TAUGHT, build_method
 from .settings import CORRECTIONS, contradicted, cut, named
 
 ENGINE = "the TRL engine"
@@ -68,12 +69,14 @@ def chosen(
         Unsupported: TRL lacks an input of the method, or its settings contradict the method.
     """
     objective, reported = _resolved(args, requested), args.use_vllm or reported
-    objective = _penalised(args, objective)
-    if args.off_policy_mask_threshold is not None:
-        mask = Drop(Strayed(args.off_policy_mask_threshold, sampler=reported))
-        objective = dataclasses.replace(objective, weights=(*objective.weights, mask))
     if args.use_vllm and args.vllm_importance_sampling_correction:
-        objective = _corrected(args, objective)
+        _require_correction(args, objective)
+    objective = extended(
+        _weighed_inside(args, objective),
+        reference=_penalty(args, objective),
+        correction=Preset(_weights(args, objective, reported=reported)),
+        labels={"reference": f"TokenPOConfig.beta = {args.beta}"},
+    )
     require_inputs(objective, reported=reported, taught=taught)
     _require_weights(args, objective)
     if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
@@ -136,7 +139,7 @@ def _resolved(args: Any, requested: str | Objective | None) -> Objective:
     if requested is None or isinstance(requested, str):
         if requested is not None and name not in (requested, "grpo"):
             raise TokenPOError(f"method={requested!r} and TokenPOConfig.method={name!r} name two methods: give one")
-        return build_method(Method.model_validate({**options, "name": requested or name}))
+        return build_method(requested or name, options)
     if not isinstance(requested, Objective):
         raise TokenPOError(f"method= is a {type(requested).__name__}, expected the name of a method or an Objective")
     if options or name not in ("grpo", requested.name):
@@ -147,26 +150,49 @@ def _resolved(args: Any, requested: str | Objective | None) -> Objective:
     return requested
 
 
-def _penalised(args: Any, objective: Objective) -> Objective:
-    """The objective with TRL's KL penalty to the reference, by default times the importance ratio of TRL's loss."""
+def _penalty(args: Any, objective: Objective) -> Penalty | None:
+    """TRL's KL penalty to the reference, by default times the importance ratio of TRL's loss."""
     if args.beta == 0.0:
-        return objective
-    if own := [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]:
-        raise TokenPOError(
-            f"TokenPOConfig.beta = {args.beta} comes on top of {own[0]}, which {objective.name} has already: leave "
-            "beta at 0, or switch the method's own off with its option for the coefficient"
-        )
+        return None
     penalty: Penalty = ReferenceKl(args.beta)
-    if args.use_bias_correction_kl:
-        # As TRL's importance_sampling_level: the response's ratio for a method that has one, else the token's.
-        ratio = getattr(objective.surrogate, "ratio", None)
-        of_response = isinstance(ratio, GeometricSequence | GeometricToken)
-        penalty = Reweighted(penalty, GeometricSequence() if of_response else TokenRatio())
-    return dataclasses.replace(objective, penalties=(*objective.penalties, penalty))
+    if not args.use_bias_correction_kl:
+        return penalty
+    # As TRL's importance_sampling_level: the response's ratio for a method that has one, else the token's.
+    ratio = getattr(objective.surrogate, "ratio", None)
+    of_response = isinstance(ratio, GeometricSequence | GeometricToken)
+    return Reweighted(penalty, GeometricSequence() if of_response else TokenRatio())
 
 
-def _corrected(args: Any, objective: Objective) -> Objective:
-    """The objective with TRL's importance correction for vLLM, unless it corrects for the sampler itself."""
+def _weights(args: Any, objective: Objective, *, reported: bool) -> tuple[Weight, ...]:
+    """TRL's mask of responses that have moved away, and its correction for vLLM."""
+    weights: tuple[Weight, ...] = ()
+    if args.off_policy_mask_threshold is not None:
+        weights += (Drop(Strayed(args.off_policy_mask_threshold, sampler=reported)),)
+    if corrects(args, objective) and not isinstance(objective.surrogate, SoftWeight):
+        weights += (_correction(args),)
+    return weights
+
+
+def _weighed_inside(args: Any, objective: Objective) -> Objective:
+    """The objective with TRL's correction for vLLM inside its weight, where TRL has it for this loss."""
+    if not corrects(args, objective) or not isinstance(objective.surrogate, SoftWeight):
+        return objective
+    return dataclasses.replace(objective, surrogate=dataclasses.replace(objective.surrogate, inside=_correction(args)))
+
+
+def corrects(args: Any, objective: Objective) -> bool:
+    """Whether TRL's correction for vLLM is on and the method has none of its own."""
+    return args.use_vllm and args.vllm_importance_sampling_correction and not objective.corrects_rollout
+
+
+def _correction(args: Any) -> RolloutCorrection:
+    sequence, mask = CORRECTIONS[args.vllm_importance_sampling_mode]
+    cap, floor = args.vllm_importance_sampling_clip_max, args.vllm_importance_sampling_clip_min
+    return RolloutCorrection(sequence, mask, math.inf if cap is None else cap, floor or 0.0)
+
+
+def _require_correction(args: Any, objective: Objective) -> None:
+    """Raises Unsupported if TRL's correction for vLLM is set and cannot act, or not as set."""
     if own := objective.corrects_rollout:
         for name in (f"vllm_importance_sampling_{end}" for end in ("mode", "clip_max", "clip_min")):
             value, default = getattr(args, name), type(args).__dataclass_fields__[name].default
@@ -175,19 +201,12 @@ def _corrected(args: Any, objective: Objective) -> Objective:
                     f"TokenPOConfig.{name} = {value!r} would change nothing, as {own[0]} of {objective.name} weighs "
                     f"against the policy that sampled: leave it at {default!r}"
                 )
-        return objective
     mode = args.vllm_importance_sampling_mode
-    sequence, mask = CORRECTIONS[mode]
-    cap, floor = args.vllm_importance_sampling_clip_max, args.vllm_importance_sampling_clip_min
-    correction = RolloutCorrection(sequence, mask, math.inf if cap is None else cap, floor or 0.0)
-    if not isinstance(objective.surrogate, SoftWeight):
-        return dataclasses.replace(objective, weights=(*objective.weights, correction))
-    if sequence:
+    if not own and isinstance(objective.surrogate, SoftWeight) and CORRECTIONS[mode][0]:
         raise Unsupported(
             f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r}: {objective.name} weighs tokens inside its own "
             "weight, as in TRL: set it to 'token_truncate' or 'token_mask'"
         )
-    return dataclasses.replace(objective, surrogate=dataclasses.replace(objective.surrogate, inside=correction))
 
 
 def _require_weights(args: Any, objective: Objective) -> None:

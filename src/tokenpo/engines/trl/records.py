@@ -15,9 +15,8 @@ from transformers.trainer_callback import ExportableState
 from ...base.errors import TokenPOError
 from ...core.learner import Step
 from ...core.statistics import Statistics
-from ...core.types import Rollouts
+from ...core.types import TAUGHT, Rollouts
 from ...models.vocabulary import pieces
-from ...recipe.objective import TAUGHT
 from ...runs.foreign import ForeignRun
 from ...runs.read import Rollout
 from ...runs.records import credit_metrics, entropy_metrics, in_words

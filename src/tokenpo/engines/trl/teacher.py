@@ -13,9 +13,9 @@ from trl.trainer.utils import add_fused_lm_head, create_model_from_path  # pyrig
 from ...base.errors import TokenPOError, Unsupported
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.objective import Objective
+from ...core.types import TAUGHT
 from ...models.score import probe_head
 from ...models.vocabulary import require_same_tokens
-from ...recipe.objective import TAUGHT
 from .forward import base_of, predicting, texts
 
 

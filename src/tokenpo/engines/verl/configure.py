@@ -1,27 +1,49 @@
 """Builds the objective of `algorithm.tokenpo`, and changes or refuses verl's own settings for it."""
 
 # pyright: reportMissingImports=false
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
+from ...base.errors import TokenPOError, Unsupported
+from ...core import parts
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.parts import Rejection, walk
-from ...methods.corrections import applied
+from ...core.ranges import Positive, whole
+from ...methods import Teaching, build_method, extended, from_text
+from ...methods.extensions import Form
 from ...models.request_temperature import PROCESSOR
-from ...recipe.config import Config, parse_config
-from ...recipe.objective import build_objective
 from . import correction, require_inputs
-from .settings import PLACES, ROLLOUT, SETTINGS
+from .settings import ROLLOUT, SETTINGS
 
 PLACE = "algorithm.tokenpo"
 PROCESSORS = f"{ROLLOUT}.engine_kwargs.vllm.logits_processors"
 _REF_ROWS = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
+Table = Mapping[str, Any] | None
+Whole = Annotated[int, whole(0)]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of algorithm.tokenpo; docs/verl.md describes them."""
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    soft_overlong: Table = None
+    group_overlong: Table = None
+    correction: Table = None
+    reference_kl: Table = None
+    teacher_coef: Positive | None = None
+    teacher_form: Form = "credit"
+    nonfinite: Literal["stop", "skip"] = "stop"
+    ratio_tolerance: Positive | None = None
+    report: str | None = None
+    trace_every: Whole = 10
+    trace_rollouts: Whole = 4
 
 
 @dataclass(frozen=True)
@@ -29,13 +51,13 @@ class Settings:
     """A run's settings under algorithm.tokenpo."""
 
     objective: Objective  # with its shaping, corrections and penalties
-    recipe: Config = Config()  # our keys
+    keys: Keys
     notes: tuple[str, ...] = ()  # changes of verl's config, and warnings
 
     @property
     def report(self) -> Path | None:
         """The run directory for `tokenpo report`, absolute, because workers have working directories of their own."""
-        return Path(self.recipe.output.dir).absolute() if self.recipe.output.dir else None
+        return Path(self.keys.report).absolute() if self.keys.report else None
 
 
 def configure(config: DictConfig) -> Settings:
@@ -45,40 +67,58 @@ def configure(config: DictConfig) -> Settings:
         UnknownName: a key, method or option that does not exist.
         Unsupported: verl can't deliver an input, or a setting of verl's would be ignored.
     """
-    recipe = _recipe(config)
+    keys = _keys(config)
     with open_dict(config):
-        objective, notes = _corrected(config, build_objective(recipe))
+        objective, notes = _corrected(config, _objective(keys, config.data.max_response_length))
         _refuse(config, objective)
         notes += _set(config, objective)
-    return Settings(objective, recipe, (*notes, *_warnings(config, objective)))
+    return Settings(objective, keys, (*notes, *_warnings(config, objective)))
 
 
-def _recipe(config: DictConfig) -> Config:
-    """algorithm.tokenpo as a recipe; its errors name the keys of algorithm.tokenpo."""
+def _keys(config: DictConfig) -> Keys:
+    """Reads algorithm.tokenpo; a key of null is not set."""
     section = config.algorithm.get("tokenpo")
     raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else section
     if not isinstance(raw, Mapping) or not isinstance(raw.get("method"), str):
         raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
-    known = {"method", "options", *PLACES}
-    for key in raw:
-        if key not in known:
-            raise UnknownName(f"{PLACE} has no key {key!r}: {nearest(str(key), known)}")
-    if not isinstance(raw.get("options", {}), Mapping):
-        raise TokenPOError(f"{PLACE}.options = {raw['options']!r}: expected options of the method, as in options.low=1")
     for key in ("trace_every", "trace_rollouts"):
         if key in raw and "report" not in raw:
             raise TokenPOError(f"{PLACE}.{key} has no effect without a report: add +{PLACE}.report=DIR, or drop it")
-    sections: dict[str, Any] = {
-        "name": "verl",
-        "method": {"name": raw["method"], **raw.get("options", {})},
-        "rollout": {"max_new_tokens": config.data.max_response_length},
+    for key in ("options", *TABLES):
+        if not isinstance(raw.get(key) or {}, Mapping):
+            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected options of it, as in +{PLACE}.{key}.KEY=VALUE")
+    return from_text.read(f"+{PLACE}", Keys, {key: value for key, value in raw.items() if value is not None})
+
+
+# Key -> builder of its part, or of a keyword of `extended`.
+TABLES: Mapping[str, Callable[..., Any]] = {
+    "soft_overlong": parts.SoftOverlong,
+    "group_overlong": parts.GroupOverlong,
+    "correction": from_text.correction,
+    "reference_kl": from_text.reference_kl,
+}
+
+
+def _objective(keys: Keys, length: int) -> Objective:
+    """The method with what the other keys add to it."""
+    usual = {"soft_overlong": {"length": length}}
+    made = {
+        key: from_text.read(f"+{PLACE}.{key}", build, {**usual.get(key, {}), **table})
+        for key, build in TABLES.items()
+        if (table := getattr(keys, key)) is not None
     }
-    keys: dict[tuple[str, ...], str] = {("method",): f"+{PLACE}.options"}
-    for key, (section, name) in PLACES.items():
-        if raw.get(key) is not None:
-            sections.setdefault(section, {})[name] = raw[key]
-            keys[section, name] = f"+{PLACE}.{key}"
-    return parse_config(sections, PLACE, keys)
+    return extended(
+        build_method(keys.method, keys.options),
+        reference=made.get("reference_kl"),
+        correction=made.get("correction"),
+        teacher=None if keys.teacher_coef is None else Teaching(float(keys.teacher_coef), keys.teacher_form),
+        shaping=[made[key] for key in ("soft_overlong", "group_overlong") if key in made],
+        labels={
+            "reference": f"+{PLACE}.reference_kl",
+            "correction": f"+{PLACE}.correction",
+            "teacher": f"+{PLACE}.teacher_coef",
+        },
+    )
 
 
 def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
@@ -93,7 +133,7 @@ def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, lis
     weights = " · ".join(map(repr, preset.weights)) or "no weight"
     bypass = ", and the policy that sampled in the place of the old one" if preset.bypass else ""
     note = f"{correction.PLACE} became, in {objective.name}: {weights}{bypass}; verl itself corrects nothing"
-    return applied(objective, preset, correction.PLACE), [note]
+    return extended(objective, correction=preset, labels={"correction": correction.PLACE}), [note]
 
 
 def _refuse(config: DictConfig, objective: Objective) -> None:

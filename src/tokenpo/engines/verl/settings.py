@@ -13,14 +13,6 @@ from ...core.parts import AdaptiveTemperature
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
 LOOPS = (LOOP, "single_turn_agent")  # ours replaces verl's own
-# Key of algorithm.tokenpo -> section and key of a recipe.
-PLACES = {
-    "soft_overlong": ("rollout", "soft_overlong"), "group_overlong": ("rollout", "group_overlong"),
-    "correction": ("rollout", "correction"), "reference_kl": ("train", "reference_kl"),
-    "teacher_coef": ("teacher", "coef"), "teacher_form": ("teacher", "form"),
-    "nonfinite": ("train", "nonfinite"), "ratio_tolerance": ("train", "ratio_tolerance"), "report": ("output", "dir"),
-    "trace_every": ("output", "trace_every"), "trace_rollouts": ("output", "trace_rollouts"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,7 @@ class TokenPOTrainer(PPOTrainerSync):
             )
         self.learner.compare(mean=drift)
         norm = metrics["actor/grad_norm"]  # mean over updates: not finite if one is not
-        if self.tokenpo.recipe.train.nonfinite == "stop" and not math.isfinite(norm):
+        if self.tokenpo.keys.nonfinite == "stop" and not math.isfinite(norm):
             raise TokenPOError(
                 f"step {self.global_steps}: the gradient norm is {norm} in verl, which skipped the update; the run "
                 "can go on from its last checkpoint: find what made it, or set +algorithm.tokenpo.nonfinite=skip"
@@ -273,16 +273,16 @@ class TokenPOTrainer(PPOTrainerSync):
             resume(self.learner, checkpoint(self.config, self.global_steps, resumed=True) / FILE)
         if (path := self.tokenpo.report) is None:
             return
-        config, out, objective = self.config, self.tokenpo.recipe.output, self.objective
+        config, keys, objective = self.config, self.tokenpo.keys, self.objective
         summary = {
-            "method": {"name": objective.name, **self.tokenpo.recipe.method.options},
+            "method": {"name": objective.name, **keys.options},
             # verl's own setting may be null: its epochs then decide.
             "train": {"steps": self.total_training_steps},
             "model": {"path": config.actor_rollout_ref.model.path},
             "verl": OmegaConf.to_container(config, resolve=True),
         }
         self.tokenpo_record = Record(
-            path, self.global_steps, summary, str(objective), every=out.trace_every, most=out.trace_rollouts,
+            path, self.global_steps, summary, str(objective), every=keys.trace_every, most=keys.trace_rollouts,
             greedy=config.actor_rollout_ref.rollout.val_kwargs.temperature == 0,
         )  # fmt: skip
 
@@ -321,7 +321,7 @@ def learner_of(settings: Settings, config: DictConfig) -> Learner:
         settings.objective,
         length=config.data.max_response_length,
         seed=config.actor_rollout_ref.actor.data_loader_seed,
-        ratio=RatioCheck("verl", REMEDY, settings.recipe.train.ratio_tolerance or TOLERANCE, over="mean"),
+        ratio=RatioCheck("verl", REMEDY, settings.keys.ratio_tolerance or TOLERANCE, over="mean"),
     )
 
 

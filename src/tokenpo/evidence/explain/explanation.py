@@ -14,7 +14,7 @@ from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...base.text import number
 from ...core.objective import Objective
-from ...methods.corrections import corrected
+from ...methods.extensions import extended
 from ...page.table import Cell, Row, Table
 from ...page.text import percent, shortened, visible
 from ...recipe.command_line import Entry, toml_value
@@ -145,7 +145,7 @@ class Explanation:
 def objectives(entries: Sequence[Entry], correction: str | None) -> list[Objective]:
     """The objectives of the entries, each with the correction for the sampling policy, if one is named."""
     built = [build_entry(entry) for entry in entries]
-    return built if correction is None else [corrected(one, correction, label="--correction") for one in built]
+    return [extended(one, correction=correction, labels={"correction": "--correction"}) for one in built]
 
 
 def explain_all(
