@@ -54,8 +54,6 @@ test-tinker-clients: $(VENV)/.dev  ## the Tinker clients that are supported, eac
 
 test-hosts: .venv-hosts/.ready  ## clones of hosts in SKYRL=... PRIME_RL=... SLIME=... NEMO_RL=...: registries, reductions, signatures
 	env $(foreach host,SKYRL PRIME_RL SLIME NEMO_RL,$(if $($(host)),$(host)=$(abspath $($(host))))) $(CLONES) OMP_NUM_THREADS=1 .venv-hosts/bin/python -m pytest tests/engines/handed
-	$(if $(SKYRL),env $(CLONES) .venv-hosts/bin/tokenpo conformance skyrl || true)
-	$(if $(PRIME_RL),env $(CLONES) .venv-hosts/bin/tokenpo conformance prime-rl || true)
 
 newest:  ## the newest TRL, transformers and all else that resolves, in a new environment: foreign and TRL tests; verl caps transformers and stays out
 	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest

@@ -5,9 +5,5 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 collect_ignore_glob = [f"tokenpo/engines/{name}/*" for name in ("trl", "verl", "vllm") if find_spec(name) is None]
-# Named like the packages whose losses they call.
-collect_ignore_glob += [
-    f"tokenpo/engines/{name}/own_loss.py" for name in ("prime_rl", "skyrl") if find_spec(name) is None
-]
 if find_spec("triton") is None:
     collect_ignore_glob.append("tokenpo/core/head/softmax_triton.py")

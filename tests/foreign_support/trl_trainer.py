@@ -15,7 +15,7 @@ from .required import need
 MISSING = "trl is not installed: none of its losses and advantages was compared with ours"
 GRPOTrainer = need("trl.trainer.grpo_trainer", MISSING).GRPOTrainer
 GRPOConfig = need("trl", MISSING).GRPOConfig
-own_loss = need("tokenpo.engines.trl.own_loss", MISSING)
+own_loss = need("conformance.trl", MISSING)
 
 WHOLE = (slice(None),)
 

@@ -1,4 +1,4 @@
-"""Writes docs/differences.md: what `tokenpo conformance` finds of every framework that is installed.
+"""Writes docs/differences.md: what tests/conformance finds of every framework that is installed.
 
     python tools/site/differences.py             compute the sections of the frameworks that are here
     python tools/site/differences.py --check     exit 1 where one of them is not what the page says
@@ -18,26 +18,27 @@ from pathlib import Path
 
 from layout import cell, table
 
-from tokenpo.base.errors import TokenPOError
-from tokenpo.engines.conformance import CASES, FRAMEWORKS, Finding, findings, verdict
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from conformance import CASES, HOSTS, Finding, findings, verdict  # noqa: E402
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
+PAGE = ROOT / "docs" / "differences.md"
 TEXT = f"""\
 <!-- Written by `python tools/site/differences.py` in the environments of the engines: do not edit. -->
 
 # Where frameworks differ from the papers
 
 A framework that has a method of the same name need not give the paper's numbers: a default stands where the paper chose
-another, or the loss depends on how a step is cut up. `tokenpo conformance trl` computes this page for the framework
-that you have installed: it puts one fixed batch of sixteen responses, in float64, through the framework's own loss as
-its trainer calls it, and through ours, which is tested against an independent implementation of each paper.
+another, or the loss depends on how a step is cut up. [A test](../tests/conformance) puts one fixed batch of sixteen
+responses, in float64, through the framework's own loss as its trainer calls it, and through ours, which is tested
+against an independent implementation of each paper.
 
 Every method is computed in these cases: {", ".join(CASES)}, the last only where the framework's credit is compared,
 too. A difference is the largest of loss and gradient, relative to the reference; below 1e-6 the two agree. The two
 ranks are one process that calls the loss for each.
 
 Our trainers for [TRL](trl.md) and [verl](verl.md) do not use these losses: there the loss is ours. Everything else that
-was compared is in [`tests/foreign`](../tests/foreign); [golden values](golden.md) hold another implementation to ours.
+was compared is in [`tests/foreign`](../tests/foreign).
 """
 SECTION = re.compile(r"<!-- (?P<host>\S+) -->\n(?P<text>.*?)(?=\n<!-- |\Z)", re.DOTALL)
 
@@ -67,10 +68,10 @@ def _row(one: Finding) -> tuple[str, ...]:
 def page(before: str) -> str:
     """The page, with the sections of `before` for frameworks that are not here."""
     known = {found["host"]: found["text"] for found in SECTION.finditer(before)}
-    for host in FRAMEWORKS:
-        with contextlib.suppress(TokenPOError):
+    for host in HOSTS:
+        with contextlib.suppress(ImportError):
             known[host] = section(host)
-    return TEXT + "".join(f"\n<!-- {host} -->\n{known[host].rstrip()}\n" for host in FRAMEWORKS if host in known)
+    return TEXT + "".join(f"\n<!-- {host} -->\n{known[host].rstrip()}\n" for host in HOSTS if host in known)
 
 
 def main(given: Sequence[str] | None = None) -> int:

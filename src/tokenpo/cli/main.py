@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   tokenpo gradients runs/quickstart-tepo-seed0             the same at a checkpoint, against very many rollouts
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
-COMMANDS = "train methods compare explain evaluate exact conformance"  # the modules with commands, as --help lists them
+COMMANDS = "train methods compare explain evaluate exact"  # the modules with commands, as --help lists them
 SHELLS = """examples:
   tokenpo completion bash > ~/.local/share/bash-completion/completions/tokenpo
   tokenpo completion zsh > ~/.zfunc/_tokenpo               with fpath+=~/.zfunc before compinit

@@ -10,7 +10,7 @@ from prime_rl.configs.trainer import DefaultLossConfig
 from prime_rl.trainer.rl.loss import compute_loss, setup_rl_loss_fn
 from torch import Tensor
 
-from ..conformance import Compared, Step, once
+from . import Compared, Step, once
 
 
 def loss(step: Step, **settings: Any) -> Tensor:

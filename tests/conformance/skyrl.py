@@ -15,7 +15,7 @@ from skyrl.backends.skyrl_train.utils.ppo_utils import (
 from skyrl.train.config import AlgorithmConfig
 from torch import Tensor
 
-from ..conformance import CREDIT, EMPTY, LONE, Compared, Step, last, once
+from . import CREDIT, EMPTY, LONE, Compared, Step, last, once
 
 CONFIG = AlgorithmConfig()
 

@@ -14,7 +14,7 @@ from verl.utils import tensordict_utils
 from verl.workers.config import ActorConfig, PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
-from ..conformance import CREDIT, EMPTY, LONE, PIECES, Compared, Step, last, once
+from . import CREDIT, EMPTY, LONE, PIECES, Compared, Step, last, once
 
 
 def _nested(values: Tensor, inside: Tensor, behind: int = 0) -> Tensor:

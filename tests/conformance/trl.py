@@ -19,8 +19,9 @@ from torch import Tensor
 from trl import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from ..conformance import EMPTY, PIECES, Compared, Step, once
-from .settings import TRANSLATED
+from tokenpo.engines.trl.settings import TRANSLATED
+
+from . import EMPTY, PIECES, Compared, Step, once
 
 
 class Ranks(Accelerator):

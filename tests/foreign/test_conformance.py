@@ -1,9 +1,7 @@
-"""`tokenpo conformance` on frameworks that are made here: one that is right, and ones that are wrong in one case."""
+"""The comparison of hosts on hosts that are made here: one that is right, and ones that are wrong in one case."""
 
 from __future__ import annotations
 
-import json
-import sys
 from types import ModuleType
 
 import pytest
@@ -11,11 +9,8 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from tokenpo.base.errors import TokenPOError
-from tokenpo.cli.main import main
+from conformance import CASES, Compared, Step, compared
 from tokenpo.core.types import Batch, Credit
-from tokenpo.engines import conformance
-from tokenpo.engines.conformance import CASES, Compared, Step, compared, findings
 
 MEAN = "a mean over each micro-batch"
 
@@ -78,40 +73,3 @@ def test_a_gradient_alone_may_differ() -> None:
 
     found = compared(made(detached), Compared("dapo", {}, {}), "in one piece")
     assert not found.agrees and found.host == pytest.approx(found.reference, rel=1e-12)
-
-
-def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    """Its exit status is 1 where a case differs; --json has every number."""
-    monkeypatch.setitem(conformance.FRAMEWORKS, "made", ("json", "nothing"))
-    monkeypatch.setitem(sys.modules, "tokenpo.engines.json.own_loss", made())
-    assert main(["conformance", "made"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("gives the reference's loss and gradient in all 6 cases.") == 2 and "differs" not in said
-    what = Compared("dapo", {}, {"fault": MEAN})
-    monkeypatch.setitem(sys.modules, "tokenpo.engines.json.own_loss", made(right, (what,)))
-    assert main(["conformance", "made"]) == 1
-    assert "differs from the reference in 2 of 6 cases; 2 of these differences are not known" in capsys.readouterr().out
-    assert main(["conformance", "made", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert [case["agrees"] for case in told["cases"]] == [True, False, False, True, True, True]
-    assert told["cases"][1]["settings"] == f"fault={MEAN}"
-
-
-def test_what_is_missing_is_named_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setitem(conformance.FRAMEWORKS, "made", ("no_such_package", "put it on PYTHONPATH"))
-    assert main(["conformance", "made"]) == 2
-    assert capsys.readouterr().err == "tokenpo: made is not installed: put it on PYTHONPATH\n"
-    with pytest.raises(TokenPOError, match="no host is called 'tlr': did you mean 'trl'"):
-        findings("tlr")
-    monkeypatch.setitem(conformance.FRAMEWORKS, "made", ("json", "nothing"))
-    with pytest.raises(TokenPOError, match=r"made needs tokenpo\.engines\.json, which is not installed"):
-        findings("made")
-
-    def fails(*name: str) -> ModuleType:
-        raise RuntimeError("use Python 3.12\nand more")
-
-    monkeypatch.setattr(conformance, "import_module", fails)
-    with pytest.raises(TokenPOError, match=r"made cannot be imported here: RuntimeError: use Python 3\.12$"):
-        findings("made")

@@ -1,7 +1,7 @@
 """Compares a host's own loss with the reference on one fixed batch, for every split of an optimiser step.
 
-The reference is this package's objective, which is tested against an independent implementation of each paper. Our
-folder of a host has a file `own_loss`, which calls the host's functions as its trainer does.
+The reference is this package's objective, which is tested against an independent implementation of each paper. The
+module of a host calls its functions as its trainer does, and lists what is compared.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
@@ -19,25 +18,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..base.errors import TokenPOError, UnknownName, nearest
-from ..core.objective import Objective
-from ..core.trial import evaluate, example
-from ..core.types import Policy, Rollouts
-from ..methods import method
+from tokenpo.core.objective import Objective
+from tokenpo.core.trial import evaluate, example
+from tokenpo.core.types import Policy, Rollouts
+from tokenpo.methods import method
 
 # Relative to the reference; a larger difference of loss or gradient is more than rounding.
 TOLERANCE = 1e-6
 # Values in padding, which must not enter any mean.
 _PADDING = {"logprob": -1.0, "old_logprob": -2.0, "ref_logprob": -3.0, "rollout_logprob": -4.0, "entropy": 5.0}
-# Host -> (its package, which is the name of our folder too; how to install it).
-FRAMEWORKS = {
-    "trl": ("trl", "pip install 'tokenpo[trl]'"),
-    "verl": ("verl", "pip install 'tokenpo[verl]'"),
-    "skyrl": ("skyrl", "put a clone of NovaSky-AI/SkyRL, and its skyrl-gym, on PYTHONPATH"),
-    "prime-rl": (
-        "prime_rl", "put src and packages/prime-rl-configs/src of a clone of PrimeIntellect-ai/prime-rl on PYTHONPATH",
-    ),
-}  # fmt: skip
+HOSTS = {"trl": "trl", "verl": "verl", "skyrl": "skyrl", "prime-rl": "prime_rl"}  # host -> package, and module here
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,35 +146,29 @@ def compared(own: Any, what: Compared, case: str) -> Finding:
 
 
 def findings(host: str) -> tuple[str, list[Finding]]:
-    """The host with its version, and a finding for every method and case.
-
-    Raises:
-        UnknownName: no host has this name.
-        TokenPOError: the host, or a package that it imports, is not installed or cannot be imported.
-    """
-    if host not in FRAMEWORKS:
-        raise UnknownName(f"no host is called {host!r}: {nearest(host, FRAMEWORKS)}")
-    package, remedy = FRAMEWORKS[host]
-    if (spec := find_spec(package)) is None:
-        raise TokenPOError(f"{host} is not installed: {remedy}")
-    try:
-        own = import_module(f".{package}.own_loss", __package__)
-    except ModuleNotFoundError as error:
-        raise TokenPOError(f"{host} needs {error.name}, which is not installed: pip install it") from error
-    except Exception as error:  # any error of the host's import, on another Python for instance
-        why = str(error).partition("\n")[0]
-        raise TokenPOError(f"{host} cannot be imported here: {type(error).__name__}: {why}") from error
-    return f"{host} {_version(package, spec)}", [
-        compared(own, what, case) for what in own.COMPARED for case in what.cases
-    ]
+    """The host with its version, and a finding for every method and case; ImportError if it cannot be imported."""
+    package = HOSTS[host]
+    own = import_module(f".{package}", __name__)
+    return f"{host} {_version(package)}", [compared(own, what, case) for what in own.COMPARED for case in what.cases]
 
 
-def _version(package: str, spec: ModuleSpec) -> str:
+def unknown(host: str) -> list[str]:
+    """A line for each difference that no `why` explains, and for each `why` without a difference."""
+    _, found = findings(host)
+    own = import_module(f".{HOSTS[host]}", __name__)
+    lines = [f"{one.method} | {one.settings} | {one.case}" for one in found if not one.agrees and not one.why]
+    explained = sum(len(what.why) for what in own.COMPARED)
+    gone = explained - sum(bool(one.why) for one in found)
+    return lines + [f"{gone} known differences do not show"] * bool(gone)
+
+
+def _version(package: str) -> str:
     """The release of an installed package, or the commit of a clone."""
     try:
         return version(package)
     except PackageNotFoundError:
-        place = next(iter(spec.submodule_search_locations or ()), ".")
+        spec = find_spec(package)
+        place = next(iter(spec.submodule_search_locations or ()), ".") if spec else "."
         command = ["git", "-C", place, "rev-parse", "--short", "HEAD"]
         commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
         return f"at {commit}" if commit else "from a clone"
