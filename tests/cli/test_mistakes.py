@@ -83,7 +83,6 @@ MISTAKES = [
     ("explain mine.jsonl --methods grpo --entropy-quantile 80", "--entropy-quantile 80 lies outside [0, 1]"),
     ("explain mine.jsonl --methods grpo --responses -1", "--responses -1: give 0 or more"),
     ("explain empty.jsonl --methods grpo", "empty.jsonl holds no response (the file is empty)"),
-    ("golden grpo --seed 99999999999999999999999", "--seed is 99999999999999999999999, expected at least 0 and below"),
     ("exact dapo --world two_mode", "did you mean 'two_modes'"),
     ("exact dapo --measure useful", "measure='useful' is no choice"),
     ("exact dapo grppo", "did you mean 'grpo'"),

@@ -1,4 +1,4 @@
-"""`tokenpo methods`, `show`, `check` and `golden`: the table of methods, and commands on single methods."""
+"""`tokenpo methods`, `show` and `check`: the table of methods, and commands on single methods."""
 
 import argparse
 import inspect
@@ -29,11 +29,6 @@ def add(commands: Any) -> None:
     place(parser, "--out", "FILE", "the picture, an .svg, or a directory for it", folder=True)
     parser = add_command(commands, check, "test methods, also your own, against the laws that every method obeys")
     argument(parser, "methods", "LIST", METHODS)
-    about = "worked-out values of a method as JSON, for implementations in any language"
-    parser = add_command(commands, golden, about)
-    argument(parser, "method", "METHOD", ONE_METHOD)
-    place(parser, "--out", "FILE", "where to write them; without it they are printed")
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
 
 
 def methods(options: argparse.Namespace) -> int:
@@ -135,25 +130,3 @@ def check(options: argparse.Namespace) -> int:
     if not broken:
         print_list([(f"  {law.__name__}", statement(law)) for law in LAWS])
     return 1 if broken else 0
-
-
-def golden(options: argparse.Namespace) -> int:
-    need("pydantic", "jinja2")
-    from ..lab.golden import golden as values
-    from ..page.frame import write
-    from ..recipe.objective import build_entry
-
-    if not 0 <= options.seed < 2**63:
-        raise TokenPOError(f"--seed is {options.seed}, expected at least 0 and below 2^63")
-    entry = one_entry(options.method, "golden")
-    text = _text(values(entry.label, build_entry(entry), options.seed), "") + "\n"
-    print(text if options.out is None else f"written: {write(text, options.out)}\n", end="")
-    return 0
-
-
-def _text(value: Any, indent: str) -> str:
-    """JSON with a line for each name, so that people can compare two files."""
-    if not isinstance(value, dict) or not value:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    rows = [f"{indent} {json.dumps(key, ensure_ascii=False)}: {_text(x, indent + ' ')}" for key, x in value.items()]
-    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"

@@ -1,1 +1,1 @@
-"""Analyses of methods without a training run: exact worlds, gradients at a checkpoint, fingerprints, golden values."""
+"""Analyses of methods without a training run: exact worlds, gradients at a checkpoint, fingerprints."""
