@@ -13,7 +13,6 @@ of a difference may be how long the steps of a method are, and a fair comparison
 import torch
 
 import tokenpo
-from tokenpo.core.head.token_stats import stats_from_logits
 from tokenpo.evidence.compare.verdict import judge
 
 # Decided before the first run: who against whom, how many seeds, the least difference of mean rewards that matters.
@@ -23,7 +22,7 @@ N, T, V, GROUP, BATCHES = 32, 6, 8, 8, 20  # responses, tokens of the longest, v
 
 def view(logits, token_ids, mask):
     """What the policy says of sampled tokens: log-probability and entropy, [N, T] nats."""
-    stats = stats_from_logits(logits.expand(len(token_ids), T, V).reshape(-1, V), token_ids.reshape(-1), 1.0)
+    stats = tokenpo.stats_from_logits(logits.expand(len(token_ids), T, V).reshape(-1, V), token_ids.reshape(-1), 1.0)
     return tokenpo.Policy(logprob=stats.logprob.view(mask.shape), entropy=stats.entropy.view(mask.shape))
 
 

@@ -9,7 +9,6 @@ lines: docs/rollouts.md. `tokenpo explain FILE` draws it.
 import torch
 
 import tokenpo
-from tokenpo.core.head.token_stats import stats_from_logits
 
 N, T, V, GROUP = 256, 6, 8, 8
 METHODS = ("grpo", "gtpo", "tr_grpo", "forking_tokens", "skywork_entropy")
@@ -19,7 +18,7 @@ def recorded(sharpness, seed=0):
     """A batch of responses and the policy that sampled them; the sharper, the surer of one token at each position."""
     logits = sharpness * torch.linspace(1, 0, V).expand(T, V) * torch.linspace(0.5, 1.5, T)[:, None]
     ids = torch.multinomial(logits.softmax(-1), N, replacement=True, generator=torch.Generator().manual_seed(seed)).T
-    stats = stats_from_logits(logits.expand(N, T, V).reshape(-1, V), ids.reshape(-1), 1.0, drift=True)
+    stats = tokenpo.stats_from_logits(logits.expand(N, T, V).reshape(-1, V), ids.reshape(-1), 1.0, drift=True)
     logprob, entropy, drift = (x.view(N, T).double() for x in (stats.logprob, stats.entropy, stats.entropy_drift))
     rollouts = tokenpo.Rollouts(
         mask=torch.ones(N, T, dtype=torch.bool), reward=(ids < 3).sum(1).ge(4).double(), group=torch.arange(N) // GROUP,

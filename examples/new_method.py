@@ -8,24 +8,22 @@ import tempfile
 from pathlib import Path
 
 import tokenpo
-from tokenpo.core.parts import Weight
-from tokenpo.core.ranges import Share
 from tokenpo.lab.fingerprint.curves import distance
 from tokenpo.lab.fingerprint.drawing import ranges, write
 
 
-class Doubt(Weight):
+class Doubt(tokenpo.parts.Weight):
     """1 where the old policy was at a loss, 1 - share where it was sure."""
 
     reads = {"old_entropy"}
-    share: Share
+    share: tokenpo.ranges.Share
 
     def __call__(self, batch, trust):
         doubt = 1 - (-batch.need("old_entropy").clamp(min=0)).exp()
         return 1 - self.share + self.share * doubt
 
 
-def doubting(*, share: Share = 0.8) -> tokenpo.Objective:
+def doubting(*, share: tokenpo.ranges.Share = 0.8) -> tokenpo.Objective:
     """DAPO that learns less where the policy was sure."""
     return dataclasses.replace(tokenpo.method("dapo"), name="doubting", weights=(Doubt(share),))
 

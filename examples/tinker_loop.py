@@ -86,7 +86,7 @@ def small(options, folder):
     """The server of the tests, sums that its tiny model can read, and numbers that go with them."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
     from tinker_support import MODEL, Cloud, Service
-    from tokenpo.models import locate
+    from tokenpo import locate
     from tokenpo.tasks import make_task
 
     for split, count in (("train", 32), ("test", 16)):

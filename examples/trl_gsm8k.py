@@ -45,7 +45,7 @@ def tiny_model(folder):
     """A directory with a random Qwen model and the tokenizer of the package's tiny model, given a chat template."""
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-    from tokenpo.models import locate
+    from tokenpo import locate
 
     tokenizer = AutoTokenizer.from_pretrained(locate("tiny"))
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"

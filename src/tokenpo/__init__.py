@@ -10,16 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import methods
+    from .base import errors as errors
     from .base.errors import MissingInput, TokenPOError, UnknownName, Unsupported
+    from .core import ops as ops
+    from .core import parts as parts
+    from .core import ranges as ranges
+    from .core import types as types
+    from .core.head.fused import fused_loss
+    from .core.head.token_stats import stats_from_logits, token_stats
     from .core.kl_hold import KLHold
     from .core.laws import check_method
     from .core.learner import Learner
+    from .core.negotiation import negotiate
     from .core.objective import Objective
     from .core.ratio_check import RatioCheck
     from .core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
     from .lab.coefficient import coefficients
     from .methods import method
     from .methods.extensions import corrected, with_teacher
+    from .models.directory import locate
 
 __version__ = "0.1.0"
 
@@ -42,7 +51,12 @@ _HOME = {
     "check_method": "core.laws",
     "coefficients": "lab.coefficient",
     "corrected": "methods.extensions",
+    "fused_loss": "core.head.fused",
+    "locate": "models.directory",
     "method": "methods",
+    "negotiate": "core.negotiation",
+    "stats_from_logits": "core.head.token_stats",
+    "token_stats": "core.head.token_stats",
     "with_teacher": "methods.extensions",
 }
 # Public module -> its path in the package.
@@ -51,6 +65,7 @@ _MODULES = {
     "methods": "methods",
     "ops": "core.ops",
     "parts": "core.parts",
+    "ranges": "core.ranges",
     "types": "core.types",
 }
 
@@ -72,8 +87,13 @@ __all__ = [
     "check_method",
     "coefficients",
     "corrected",
+    "fused_loss",
+    "locate",
     "method",
     "methods",
+    "negotiate",
+    "stats_from_logits",
+    "token_stats",
     "with_teacher",
 ]
 

@@ -58,7 +58,8 @@ REFERENCE = {
 # What people call comes first, errors last.
 CALLED = (
     "method", "corrected", "with_teacher", "Learner", "Rollouts", "Policy", "Batch", "Totals", "Credit", "Loss",
-    "Objective", "KLHold", "RatioCheck", "check_method", "coefficients",
+    "Objective", "KLHold", "RatioCheck", "check_method", "coefficients", "stats_from_logits", "token_stats",
+    "fused_loss", "negotiate", "locate",
     "TokenPOError", "MissingInput", "UnknownName", "Unsupported",
 )  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[#)])")

@@ -151,7 +151,7 @@ class Rollouts(Fields):
         "change in the expected reward over the token's segment, from continuations or from subsets of the response",
         scale=0.5,
         more="value after the segment less value before it, with the reward as the value after the last segment "
-        "(`core.parts.Continuations`); or the segment's Owen value (`core.parts.Coalitions`)",
+        "(`parts.Continuations`); or the segment's Owen value (`parts.Coalitions`)",
     )
     value: Tensor | None = optional(
         "a critic's estimate, before the token, of the reward still to come", scale=0.5,

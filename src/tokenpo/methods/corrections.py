@@ -3,7 +3,7 @@
     tokenpo.corrected(tokenpo.method("grpo"), "icepop")
 
 decoupled_* and bypass_* are verl's, with its bounds: verl's k1 bounds 1/ρ, so [low, high] there is [1/high, 1/low] of
-ρ here. For other bounds build the parts of `core.parts.correction`.
+ρ here. For other bounds build the parts of `tokenpo.parts` (`Criterion`, `Rejection`, `RolloutCorrection`).
 """
 
 import dataclasses

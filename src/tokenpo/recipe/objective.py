@@ -66,10 +66,10 @@ def require_here(objective: Objective, config: Config | None = None) -> None:
         given |= dict.fromkeys(TAUGHT, config.teacher)
     lacks = {"role"} | {name for name, part in given.items() if part is None}
     remedies = {
-        "gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations, or what "
-        "parts of a response are scored, by tokenpo.core.parts.Coalitions",
+        "gain": "say where continuations are drawn, by a part that holds tokenpo.parts.Continuations, or what "
+        "parts of a response are scored, by tokenpo.parts.Coalitions",
         **dict.fromkeys(TAUGHT, 'say who the teacher is in the recipe\'s section "teacher", by path or hint'),
-        "value": "say what the value is fitted to, by Objective(critic=tokenpo.core.parts.Critic())",
+        "value": "say what the value is fitted to, by Objective(critic=tokenpo.parts.Critic())",
     }
     negotiate(objective, OPTIONAL - lacks, remedies=remedies, drafts=True)
 

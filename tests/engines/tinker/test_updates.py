@@ -194,7 +194,7 @@ def test_the_ratio_is_checked_before_anything_moves(batch: Experience) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Broken(tokenpo.core.parts.Penalty):
+class Broken(tokenpo.parts.Penalty):
     """Infinite gradient, finite value: √x at 0."""
 
     def __call__(self, batch, trust):

@@ -33,7 +33,7 @@ REFUSED = (
     ),
     Refused("multi_objective_aggregation", "choose the method 'gdpo' for 'normalize_then_sum'"),
     Refused("top_entropy_quantile", "choose the method 'forking_tokens'"),
-    Refused("entropy_coef", "add core.parts.EntropyBonus to a method's penalties and hand the value over as method="),
+    Refused("entropy_coef", "add tokenpo.parts.EntropyBonus to a method's penalties and give the objective as method="),
     Refused("use_adaptive_entropy", "choose the method 'skywork_entropy'"),
     Refused("entropy_target", "give method_options={'target': ...} to the method 'skywork_entropy'"),
     Refused("entropy_coef_delta", "give method_options={'delta': ...} to the method 'skywork_entropy'"),

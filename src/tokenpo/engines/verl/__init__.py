@@ -26,5 +26,5 @@ def require_inputs(objective: Objective) -> None:
     elsewhere = f"train it with the embedded engine (tokenpo train --method {objective.name}), or choose another method"
     remedies = dict.fromkeys(objective.needs - {"role"}, elsewhere)  # the embedded engine has no role either
     if objective.critic is None:
-        remedies["value"] = "say what the value is fitted to, by Objective(critic=tokenpo.core.parts.Critic())"
+        remedies["value"] = "say what the value is fitted to, by Objective(critic=tokenpo.parts.Critic())"
     negotiate(objective, PROVIDES - (frozenset() if objective.critic else {"value"}), "verl", remedies)
