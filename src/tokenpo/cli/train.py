@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..recipe.engines import EMBEDDED, again
+from ..recipe.engines import EMBEDDED, TINKER, again
 from .options import (
     METHOD,
     RECIPE,
@@ -40,6 +40,7 @@ def add(commands: Any) -> None:
     argument(parser, "--resume", "RUN", "continue the run in this directory")
     add_engine(parser, "engine that trains")
     add_flag(parser, "--accept-changes", "resume with other settings; they are noted in changes.jsonl")
+    add_flag(parser, "--probe", "probe Tinker's service before training, as any other server is (docs/tinker.md)")
     add_flag(parser, "--no-report", "write no report.html at the end")
     parser = add_command(commands, recipes, "list the recipes of the package, or print one with every setting")
     argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
@@ -57,6 +58,8 @@ def train(options: argparse.Namespace) -> int:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
     if options.accept_changes and (options.resume is None or options.engine != EMBEDDED):
         raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
+    if options.probe and options.engine != TINKER:
+        raise TokenPOError("--probe is of a Tinker server: add --engine tinker, or leave it out")
     need_engine()
     require_installed(options.engine)
     # The recipe is checked here, before transformers is loaded.
@@ -91,6 +94,8 @@ def _trained(options: argparse.Namespace, config: Any) -> Path | None:
 
     if options.engine == EMBEDDED:
         from ..engines.embedded.loop import Local as backend
+    elif options.probe:
+        from ..engines.tinker.loop import ProbedServer as backend
     else:
         from ..engines.tinker.loop import Server as backend
     view = make_view(sys.stdout)

@@ -16,7 +16,6 @@ from tinker_support import MODEL, Cloud
 from tinker_support.http import Wire
 from tinker_support.server import Weights
 from tokenpo.engines.tinker import answers
-from tokenpo.engines.tinker.gradient import CROSS_ENTROPY
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import Config
 
@@ -57,12 +56,6 @@ def averaging(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Weights, "forward_backward", forward_backward)
     monkeypatch.setattr(Weights, "step", step)
-
-
-@pytest.fixture
-def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the probe's requests, for tests that count requests from the start of a run."""
-    monkeypatch.setattr("tokenpo.engines.tinker.loop.probe", lambda create, answers: CROSS_ENTROPY)
 
 
 def _small(out: Path, **sections: dict) -> Config:

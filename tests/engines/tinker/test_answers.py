@@ -26,7 +26,6 @@ from tinker_support.server import Sampler
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.tinker import answers
 
-pytestmark = pytest.mark.usefixtures("unprobed")
 REQUEST = httpx.Request("POST", "http://server/api")
 ERRORS = (
     httpx.ReadTimeout("timed out", request=REQUEST),

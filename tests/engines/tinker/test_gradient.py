@@ -11,8 +11,8 @@ from tinker_support import MODEL, Cloud, Service, train
 from tinker_support.server import Weights
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines.tinker import probe
-from tokenpo.engines.tinker.gradient import Loss
-from tokenpo.engines.tinker.loop import Server
+from tokenpo.engines.tinker.gradient import CROSS_ENTROPY, Loss
+from tokenpo.engines.tinker.loop import ProbedServer, Server
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.plan import Plan
 from tokenpo.runs.checkpoint import Progress
@@ -80,14 +80,26 @@ def test_a_server_without_the_other_loss_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_a_run_trains_by_the_loss_that_was_found(small, cloud: Cloud) -> None:
     cloud.divides = True
-    server = Server.open(Plan(small()))
+    config = small(tinker={"base_url": "http://elsewhere"})
+    server = Server.open(Plan(config))
     server.start(None, Progress())
     assert server.trainer.loss == Loss("importance_sampling")
-    assert train(small()).finished
+    assert train(config).finished
 
 
-def test_the_probe_moves_neither_the_weights_nor_the_optimiser_of_a_run(small, cloud: Cloud, request) -> None:
-    probed = numbers(train(small()).directory)
-    request.getfixturevalue("unprobed")
-    config = small(output={"dir": small().output.dir + "-again"})
-    assert numbers(train(config).directory) == probed
+@pytest.mark.parametrize(
+    ("kind", "address", "asked"),
+    [(Server, None, False), (ProbedServer, None, True), (Server, "http://elsewhere", True)],
+)
+def test_the_service_is_probed_on_request_and_another_server_always(
+    kind: type[Server], address: str | None, asked: bool, small, cloud: Cloud
+) -> None:
+    server = kind.open(Plan(small(tinker={"base_url": address})))
+    server.start(None, Progress())
+    assert ("backward" in cloud.requests) == asked and server.trainer.loss == CROSS_ENTROPY
+
+
+def test_the_probe_moves_neither_the_weights_nor_the_optimiser_of_a_run(small, cloud: Cloud) -> None:
+    probed = numbers(train(small(tinker={"base_url": "http://elsewhere"})).directory)
+    bare = numbers(train(small(output={"dir": small().output.dir + "-again"})).directory)
+    assert bare == probed

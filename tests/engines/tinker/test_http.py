@@ -17,13 +17,19 @@ from tinker_support import resume, train
 from tinker_support.http import JSON, PROTO, Wire
 from tinker_support.http import whole as as_it_is
 from tokenpo.base.errors import TokenPOError
+from tokenpo.engines.tinker.gradient import CROSS_ENTROPY
 
-pytestmark = pytest.mark.usefixtures("unprobed")
 Reply = tuple[int, dict[str, str], bytes] | None
 HTML = 200, {"Content-Type": "text/html"}, b"<html>log in</html>"
 TRY_AGAIN = 408, JSON, json.dumps({"type": "try_again"}).encode()
 FAILED = 200, JSON, json.dumps({"error": "the GPU is on fire", "category": "server"}).encode()
 BROKEN = 500, JSON, b'{"detail": "oh"}'
+
+
+@pytest.fixture(autouse=True)
+def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the probe, as requests are counted from the start of a run."""
+    monkeypatch.setattr("tokenpo.engines.tinker.loop.probe", lambda create, answers: CROSS_ENTROPY)
 
 
 UNSPOILT: list[Any] = []  # numbers of a run over a whole server, which is the same for every test

@@ -35,8 +35,8 @@ from ...runs.trackers import require_trackers
 from ...runs.updates import learning_rate
 from ...tasks import Split, Task, refuse_tool
 from . import service
-from .answers import Answers, require_path, require_scores
-from .gradient import probe
+from .answers import SERVICE, Answers, require_path, require_scores
+from .gradient import CROSS_ENTROPY, probe
 from .needs import RATIO, accepted
 from .responses import Limits, samples
 from .trainer import Prompts, Trainer, score
@@ -49,6 +49,7 @@ class Server:
     """
 
     name: ClassVar[str] = TINKER
+    probed: ClassVar[bool] = False  # Thinking Machines' service too; any other server always is
     smaller: ClassVar[str] = FEWER
 
     def __init__(self, plan: Plan, task: Task, session: tinker.ServiceClient) -> None:
@@ -74,7 +75,8 @@ class Server:
 
     def start(self, saved: Path | None, progress: Progress) -> None:
         config, self.saved = self.config, progress.remote
-        loss = probe(self.training_client, self.answers)
+        other = self.answers.address != SERVICE
+        loss = probe(self.training_client, self.answers) if other or self.probed else CROSS_ENTROPY
         self.client = self.training_client(self.saved)
         self.trainer = Trainer(
             self.client,
@@ -235,3 +237,9 @@ class Server:
         """Writes SERVER; `asked_again` counts the requests that this process repeated after a failure."""
         written = {"training_run": str(self.client.model_id), **places, "asked_again": self.answers.again}
         write_whole(directory / SERVER, json.dumps(written, indent=1) + "\n")
+
+
+class ProbedServer(Server):
+    """The backend on any server, which is probed first."""
+
+    probed: ClassVar[bool] = True
