@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokenpo.models.request_temperature import KEYS
+from tokenpo.core.request_temperature import KEYS
 from vllm_support import cpu, oracle
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from tokenpo.core.request_temperature import KEYS
 from tokenpo.engines.vllm import PROCESSOR
-from tokenpo.models.request_temperature import KEYS
 from trl_support.reference import heated
 from vllm_support import cpu, flat, heat
 

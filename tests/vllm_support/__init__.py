@@ -11,7 +11,7 @@ import torch
 
 from tokenpo.core.ops.entropy_score import EntropyScale
 from tokenpo.core.parts import AdaptiveTemperature
-from tokenpo.models.request_temperature import Heat
+from tokenpo.core.request_temperature import Heat
 
 
 def settings(mode: str = "processed_logprobs") -> Any:

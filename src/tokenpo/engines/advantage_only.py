@@ -14,18 +14,18 @@ from ..core.ops.group import numbered
 from ..core.parts import TokenMean
 from ..core.trial import example
 from ..core.types import Batch, Credit, Policy, Rollouts, Totals
-from ..recipe.objective import require_here
 
 # The optional inputs that TRL has, and verl too.
 _THEIRS = frozenset({"entropy", "old_entropy", "ref_logprob", "rollout_logprob", "temperature", "token_ids", "turn"})
+# Needed inputs that a part of the objective says how to make; no trainer has them without.
+_MADE = {"gain": ("continuations", "coalitions"), "value": ("critic",)}
 _SCALE = 2.0**-10
 
 
 def remedy(objective: Objective) -> str:
-    """A remedy in words: the engines that have every input of the objective."""
-    try:
-        require_here(objective)
-    except Unsupported:
+    """A remedy in words: the trainers that have every input of the objective."""
+    unmade = [name for name, parts in _MADE.items() if not any(getattr(objective, part) for part in parts)]
+    if objective.needs & {"role", *unmade}:
         return "choose another method"
     theirs = objective.needs <= _THEIRS and objective.drafts is None
     others = ", TRL or verl" if theirs else " (tokenpo train)"

@@ -188,20 +188,6 @@ def _save_weights(model: Any, directory: Path) -> None:
     settings.to_json_file(directory / "generation_config.json", keys_to_pop=["compile_config"])
 
 
-@contextlib.contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Runs the block in eval mode without gradients, then restores the mode."""
-    training = model.training
-    if training:
-        model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        if training:
-            model.train()
-
-
 def _load_weights(where: str, dtype: torch.dtype) -> Any:
     try:
         with _quiet():

@@ -22,7 +22,8 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from ..base.errors import Unsupported
-from .model import LanguageModel, Prompts, evaluating
+from ..core.head.probe import evaluating
+from .model import LanguageModel, Prompts
 
 _NAME = "tokenpo_packed"
 # Up to this number of attention weights, two plain products are faster than the fused kernel on a CPU; with more they

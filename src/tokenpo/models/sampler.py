@@ -16,9 +16,10 @@ from torch import Tensor
 
 from ..base.errors import TokenPOError
 from ..base.text import beyond_float32
+from ..core.head.probe import evaluating
 from .decoder import CacheDecoder, PackedDecoder, Step, not_finite
 from .graphed import decode_graphed
-from .model import LanguageModel, Prompts, evaluating, longrope_positions, positions
+from .model import LanguageModel, Prompts, longrope_positions, positions
 from .packed import can_pack
 from .token_draw import draw, greedy, stream_keys, uniforms
 

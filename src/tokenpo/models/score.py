@@ -3,17 +3,17 @@
 Axes: P prompts, N rollouts, T response tokens (padded), M scored tokens, V vocabulary.
 """
 
-import inspect
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..base.errors import TokenPOError
+from ..core.head.probe import inputs_of, probe_head
 from ..core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ..core.types import Policy
-from .model import LanguageModel, Prompts, evaluating, longrope_positions
+from .model import LanguageModel, Prompts, longrope_positions
 from .packed import Rows, can_pack, packed_logits, run_packed
 from .sampler import require_length
 
@@ -144,7 +144,7 @@ def _padded(
     longest = max(len(text) for text in texts)
     ids = torch.tensor([text + [lm.pad_id] * (longest - len(text)) for text in texts], device=lm.device)
     sizes = torch.tensor([len(text) for text in texts], device=lm.device).unsqueeze(1)
-    inputs = _inputs(lm.model, ids, (torch.arange(longest, device=lm.device) < sizes).long())
+    inputs = inputs_of(lm.model, ids, (torch.arange(longest, device=lm.device) < sizes).long())
     before = torch.tensor([len(prompt) - 1 for prompt in prompts], device=lm.device)
     if has_plain_head(lm):
         return lm.model.base_model(**inputs).last_hidden_state[row, before[row] + column]
@@ -164,27 +164,6 @@ def has_plain_head(lm: LanguageModel) -> bool:
     if "plain_head" not in lm.abilities:
         lm.abilities["plain_head"] = probe_head(lm.model)
     return lm.abilities["plain_head"]
-
-
-def probe_head(model: Any) -> bool:
-    """`has_plain_head` for any causal LM of transformers, tested by a forward pass over a few tokens."""
-    head = model.get_output_embeddings()
-    if type(head) is not nn.Linear or model.base_model is model or "forward" in vars(head):
-        return False
-    device = head.weight.device
-    ids = torch.arange(8, device=device).unsqueeze(0) % head.weight.shape[0]
-    inputs = _inputs(model, ids, torch.ones_like(ids))
-    with evaluating(model), torch.autocast(device.type, enabled=False):
-        body = model.base_model(**inputs)
-        hidden = getattr(body, "last_hidden_state", None)
-        # Compared bit by bit, as a soft cap hardly changes small logits; a false alarm only costs speed.
-        return hidden is not None and torch.equal(head(hidden), model(**inputs).logits)
-
-
-def _inputs(model: Any, ids: Tensor, attended: Tensor) -> dict[str, Any]:
-    inputs = {"input_ids": ids, "attention_mask": attended, "use_cache": False}
-    accepted = inspect.signature(model.forward).parameters
-    return {name: value for name, value in inputs.items() if name in accepted}
 
 
 def _batches(

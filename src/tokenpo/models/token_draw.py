@@ -6,13 +6,14 @@ rollout gets the same numbers in any batch and order. Only integers are used (in
 bit-identical on every device.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core.head.softmax import LN2, entropy_of, softmax_parts, wide
 from ..core.head.softmax_backend import sums_for
+from ..core.request_temperature import TemperatureRule
 
 # A vocabulary above `_SMALL` is first summed by blocks, as one long running sum is slow.
 _SMALL, _BLOCK = 1024, 256
@@ -33,12 +34,6 @@ class Draw(NamedTuple):
     entropy: Tensor
     temperature: Tensor
     rollout_logprob: Tensor
-
-
-class TemperatureRule(Protocol):
-    """Temperature [M] of the next token from the entropy [M] (nats) of its logits at the base temperature."""
-
-    def __call__(self, entropy: Tensor, base: float, /) -> Tensor: ...
 
 
 def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | None = None) -> Draw:

@@ -216,6 +216,15 @@ class Train(Section):
         None, "nats per token before an update that ends its batch; none: twice kl_target", gt=0
     )
 
+    def rate(self, update: int) -> float:
+        """The learning rate of an update (0, 1, ...): rises linearly over `warmup` updates, then is constant."""
+        return self.lr * min(1.0, (update + 1) / (self.warmup + 1))
+
+    def minibatch_options(self) -> dict[str, Any]:
+        """The keywords of `core.minibatches.make_updates`."""
+        skip = self.nonfinite == "skip"
+        return {"epochs": self.epochs, "minibatches": self.minibatches, "by": self.minibatch_by, "skip": skip}
+
     def kl_hold(self) -> KLHold | None:
         """The rule that holds the KL of a rollout batch; None without kl_target and kl_stop."""
         return KLHold.of(self.kl_target, self.kl_stop)

@@ -9,7 +9,8 @@ import torch
 import refused
 from small_recipes import merged
 from tokenpo.core.learner import Learner
-from tokenpo.engines.tinker.needs import RATIO, REMEDIES, accepted
+from tokenpo.engines.tinker.inputs import RATIO, REMEDIES
+from tokenpo.engines.tinker.needs import accepted
 from tokenpo.engines.tinker.responses import rollouts
 from tokenpo.engines.trl.objective import ALWAYS
 from tokenpo.engines.verl import PROVIDES as VERL

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from tokenpo.models.request_temperature import KEYS
+from tokenpo.core.request_temperature import KEYS
 from trl_support import run_script
 from trl_support.reference import heated
 

@@ -22,11 +22,11 @@ import tokenpo
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
 from tokenpo.core.ops import entropy_score
+from tokenpo.core.request_temperature import extra_args, read
 from tokenpo.engines.verl import layout, temperature
 from tokenpo.engines.verl.configure import Settings
 from tokenpo.engines.verl.plugin import after_import
 from tokenpo.engines.verl.trainer import DRIFT, FILE, Refills, TokenPOTrainer, checkpoint, resume
-from tokenpo.models.request_temperature import extra_args, read
 from tokenpo.recipe.config import parse_config
 
 

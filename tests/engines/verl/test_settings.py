@@ -20,11 +20,11 @@ from tokenpo.core.parts import (
     Rejection,
     RolloutCorrection,
 )
+from tokenpo.core.request_temperature import PROCESSOR
 from tokenpo.engines.verl.configure import Settings, configure
 from tokenpo.engines.verl.correction import KEYS
 from tokenpo.engines.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
-from tokenpo.models.request_temperature import PROCESSOR
 
 
 def _configured(*words: str) -> tuple[Settings, DictConfig]:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tokenpo.base.errors import Unsupported
+from tokenpo.core.request_temperature import factors
 from tokenpo.engines.vllm import PROCESSOR
 from tokenpo.engines.vllm.runners import divide
-from tokenpo.models.request_temperature import factors
 from tokenpo.models.token_draw import draw
 from vllm_support import flat, heat, oracle, random_logits, settings, stand_in
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ...core.objective import Objective
 from ...core.parts import Coalitions, Continuations, Drafts
+from ...core.request_temperature import TemperatureRule
 from ...core.seeds import keyed_seed
 from ...core.types import Rollouts
 from ...models import LanguageModel, Sampling, require_room, sample
 from ...models.device import precision
-from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
 from ...runs.rollouts.draw import Draw, answered, draw, encoded, scored
 from ...runs.rollouts.experience import Experience, gather

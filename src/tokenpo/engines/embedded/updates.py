@@ -18,17 +18,17 @@ from torch import Tensor
 from ...base.errors import NotFinite
 from ...core.culprit import broken
 from ...core.learner import Learner, Step
+from ...core.minibatches import make_updates
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
+from ...core.request_temperature import TemperatureRule
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
 from ...models import LanguageModel
-from ...models.token_draw import TemperatureRule
 from ...recipe import config as recipe
 from ...recipe.config import Config, Train
 from ...runs.checkpoint import Trained
 from ...runs.records import Tracer
-from ...runs.updates import learning_rate, make_updates
 from .critic import Critic
 from .forward import Forward, Taught
 
@@ -116,7 +116,8 @@ def improve(
     def judge(update: Update) -> Policy:
         return trainer.forward.policy(update.rollouts, prompts)
 
-    make_updates(trainer.learner, step, make, judge, tracer, trainer.options, most)
+    options = trainer.options.minibatch_options()
+    make_updates(trainer.learner, step, make, judge, **options, choose=tracer.choose, most=most)
     if critic is not None:
         critic.head.batches += 1
     _require_finite_weights(trainer)
@@ -143,7 +144,7 @@ def gradients(
 
 def _descend(trainer: Trainer, update: Update) -> None:
     """Makes the optimiser step after the learner's check, because one NaN would make every weight NaN."""
-    rate = learning_rate(trainer.options, update.number) * trainer.learner.rate
+    rate = trainer.options.rate(update.number) * trainer.learner.rate
     for group in trainer.optimizer.param_groups:
         group["lr"] = rate
     if trainer.critic is not None:

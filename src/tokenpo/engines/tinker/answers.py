@@ -17,8 +17,8 @@ from torch import Tensor
 from ...base.background import background
 from ...base.errors import TokenPOError
 from ...base.text import first_line
-from ...recipe.config import Config, Tinker
 
+SECONDS = 3600.0  # the longest wait for an answer
 TRIES = 3  # of a request without effect on the server; the client itself has already retried for minutes
 PAUSE = 2.0  # seconds before the second try
 SLACK = 2**11  # rows by which a padded embedding may exceed the tokenizer
@@ -46,15 +46,14 @@ class Answers:
         again: number of requests that were repeated.
     """
 
-    def __init__(self, address: str = "", seconds: float = Tinker().seconds) -> None:
+    def __init__(self, address: str = "", seconds: float = SECONDS) -> None:
         self.address, self.seconds, self.again = address, seconds, 0
         self.server = f"the Tinker server at {address}" if address else "the Tinker server"
 
     @classmethod
-    def of(cls, config: Config) -> Answers:
-        """For the server of the recipe, else of TINKER_BASE_URL, else the public service."""
-        address = config.tinker.base_url or os.environ.get("TINKER_BASE_URL") or SERVICE
-        return cls(address.rstrip("/"), config.tinker.seconds)
+    def of(cls, address: str | None = None, seconds: float = SECONDS) -> Answers:
+        """For the server at this address, else of TINKER_BASE_URL, else the public service."""
+        return cls((address or os.environ.get("TINKER_BASE_URL") or SERVICE).rstrip("/"), seconds)
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError
 from .answers import Answers, Nonsense, require_scores
-from .needs import refuse_gradient
+from .inputs import refuse_gradient
 
 Name = Literal["cross_entropy", "importance_sampling"]
 

@@ -20,7 +20,7 @@ from ...base.files import json_object, write_whole
 from ...core.learner import Step
 from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
-from ...models import Sampling, Vocabulary
+from ...models import Samples, Sampling, Vocabulary
 from ...models.vocabulary import require_same_tokens
 from ...recipe.engines import SERVER, TINKER
 from ...recipe.plan import Plan
@@ -32,13 +32,13 @@ from ...runs.records import Tracer
 from ...runs.rollouts.draw import Draw, posed, verified
 from ...runs.rollouts.experience import Experience, credited, gather
 from ...runs.trackers import require_trackers
-from ...runs.updates import learning_rate
 from ...tasks import Split, Task, refuse_tool
 from . import service
 from .answers import SERVICE, Answers, require_path, require_scores
 from .gradient import CROSS_ENTROPY, probe
-from .needs import RATIO, accepted
-from .responses import Limits, samples
+from .inputs import RATIO
+from .needs import accepted
+from .responses import Limits, table_of
 from .trainer import Prompts, Trainer, score
 
 
@@ -54,7 +54,7 @@ class Server:
 
     def __init__(self, plan: Plan, task: Task, session: tinker.ServiceClient) -> None:
         self.config, self.objective, self.task, self.session = plan.config, plan.objective, task, session
-        self.answers = Answers.of(plan.config)
+        self.answers = Answers.of(plan.config.tinker.base_url, plan.config.tinker.seconds)
         self.sampler: tuple[int, tinker.SamplingClient] | None = None
         self.scorers: dict[str, tinker.SamplingClient] = {}
         self.saved = ""
@@ -141,7 +141,7 @@ class Server:
         return dataclasses.replace(rollouts, **fields)
 
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
-        self.trainer.improve(step, kept.prompts, tracer, self.config.train)
+        self.trainer.improve(step, kept.prompts, tracer, **self.config.train.minibatch_options())
 
     def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
         return Policy(self.trainer.score(rollouts, kept.prompts))
@@ -199,14 +199,17 @@ class Server:
             requests.append(functools.partial(sampler.sample, tinker.ModelInput.from_ints(prompt), each, params))
         responses: list[tinker.SampleResponse] = self.answers.all(requests, "in sampling")
         with self.answers.asking("in sampling"):
-            out = samples(responses, self.ends, Limits(each, sampling.max_new_tokens, len(self.vocabulary.tokenizer)))
+            limits = Limits(each, sampling.max_new_tokens, len(self.vocabulary.tokenizer))
+            table = table_of(responses, self.ends, limits)
+        heat = torch.ones_like(table.logprob)
+        out = Samples(**table._asdict(), entropy=None, temperature=heat, rollout_logprob=table.logprob)
         return verified(self.vocabulary, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
 
     def adam(self, number: int) -> tinker.AdamParams:
         """The optimiser's settings of an update, from the recipe."""
         train = self.config.train
         return tinker.AdamParams(
-            learning_rate=learning_rate(train, number),
+            learning_rate=train.rate(number),
             beta1=train.betas[0],
             beta2=train.betas[1],
             eps=train.eps,

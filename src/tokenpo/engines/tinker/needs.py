@@ -1,55 +1,12 @@
-"""The inputs that a server provides, and refusals of recipes and methods; `tinker` is not imported."""
+"""Refusals of recipes that a server cannot train; `tinker` is not imported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Never
-
 from ...base.errors import Unsupported
-from ...core.negotiation import negotiate
 from ...core.objective import Objective
-from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
-from ...core.types import FACTS, OPTIONAL
 from ...recipe.config import Lora
 from ...recipe.plan import Plan
-
-ENGINE = "the Tinker engine"
-# Inputs that need whole distributions or hidden states; the API returns only the log-probabilities of sampled tokens.
-_LOGITS = {name for name, fact in FACTS.items() if fact.formula} | {"teacher_divergence", "influence", "divergence"}
-# The engines that have them; an input that is not named is the embedded engine's alone.
-_ENGINES = {
-    **dict.fromkeys(("entropy", "old_entropy"), "the embedded engine, TRL or verl"),
-    **dict.fromkeys(("entropy_drift", "teacher_divergence"), "the embedded engine or TRL"),
-}
-PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version", "baseline", "role"}
-REMEDIES: dict[str, str] = {
-    name: "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, "
-    f"or train with {_ENGINES.get(name, 'the embedded engine')}"
-    for name in sorted(_LOGITS)
-} | {
-    "gain": "train with the embedded engine (tokenpo train), which continues responses or scores their parts",
-    "baseline": "train with the embedded engine (tokenpo train), which draws a greedy response",
-    "value": "the API returns no hidden states: train with the embedded engine (tokenpo train), which has a value head",
-    "teacher_logprob": "say which of the server's models the teacher is: --set teacher.path=NAME",
-}
-# A server's sampler and trainer are two programs, mostly in half precision.
-RATIO = RatioCheck(
-    ENGINE,
-    "set rollout.rescore = true, which takes the old log-probs from the server's own trainer, or a larger "
-    "train.ratio_tolerance",
-    HALF_TOLERANCE,
-    "mean",
-)
-
-
-def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
-    """Raises Unsupported if an objective reads an input that no server gives, or adapts the temperature per token."""
-    if objective.temperature is not None:
-        raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
-            "cannot ask a server for: choose another method, or train with the embedded engine, TRL or verl"
-        )
-    negotiate(objective, provides, ENGINE, REMEDIES)
+from .inputs import ENGINE, PROVIDES, require
 
 
 def accepted(plan: Plan) -> Objective:
@@ -93,11 +50,3 @@ def accepted(plan: Plan) -> Objective:
     untaught = teacher is None or teacher.path is None
     require(plan.objective, PROVIDES - {"teacher_logprob"} if untaught else PROVIDES)
     return plan.objective
-
-
-def refuse_gradient(server: str, faults: Sequence[str]) -> Never:
-    """Raises Unsupported for a server without a loss that takes a gradient to the weights."""
-    raise Unsupported(
-        f"{server} does not train along the gradient that it is sent ({'; '.join(faults)}): take another server, or "
-        "have its loss changed to the plain sum of weights x log-probabilities"
-    )

@@ -15,9 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ...base.errors import NotFinite, Unsupported
 from ...core.types import Rollouts
-from ...models import Samples
 from .answers import SLACK, Nonsense, require_scores
-from .needs import ENGINE
+from .inputs import ENGINE
 
 if TYPE_CHECKING:
     from tinker import SampledSequence, SampleResponse
@@ -31,9 +30,25 @@ class Limits(NamedTuple):
     vocabulary: int
 
 
-def samples(
+class Table(NamedTuple):
+    """N responses, padded on the right.
+
+    Args:
+        token_ids, mask, logprob: [N, T]; nats, under the weights that sampled.
+        prompt: [N], number of the prompt.
+        finished: [N] bool, whether the response ended by itself.
+    """
+
+    token_ids: Tensor
+    mask: Tensor
+    logprob: Tensor
+    prompt: Tensor
+    finished: Tensor
+
+
+def table_of(
     responses: Sequence[SampleResponse], ends: Collection[int] | None = None, limits: Limits | None = None
-) -> Samples:
+) -> Table:
     """N = P·G responses to P prompts, in order.
 
     Args:
@@ -62,13 +77,10 @@ def samples(
         )
     )
     length = torch.tensor([len(row.tokens) for row in rows])
-    return Samples(
+    return Table(
         token_ids=token_ids,
         mask=torch.arange(token_ids.shape[1]) < length[:, None],
         logprob=logprob,
-        entropy=None,
-        temperature=torch.ones_like(logprob),
-        rollout_logprob=logprob,
         prompt=torch.arange(len(responses)).repeat_interleave(sizes.pop()),
         finished=torch.tensor([row.stop_reason == "stop" for row in rows]),
     )
@@ -85,20 +97,20 @@ def rollouts(
     Args:
         responses: one for each prompt, G sequences in each.
         reward: [N] of each sequence, N = P·G.
-        ends: as in `samples`.
+        ends: as in `table_of`.
         version: number of updates behind the weights that sampled; None if a batch is trained on at once.
 
     Raises:
-        TokenPOError: as `samples` and `Rollouts`.
+        TokenPOError: as `table_of` and `Rollouts`.
     """
-    out = samples(responses, ends)
+    out = table_of(responses, ends)
     return Rollouts(
         mask=out.mask,
         reward=reward,
         group=out.prompt,
         old_logprob=out.logprob,
-        rollout_logprob=out.rollout_logprob,
-        temperature=out.temperature,
+        rollout_logprob=out.logprob,
+        temperature=torch.ones_like(out.logprob),
         token_ids=out.token_ids,
         version=None if version is None else torch.full_like(out.token_ids, version),
     )

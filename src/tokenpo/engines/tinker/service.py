@@ -15,7 +15,7 @@ from .answers import Answers
 
 def connect(config: Config) -> tinker.ServiceClient:
     """A session with the recipe's server; TokenPOError if nothing answers or there is no key."""
-    answers = Answers.of(config)
+    answers = Answers.of(config.tinker.base_url, config.tinker.seconds)
     address = answers.address
     if not _has_key():
         raise TokenPOError(

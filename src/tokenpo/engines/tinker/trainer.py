@@ -8,7 +8,7 @@ the client's split of sequences into requests changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from tinker import AdamParams, TrainingClient
@@ -18,16 +18,15 @@ from torch.nn.utils.rnn import pad_sequence
 from ...base.errors import NotFinite, present
 from ...core.kl_hold import KLHold
 from ...core.learner import Learner, Step
+from ...core.minibatches import make_updates
 from ...core.objective import Objective
 from ...core.ratio_check import RatioCheck
 from ...core.types import Policy, Rollouts
 from ...core.update import Update
-from ...recipe.config import Train
 from ...runs.records import Tracer
-from ...runs.updates import make_updates
 from .answers import Answers
 from .gradient import CROSS_ENTROPY, Loss, scored, step
-from .needs import RATIO, require
+from .inputs import RATIO, require
 
 Prompts = Sequence[Sequence[int]]
 
@@ -102,20 +101,19 @@ class Trainer:
             TokenPOError: the server failed.
         """
         begun = self.learner.begin(rollouts, drawn)
-        nonfinite = "skip" if skip else "stop"
-        options = Train(epochs=epochs, minibatches=minibatches, minibatch_by=by, nonfinite=nonfinite)
-        self.improve(begun, prompts, tracer or Tracer(0), options)
+        options: dict[str, Any] = {"epochs": epochs, "minibatches": minibatches, "by": by, "skip": skip}
+        self.improve(begun, prompts, tracer or Tracer(0), **options)
         return begun
 
-    def improve(self, step: Step, prompts: Prompts, tracer: Tracer, options: Train) -> None:
-        """The updates of `train`, with a recipe's options."""
+    def improve(self, step: Step, prompts: Prompts, tracer: Tracer, **options: Any) -> None:
+        """Makes the updates of `train`; the options are those of `make_updates`."""
         make_updates(
             self.learner,
             step,
             lambda update: self._make(update, prompts, tracer),
             lambda update: Policy(self.score(update.rollouts, prompts)),
-            tracer,
-            options,
+            **options,
+            choose=tracer.choose,
         )
 
     def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:

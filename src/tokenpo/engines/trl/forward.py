@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 
 from ...base.errors import NotFinite, Unsupported, present
 from ...core.head.fused import Fused
+from ...core.head.probe import probe_head
 from ...core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.objective import Objective
 from ...core.ops import kl
@@ -27,7 +28,6 @@ from ...core.ops.packing import unpacked
 from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
-from ...models.score import probe_head
 from .contract import replaced
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from ...base.errors import Unsupported, present
 from ...core.head.softmax import entropy_of, softmax_parts
 from ...core.objective import Objective
 from ...core.ratio_check import FULL_TOLERANCE, HALF_TOLERANCE
-from ...models.request_temperature import PROCESSOR, extra_args
-from ...models.token_draw import TemperatureRule
+from ...core.request_temperature import PROCESSOR, TemperatureRule, extra_args
 from .config import TokenPOConfig
 from .contract import moved, replaced
 from .settings import contradicted

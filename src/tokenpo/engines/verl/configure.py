@@ -14,9 +14,9 @@ from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.parts import Rejection, walk
 from ...core.ranges import Positive, whole
+from ...core.request_temperature import PROCESSOR
 from ...methods import Teaching, build_method, extended, from_text
 from ...methods.extensions import Form
-from ...models.request_temperature import PROCESSOR
 from . import correction, require_inputs
 from .settings import ROLLOUT, SETTINGS
 

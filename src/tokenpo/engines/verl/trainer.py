@@ -33,7 +33,7 @@ from ...core.learner import Learner
 from ...core.objective import Objective
 from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
-from ...models.request_temperature import extra_args
+from ...core.request_temperature import extra_args
 from ...models.vocabulary import require_same_tokens
 from ...runs.records import credit_metrics
 from . import temperature

@@ -6,6 +6,6 @@
 Importing this package needs only torch; vLLM imports the processor in its own processes.
 """
 
-from ...models.request_temperature import PROCESSOR, Heat, extra_args, read
+from ...core.request_temperature import PROCESSOR, Heat, extra_args, read
 
 __all__ = ["PROCESSOR", "Heat", "extra_args", "read"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...base.errors import TokenPOError, Unsupported, present
-from ...models.request_temperature import PREFIX, Heat, factors, read
+from ...core.request_temperature import PREFIX, Heat, factors, read
 
 
 class Numbers:

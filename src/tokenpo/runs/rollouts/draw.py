@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ...base.errors import NotFinite, TokenPOError
+from ...core.request_temperature import TemperatureRule
 from ...models import LanguageModel, Samples, Sampling, require_room, sample
 from ...models.device import precision
-from ...models.token_draw import TemperatureRule
 from ...models.vocabulary import Tokenized
 from ...tasks import Problem, Score, Split, Task, ToolTask
 

@@ -10,9 +10,9 @@ import torch
 
 import tokenpo
 from tokenpo.base.errors import MissingInput, TokenPOError, UnknownName
+from tokenpo.core import request_temperature
+from tokenpo.core.request_temperature import KEYS, extra_args, factors, read
 from tokenpo.core.types import Rollouts
-from tokenpo.models import request_temperature
-from tokenpo.models.request_temperature import KEYS, extra_args, factors, read
 from vllm_support import flat, heat, oracle, random_logits
 
 GOOD = {

@@ -8,25 +8,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
-from ..core.head.softmax import block_rows, entropy_of, softmax_parts
-from ..core.ops.entropy_score import EntropyScale
-from ..core.parts import AdaptiveTemperature
+from .head.softmax import block_rows, entropy_of, softmax_parts
+from .ops.entropy_score import EntropyScale
+from .parts import AdaptiveTemperature
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..core.objective import Objective, State
+    from .objective import Objective, State
 
 PROCESSOR = "tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor"
 
 PREFIX = "tokenpo_"
 _RULE = ("tau", "quantile", "released_sign")
 KEYS = tuple(PREFIX + name for name in (*_RULE, *EntropyScale._fields))
+
+
+class TemperatureRule(Protocol):
+    """Temperature [M] of the next token from the entropy [M] (nats) of its logits at the base temperature."""
+
+    def __call__(self, entropy: Tensor, base: float, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)
