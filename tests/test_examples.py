@@ -51,5 +51,5 @@ def test_every_example_stands_on_the_page() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb"), *EXAMPLES.glob("*.txt")]:
         assert f"({path.name})" in page, path.name
-    scripts = "benchmark_file compare_seeds entropy_collapse new_method own_loop tinker_loop"
+    scripts = "benchmark_file compare_seeds entropy_collapse new_method tinker_loop"
     assert scripts.split() == PRINTED
