@@ -37,10 +37,6 @@ def test_help_imports_nothing_heavy():
 
 
 def test_methods_may_stand_between_the_options():
-    words = "gradients --json a.json runs/a --step 4 dapo grpo --after 16 hapo"
-    options = parser().parse_args(words.split())
-    assert (str(options.directory), options.methods) == ("runs/a", ["dapo", "grpo", "hapo"])
-    assert (options.step, options.after) == (4, 16)
     options = parser().parse_args(["exact", "tepo", "--world", "two_modes", "gtpo"])
     assert (options.methods, options.world) == (["tepo", "gtpo"], "two_modes")
 
@@ -212,8 +208,7 @@ def test_a_home_that_nobody_has_is_one_sentence(capsys):
 
 # None of them has anything to read, and each is to find first that it has nowhere to write.
 WRITERS = [
-    (["exact", "nobody"], "json"), (["exact", "nobody"], "page"), (["gradients", "nothing"], "json"),
-    (["show", "nobody", "--fingerprint"], "out"), (["report", "nothing"], "out"),
+    (["exact", "nobody"], "json"), (["show", "nobody", "--fingerprint"], "out"), (["report", "nothing"], "out"),
     (["explain", "nothing", "--methods", "nobody"], "out"), (["eval", "nothing"], "out"),
     (["eval", "--samples", "nothing"], "out"), (["compare", "nothing", "--methods", "nobody"], "out"),
     (["compare", "--runs", "nothing"], "out"),
@@ -231,7 +226,7 @@ def test_a_place_to_write_is_tried_before_work_begins(words, name, tmp_path, cap
 
 
 def test_a_directory_is_no_file_to_write(tmp_path, capsys):
-    assert main(["exact", "nobody", "--page", str(tmp_path)]) == 2
+    assert main(["exact", "nobody", "--json", str(tmp_path)]) == 2
     assert f"cannot write {tmp_path}: Is a directory" in capsys.readouterr().err
 
 
@@ -244,7 +239,7 @@ def test_every_option_that_names_a_place_to_write_is_tried():
         for action in its._actions
         if action.dest in ("out", "json", "page") and action.nargs != 0
     }
-    listed = "train recipes report methods show check compare explain eval exact gradients"
+    listed = "train recipes report methods show check compare explain eval exact"
     assert list(commands) == [*listed.split(), "completion"]
     assert named - {("train", "out")} == {(words[0], name) for words, name in WRITERS}
 

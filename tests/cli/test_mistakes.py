@@ -1,6 +1,5 @@
 """A mistake on the command line: one sentence, status 2, and nothing is begun."""
 
-import json
 import shlex
 from pathlib import Path
 
@@ -85,14 +84,8 @@ MISTAKES = [
     ("explain mine.jsonl --methods grpo --responses -1", "--responses -1: give 0 or more"),
     ("explain empty.jsonl --methods grpo", "empty.jsonl holds no response (the file is empty)"),
     ("exact dapo --world two_mode", "did you mean 'two_modes'"),
-    ("exact dapo --measure useful", "measure='useful' is no choice"),
     ("exact dapo grppo", "did you mean 'grpo'"),
-    ("exact dapo --json bad.json", "bad.json is no file of `tokenpo exact --json`"),
-    ("exact dapo --json other.json", "holds studies of another setting (group=4; asked: the usual one)"),
-    ("exact dapo --set groups=4", "did you mean 'group'"),
-    ("exact dapo --set group=two", "a number"),
-    ("exact dapo --set network=yes", "true or false"),
-    ("exact dapo --set group=1", "both must be 2 or more"),
+    ("exact vineppo --world two_modes", "vineppo needs gain, which a world does not give"),
 ]
 
 
@@ -104,9 +97,6 @@ def test_a_mistake_is_one_sentence_and_status_two(words, said, tmp_path, monkeyp
     write(Path("mine.jsonl"))
     write_lines(Path("bad.jsonl"), [{"prompt": "x"}])
     Path("empty.jsonl").touch()
-    Path("bad.json").write_text("[1]")
-    cell = {"numbers": {}, "useful": [1], "curve": [], "code": "", "setting": "group=4"}
-    Path("other.json").write_text(json.dumps({"dapo": {"objective": "", "worlds": {"two_modes": cell}}}))
     there = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert main(shlex.split(words)) == 2
     error = capsys.readouterr().err

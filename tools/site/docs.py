@@ -1,5 +1,5 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, docs/tokens.svg,
+docs/explorer.html, docs/tasks.md, docs/house.svg, docs/tokens.svg, tables of
 docs/trl.md, docs/verl.md, docs/engines.md and of the inputs in docs/ideas.md.
 
 python tools/site/docs.py            write them
@@ -17,7 +17,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import exact_picture
 import explorer
 import family
 import host_fields
@@ -30,9 +29,6 @@ from tokenpo.core.facts import facts_of
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
 from tokenpo.core.types import OPTIONAL, Policy, Rollouts
-from tokenpo.lab.exact import study
-from tokenpo.lab.exact.world import World
-from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.lab.fingerprint.curves import EQUAL, axes_of
 from tokenpo.lab.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, options_of, paper
@@ -178,7 +174,7 @@ def box(name: str) -> str:
 
 def helps(name: str) -> str:
     """Where its results stand."""
-    if name == study.BASE:
+    if name == "dapo":
         return "It is what the others are compared with: [results](../results.md)."
     if name in MEASURED:
         return "[Trained runs](../results.md) compare it with DAPO or GRPO."
@@ -222,13 +218,6 @@ def pushes(name: str) -> str:
 def every_objective() -> dict[str, Objective]:
     """The methods of the table at their defaults."""
     return {name: build() for name, build in METHODS.items()}
-
-
-@functools.cache
-def studied() -> tuple[dict[str, study.Row], list[World]]:
-    """The methods of docs/exact.json by name, and the twelve worlds."""
-    source = ROOT / "docs" / "exact.json"
-    return study.load(source) if source.exists() else {}, [build() for build in WORLDS.values()]
 
 
 def counts() -> str:
@@ -344,9 +333,6 @@ def generated() -> dict[Path, str]:
     files[PAGES.parent / "tasks.md"] = task_page.page()
     files[PAGES.parent / "house.svg"] = house.drawing()
     files[PAGES.parent / "tokens.svg"] = token_picture.drawing()
-    rows, worlds = studied()
-    if rows:
-        files[PAGES.parent / "exact.svg"] = exact_picture.drawing(rows, worlds)
     for name, tables in {**host_fields.TABLES, "ideas": {"inputs": inputs}}.items():
         if (page_of := PAGES.parent / f"{name}.md").exists():
             files[page_of] = filled(page_of.read_text(encoding="utf-8"), tables)

@@ -7,10 +7,6 @@ from pathlib import Path
 
 from tokenpo.evidence.explain import page as explain_page
 from tokenpo.evidence.explain.explanation import explain_all
-from tokenpo.lab.exact import page as exact_page
-from tokenpo.lab.exact import study
-from tokenpo.lab.exact.worlds import WORLDS
-from tokenpo.methods import METHODS as TABLE
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 
@@ -22,13 +18,9 @@ RESPONSES = 4
 
 def pages() -> dict[str, str]:
     """Name -> page, each one file that loads nothing."""
-    rows = sorted(study.load(DOCS / "exact.json").values(), key=_place)
     recording = dataclasses.replace(read(DOCS / RECORDED), source=f"docs/{RECORDED}")
     explained = explain_all(recording, parse_entries(METHODS), 0.8)
-    return {
-        "exact": exact_page.render(rows, [build() for build in WORLDS.values()]),
-        "explain": _tokens(explain_page.render(explained, RESPONSES)),
-    }
+    return {"explain": _tokens(explain_page.render(explained, RESPONSES))}
 
 
 def _tokens(page: str) -> str:
@@ -37,8 +29,3 @@ def _tokens(page: str) -> str:
     _, browser, tokens = page.partition('<section class="browser"')
     assert body and browser
     return f"{before}{body}\n<main>\n{browser}{tokens}"
-
-
-def _place(row: study.Row) -> int:
-    """What all are held against first, then the order of the table."""
-    return -1 if row.label in (study.BASE, study.PERFECT) else list(TABLE).index(row.label.partition(":")[0])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from exact_picture import COLOURS, svg, text
+from drawing import COLOURS, svg, text
 from torch import Tensor
 
 import tokenpo

@@ -33,7 +33,7 @@ ENGINES = ("embedded.loop", "trl", "verl", "vllm")
 EVIDENCE = (
     "evaluate.estimators", "evaluate.summary", "compare.paired", "compare.verdict", "explain.explanation", "report",
 )  # fmt: skip
-LAB = ("coefficient", "exact.world", "exact.truth", "exact.study")
+LAB = ("coefficient", "exact.world", "exact.truth", "exact.measures")
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {
     "tokenpo": ["tokenpo"],

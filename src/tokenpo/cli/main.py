@@ -23,8 +23,7 @@ EXAMPLES = """examples:
   tokenpo train --resume runs/quickstart-tepo-seed0        continue after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
-  tokenpo exact tepo hapo                                  where they help and fail, in worlds with a known gradient
-  tokenpo gradients runs/quickstart-tepo-seed0             the same at a checkpoint, against very many rollouts
+  tokenpo exact tepo hapo                                  their updates beside the true gradient, in small worlds
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
 COMMANDS = "train methods compare explain evaluate exact"  # the modules with commands, as --help lists them

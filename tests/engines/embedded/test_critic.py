@@ -8,11 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from run_views import numbers
-from tokenpo import Objective, method
+from tokenpo import Objective
 from tokenpo.base.errors import NotFinite, TokenPOError, Unsupported
 from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Clip, FixedBounds, Gae, TokenMean
-from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import build_engine, resume, train, with_optional_inputs
 from tokenpo.engines.embedded.updates import Trainer, gradients, improve
 from tokenpo.recipe.objective import build_objective, require_here, warnings
@@ -224,17 +223,7 @@ def test_a_model_without_a_plain_head_is_refused(small, coin, tmp_path, make_mod
         build_engine(Plan(small(tmp_path / "run", method={"name": "ppo"}, model={"path": path})))
 
 
-def test_directions_read_the_value_head_of_the_run_and_without_a_critic_there_is_none(small, coin, tmp_path):
-    rollout = {"prompts": 8, "group_size": 4, "max_new_tokens": 6}
-    config = small(tmp_path / "run", method={"name": "ppo"}, rollout=rollout, train={"minibatches": 8})
-    train(config, SilentView())
-    here = AtCheckpoint(tmp_path / "run", method("ppo").needs, None, 8, 32)
-    rollouts = here.rollouts()[0][0][0]
-    assert rollouts.value.any() and math.isfinite(
-        float(next(here.directions([method("ppo")], here.rollouts(), moved=False)).sum())
-    )
-    found = train(small(tmp_path / "plain", rollout=rollout), SilentView())
+def test_without_a_method_that_reads_a_value_there_is_no_critic(small, coin, tmp_path):
+    found = train(small(tmp_path / "plain"), SilentView())
     assert not [*found.directory.rglob("critic.safetensors")] and len(found.left) == 1
     assert not [name for line in numbers(found.directory) for name in line if "value" in name or "explained" in name]
-    with pytest.raises(Unsupported, match="trains no critic, as grpo reads no value"):
-        AtCheckpoint(tmp_path / "plain", method("ppo").needs, None, 8, 32)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pytest
 import torch
 
 from run_views import Watch, numbers
-from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
-from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import build_engine, resume, train, with_optional_inputs
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, gradients
@@ -183,23 +180,3 @@ def test_a_prompt_without_room_names_the_problem(small, tmp_path):
     config = small(tmp_path, method={"name": "opd"}, teacher={"hint": "again " * 500}, **SHAPE)
     with pytest.raises(TokenPOError, match=r"the teacher's prompt of train problem 0: a prompt of \d+ tokens"):
         _taught(config)
-
-
-def test_whole_distributions_move_a_checkpoint_as_the_run(small, tmp_path, other_dir):
-    method, output = {"name": "gkd"}, {"checkpoint_every": 1, "keep": 3}
-    config = small(
-        tmp_path, method=method, train={"steps": 2}, teacher={"path": str(other_dir)}, output=output, **SHAPE
-    )
-    run = train(config, SilentView()).directory
-    with (
-        closing(AtCheckpoint(run, frozenset(), 1, 8, 24)) as at,
-        closing(AtCheckpoint(run, frozenset(), 2, 8, 24)) as end,
-    ):
-        at.move(2)
-        assert all(map(torch.equal, at.trainer.parameters, end.trainer.parameters))
-
-
-def test_other_methods_at_a_checkpoint_have_no_teacher(small, tmp_path):
-    train(small(tmp_path / "run", train={"steps": 1}, **SHAPE), SilentView())
-    with pytest.raises(Unsupported, match="a method reads a teacher, and the embedded engine has none here"):
-        AtCheckpoint(tmp_path / "run", frozenset({"teacher_logprob"}), None, 8, 24)

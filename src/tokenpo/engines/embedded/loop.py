@@ -73,20 +73,15 @@ class Engine:
         return self.teacher.taught(forward, rollouts, kept)
 
 
-def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
-    """Loads everything that a run needs, cheapest first; `needs` adds the inputs of other objectives."""
+def build_engine(plan: Plan) -> Engine:
+    """Loads everything that a run needs, cheapest first."""
     require_trackers(plan.config.output.track)
     require_here(plan.objective, plan.config)
     if plan.config.threads is not None:
         torch.set_num_threads(plan.config.threads)
     task = plan.make_task()
     try:
-        lm, needs = plan.load_model(), needs | plan.objective.needs
-        if plan.config.teacher is None and needs & TAUGHT:
-            raise Unsupported(
-                "a method reads a teacher, and the embedded engine has none here: leave out methods that read one, or "
-                "take a run whose recipe names it"
-            )
+        lm, needs = plan.load_model(), plan.objective.needs
         if plan.objective.continuations is not None and isinstance(task, ToolTask):
             raise Unsupported(
                 f"{plan.objective.name} samples continuations, which call no tool in the embedded engine, and the task "
@@ -108,11 +103,9 @@ def build_engine(plan: Plan, needs: frozenset[str] = frozenset()) -> Engine:
 
 
 @torch.no_grad()
-def with_optional_inputs(
-    engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw, needs: frozenset[str] | None = None
-) -> Rollouts:
-    """The rollouts with the task's turns and rewards, and with the inputs in `needs` that take a forward pass."""
-    needs = engine.objective.needs if needs is None else needs
+def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
+    """The rollouts with the task's turns and rewards, and with the needed inputs that take a forward pass."""
+    needs = engine.objective.needs
     fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
     if engine.config.rollout.rescore:
         policy = forward.policy(rollouts, kept.prompts)

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from .world import World
 
+DRIFT = 0.01  # nats per token, KL(sampler ‖ policy) after a drift
+
 
 @dataclass(frozen=True, eq=False)
 class Truth:
@@ -26,47 +28,48 @@ class Truth:
         value: [S] mean reward from a state on.
         advantage: [S, V] Q − V of a token, its mean effect on the reward.
         visits: [S] mean number of visits in a response.
-        entropy: nats, mean over tokens.
-        length: mean number of tokens of a response.
-        sound: share of the reward from responses through the world's sound state; NaN without one.
     """
 
     J: Tensor
     value: Tensor
     advantage: Tensor
     visits: Tensor
-    entropy: Tensor
-    length: Tensor
-    sound: Tensor
 
 
 def truth(world: World, logits: Tensor) -> Truth:
     """The exact properties of the policy with these logits [S, V]."""
-    logp = logits.log_softmax(-1)
-    p, states = logp.exp(), len(logits)
-    goes_on = world.next >= 0
+    p, states, goes_on = logits.softmax(-1), len(logits), world.next >= 0
     source = torch.arange(states)[:, None].expand_as(world.next)[goes_on]
     P = torch.zeros(states, states, dtype=p.dtype).index_put((source, world.next[goes_on]), p[goes_on], True)
     system = torch.eye(states, dtype=p.dtype) - P
     start = torch.zeros(states, dtype=p.dtype).index_put((world.starts,), world.shares, True)
     value = torch.linalg.solve(system, (p * world.reward).sum(-1))
-    visits = torch.linalg.solve(system.T, start)
     q = world.reward + torch.where(goes_on, value[world.next.clamp(min=0)], 0.0)
-    length, J = visits.sum(), start @ value
-    sound = visits[world.index[world.sound]] * value[world.index[world.sound]] / J if world.sound else J * torch.nan
-    entropy = (visits * -(p * logp).sum(-1)).sum() / length
-    return Truth(J, value, q - value[:, None], visits, entropy, length, sound)
+    return Truth(start @ value, value, q - value[:, None], torch.linalg.solve(system.T, start))
 
 
-def slopes(world: World, logits: Tensor) -> dict[str, Tensor]:
-    """The gradients [S, V] of J, entropy and length to the logits, by name."""
+def gradient(world: World, logits: Tensor) -> Tensor:
+    """[S, V] gradient of the mean reward to the logits."""
     logits = logits.detach().requires_grad_()
-    at = truth(world, logits)
-    targets = {"J": at.J, "entropy": at.entropy, "length": at.length}
-    return {name: torch.autograd.grad(x, logits, retain_graph=True)[0] for name, x in targets.items()}
+    return torch.autograd.grad(truth(world, logits).J, logits)[0]
 
 
-def deciding(world: World) -> Tensor:
-    """[S] bool, the states whose token changes the expected reward under the initial policy."""
-    advantage = truth(world, world.initial).advantage
-    return (advantage.max(-1).values - advantage.min(-1).values) > 1e-9
+def divergence(world: World, sampler: Tensor, other: Tensor) -> float:
+    """KL(sampler ‖ other) of the next token, nats, mean over the tokens of the sampler's responses."""
+    logp, visits = sampler.log_softmax(-1), truth(world, sampler).visits
+    kl = (logp.exp() * (logp - other.log_softmax(-1))).sum(-1)
+    return float(visits @ kl / visits.sum())
+
+
+def drifted(world: World) -> Tensor:
+    """[S, V] logits up the true gradient from the initial policy, at KL `DRIFT`, by bisection."""
+    way, low, high = gradient(world, world.initial), 0.0, 1.0
+    while divergence(world, world.initial, world.initial + high * way) < DRIFT:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        if divergence(world, world.initial, world.initial + middle * way) < DRIFT:
+            low = middle
+        else:
+            high = middle
+    return world.initial + high * way

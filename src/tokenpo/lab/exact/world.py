@@ -42,7 +42,6 @@ class World:
         holds: whether the assumption is true here; None for a world that isolates an effect and tests no assumption.
         about: one or two sentences about the world.
         prompts: state -> share of the prompts that begin in it.
-        sound: the state that a response passes if its answer comes from reasoning; "" if the world has none.
 
     Raises:
         TokenPOError: probabilities do not sum to 1, or a state does not exist, is never reached, or can recur.
@@ -54,7 +53,6 @@ class World:
     about: str
     states: tuple[State, ...]
     prompts: Mapping[str, float]
-    sound: str = ""
 
     def __post_init__(self) -> None:
         if fault := next(self._faults(), ""):
@@ -127,7 +125,7 @@ class World:
             for target in state.to:
                 if isinstance(target, str) and target not in self.index:
                     yield f"{state.name} leads to {target}, which is no state"
-        if unknown := {*self.prompts, *filter(None, [self.sound])} - set(self.index):
+        if unknown := set(self.prompts) - set(self.index):
             yield f"{sorted(unknown)[0]} is no state"
         if self.layers[-1]:
             yield "a response can come back to a state, so that it need not end"

@@ -22,14 +22,14 @@ TURNS: dict[str, Callable[[], World]] = {}
 
 def _world(
     premise: str, holds: bool | None, about: str, prompts: Mapping[str, float] | None = None,
-    *, sound: str = "", into: dict[str, Callable[[], World]] = WORLDS,
+    *, into: dict[str, Callable[[], World]] = WORLDS,
 ) -> Callable[[Callable[[], Iterable[State]]], Callable[[], World]]:  # fmt: skip
     """Registers a world with the decorated function's name and states; by default all prompts begin in the first."""
 
     def register(states: Callable[[], Iterable[State]]) -> Callable[[], World]:
         def build() -> World:
             built = tuple(states())
-            return World(states.__name__, premise, holds, about, built, prompts or {built[0].name: 1.0}, sound)
+            return World(states.__name__, premise, holds, about, built, prompts or {built[0].name: 1.0})
 
         into[states.__name__] = build
         return build
@@ -179,7 +179,7 @@ def easy_and_hard() -> Iterable[State]:
 @_world(
     "a right answer shows that the response was right", False,
     "The first token reasons or guesses. Two steps of reasoning succeed with probability 0.8 and 0.85; one guess in "
-    "four is right.", sound="reason1",
+    "four is right.",
 )  # fmt: skip
 def lucky_guess() -> Iterable[State]:
     return (
