@@ -1,6 +1,6 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, docs/tokens.svg, tables of
-docs/trl.md, docs/verl.md, docs/engines.md and of the inputs in docs/ideas.md.
+docs/explorer.html, docs/tasks.md, docs/house.svg, docs/tokens.svg, tables of docs/trl.md, docs/verl.md and
+docs/engines.md, and of the inputs in docs/ideas.md.
 
 python tools/site/docs.py            write them
 python tools/site/docs.py --check    exit 1 and name what is not what the code says
