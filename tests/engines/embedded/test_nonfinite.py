@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -44,12 +45,13 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(begin, monk
         objective = tokenpo.method(name)
         if "role" in objective.needs:
             continue  # the engine refuses them
-        engine = dataclasses.replace(engine, reference=engine.lm, teacher=Teacher(engine.lm, "3"))
+        plan = SimpleNamespace(config=engine.config, objective=objective)
+        engine = dataclasses.replace(engine, plan=plan, reference=engine.lm, teacher=Teacher(engine.lm, "3"))
         trainer = Trainer.of(engine.config, engine.lm, objective)
         facts, kept = experience.rollouts, experience.kept
-        rollouts = with_optional_inputs(engine, trainer.forward, facts, kept, objective.needs)
-        if (plan := objective.continuations) is not None:  # as if half of the continuations were right
-            gain = plan.gain(rollouts, plan.at(rollouts), torch.full_like(rollouts.old_logprob, 0.5))
+        rollouts = with_optional_inputs(engine, trainer.forward, facts, kept)
+        if (bought := objective.continuations) is not None:  # as if half of the continuations were right
+            gain = bought.gain(rollouts, bought.at(rollouts), torch.full_like(rollouts.old_logprob, 0.5))
             rollouts = dataclasses.replace(rollouts, gain=gain)
         if (parts := objective.coalitions) is not None:  # as if every other part of a response were right
             gain = parts.gain(rollouts, lambda asked: [float(i % 2) for i in range(len(asked))])
