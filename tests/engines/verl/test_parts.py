@@ -24,10 +24,9 @@ from tokenpo.core.learner import Learner
 from tokenpo.core.ops import entropy_score
 from tokenpo.core.request_temperature import extra_args, read
 from tokenpo.engines.verl import layout, temperature
-from tokenpo.engines.verl.configure import Settings
+from tokenpo.engines.verl.configure import Keys, Settings
 from tokenpo.engines.verl.plugin import after_import
 from tokenpo.engines.verl.trainer import DRIFT, FILE, Refills, TokenPOTrainer, checkpoint, resume
-from tokenpo.recipe.config import parse_config
 
 
 def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,14 +65,14 @@ def test_a_teacher_says_a_token_one_place_before_it() -> None:
 def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
     """verl skips such an update with a printed line and goes on."""
     grpo = tokenpo.method("grpo")
-    stop = SimpleNamespace(learner=Learner(grpo, length=9), tokenpo=Settings(grpo), global_steps=7)
+    stop = SimpleNamespace(learner=Learner(grpo, length=9), tokenpo=Settings(grpo, Keys("grpo")), global_steps=7)
     metrics = {f"actor/{DRIFT}": 0.0, "actor/grad_norm": 1.0}
     check: Any = TokenPOTrainer._check
     check(stop, metrics)
     metrics["actor/grad_norm"] = reduce_metrics({"actor/grad_norm": [1.0, norm]})["actor/grad_norm"]
     with pytest.raises(TokenPOError, match=r"step 7: the gradient norm is .*nonfinite=skip"):
         check(stop, metrics)
-    stop.tokenpo = Settings(grpo, parse_config({"train": {"nonfinite": "skip"}}, "test"))
+    stop.tokenpo = Settings(grpo, Keys("grpo", nonfinite="skip"))
     check(stop, metrics)
 
 
@@ -82,10 +81,10 @@ def test_a_run_is_described_with_its_options_and_the_steps_that_verl_plans(
 ) -> None:
     """verl's own total_training_steps is null unless it is set, and its epochs decide."""
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: None)
-    recipe = parse_config({"method": {"name": "hapo", "tau": 0.3}, "output": {"dir": str(tmp_path / "run")}}, "test")
+    keys = Keys("hapo", {"tau": 0.3}, report=str(tmp_path / "run"))
     trainer: Any = object.__new__(TokenPOTrainer)
     trainer.global_steps, trainer.total_training_steps, trainer.learner = 0, 75, _remembering()
-    trainer.tokenpo = Settings(trainer.learner.objective, recipe)
+    trainer.tokenpo = Settings(trainer.learner.objective, keys)
     rollout = {"rollout": {"val_kwargs": {"temperature": 0}}, "model": {"path": "m"}}
     trainer.config = OmegaConf.create({"trainer": {"total_training_steps": None}, "actor_rollout_ref": rollout})
     trainer._load_checkpoint()

@@ -1,6 +1,6 @@
 """The table of verl's settings that are refused, set, or allowed for some objectives. docs/verl.md lists all settings.
 
-`configure`, the table of docs/verl.md and the refusal cases read it. It does not import verl.
+`configure`, the table of docs/verl.md and the tests of refusals read it. It does not import verl.
 """
 
 from collections.abc import Callable
