@@ -107,6 +107,45 @@ def test_what_was_under_way_at_an_interrupt_answers_no_later_job(source: Path, m
     pool.close()
 
 
+@pytest.mark.parametrize("size", [10, 10**6])  # a pipe holds 64 KiB
+def test_a_worker_that_does_not_read_loses_its_job_to_the_limit(pool: Pool, size: int) -> None:
+    """As one that is stopped, or whose thread holds the interpreter."""
+    assert pool.map([("echo", 1)]) == [Outcome(1)]
+    (stopped,) = pool._workers
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    outcomes = pool.map([("echo", "x" * size), ("echo", 2)])
+    assert outcomes == [Outcome(None, "timeout"), Outcome(2)]
+    assert time.monotonic() - began < 20 and stopped.process.returncode == -signal.SIGKILL
+
+
+def test_large_jobs_and_answers_pass_each_other(source: Path) -> None:
+    pool = Pool(source, "verify", workers=2, limit=60)
+    jobs = [("echo", f"{number}" * 10**6) for number in range(6)]
+    assert pool.map(jobs) == [Outcome(text) for _, text in jobs]
+    pool.close()
+
+
+CLOSED = """
+import sys
+from pathlib import Path
+from tokenpo.base.pool import Pool
+
+pool = Pool(Path(sys.argv[1]), "verify", workers=1, limit=20)
+Path(sys.argv[2]).write_text(repr([outcome.value for outcome in pool.map([("echo", 1), ("echo", 2)])]))
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_workers_answer_where_standard_descriptors_are_closed(source: Path, tmp_path: Path, closed: str) -> None:
+    """As under some service managers; a pipe that got descriptor 0 is lost when the worker moves its streams."""
+    script = tmp_path / "trainer.py"
+    script.write_text(CLOSED)
+    command = f'exec "$0" "$1" "$2" "$3" {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable, script, source, tmp_path / "out"], timeout=60)
+    assert (done.returncode, (tmp_path / "out").read_text()) == (0, "[1, 2]")
+
+
 def test_a_kill_reaches_the_children_of_a_worker(pool: Pool, tmp_path: Path) -> None:
     note = tmp_path / "child"
     assert pool.map([("child", str(note))]) == [Outcome(None, "timeout")]

@@ -39,11 +39,18 @@ class Outcome:
     seconds: float = field(default=0.0, compare=False)
 
 
+def fill_standard_descriptors() -> None:
+    """Opens the null device at each of the descriptors 0 to 2 that is closed, else a pipe or a file would get it."""
+    while (place := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(place, True)
+    os.close(place)
+
+
 class Pool:
     """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
 
     A worker that exceeds the limit, dies or writes something other than an answer is killed and replaced; its job is
-    not tried again. Workers start at the first use. Arguments and results must be JSON; the hash seed is fixed, so sets
+    not tried again. The limit covers the whole exchange: handing the job over, the work and the answer. Workers start at the first use. Arguments and results must be JSON; the hash seed is fixed, so sets
     have the same order in every worker.
 
     Args:
@@ -110,11 +117,13 @@ class _Worker:
     """One process; `job` is the number of its current job."""
 
     def __init__(self, arguments: list[str], users: bool) -> None:
+        fill_standard_descriptors()
         theirs, self.ours = os.pipe()  # our end closes when this process ends, however it ends; then the worker ends
         try:
             # In its own session Ctrl-C in the terminal doesn't reach the worker, and a kill reaches its children too.
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(_PROGRAM), str(theirs), *arguments],
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=None if users else subprocess.DEVNULL,
@@ -128,10 +137,11 @@ class _Worker:
         finally:
             os.close(theirs)
         self.stdin, self.stdout = present(self.process.stdin, "stdin"), present(self.process.stdout, "stdout")
+        os.set_blocking(self.stdin.fileno(), False)  # the process may not read
         self.job: int | None = None
         self.ready = self.dead = False
         self.began = time.monotonic()
-        self.deadline = time.monotonic() + (_USERS_START_LIMIT if users else _START_LIMIT)
+        self.deadline = self.began + (_USERS_START_LIMIT if users else _START_LIMIT)
         self._buffer, self._note = b"", "timeout"
         with contextlib.suppress(BrokenPipeError):
             self._send([])
@@ -141,14 +151,22 @@ class _Worker:
         return self.ready and self.job is None and not self.dead
 
     def give(self, number: int, job: Sequence[Any], limit: float) -> bool:
-        """Sends a job; False where the process has died."""
+        """Begins to send a job, whose time runs from now on; False where the process has died."""
+        self.began = time.monotonic()
+        self.deadline = self.began + limit
         try:
             self._send(job)
         except BrokenPipeError:
             self.kill()
             return False
-        self.job, self.began, self.deadline = number, time.monotonic(), time.monotonic() + limit
+        self.job = number
         return True
+
+    def write(self) -> None:
+        """Sends as much of the job as the process takes now."""
+        with contextlib.suppress(BlockingIOError):
+            while self.unsent:
+                self.unsent = self.unsent[os.write(self.stdin.fileno(), self.unsent) :]
 
     def outcome(self) -> Outcome | None:
         """The outcome of its job after it wrote, died or ran out of time; None while it isn't known."""
@@ -184,12 +202,12 @@ class _Worker:
 
     def _send(self, job: Sequence[Any]) -> None:
         self._token = secrets.token_hex(16)
-        self.stdin.write(json.dumps([self._token, *job]).encode() + b"\n")
-        self.stdin.flush()
+        self.unsent = memoryview(json.dumps([self._token, *job]).encode() + b"\n")
+        self.write()
 
     def _read(self) -> dict[str, Any] | None:
         """The answer to the last line sent; None if it isn't complete or something else was written."""
-        if _readable([self], timeout=0):
+        if _speaking([self], 0.0):
             chunk = os.read(self.stdout.fileno(), 1 << 16)
             if not chunk:
                 self.dead, self._note = True, "crash"
@@ -211,16 +229,30 @@ def _until_one_speaks(workers: list[_Worker]) -> list[_Worker]:
     active = [worker for worker in workers if not worker.idle]
     if not active:
         return []
-    spoke = _readable(active, max(0.0, min(worker.deadline for worker in active) - time.monotonic()))
+    spoke = _speaking(active, min(worker.deadline for worker in active) - time.monotonic())
     now = time.monotonic()
     return [worker for worker in active if worker in spoke or now >= worker.deadline]
 
 
-def _readable(workers: list[_Worker], timeout: float) -> list[_Worker]:
-    with selectors.DefaultSelector() as selector:
-        for worker in workers:
-            selector.register(worker.stdout, selectors.EVENT_READ, worker)
-        return [key.data for key, _ in selector.select(timeout)]
+def _speaking(workers: list[_Worker], seconds: float) -> list[_Worker]:
+    """Sends jobs as far as workers take them, until some write or end, which it returns, or the seconds have passed."""
+    end = time.monotonic() + seconds
+    while True:
+        with selectors.DefaultSelector() as selector:
+            for worker in workers:
+                selector.register(worker.stdout, selectors.EVENT_READ, worker)
+                if worker.unsent:
+                    selector.register(worker.stdin, selectors.EVENT_WRITE, worker)
+            ready = selector.select(max(0.0, end - time.monotonic()))
+        for key, event in ready:
+            if event == selectors.EVENT_WRITE:
+                try:
+                    key.data.write()
+                except BrokenPipeError:  # it will not read the rest
+                    key.data.unsent = memoryview(b"")
+        spoke = [key.data for key, event in ready if event == selectors.EVENT_READ]
+        if spoke or time.monotonic() >= end:
+            return spoke
 
 
 def _kill(workers: list[_Worker]) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..base.errors import TokenPOError
+from ..base.pool import fill_standard_descriptors
 from ..base.text import disarmed
 
 UNSEEN = 10_000  # characters of a line, without a terminal
@@ -70,7 +71,14 @@ class Outliving:
 
 @contextmanager
 def outliving() -> Iterator[None]:
-    """Within this context writing goes on after the readers of both standard streams have gone."""
+    """Within this context writing goes on after the readers of both standard streams have gone.
+
+    Streams that were closed when the process started, as by `>&-`, are the null device.
+    """
+    fill_standard_descriptors()
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = made = tuple(map(Outliving, before))
     try:
