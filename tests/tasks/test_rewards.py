@@ -74,6 +74,7 @@ def reading(completions):
     return [0.5 if sys.stdin.read() == "" else 0.0, float("nan")]
 def wordy(completions): raise ValueError("x" * 10 ** 7)
 def big(completions): return [10 ** 400, 1.0]
+def huge(completions): return [1e300, 3.4e38]
 def handle(completions): return object()
 def where(completions):
     import os
@@ -153,6 +154,7 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("handle", ["wrong length"] * 2, "gave an object for 2 completions"),
         ("nan", ["", "not finite"], "gave nan on row 1"),
         ("big", ["not a number", ""], "on row 0: give a number"),
+        ("huge", ["not finite", ""], r"gave 1e\+300 on row 0: give a number of at most 3\.4e\+38 in size, or None"),
         ("text", ["", "not a number"], "gave '1' on row 1: give a number"),
         ("mixed", ["not applicable", ""], None),
         ("verl_bad", ["not a number"] * 2, "a dict without 'score'"),
@@ -215,6 +217,28 @@ def test_it_keeps_its_process_until_that_hangs(here: Path) -> None:
     assert hung.note == "timeout"
     assert after.reward not in (0.0, first.reward)
     reward.close()
+
+
+PROCESSES = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+fork = multiprocessing.get_context("fork")
+
+def twice(number): return 2.0 * number
+
+def pool(completions):
+    with fork.Pool(2) as pool: return pool.map(twice, map(len, completions))
+
+def executor(completions):
+    with ProcessPoolExecutor(2, mp_context=fork) as pool: return list(pool.map(twice, map(len, completions)))
+"""
+
+
+@pytest.mark.parametrize("name", ["pool", "executor"])
+def test_a_file_starts_processes_with_its_own_functions(here: Path, name: str) -> None:
+    (here / "my.own.py").write_text(PROCESSES)
+    assert scored(f"my.own.py:{name}", seconds=30) == [Score(4.0, True), Score(6.0, True)]
 
 
 def test_arguments_that_no_process_can_be_handed_and_options_that_mean_nothing(here: Path) -> None:

@@ -50,8 +50,9 @@ class Pool:
     """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
 
     A worker that exceeds the limit, dies or writes something other than an answer is killed and replaced; its job is
-    not tried again. The limit covers the whole exchange: handing the job over, the work and the answer. Workers start at the first use. Arguments and results must be JSON; the hash seed is fixed, so sets
-    have the same order in every worker.
+    not tried again. The limit covers the whole exchange: handing the job over, the work and the answer. Workers start
+    at the first use. Arguments and results must be JSON; the hash seed is fixed, so sets have the same order in every
+    worker.
 
     Args:
         source: a Python file that imports no more than it needs.

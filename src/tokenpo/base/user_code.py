@@ -17,7 +17,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-# Prefix of the names of modules loaded from files; no import can have such a name.
+# Prefix of the names of modules loaded from files; no import statement can have such a name. It has no dot, else pickle
+# would look for a package: the processes of `multiprocessing` unpickle a file's functions by this name.
 FROM_FILE = "tokenpo user "
 # Code that is not the user's: this package and Python's own modules. Installed packages are found by _INSTALLED.
 _NOT_OWN = (Path(__file__).parent, Path(os.__file__).parent)
@@ -168,7 +169,8 @@ def _plain(value: Any) -> Any:
 def _from_file(path: Path) -> Any:
     """The module in a file, executed once per process and again only when the file's bytes have changed."""
     path = path.expanduser().resolve()
-    name = f"{FROM_FILE}{path} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    digest = hashlib.sha256(b"\0".join((os.fsencode(path), path.read_bytes()))).hexdigest()[:16]
+    name = f"{FROM_FILE}{path.stem.replace('.', '_')} {digest}"
     if name in sys.modules:
         return sys.modules[name]
     loader = _Uncached(name, str(path))

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -42,8 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 on success, 2 on a mistake of the user, 130 when interrupted."""
     if pipe := os.environ.pop(PARENT, ""):
         end_with(int(pipe))
-    with outliving():
-        return _answer(arguments)
+    try:
+        with outliving():
+            return _answer(arguments)
+    finally:
+        if arguments is None:  # Ctrl-C while Python ends would be a traceback
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _answer(arguments: Sequence[str] | None) -> int:

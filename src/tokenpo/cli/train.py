@@ -1,6 +1,7 @@
 """`tokenpo train`, `recipes` and `report`: train a recipe, and write the page of a run."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,10 +67,20 @@ def train(options: argparse.Namespace) -> int:
     directory = _trained(options, _config(options))
     if directory is None:
         return 130
-    if not options.no_report:
-        from ..evidence.report.page import write_report
+    return 0 if options.no_report else _report(directory)
 
+def _report(directory: Path) -> int:
+    """Writes the page of a finished run; 130 and the command that writes it later, if a signal asks to end."""
+    from ..evidence.report.page import write_report
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
         print(f"report: {write_report(directory)}")
+    except KeyboardInterrupt:
+        print(f"interrupted: the run is complete; write its page with: tokenpo report {directory}", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
     return 0
 
 

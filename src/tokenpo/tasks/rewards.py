@@ -12,6 +12,7 @@ from ..base.user_code import Loaded
 from .types import Problem, Score, Verifier
 
 _VERL = {"solution_str", "ground_truth"}
+_LARGEST = (2 - 2**-23) * 2.0**127  # of float32, in which rewards are stored
 
 
 class UserReward(Verifier):
@@ -166,8 +167,10 @@ class UserReward(Verifier):
             value = float(reward)
         except (TypeError, ValueError, OverflowError):
             return self._fault("not a number", f"gave {reward!r:.80} on row {row}: give a number")
-        if not math.isfinite(value):
-            return self._fault("not finite", f"gave {value} on row {row}: give a finite number, or None")
+        if not abs(value) <= _LARGEST:
+            return self._fault(
+                "not finite", f"gave {value} on row {row}: give a number of at most {_LARGEST:.1e} in size, or None"
+            )
         return Score(value, value >= self._correct_at if correct is None else bool(correct))
 
     def _fault(self, note: str, text: str, cause: BaseException | None = None) -> Score:

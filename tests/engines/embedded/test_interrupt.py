@@ -162,3 +162,21 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
         assert "will save" in capfd.readouterr().err
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_report_is_written_names_the_command(number, tmp_path, monkeypatch, capsys):
+    from tokenpo.cli.train import _report
+
+    monkeypatch.setattr("tokenpo.evidence.report.page.write_report", lambda run: os.kill(os.getpid(), number))
+    before = signal.getsignal(signal.SIGTERM)
+    assert _report(tmp_path / "run") == 130
+    assert capsys.readouterr().err.endswith(f"tokenpo report {tmp_path / 'run'}\n")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_interrupt_while_python_ends_is_no_traceback():
+    code = "import atexit, os, signal, sys\nfrom tokenpo.cli.main import main\n"
+    code += "atexit.register(os.kill, os.getpid(), signal.SIGINT)\nsys.argv[1:] = ['--version']\nsys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
