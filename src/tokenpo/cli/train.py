@@ -69,6 +69,7 @@ def train(options: argparse.Namespace) -> int:
         return 130
     return 0 if options.no_report else _report(directory)
 
+
 def _report(directory: Path) -> int:
     """Writes the page of a finished run; 130 and the command that writes it later, if a signal asks to end."""
     from ..evidence.report.page import write_report
