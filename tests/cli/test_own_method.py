@@ -225,19 +225,22 @@ def test_a_comparison_keeps_its_runs_to_the_file(capsys):
     assert "holds a run with another config (contents of method.name: " in capsys.readouterr().err
 
 
-def test_every_command_reports_what_a_part_raised(capsys):
-    broken = FILE.replace("        place = ", "        {}['x']\n        place = ")
-    Path("mine.py").write_text(broken, encoding="utf-8")
-    line = broken.splitlines().index("        {}['x']") + 1
-    message = f"objective late: weight Position() raised KeyError at mine.py:{line}: 'x'"
-    assert train("--method", "mine.py:late", "--no-report") == 2
-    assert capsys.readouterr().err == f"tokenpo: {message}\n"
+def test_what_a_part_raised_reaches_the_user_with_a_note(capsys):
+    Path("mine.py").write_text(FILE.replace("        place = ", "        {}['x']\n        place = "), encoding="utf-8")
     assert train("--no-report") == 0
+    note = "objective late: weight Position()"
+    commands = (
+        lambda: train("--method", "mine.py:late", "--no-report"),
+        lambda: main(["explain", "runs/quickstart-tepo-seed0", "--methods", "grpo,mine.py:late"]),
+    )
+    for command in commands:
+        with pytest.raises(KeyError) as caught:
+            command()
+        assert caught.value.__notes__ == [note]
+        assert caught.traceback[-1].path.name == "mine.py"
     capsys.readouterr()
-    assert main(["explain", "runs/quickstart-tepo-seed0", "--methods", "grpo,mine.py:late"]) == 2
-    assert capsys.readouterr().err == f"tokenpo: {message}\n"
     assert main(["check", "mine.py:late"]) == 1
-    assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {message}\n")
+    assert capsys.readouterr().out.endswith(f"a finite loss and gradient: KeyError: {note}: 'x'\n")
 
 
 def test_training_names_the_part_of_a_loss_that_is_no_number(capsys):

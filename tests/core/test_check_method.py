@@ -348,8 +348,8 @@ def _scribbles(self: Any, batch: Batch, trust: Trust) -> Tensor:
     [
         (_weight(_ones, reads={"entropies"}),
          "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?"),
-        (_weight(_scribbles), "objective plain: weight Mine() changed the advantage in place, for whoever reads it"),
-        (_weight(_fails), "objective plain: weight Mine() raised KeyError at test_check_method.py:"),
+        (_weight(_scribbles), "weight Mine() changed the advantage in place: let it work on a clone()"),
+        (_weight(_fails), "KeyError: objective plain: weight Mine(): 'x'"),
         (_weight(lambda self, batch, trust: 1 / batch.policy.logprob.abs()),
          "weight Mine() is inf behind the end of rollout "),
         (Crash(), "RuntimeError: boom"),

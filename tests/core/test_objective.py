@@ -361,36 +361,33 @@ def test_annotations_that_cannot_be_read_are_not_held_against_a_part() -> None:
 
 ONES = torch.ones(2, 3, dtype=torch.float64)
 TRUST = Unclipped()(_batch(PLAIN))
-WHOLE = "let its __call__ return a tensor of shape [N, T] = [2, 3]"
-BOUND = "let its __call__ return a number or a tensor of shape [N, T] = [2, 3]"
-NUMBER = "let its __call__ return a number or a tensor of shape [N, 1] or [N, T] = [2, 3]"
+WHOLE = "expected a tensor of shape [2, 3]"
+COEFFICIENT = "expected a tensor of shape [] or [2, 1] or [2, 3]"
 
 
 @pytest.mark.parametrize(
     ("slots", "words"),
     [
-        ({"weights": (gives(Weight, None),)}, f"weight Mine() returned None: {WHOLE}"),
-        ({"weights": (Times(1.0), gives(Weight, ONES[:1]))}, f"weight Mine() returned shape [1, 3]: {WHOLE}"),
-        ({"weights": (By(gives(Signal, ONES[0])),)}, f"signal Mine() returned shape [3]: {WHOLE}"),
-        ({"weights": (By(gives(BatchSignal, None)),)}, f"signal Mine() returned None: {WHOLE}"),
-        ({"penalties": (gives(Penalty, None),)}, f"penalty Mine() returned None: {WHOLE}"),
-        ({"penalties": (gives(Penalty, 0.5),)}, f"penalty Mine() returned a float: {WHOLE}"),
-        ({"surrogate": gives(SurrogateStage, None)}, "surrogate Mine() returned None: let its __call__ return a Trust"),
+        ({"weights": (gives(Weight, None),)}, f"weight Mine() gave None, {WHOLE}"),
+        ({"weights": (Times(1.0), gives(Weight, ONES[:1]))}, f"weight Mine() gave shape [1, 3], {WHOLE}"),
+        ({"weights": (By(gives(Signal, ONES[0])),)}, f"signal Mine() gave shape [3], {WHOLE}"),
+        ({"weights": (By(gives(BatchSignal, None)),)}, f"signal Mine() gave None, {WHOLE}"),
+        ({"penalties": (gives(Penalty, None),)}, f"penalty Mine() gave None, {WHOLE}"),
+        ({"penalties": (gives(Penalty, 0.5),)}, f"penalty Mine() gave 0.5, {WHOLE}"),
+        ({"surrogate": gives(SurrogateStage, None)}, f"Trust.value of surrogate Mine() gave None, {WHOLE}"),
         ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
-         f"Trust.value of surrogate Mine() returned shape [3]: {WHOLE}"),
-        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, clipped=ONES))},
-         "Trust.clipped of surrogate Mine() returned torch.float64: let its __call__ return a tensor of torch.bool"),
+         f"Trust.value of surrogate Mine() gave shape [3], {WHOLE}"),
         ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, lower=None))},
-         f"Trust.lower of surrogate Mine() returned None: {BOUND}"),
+         f"Trust.lower of surrogate Mine() gave None, {WHOLE}"),
         ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, upper=ONES[0]))},
-         f"Trust.upper of surrogate Mine() returned shape [3]: {BOUND}"),
-        ({"credit": gives(CreditStage, None)}, f"credit Mine() returned None: {WHOLE}"),
-        ({"credit": gives(CreditStage, ONES[:, 0])}, f"credit Mine() returned shape [2]: {WHOLE}"),
+         f"Trust.upper of surrogate Mine() gave shape [3], {WHOLE}"),
+        ({"credit": gives(CreditStage, None)}, f"credit Mine() gave None, {WHOLE}"),
+        ({"credit": gives(CreditStage, ONES[:, 0])}, f"credit Mine() gave shape [2], {WHOLE}"),
         ({"shaping": (gives(Shaping, ONES[:, :1]),)},
-         "shaping Mine() returned shape [2, 1]: let its __call__ return a tensor of shape [N] = [2]"),
-        ({"aggregate": gives(Aggregate, None)}, f"aggregate Mine() returned None: {NUMBER}"),
-        ({"aggregate": gives(Aggregate, ONES[0])}, f"aggregate Mine() returned shape [3]: {NUMBER}"),
-        ({"only": gives(Selection, None)}, f"selection Mine() returned None: {WHOLE}"),
+         "shaping Mine() gave shape [2, 1], expected a tensor of shape [2]"),
+        ({"aggregate": gives(Aggregate, None)}, f"aggregate Mine() gave None, {COEFFICIENT}"),
+        ({"aggregate": gives(Aggregate, ONES[0])}, f"aggregate Mine() gave shape [3], {COEFFICIENT}"),
+        ({"only": gives(Selection, None)}, f"selection Mine() gave None, {WHOLE}"),
     ],
 )  # fmt: skip
 def test_a_stage_returns_what_its_slot_asks(slots: dict, words: str) -> None:

@@ -204,7 +204,11 @@ def broken(model: str, out: Path) -> dict[str, Any]:
             args = config(out / "broken", max_steps=1, fused_objective=fused)
             method = dataclasses.replace(tokenpo.method("grpo"), weights=(weight,))
             given = {"reward_funcs": even, "args": args, "train_dataset": prompts(), "method": method}
-            found[f"{name} {fused}"] = refused(TokenPOTrainer(model=model, **given).train)
+            try:
+                TokenPOTrainer(model=model, **given).train()
+            except Exception as error:
+                notes = getattr(error, "__notes__", [])
+                found[f"{name} {fused}"] = " | ".join([f"{type(error).__name__}: {error}", *notes])
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .objective import Objective
-from .protocol import Answers
+from .parts import Part
 from .types import Batch, Policy, Totals, Trust
 
 # The verdict if no single part is to blame.
@@ -55,53 +56,46 @@ def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
         leaves = {name: x.clone().requires_grad_() for name, x in fields.items()}
         restricted = objective.restricted(batch.of(batch.rollouts, Policy(**leaves)))
         where = ~batch.mask if padding else batch.mask
-        probe = _Probe(objective.name, where, tuple(leaves.values()) if gradients else (), padding)
+        look = _Look(where, tuple(leaves.values()) if gradients else (), padding)
         try:
-            # Only parts of phase two, which are probed themselves, can read phase one's padding.
+            # Only parts of phase two, which are looked at themselves, can read phase one's padding.
             if not padding:
-                probe.phase_one(objective, restricted)
+                look.at_phase_one(objective, restricted)
             with torch.enable_grad():
-                objective.evaluated(restricted, totals, (), probe)
+                objective.called_by(functools.partial(look.call, objective)).evaluated(restricted, totals, ())
         except Broken as found:
             return found
     return None
 
 
 @dataclass(frozen=True)
-class _Probe(Answers):
+class _Look:
     """Raises `Broken` at a non-finite result where `where` [N, T] is true; with `leaves`, at a gradient to them."""
 
     where: Tensor
     leaves: tuple[Tensor, ...]
     padding: bool
 
-    def phase_one(self, objective: Objective, batch: Batch) -> None:
-        zero = torch.zeros_like(batch.rollouts.reward)
+    def at_phase_one(self, objective: Objective, batch: Batch) -> None:
         for part in objective.shaping:
-            x = super().tensor("shaping", part, zero, batch.rollouts)
-            self._look(f"shaping {part!r}", x[:, None].expand_as(batch.mask))
-        self._look(f"credit {objective.credit!r}", batch.credit.advantage)
+            bonus = objective.call("shaping", part, batch.rollouts)
+            self._at(f"shaping {part!r}", bonus[:, None].expand_as(batch.mask))
+        self._at(f"credit {objective.credit!r}", batch.credit.advantage)
         for part, signal in batch.credit.signals.items():
-            self._look(f"signal {part!r}", signal)
+            self._at(f"signal {part!r}", signal)
 
-    def tensor(self, slot: str, part: Any, like: Tensor, *given: Any) -> Tensor:
-        x = super().tensor(slot, part, like, *given)
-        self._look(f"{slot} {part!r}", x)
+    def call(self, objective: Objective, slot: str, part: Part, *given: Any) -> Any:
+        """The result of a part of phase two."""
+        x = objective.call(slot, part, *given)
+        if isinstance(x, Trust):
+            self._at(f"surrogate {part!r}", x.value)
+            # The ratio's gradient is part of the value's.
+            self._at(f"ratio of surrogate {part!r}", x.ratio.detach())
+        else:
+            self._at(f"{slot} {part!r}", torch.as_tensor(x, device=self.where.device).expand_as(self.where))
         return x
 
-    def trust(self, part: Any, mask: Tensor, *given: Any) -> Trust:
-        x = super().trust(part, mask, *given)
-        self._look(f"surrogate {part!r}", x.value)
-        # The ratio's gradient is part of the value's.
-        self._look(f"ratio of surrogate {part!r}", x.ratio.detach())
-        return x
-
-    def coefficient(self, part: Any, mask: Tensor, *given: Any) -> Tensor | float:
-        x = super().coefficient(part, mask, *given)
-        self._look(f"aggregate {part!r}", torch.as_tensor(x, device=mask.device).expand_as(mask))
-        return x
-
-    def _look(self, what: str, x: Tensor) -> None:
+    def _at(self, what: str, x: Tensor) -> None:
         if not self.leaves:
             self._require_finite(what, x.detach())
         elif x.requires_grad:

@@ -6,10 +6,12 @@ its loss reads the current policy over the whole step. The first line of a law's
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from .culprit import SOUND, broken
 from .objective import Objective
 from .parts.part import walk
 from .trial import Inputs, close, fitting, hold, same
-from .types import OPTIONAL, Batch, Rollouts, Totals
+from .types import OPTIONAL, Batch, Policy, Rollouts, Totals, Trust, copied
 
 # Spread of the log-ratios at which some ratios exceed 1,000 and some are below 1/1,000.
 _FAR = 4.0
@@ -296,10 +298,13 @@ def passes_add_up(objective: Objective) -> None:
 @law_of_parts
 def memory_survives_a_checkpoint(objective: Objective) -> None:
     """A method's memory is finite numbers; after writing and reading them as JSON, the next batch is the same."""
-    rollouts = Rollouts(**fitting(objective, 14).rollouts)
+    objective, rollouts = _leaving_inputs_alone(objective), Rollouts(**fitting(objective, 14).rollouts)
     state = objective.start()
     for _ in range(3):
         state = objective.after(state, rollouts)
+    for memory, numbers in state.items():
+        sound = all(isinstance(x, float | int) and math.isfinite(x) for x in numbers.values())
+        hold(sound, f"memory {memory!r} holds {dict(numbers)}, not finite Python numbers by name")
     read = {memory: json.loads(json.dumps(dict(numbers), allow_nan=False)) for memory, numbers in state.items()}
     hold(read == {memory: dict(numbers) for memory, numbers in state.items()}, f"{state} is not what was read: {read}")
     first, second = objective.prepare(rollouts, state), objective.prepare(rollouts, read)
@@ -327,8 +332,7 @@ def check_method(objective: Any) -> tuple[str, ...]:
         try:
             law(objective)
         except Exception as error:  # a method may raise anything, and the report must list every broken law
-            reason = " ".join(str(error).split())
-            failed.append(f"{law.__name__}: {statement(law)}\n    {type(error).__name__}: {reason}")
+            failed.append(f"{law.__name__}: {statement(law)}\n    {type(error).__name__}: {_told(error)}")
     if failed:
         raise Nonconforming(f"{name} breaks {len(failed)} of {len(LAWS)} laws\n  " + "\n  ".join(failed))
     return tuple(law.__name__ for law in LAWS)
@@ -341,14 +345,56 @@ def statement(law: Callable[[Any], None]) -> str:
 
 def _unsound(objective: Any) -> str:
     """The reason why an ordinary batch has no finite loss and gradient; "" if they are finite."""
-    inputs = fitting(objective)
+    inputs, parts = fitting(objective), isinstance(objective, Objective)
+    watched = _leaving_inputs_alone(objective) if parts else objective
     try:
-        step = inputs.evaluate(objective)
+        step = inputs.evaluate(watched)
     except Exception as error:  # as with the laws
-        return str(error) if isinstance(error, TokenPOError) else f"{type(error).__name__}: {error}"
-    if not isinstance(objective, Objective) or (step.loss.value.isfinite() and step.gradient.isfinite().all()):
+        kind = "" if isinstance(error, TokenPOError) else f"{type(error).__name__}: "
+        return f"{kind}{_told(error)}{_undeclared(watched, inputs) if parts else ''}"
+    if not parts or (step.loss.value.isfinite() and step.gradient.isfinite().all()):
         return ""
     return str(broken(objective, step.batch, step.totals) or SOUND)
+
+
+def _told(error: Exception) -> str:
+    """Message and notes in one line; a note names the part that raised."""
+    return " ".join(" ".join([*(f"{note}:" for note in getattr(error, "__notes__", ())), str(error)]).split())
+
+
+def _leaving_inputs_alone(objective: Objective) -> Objective:
+    """The objective, whose parts must not write into their arguments, which later parts and updates read again."""
+
+    def call(slot: str, part: Any, *given: Any, **method: str) -> Any:
+        before = [(name, x, x._version) for name, x in _tensors(given)]
+        result = objective.call(slot, part, *given, **method)
+        for name, x, version in before:
+            if x._version != version:
+                raise TokenPOError(f"{slot} {part!r} changed {name} in place: let it work on a clone()")
+        return result
+
+    return objective.called_by(call)
+
+
+def _tensors(given: tuple[Any, ...]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in a part's arguments, each with its name."""
+    for x in given:
+        if isinstance(x, Batch):
+            yield from _tensors((x.rollouts, x.policy, {"the advantage": x.credit.advantage}, x.credit.signals))
+        elif isinstance(x, Rollouts | Policy | Trust | Mapping):
+            fields = x if isinstance(x, Mapping) else vars(x)
+            yield from ((str(name), value) for name, value in fields.items() if isinstance(value, Tensor))
+        elif isinstance(x, Tensor):
+            yield "an argument", x
+
+
+def _undeclared(objective: Objective, inputs: Inputs) -> str:
+    """Text about an undeclared input with which the evaluation, which failed, succeeds; "" if there is none."""
+    for name in sorted(OPTIONAL - objective.needs):
+        with contextlib.suppress(Exception):
+            inputs.evaluate(copied(objective, needs=objective.needs | {name}))
+            return f"; a part reads {name}, which it does not declare: put it into `reads` of its class"
+    return ""
 
 
 def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:

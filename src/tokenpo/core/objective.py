@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
@@ -37,8 +37,7 @@ from .parts.part import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage
 from .parts.selection import Selection
 from .parts.surrogate import Region
 from .parts.teacher import TeacherDivergence
-from .protocol import Answers
-from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, absent
+from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust, absent, copied
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
 _SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
@@ -168,7 +167,7 @@ class Objective:
 
     def start(self) -> State:
         """The memories' numbers before the first rollout batch."""
-        return {memory: self._answers.numbers(memory, "start") for memory in self.memories}
+        return {memory: self.call("memory", memory, method="start") for memory in self.memories}
 
     def after(self, state: State, rollouts: Rollouts) -> State:
         """The memories' numbers after a rollout batch; to be called once per batch, after `prepare`.
@@ -180,7 +179,7 @@ class Objective:
             MissingInput: the rollouts lack an input that a memory needs.
         """
         rollouts = self._facts(rollouts, frozenset().union(*(m.reads for m in self.memories)))
-        return {m: self._answers.numbers(m, "after", state[m], rollouts) for m in self.memories}
+        return {m: self.call("memory", m, state[m], rollouts, method="after") for m in self.memories}
 
     @torch.no_grad()
     def prepare(self, rollouts: Rollouts, state: State | None = None) -> Credit:
@@ -195,22 +194,22 @@ class Objective:
         """
         rollouts = self._facts(rollouts, self.needs & _ROLLOUT_FIELDS)
         state = self.start() if state is None else state
-        ask, mask, zero = self._answers.tensor, rollouts.mask, torch.zeros_like(rollouts.reward)
-        bonus = sum((ask("shaping", part, zero, rollouts) for part in self.shaping), zero)
+        mask, zero = rollouts.mask, torch.zeros_like(rollouts.reward)
+        bonus = sum((self._tensor("shaping", part, zero, rollouts) for part in self.shaping), zero)
         numbers = (state[self.credit],) if isinstance(self.credit, Memory) else ()
-        advantage = ask("credit", self.credit, mask, rollouts, bonus, *numbers)
+        advantage = self._tensor("credit", self.credit, mask, rollouts, bonus, *numbers)
         advantage = masked.keep(advantage, mask)  # reuses the name, to free the tensor that it replaces
         advantage = advantage.to(rollouts.old_logprob.dtype)
         parts = dict.fromkeys(part for part in self._parts if isinstance(part, Signal))
         # Denominators count what `counted` leaves, a group's as well as those of `Totals`.
         counted, denominators = self.counted(rollouts), {*walk(self.aggregate)}
         signals: dict[Part, Tensor] = {
-            part: ask("signal", part, mask, counted if part in denominators else rollouts) for part in parts
+            part: self._tensor("signal", part, mask, counted if part in denominators else rollouts) for part in parts
         }
         memory_signals = [part for part in self.memories if isinstance(part, MemorySignal)]
-        signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in memory_signals}
+        signals |= {part: self._tensor("signal", part, mask, rollouts, state[part]) for part in memory_signals}
         if self.critic is not None:
-            signals[self.critic] = self._answers.result("critic", self.critic, self.critic.target, rollouts, bonus)
+            signals[self.critic] = self.call("critic", self.critic, rollouts, bonus, method="target")
         return Credit(advantage, signals)
 
     def counted(self, rollouts: Rollouts) -> Rollouts:
@@ -233,11 +232,11 @@ class Objective:
         restricted = self.restricted(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                look = functools.partial(self._answers.trust, self.surrogate, restricted.mask, restricted)
+                look = functools.partial(self._trust, restricted)
                 draws = torch.Generator().manual_seed(0) if generator is None else generator
                 signal = torch.zeros_like(batch.policy.logprob)
                 if restricted.mask.any():  # a step of no token has nothing to look at
-                    signal = self._answers.tensor("signal", part, batch.mask, restricted, look, draws)
+                    signal = self._tensor("signal", part, batch.mask, restricted, look, draws)
                 restricted, batch = restricted.with_signal(part, signal), batch.with_signal(part, signal)
         return batch
 
@@ -295,27 +294,24 @@ class Objective:
         terms = {"value": value.detach(), "target": target, "coefficient": coefficient, "loss": token.detach()}
         return Loss((token * coefficient).sum(), terms)
 
-    def evaluated(
-        self, batch: Batch, totals: Totals, names: Collection[str] | None, answers: Answers | None = None
-    ) -> Loss:
-        """`loss` of a batch that is restricted and observed; `answers` calls the parts.
+    def evaluated(self, batch: Batch, totals: Totals, names: Collection[str] | None) -> Loss:
+        """`loss` of a batch that is restricted and observed.
 
         Raises:
             UnknownName: no such term.
         """
-        ask, mask = self._answers if answers is None else answers, batch.mask
-        trust = ask.trust(self.surrogate, mask, batch)
+        mask, trust = batch.mask, self._trust(batch)
         weight = penalty = None
         with torch.no_grad():
             for stage in self.weights:
-                factor = ask.tensor("weight", stage, mask, batch, trust)
+                factor = self._tensor("weight", stage, mask, batch, trust)
                 weight = factor if weight is None else weight * factor
         for stage in self.penalties:
-            term = ask.tensor("penalty", stage, mask, batch, trust)
+            term = self._tensor("penalty", stage, mask, batch, trust)
             penalty = term if penalty is None else penalty + term
         surrogate = trust.value if weight is None else weight * trust.value
         token = -surrogate if penalty is None else penalty - surrogate
-        coefficient = self._coefficient(ask, batch, totals, token.dtype)
+        coefficient = self._coefficient(batch, totals, token.dtype)
         # On padding the coefficient is 0; other terms may hold anything.
         terms: dict[str, Tensor | float] = {
             "advantage": batch.credit.advantage,
@@ -332,14 +328,15 @@ class Objective:
         kept = terms if names is None else {name: choose("loss: term", name, terms) for name in names}
         return Loss((token * coefficient).sum(), {name: _term(x, token) for name, x in kept.items()})
 
-    def _coefficient(self, ask: Answers, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
-        mask = batch.mask
-        share = () if self.aggregate.share is None else (batch.signal(self.aggregate.share),)
-        coefficient = ask.coefficient(self.aggregate, mask, mask, totals, *share)
+    def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
+        mask, aggregate, (n, t) = batch.mask, self.aggregate, batch.mask.shape
+        share = () if aggregate.share is None else (batch.signal(aggregate.share),)
+        coefficient = self.call("aggregate", aggregate, mask, totals, *share)
+        if not isinstance(coefficient, float | int):
+            # A tensor is converted to the loss's dtype before the product, not after it.
+            coefficient = self._shaped("aggregate", aggregate, coefficient, (), (n, 1), (n, t)).to(dtype)
         if self.only is not None:
-            mask = mask & ask.tensor("selection", self.only, mask, batch)
-        # A tensor is converted to the loss's dtype before the product, not after it.
-        coefficient = coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
+            mask = mask & self._tensor("selection", self.only, mask, batch)
         return coefficient * mask.to(dtype)
 
     @functools.cached_property
@@ -347,9 +344,38 @@ class Objective:
         """Every part, outermost first."""
         return tuple(walk(self))
 
-    @functools.cached_property
-    def _answers(self) -> Answers:
-        return Answers(self.name)
+    def call(self, slot: str, part: Part, *given: Any, method: str = "__call__") -> Any:
+        """The result of a part; an exception gets a note that names the objective, the slot and the part."""
+        try:
+            return getattr(part, method)(*given)
+        except Exception as error:
+            error.add_note(f"objective {self.name}: {slot} {part!r}")
+            raise
+
+    def called_by(self, call: Callable[..., Any]) -> Objective:
+        """The same objective, but `call` takes the place of its method of that name, and sees each part's result."""
+        return copied(self, call=call)
+
+    def _tensor(self, slot: str, part: Part, like: Tensor, *given: Any) -> Tensor:
+        """The result of a part that returns a tensor of the shape of `like`."""
+        return self._shaped(slot, part, self.call(slot, part, *given), like.shape)
+
+    def _trust(self, batch: Batch) -> Trust:
+        """The result of the surrogate."""
+        trust, shape = self.call("surrogate", self.surrogate, batch), batch.mask.shape
+        for name in ("value", "ratio", "clipped", "lower", "upper"):
+            x = getattr(trust, name, None)
+            if not (name in ("lower", "upper") and isinstance(x, float | int)):
+                self._shaped(f"Trust.{name} of surrogate", self.surrogate, x, shape)
+        return trust
+
+    def _shaped(self, slot: str, part: Part, x: Any, *shapes: tuple[int, ...]) -> Any:
+        """x, the result of a part, which must be a tensor of one of these shapes."""
+        if isinstance(x, Tensor) and x.shape in shapes:
+            return x
+        seen = f"shape {list(x.shape)}" if isinstance(x, Tensor) else f"{x!r:.40}"
+        wanted = " or ".join(str(list(shape)) for shape in shapes)
+        raise TokenPOError(f"objective {self.name}: {slot} {part!r} gave {seen}, expected a tensor of shape {wanted}")
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:

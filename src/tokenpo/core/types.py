@@ -49,12 +49,12 @@ class Fields:
         if name not in fields:
             raise UnknownName(f"{kind} has no field {name!r}; {nearest(name, fields)}")
         if fields[name] is None:
-            raise absent(name, f"{kind}.{name} is absent")
+            raise absent(name, f"{kind}.{name} is absent, or read by a part that does not declare it in `reads`")
         return fields[name]
 
     def only(self, names: Collection[str]) -> Self:
         """A copy without the optional fields that are not in `names`."""
-        return _copied(self, **{k: None for k in vars(self) if k in OPTIONAL and k not in names})
+        return copied(self, **{k: None for k in vars(self) if k in OPTIONAL and k not in names})
 
     @classmethod
     def of(cls, known: Mapping[str, Tensor], needs: Collection[str]) -> Self:
@@ -179,7 +179,7 @@ class Rollouts(Fields):
 
     def under(self, mask: Tensor) -> Rollouts:
         """A copy whose mask is reduced to the tokens that are also in `mask` [N, T]; nothing is checked again."""
-        return _copied(self, mask=self.mask & mask)
+        return copied(self, mask=self.mask & mask)
 
     def bypassed(self) -> Rollouts:
         """A copy with rollout_logprob as old_logprob.
@@ -187,7 +187,7 @@ class Rollouts(Fields):
         Raises:
             MissingInput: rollout_logprob is absent.
         """
-        return _copied(self, old_logprob=self.need("rollout_logprob"))
+        return copied(self, old_logprob=self.need("rollout_logprob"))
 
 
 @documented
@@ -266,7 +266,7 @@ class Batch:
             name: x if x is None and name in OPTIONAL else check.tokens(x, name, mask)
             for name, x in vars(self.policy).items()
         }
-        object.__setattr__(self, "policy", _copied(self.policy, **sealed))
+        object.__setattr__(self, "policy", copied(self.policy, **sealed))
 
     @classmethod
     def unchecked(cls, rollouts: Rollouts, credit: Credit, policy: Policy) -> Batch:
@@ -290,7 +290,7 @@ class Batch:
 
     def of(self, rollouts: Rollouts, policy: Policy) -> Batch:
         """A batch with the same credit and other rollouts and policy, which are not checked."""
-        return _copied(self, rollouts=rollouts, policy=policy)
+        return copied(self, rollouts=rollouts, policy=policy)
 
     def signal(self, key: Any) -> Tensor:
         """The [N, T] tensor of a signal that `prepare` or `observe` computed.
@@ -308,7 +308,7 @@ class Batch:
 
     def with_signal(self, key: Any, value: Tensor) -> Batch:
         """A copy of the batch with one more signal in its credit."""
-        return _copied(self, credit=Credit(self.credit.advantage, {**self.credit.signals, key: value}))
+        return copied(self, credit=Credit(self.credit.advantage, {**self.credit.signals, key: value}))
 
     def rows(self, index: Any) -> Batch:
         """The rows (whole responses) at `index`, as in `Rollouts.rows`."""
@@ -390,10 +390,10 @@ def _sliced(value: Any, index: Any) -> Any:
         return value[index]
     if isinstance(value, Mapping):
         return {key: _sliced(x, index) for key, x in value.items()}
-    return _copied(value, **_sliced(vars(value), index))
+    return copied(value, **_sliced(vars(value), index))
 
 
-def _copied(value: Any, /, **changes: Any) -> Any:
+def copied(value: Any, /, **changes: Any) -> Any:
     """`dataclasses.replace` without `__post_init__`: nothing is checked again."""
     copy = object.__new__(type(value))
     vars(copy).update(vars(value) | changes)

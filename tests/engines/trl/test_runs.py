@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,7 @@ def ran(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
 def test_a_part_of_a_users_own_that_fails_is_named(ran: Callable, fused: bool) -> None:
     """Before TRL would have made every weight NaN."""
     _, errors = ran("broken")
-    raised = r"TokenPOError: objective grpo: weight Own\(divides=False\) raised KeyError at real_run\.py:\d+: 'x'"
-    assert re.fullmatch(raised, errors[f"raises {fused}"])
+    assert errors[f"raises {fused}"].startswith("KeyError: 'x' | objective grpo: weight Own(divides=False)")
     nan = "NotFinite: the loss of grpo is nan in a micro-batch of TRL's: weight Own(divides=True) is inf on token 0 of"
     assert errors[f"divides {fused}"].startswith(nan)
 
