@@ -32,28 +32,28 @@ test: $(VENV)/.dev  ## everything but the slow marks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(DURATIONS)
 
 test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; our GPU kernel; what is missing fails
-	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(DURATIONS) tests/foreign tests/engines/trl tests/engines/verl tests/engines/vllm tests/core/head/test_softmax_triton.py
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(DURATIONS) tests/foreign tests/hosts/trl tests/hosts/verl tests/hosts/vllm tests/core/head/test_softmax_triton.py
 
 test-site: $(VENV)/.dev  ## builds the site strictly: it is complete in itself, and every link leads somewhere
 	$(BIN)/python -m pytest -m slow -k "not from_a_disk" tests/test_site.py
 
 test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and for TRL; SLOW=1 for verl, too
-	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/engines/vllm
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/hosts/vllm
 
 test-tinker: $(VENV)/.dev  ## the Tinker server at TINKER_URL=..., with TINKER_MODEL=... its first model else: probe, stop, a reward that rises, resume, a dropped connection
 	$(if $(TINKER_URL),,@echo "SKIPPED: no server is tested, as TINKER_URL is not set")
-	TINKER_URL=$(TINKER_URL) TINKER_MODEL=$(TINKER_MODEL) TINKER_API_KEY=$${TINKER_API_KEY:-tml-none} $(BIN)/python -m pytest -s -rs tests/engines/tinker/test_server.py
+	TINKER_URL=$(TINKER_URL) TINKER_MODEL=$(TINKER_MODEL) TINKER_API_KEY=$${TINKER_API_KEY:-tml-none} $(BIN)/python -m pytest -s -rs tests/hosts/tinker/test_server.py
 
 test-tinker-clients: $(VENV)/.dev  ## the Tinker clients that are supported, each in an environment on top of .venv
 	for version in $(TINKER_CLIENTS); do \
 		$(PYTHON) -m venv .venv-tinker/$$version && \
 		$(BIN)/python -c "import site, pathlib; print(site.getsitepackages()[0], pathlib.Path('src').resolve(), sep='\n')" > $$(ls -d .venv-tinker/$$version/lib/python*/site-packages)/tokenpo.pth && \
 		.venv-tinker/$$version/bin/pip install --quiet tinker==$$version && \
-		OMP_NUM_THREADS=1 .venv-tinker/$$version/bin/python -m pytest -q tests/engines/tinker/test_clients.py || exit 1; \
+		OMP_NUM_THREADS=1 .venv-tinker/$$version/bin/python -m pytest -q tests/hosts/tinker/test_clients.py || exit 1; \
 	done
 
 test-hosts: .venv-hosts/.ready  ## clones of hosts in SKYRL=... PRIME_RL=... SLIME=... NEMO_RL=...: registries, reductions, signatures
-	env $(foreach host,SKYRL PRIME_RL SLIME NEMO_RL,$(if $($(host)),$(host)=$(abspath $($(host))))) $(CLONES) OMP_NUM_THREADS=1 .venv-hosts/bin/python -m pytest tests/engines/handed
+	env $(foreach host,SKYRL PRIME_RL SLIME NEMO_RL,$(if $($(host)),$(host)=$(abspath $($(host))))) $(CLONES) OMP_NUM_THREADS=1 .venv-hosts/bin/python -m pytest tests/hosts/handed
 
 newest:  ## the newest TRL, transformers and all else that resolves, in a new environment: foreign and TRL tests; verl caps transformers and stays out
 	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest
@@ -61,7 +61,7 @@ newest:  ## the newest TRL, transformers and all else that resolves, in a new en
 	.venv-newest/bin/pip install --quiet --upgrade $$(.venv-newest/bin/python -c $(NAMES)) $(TORCH) pytest pytest-xdist jmespath pillow scipy
 	.venv-newest/bin/pip install --quiet --no-deps -e .
 	.venv-newest/bin/pip list
-	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile tests/foreign tests/engines/trl
+	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile tests/foreign tests/hosts/trl
 
 parity: $(ENGINES)/.ready  ## re-make docs/parity.md: every method in every engine
 	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/site/parity.py

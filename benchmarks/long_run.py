@@ -43,8 +43,8 @@ def main() -> None:
     parser.add_argument("--rise", type=float, help="fail above so many MiB an hour")
     options = parser.parse_args()
     from tokenpo.cli.view import SilentView
-    from tokenpo.engines.embedded.loop import train
-    from tokenpo.recipe.config import parse_config
+    from tokenpo.train.recipe.config import parse_config
+    from tokenpo.train.run.embedded.loop import train
 
     began = time.monotonic()
     rows: list[Row] = []

@@ -26,16 +26,16 @@ PARTS = [
     ("imports", "importlib._bootstrap>", "_find_and_load"),
     ("engine: task, model", "embedded/loop.py", "build_engine"),
     ("rollouts", "embedded/rollout.py", "collect"),
-    ("evaluations", "runs/evaluation.py", "evaluate"),
-    ("  sampling, in both", "models/sampler.py", "sample"),
-    ("  verification, in both", "tokenpo/tasks/", "score"),
+    ("evaluations", "train/run/evaluation.py", "evaluate"),
+    ("  sampling, in both", "train/models/sampler.py", "sample"),
+    ("  verification, in both", "tokenpo/train/tasks/", "score"),
     ("credit", "tokenpo/core/objective.py", "prepare"),
     ("updates", "embedded/updates.py", "improve"),
     ("  gradients", "embedded/updates.py", "gradients"),
     ("  optimiser", "embedded/updates.py", "_descend"),
-    ("checkpoints", "runs/checkpoint.py", "save"),
-    ("final model", "models/model.py", "save"),
-    ("report", "tokenpo/evidence/report/", "write_report"),
+    ("checkpoints", "train/run/checkpoint.py", "save"),
+    ("final model", "train/models/model.py", "save"),
+    ("report", "tokenpo/lab/report/", "write_report"),
 ]
 
 

@@ -23,7 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from timing import clock
-from tokenpo.models import LanguageModel, Sampling, load, sample, score
+from tokenpo.train.models import LanguageModel, Sampling, load, sample, score
 
 GROUP = 8
 # Vocabulary, width, inner width, layers, heads, heads of keys.

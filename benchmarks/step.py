@@ -31,9 +31,9 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from timing import clock, peak_bytes
 from tokenpo.cli.view import SilentView
-from tokenpo.engines.embedded.loop import train
-from tokenpo.models.directory import ASSETS
-from tokenpo.recipe.config import parse_config
+from tokenpo.train.models.directory import ASSETS
+from tokenpo.train.recipe.config import parse_config
+from tokenpo.train.run.embedded.loop import train
 
 PROMPTS = [f"{i % 10}{i // 10 % 10}+{i * 7 % 10}{i * 3 % 10}=" for i in range(64)]
 REWARD = """def even(completions, completion_ids):

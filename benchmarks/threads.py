@@ -19,8 +19,8 @@ LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl", "model/model.safetensor
 def ran(out: Path, threads: int, method: str, steps: int) -> dict[str, bytes]:
     """What a run leaves."""
     from tokenpo.cli.view import SilentView
-    from tokenpo.engines.embedded.loop import train
-    from tokenpo.recipe.config import parse_config
+    from tokenpo.train.recipe.config import parse_config
+    from tokenpo.train.run.embedded.loop import train
 
     config = parse_config(
         {

@@ -24,9 +24,9 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 import tokenpo
 from timing import Run, keep_memory, milliseconds, peak_bytes
 from tokenpo.core.update import Update
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.engines.trl.forward import ROW, by_policy, in_head
-from tokenpo.models.directory import ASSETS
+from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.hosts.trl.forward import ROW, by_policy, in_head
+from tokenpo.train.models.directory import ASSETS
 
 PROMPT, GROUP = 16, 8
 

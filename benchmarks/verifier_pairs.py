@@ -1,4 +1,4 @@
-"""The labelled pairs of tests/tasks/pairs through the verifier `math`: python benchmarks/verifier_pairs.py
+"""The labelled pairs of tests/train/tasks/pairs through the verifier `math`: python benchmarks/verifier_pairs.py
 
 Prints the table of docs/trust.md, how often verdict and label differ in each class; with --show the pairs of the table
 `pairs` that differ. `held_out` was written before the verifier was mended and is only counted.
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenpo.tasks.types import Problem, Score
-from tokenpo.tasks.verify import VerifierOptions, make_verifier
+from tokenpo.train.tasks.types import Problem, Score
+from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
 
-FOLDER = Path(__file__).resolve().parents[1] / "tests" / "tasks" / "pairs"
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "train" / "tasks" / "pairs"
 SETS = ("pairs", "held_out")
 
 

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tokenpo.tasks.types import Problem
-from tokenpo.tasks.verify import Math, VerifierOptions
+from tokenpo.train.tasks.types import Problem
+from tokenpo.train.tasks.verify import Math, VerifierOptions
 
 SLACK = 0.5  # seconds beyond the limit: what it takes to notice and to kill
 

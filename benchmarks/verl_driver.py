@@ -60,7 +60,7 @@ def batch(names: Sequence[str], lengths: torch.Tensor, generator: torch.Generato
 def measure(method: str, responses: int, longest: int, shortest: int) -> str:
     import tokenpo
     from tokenpo.core.learner import Learner
-    from tokenpo.engines.verl.layout import credit_fields, dealt, fields, rollouts_of
+    from tokenpo.hosts.verl.layout import credit_fields, dealt, fields, rollouts_of
 
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tokenpo.engines.vllm import PROCESSOR
+from tokenpo.hosts.vllm import PROCESSOR
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",

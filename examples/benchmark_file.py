@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from tokenpo.cli.main import main
-from tokenpo.tasks import make_task
+from tokenpo.train.tasks import make_task
 
 # The tiny model takes the bare question, and ends its answer with #NUMBER; `exact` compares texts.
 TINY = ["--prompt", "{question}", "--extract", "hash", "--verifier", "exact"]

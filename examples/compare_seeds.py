@@ -13,7 +13,7 @@ of a difference may be how long the steps of a method are, and a fair comparison
 import torch
 
 import tokenpo
-from tokenpo.evidence.compare.verdict import judge
+from tokenpo.lab.compare.verdict import judge
 
 # Decided before the first run: who against whom, how many seeds, the least difference of mean rewards that matters.
 BASELINE, METHODS, SEEDS, MARGIN = "grpo", ("dapo", "grpo_s"), 8, 0.03

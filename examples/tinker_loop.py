@@ -20,7 +20,7 @@ import torch
 from tinker import AdamParams, ModelInput, SamplingParams, ServiceClient
 
 import tokenpo
-from tokenpo.engines.tinker import Trainer, probe, rollouts
+from tokenpo.hosts.tinker import Trainer, probe, rollouts
 
 ASK = "\nReason step by step and put the final number behind ####."
 
@@ -87,7 +87,7 @@ def small(options, folder):
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
     from tinker_support import MODEL, Cloud, Service
     from tokenpo import locate
-    from tokenpo.tasks import make_task
+    from tokenpo.train.tasks import make_task
 
     for split, count in (("train", 32), ("test", 16)):
         problems = make_task("dial_sum", {"operands": [3, 6]}, seed=0).problems(split, 0, count)

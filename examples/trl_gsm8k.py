@@ -12,7 +12,7 @@ import tempfile
 
 from datasets import Dataset, load_dataset
 
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
 
 SYSTEM = "Reason step by step and put the final number behind ####."
 FEW = [{"question": f"Ann has {a} apples and buys {b}. How many?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}

@@ -121,7 +121,7 @@ def command(given):
 def small(method, folder):
     """Two steps on two gloo workers of this machine; prints what the report has of each."""
     sys.path.insert(0, str(Path(__file__).absolute().parents[1] / "tests"))
-    from engines.verl.support import run  # what verl lacks on a CPU: a platform, a sampler, a model for its chat
+    from hosts.verl.support import run  # what verl lacks on a CPU: a platform, a sampler, a model for its chat
 
     given = settings(run.model(folder / "model"), method, *prepare(FEW, FEW[:8], folder, ""), folder / "run")
     words = command(given | SMALL | run.CPU | run.FLOAT32)

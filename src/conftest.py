@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [f"tokenpo/engines/{name}/*" for name in ("trl", "verl", "vllm") if find_spec(name) is None]
+collect_ignore_glob = [f"tokenpo/hosts/{name}/*" for name in ("trl", "verl", "vllm") if find_spec(name) is None]
 if find_spec("triton") is None:
     collect_ignore_glob.append("tokenpo/core/head/softmax_triton.py")

@@ -5,6 +5,7 @@ import signal
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,3 +38,22 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest test first: at the end a worker would wait for it alone."""
     items.sort(key=lambda item: not item.name.startswith("test_everything_runs_beside_the_processor"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the test's sessions meet: the model that ships with the package, elsewhere."""
+    from tinker_support import Cloud, Service
+    from tokenpo.train.models.directory import ASSETS
+
+    cloud = Cloud(ASSETS)
+    monkeypatch.setattr("tokenpo.train.run.tinker.service.connect", lambda config: Service(cloud))
+    return cloud

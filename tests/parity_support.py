@@ -21,17 +21,17 @@ import torch
 from torch.nn.functional import pad
 
 import tokenpo
-from engines.verl.support import batches
-from engines.verl.support.composed import composed
+from hosts.verl.support import batches
+from hosts.verl.support.composed import composed
 from random_models import random_qwen
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.trial import Inputs
 from tokenpo.core.types import Rollouts
-from tokenpo.engines.trl.objective import chosen
-from tokenpo.engines.verl.configure import configure
-from tokenpo.recipe.config import Config
-from tokenpo.recipe.objective import require_here
+from tokenpo.hosts.trl.objective import chosen
+from tokenpo.hosts.verl.configure import configure
+from tokenpo.train.recipe.config import Config
+from tokenpo.train.recipe.objective import require_here
 from trl_support import beside, frozen
 from trl_support.reference import Reference, apart
 from trl_support.small import config

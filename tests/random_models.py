@@ -57,7 +57,7 @@ def _written(model: Any, directory: Path) -> Path:
     """A sixth of all tokens ends a response, so that lengths differ even in random text."""
     from transformers import AutoTokenizer
 
-    from tokenpo.models.directory import ASSETS
+    from tokenpo.train.models.directory import ASSETS
 
     model.generation_config.eos_token_id = list(range(2, 259, 6))
     model.save_pretrained(directory)

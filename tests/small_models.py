@@ -21,7 +21,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from tokenpo.models import LanguageModel, load
+from tokenpo.train.models import LanguageModel, load
 
 CHARACTERS = "0123456789+-*/=#;. "
 COMMON: dict[str, Any] = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenpo.recipe.config import Config, parse_config
+from tokenpo.train.recipe.config import Config, parse_config
 
 
 def merged(usual: dict[str, Any], sections: dict[str, Any], place: str = "recipe.toml") -> Config:

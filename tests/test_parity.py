@@ -11,11 +11,11 @@ import pytest
 
 import tokenpo
 from tokenpo.base.errors import Unsupported
-from tokenpo.engines import verl
-from tokenpo.engines.trl import objective as trl
+from tokenpo.hosts import verl
+from tokenpo.hosts.trl import objective as trl
 from tokenpo.methods import METHODS
-from tokenpo.recipe.config import Config
-from tokenpo.recipe.objective import require_here
+from tokenpo.train.recipe.config import Config
+from tokenpo.train.recipe.objective import require_here
 
 
 def _sentence(ask: Callable[[], None]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenpo.evidence.compare.plan import PlannedRun
+from tokenpo.lab.compare.plan import PlannedRun
 
 RECIPE = """
 [model]

@@ -2,9 +2,9 @@
 
     python tools/tiny_model.py OUT
 
-Without options this re-makes the weights that ship in the package (`tokenpo.models.directory.ASSETS`), in seven minutes
-of one core: bit for bit on the same machine and torch, to the same accuracy elsewhere. With options it makes the
-starting point of a harder dial:
+Without options this re-makes the weights that ship in the package (`tokenpo.train.models.directory.ASSETS`), in seven
+minutes of one core: bit for bit on the same machine and torch, to the same accuracy elsewhere. With options it makes
+the starting point of a harder dial:
 
     python tools/tiny_model.py models/dial23 --modulus 23 --leap 0.7
 """
@@ -23,9 +23,9 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from tokenpo.models import LanguageModel, save
-from tokenpo.models.device import precision
-from tokenpo.tasks.dial_sum import DialSum
+from tokenpo.train.models import LanguageModel, save
+from tokenpo.train.models.device import precision
+from tokenpo.train.tasks.dial_sum import DialSum
 
 OPERANDS = (2, 12)
 SEED = 1000  # of the problems: another order than any run's, and never a held-out expression

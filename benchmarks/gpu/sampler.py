@@ -21,11 +21,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sampler import GROUP, hugging_face, random_model, timed
 from timing import clock, once
-from tokenpo.models import LanguageModel, Sampling, load, sample
-from tokenpo.models.directory import ASSETS
-from tokenpo.models.graphed import Graphs
-from tokenpo.models.packed import attention
-from tokenpo.models.token_draw import draw
+from tokenpo.train.models import LanguageModel, Sampling, load, sample
+from tokenpo.train.models.directory import ASSETS
+from tokenpo.train.models.graphed import Graphs
+from tokenpo.train.models.packed import attention
+from tokenpo.train.models.token_draw import draw
 
 Numbers = dict[str, float | str]
 Case = Callable[[], Numbers]

@@ -235,7 +235,7 @@ def autocast_head(small: bool, device: str) -> Numbers:
 def sampler(model: str, small: bool, device: str) -> Numbers:
     """The tokens that the device samples, and their statistics where the tokens are those of the processor."""
     from sampler import random_model
-    from tokenpo.models import Sampling, sample
+    from tokenpo.train.models import Sampling, sample
 
     rows, length = (2, 8) if small else (4, 32)
     prompts = torch.randint(3, 22, (rows, 17), generator=torch.Generator().manual_seed(1)).tolist()

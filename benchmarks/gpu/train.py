@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 
 import step
 from tokenpo.cli.view import SilentView
-from tokenpo.engines.embedded.loop import train
-from tokenpo.recipe.config import load_config
-from tokenpo.recipe.files import find_recipe
+from tokenpo.train.recipe.config import load_config
+from tokenpo.train.recipe.files import find_recipe
+from tokenpo.train.run.embedded.loop import train
 
 Case = Callable[[], dict[str, float | str]]
 ORDINALS = ("first", "second", "third", "fourth", "fifth")

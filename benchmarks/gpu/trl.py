@@ -91,7 +91,7 @@ def fresh() -> None:
 @contextmanager
 def exact(made: Any) -> Iterator[None]:
     """Without the trainer's autocast."""
-    from tokenpo.engines.trl.contract import replaced
+    from tokenpo.hosts.trl.contract import replaced
 
     with replaced(made.accelerator, "autocast", lambda *_, **__: torch.autocast("cpu", enabled=False)):
         yield
@@ -114,7 +114,7 @@ def steps(method: str, fused: bool | None, count: int, rows: int, device: str) -
     from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 
     import step
-    from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+    from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
 
     fresh()
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .lab.coefficient import coefficients
     from .methods import method
     from .methods.extensions import corrected, with_teacher
-    from .models.directory import locate
+    from .train.models.directory import locate
 
 __version__ = "0.1.0"
 
@@ -52,7 +52,7 @@ _HOME = {
     "coefficients": "lab.coefficient",
     "corrected": "methods.extensions",
     "fused_loss": "core.head.fused",
-    "locate": "models.directory",
+    "locate": "train.models.directory",
     "method": "methods",
     "negotiate": "core.negotiation",
     "stats_from_logits": "core.head.token_stats",

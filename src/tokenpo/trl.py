@@ -1,7 +1,7 @@
 """For TRL scripts with one changed import: `from tokenpo.trl import GRPOConfig, GRPOTrainer`.
 
 Names and behaviour are TRL's, except for the loss: the classes extend `TokenPOConfig` and `TokenPOTrainer` of
-`tokenpo.engines.trl`. `method="hapo"` in the config chooses the loss. Without `method` the loss is the one that TRL
+`tokenpo.hosts.trl`. `method="hapo"` in the config chooses the loss. Without `method` the loss is the one that TRL
 computes at the settings of the config; settings for which no method computes TRL's loss are refused.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engines.trl.config import GRPOConfig
-    from .engines.trl.trainer import GRPOTrainer
+    from .hosts.trl.config import GRPOConfig
+    from .hosts.trl.trainer import GRPOTrainer
 
 __all__ = ["GRPOConfig", "GRPOTrainer"]
 
@@ -19,9 +19,9 @@ __all__ = ["GRPOConfig", "GRPOTrainer"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}: everything else of TRL's is in trl")
-    from .engines.trl import contract
+    from .hosts.trl import contract
 
     contract.check_import()
-    from .engines.trl import trainer
+    from .hosts.trl import trainer
 
     return getattr(trainer, name)

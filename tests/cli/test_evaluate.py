@@ -7,11 +7,11 @@ import pytest
 
 from tokenpo.cli.evaluate import EXAMPLES
 from tokenpo.cli.main import main
-from tokenpo.engines.embedded.loop import build_engine
-from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS
-from tokenpo.recipe.config import parse_config
-from tokenpo.recipe.plan import Plan
-from tokenpo.runs import evaluation
+from tokenpo.lab.evaluate.benchmarks import BENCHMARKS
+from tokenpo.train.recipe.config import parse_config
+from tokenpo.train.recipe.plan import Plan
+from tokenpo.train.run import evaluation
+from tokenpo.train.run.embedded.loop import build_engine
 from written_runs import write_lines
 
 TINY = ["tiny", "--task", "dial_sum", "--problems", "4", "--max-new-tokens", "40"]
@@ -138,7 +138,7 @@ def test_a_model_on_a_file_of_ones_own(capsys):
 
 
 def test_a_run_directory_stands_for_its_model(capsys):
-    from tokenpo.models.directory import ASSETS
+    from tokenpo.train.models.directory import ASSETS
 
     Path("run").mkdir()
     Path("run/objective.txt").write_text("objective x")
@@ -192,7 +192,7 @@ def test_interrupted_is_130_and_goes_on(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tokenpo.evidence.evaluate.run.draw", stop)
+        patch.setattr("tokenpo.lab.evaluate.run.draw", stop)
         assert run(*TINY) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
     assert run(*TINY) == 0

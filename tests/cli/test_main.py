@@ -16,8 +16,8 @@ from tokenpo.cli import compare
 from tokenpo.cli.main import main, parser
 from tokenpo.cli.train import verdict
 from tokenpo.methods import METHODS
-from tokenpo.recipe.config import load_config
-from tokenpo.recipe.files import RECIPES, find_recipe
+from tokenpo.train.recipe.config import load_config
+from tokenpo.train.recipe.files import RECIPES, find_recipe
 
 TOKENPO = [sys.executable, "-m", "tokenpo"]
 

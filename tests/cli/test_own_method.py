@@ -12,8 +12,8 @@ from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.base.files import fingerprint
 from tokenpo.cli.main import main
 from tokenpo.methods import build_method
-from tokenpo.recipe.config import load_config, parse_config
-from tokenpo.recipe.plan import Plan
+from tokenpo.train.recipe.config import load_config, parse_config
+from tokenpo.train.recipe.plan import Plan
 
 SHORT = (
     "train.steps=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "evaluate.every=0",

@@ -19,7 +19,7 @@ from torch import Tensor
 from trl import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from tokenpo.engines.trl.settings import TRANSLATED
+from tokenpo.hosts.trl.settings import TRANSLATED
 
 from . import EMPTY, PIECES, Compared, Step, once
 

@@ -37,7 +37,7 @@ def right(step: Step, *, name: str = "dapo", fault: str = "") -> Tensor:
 
 
 def made(loss: object = right, what: tuple[Compared, ...] = (Compared("dapo", {}, {}),)) -> ModuleType:
-    module = ModuleType("tokenpo.engines.made")
+    module = ModuleType("tokenpo.hosts.made")
     module.loss, module.COMPARED = loss, what  # type: ignore[attr-defined]
     return module
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import transformers.trainer as transformers_trainer
 
 from foreign_support.required import need
-from tokenpo.runs.trackers import TRL
+from tokenpo.train.run.trackers import TRL
 
 trl = need("trl", "TRL is not installed: its metric names were not checked")
 
@@ -17,4 +17,4 @@ def test_trl_logs_these_names() -> None:
     missing = {
         name for name in TRL.values() if f'_metrics[mode]["{name}"]' not in own and f'logs["{name}"]' not in base
     }
-    assert not missing, f"TRL {trl.__version__} no longer logs {missing}: mend the table in tokenpo.runs.trackers"
+    assert not missing, f"TRL {trl.__version__} no longer logs {missing}: mend the table in tokenpo.train.run.trackers"

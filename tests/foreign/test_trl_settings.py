@@ -1,7 +1,7 @@
 """TRL 1.16's settings through our trainer's door: the objective made of them is TRL's own loss of them.
 
 What is translated is asked by our method, what is honoured by TRL's own field. Settings that take a trainer to show are
-in tests/engines/trl/test_beside.py.
+in tests/hosts/trl/test_beside.py.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ import tokenpo
 from foreign_support import ours
 from foreign_support.trl_trainer import GRPOConfig, loss, rollouts
 from oracle_support import Sample, close, ragged
-from tokenpo.engines.trl import TokenPOConfig
-from tokenpo.engines.trl.objective import chosen
-from tokenpo.engines.trl.settings import CORRECTIONS, REFUSED, TRANSLATED, Translated
+from tokenpo.hosts.trl import TokenPOConfig
+from tokenpo.hosts.trl.objective import chosen
+from tokenpo.hosts.trl.settings import CORRECTIONS, REFUSED, TRANSLATED, Translated
 from trl_support.beside_cases import SHOWN
 
 G = 4

@@ -7,7 +7,7 @@ import pytest
 import tokenpo
 from foreign_support.trl_trainer import GRPOConfig, GRPOTrainer, Trainer
 
-TINY = Path(tokenpo.__file__).parent / "models" / "assets" / "tiny"
+TINY = Path(tokenpo.__file__).parent / "train" / "models" / "assets" / "tiny"
 ANOTHER = {
     "loss_type": "cispo",
     "importance_sampling_level": "sequence",

@@ -26,7 +26,7 @@ from tokenpo.core.parts import (
     Total,
     Weight,
 )
-from tokenpo.engines.verl.correction import preset_of
+from tokenpo.hosts.verl.correction import preset_of
 from tokenpo.methods.corrections import PRESETS
 
 helper = need("verl.trainer.ppo.rollout_corr_helper", MISSING)

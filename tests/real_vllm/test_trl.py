@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tokenpo.core.request_temperature import KEYS
-from tokenpo.engines.vllm import PROCESSOR
+from tokenpo.hosts.vllm import PROCESSOR
 from trl_support.reference import heated
 from vllm_support import cpu, flat, heat
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engines.verl.support import run
-from engines.verl.support.run import CHOSEN, LOG
+from hosts.verl.support import run
+from hosts.verl.support.run import CHOSEN, LOG
 from vllm_support import cpu
 
 # As small as can be: 8 prompts x 4 responses a step.

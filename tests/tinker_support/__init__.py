@@ -9,9 +9,9 @@ answered here: forward and backward passes, which accumulate, steps of AdamW, sn
 from pathlib import Path
 
 from tokenpo.cli.view import SilentView
-from tokenpo.engines.tinker.loop import Server
-from tokenpo.recipe.config import Config
-from tokenpo.runs import loop
+from tokenpo.train.recipe.config import Config
+from tokenpo.train.run import loop
+from tokenpo.train.run.tinker.loop import Server
 
 from .server import MODEL, Cloud, Sampler, Service
 

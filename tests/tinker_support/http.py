@@ -17,7 +17,7 @@ import numpy as np
 from tinker import AdamParams, Datum, ModelInput, TensorData
 from tinker.proto import tinker_public_pb2 as proto
 
-from tokenpo.models import Sampling, sample
+from tokenpo.train.models import Sampling, sample
 
 from .server import MODEL, Cloud, Weights, stopping
 

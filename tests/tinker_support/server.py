@@ -21,7 +21,7 @@ from tinker.types.client_config_response import ClientConfigResponse
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tokenpo.models import LanguageModel, Sampling, load, sample
+from tokenpo.train.models import LanguageModel, Sampling, load, sample
 
 MODEL = "test/tiny"  # what the server calls its one model
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
-from tokenpo.engines.trl import TokenPOConfig
-from tokenpo.engines.trl.forward import ROW, MicroLoss, by_policy, in_head
-from tokenpo.engines.trl.objective import chosen
+from tokenpo.hosts.trl import TokenPOConfig
+from tokenpo.hosts.trl.forward import ROW, MicroLoss, by_policy, in_head
+from tokenpo.hosts.trl.objective import chosen
 from trl_support import frozen, leave
 from trl_support.frozen_run import Tapped, built
 

@@ -19,8 +19,8 @@ from accelerate.utils import DistributedType
 from peft import LoraConfig
 from transformers import TrainingArguments
 
-from tokenpo.engines.trl import TokenPOTrainer, forward
-from tokenpo.models import locate
+from tokenpo.hosts.trl import TokenPOTrainer, forward
+from tokenpo.train.models import locate
 from trl_support import leave
 from trl_support.small import config, right, sums
 

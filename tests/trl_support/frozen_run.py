@@ -14,7 +14,7 @@ from datasets import Dataset
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from tokenpo.engines.trl import TokenPOTrainer
+from tokenpo.hosts.trl import TokenPOTrainer
 from trl_support import frozen, leave
 from trl_support.small import config
 

@@ -20,9 +20,9 @@ import tokenpo
 from tokenpo import Batch
 from tokenpo.core.parts import Weight
 from tokenpo.core.types import Trust
-from tokenpo.engines.trl import TokenPOTrainer
-from tokenpo.engines.trl.contract import replaced
-from tokenpo.engines.trl.temperature import RuleProcessor
+from tokenpo.hosts.trl import TokenPOTrainer
+from tokenpo.hosts.trl.contract import replaced
+from tokenpo.hosts.trl.temperature import RuleProcessor
 from trl_support import leave
 from trl_support.frozen_run import Dump, Tapped
 from trl_support.small import config, even, prompts

@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file
 
 import tokenpo
-from tokenpo import models as language
 from tokenpo.core.learner import Learner, Step
-from tokenpo.engines.embedded.facts import MAKERS
-from tokenpo.engines.embedded.forward import Forward
-from tokenpo.engines.embedded.updates import Trainer, gradients
-from tokenpo.recipe.config import Train
+from tokenpo.train import models as language
+from tokenpo.train.recipe.config import Train
+from tokenpo.train.run.embedded.facts import MAKERS
+from tokenpo.train.run.embedded.forward import Forward
+from tokenpo.train.run.embedded.updates import Trainer, gradients
 
 
 class Reference:

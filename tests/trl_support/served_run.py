@@ -14,8 +14,8 @@ from typing import Any
 
 from trl.generation import vllm_generation as home
 
-from tokenpo.engines.trl import TokenPOTrainer
-from tokenpo.engines.vllm import PROCESSOR
+from tokenpo.hosts.trl import TokenPOTrainer
+from tokenpo.hosts.vllm import PROCESSOR
 from trl_support.real_run import drawing, refused
 from trl_support.small import config, even, prompts
 from vllm_support import stand_in

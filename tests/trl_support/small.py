@@ -12,9 +12,9 @@ from datasets import Dataset
 from peft import LoraConfig
 
 import tokenpo
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.engines.trl.temperature import Served
-from tokenpo.tasks import make_task
+from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.hosts.trl.temperature import Served
+from tokenpo.train.tasks import make_task
 
 BACKEND = {"ddp_backend": "gloo"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
 

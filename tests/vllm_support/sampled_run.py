@@ -20,7 +20,7 @@ import torch
 
 import tokenpo
 from tokenpo.core.head.softmax import entropy_of, softmax_parts
-from tokenpo.engines.vllm import PROCESSOR, extra_args
+from tokenpo.hosts.vllm import PROCESSOR, extra_args
 from vllm_support import flat, heat
 
 BASES = (1.0, 0.7, 1.2, 0.9, 1.1)

@@ -17,7 +17,7 @@ from typing import Any
 import vllm
 from trl.generation import vllm_generation as home
 
-from tokenpo.engines.trl import TokenPOTrainer
+from tokenpo.hosts.trl import TokenPOTrainer
 from trl_support.real_run import drawing, refused
 from trl_support.served_run import HAPO
 from trl_support.small import config, even, prompts

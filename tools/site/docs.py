@@ -1,5 +1,5 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, docs/tokens.svg, tables of docs/trl.md, docs/verl.md and
+docs/explorer.html, docs/tasks.md, docs/tokens.svg, tables of docs/trl.md, docs/verl.md and
 docs/engines.md, and of the inputs in docs/ideas.md.
 
 python tools/site/docs.py            write them
@@ -20,7 +20,6 @@ from pathlib import Path
 import explorer
 import family
 import host_fields
-import house
 import task_page
 import token_picture
 from layout import GENERATED, cell, code, filled, linked, plain, prose, table
@@ -331,7 +330,6 @@ def generated() -> dict[Path, str]:
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / PICTURE] = family.picture(METHODS)
     files[PAGES.parent / "tasks.md"] = task_page.page()
-    files[PAGES.parent / "house.svg"] = house.drawing()
     files[PAGES.parent / "tokens.svg"] = token_picture.drawing()
     for name, tables in {**host_fields.TABLES, "ideas": {"inputs": inputs}}.items():
         if (page_of := PAGES.parent / f"{name}.md").exists():

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tokenpo.lab.fingerprint.curves import EQUAL, gap
 from tokenpo.lab.fingerprint.step import Facts, pushes
-from tokenpo.page import frame
+from tokenpo.lab.page import frame
 
 HERE = Path(__file__).parent
 # Field of `Facts` -> name, and its values; which of them the policy alone knows comes last, as one credit serves them.

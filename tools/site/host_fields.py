@@ -12,15 +12,15 @@ from layout import cell, code, table
 
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.types import TAUGHT
-from tokenpo.engines import prime_rl, skyrl, verl
-from tokenpo.engines.tinker.needs import accepted
-from tokenpo.engines.trl import settings as trl
-from tokenpo.engines.trl.objective import require_inputs
-from tokenpo.engines.verl.settings import SETTINGS
+from tokenpo.hosts import prime_rl, skyrl, verl
+from tokenpo.hosts.trl import settings as trl
+from tokenpo.hosts.trl.objective import require_inputs
+from tokenpo.hosts.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
-from tokenpo.recipe.config import Config, parse_config
-from tokenpo.recipe.objective import accepted_here
-from tokenpo.recipe.plan import Plan
+from tokenpo.train.recipe.config import Config, parse_config
+from tokenpo.train.recipe.objective import accepted_here
+from tokenpo.train.recipe.plan import Plan
+from tokenpo.train.run.tinker.needs import accepted
 
 
 def names(found: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ Nothing of this is read when something trains: it is what docs/trl.md and docs/v
 
 from collections.abc import Iterator, Mapping
 
-from tokenpo.engines.verl.settings import ACTOR
+from tokenpo.hosts.verl.settings import ACTOR
 
 Row = tuple[str, str, str]  # fate, key, words
 

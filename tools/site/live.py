@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from tokenpo.evidence.explain import page as explain_page
-from tokenpo.evidence.explain.explanation import explain_all
-from tokenpo.recipe.command_line import parse_entries
-from tokenpo.runs.rollouts import read
+from tokenpo.lab.explain import page as explain_page
+from tokenpo.lab.explain.explanation import explain_all
+from tokenpo.train.recipe.command_line import parse_entries
+from tokenpo.train.run.rollouts import read
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 RECORDED = "rollouts.jsonl"

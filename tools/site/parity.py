@@ -56,9 +56,9 @@ computes them again and fails where one is exceeded. Sampling, a GPU and vLLM ha
 
 No smaller bound is told than {single} in float32 and {double} in float64: what is below depends on the machine.
 The page is re-made by hand. Tests hold the same in every run: the authors' and the frameworks' own functions
-(`tests/foreign`), TRL on frozen rollouts (`tests/engines/trl/test_frozen.py`), every method through verl's layout
-(`tests/engines/verl/test_loss.py`) and in turn in one run of verl, the embedded engine
-(`tests/engines/embedded/test_updates.py`); and that the page has every method and every refusal
+(`tests/foreign`), TRL on frozen rollouts (`tests/hosts/trl/test_frozen.py`), every method through verl's layout
+(`tests/hosts/verl/test_loss.py`) and in turn in one run of verl, the embedded engine
+(`tests/train/embedded/test_updates.py`); and that the page has every method and every refusal
 (`tests/test_parity.py`).
 [TRL](trl.md) and [verl](verl.md) say what else was run with them.
 
@@ -83,7 +83,7 @@ NOTES = {
     "rollout_is": "`low` is 1 and `high` 9, or the policies of this page would leave no token; in TRL as dppo_tv",
     "prime_rl": "`low` and `high` are 0.5, likewise",
     "m2po_rollout": "`threshold` is 0.3, likewise",
-    "opd": "in TRL a trainer with a `teacher_model`: `tests/engines/trl/test_teacher.py`",
+    "opd": "in TRL a trainer with a `teacher_model`: `tests/hosts/trl/test_teacher.py`",
     "gkd": "whole distributions are not among what is frozen here; in TRL it is beside TRL's own distillation there",
     "rlsd": "in TRL as opd",
     "sdar": "the same",

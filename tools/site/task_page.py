@@ -7,9 +7,9 @@ import inspect
 from conventions import CONVENTIONS
 from layout import GENERATED, arguments, cell, code, table
 
-from tokenpo.tasks import TASKS, builder, options
-from tokenpo.tasks.extract import EXTRACTORS
-from tokenpo.tasks.reasoning_gym import ReasoningGym
+from tokenpo.train.tasks import TASKS, builder, options
+from tokenpo.train.tasks.extract import EXTRACTORS
+from tokenpo.train.tasks.reasoning_gym import ReasoningGym
 
 PAGE = """\
 {generated}
@@ -79,8 +79,8 @@ share no problem, whatever the seeds.
 ## What the verifier `math` counts as the same answer
 
 [math-verify](https://github.com/huggingface/Math-Verify) compares values. The answer is brought to one spelling of
-LaTeX ([`spelling.py`](../src/tokenpo/tasks/maths/spelling.py)) and taken apart. A part reaches math-verify only if all
-of it is maths that math-verify reads. How often this errs is counted in [trust](trust.md#maths-answers).
+LaTeX ([`spelling.py`](../src/tokenpo/train/tasks/maths/spelling.py)) and taken apart. A part reaches math-verify only
+if all of it is maths that math-verify reads. How often this errs is counted in [trust](trust.md#maths-answers).
 
 {conventions}
 
@@ -102,7 +102,7 @@ def page() -> str:
         for name in ready
     ]
     return PAGE.format(
-        generated=GENERATED.format(source="src/tokenpo/tasks"),
+        generated=GENERATED.format(source="src/tokenpo/train/tasks"),
         files=_options("files"),
         tasks=table(("task", "what", "options of reasoning-gym, with its defaults"), rows),
         shared="\n".join(

@@ -10,8 +10,8 @@ from drawing import COLOURS, svg, text
 from torch import Tensor
 
 import tokenpo
-from tokenpo.evidence.explain.push import push_of
-from tokenpo.runs.rollouts import read
+from tokenpo.lab.explain.push import push_of
+from tokenpo.train.run.rollouts import read
 
 ROLLOUTS = Path(__file__).resolve().parents[2] / "docs" / "rollouts.jsonl"
 METHODS = ("grpo", "gtpo", "tr_grpo", "hapo", "forking_tokens")

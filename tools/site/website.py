@@ -47,12 +47,12 @@ REFERENCE = {
         for room in ("ops", "head")
         for path in sorted((ROOT / "src/tokenpo/core" / room).glob("[a-z]*.py"))
     ],
-    "models": ["tokenpo.models"],
-    "tasks": ["tokenpo.tasks"],
-    "recipe": ["tokenpo.recipe.config", "tokenpo.recipe.plan", "tokenpo.recipe.objective"],
-    "runs": ["tokenpo.runs.read", "tokenpo.runs.rollouts"],
-    "engines": [f"tokenpo.engines.{name}" for name in ENGINES],
-    "evidence": [f"tokenpo.evidence.{name}" for name in EVIDENCE],
+    "models": ["tokenpo.train.models"],
+    "tasks": ["tokenpo.train.tasks"],
+    "recipe": ["tokenpo.train.recipe.config", "tokenpo.train.recipe.plan", "tokenpo.train.recipe.objective"],
+    "runs": ["tokenpo.train.run.read", "tokenpo.train.run.rollouts"],
+    "engines": [f"tokenpo.hosts.{name}" for name in ENGINES],
+    "evidence": [f"tokenpo.lab.{name}" for name in EVIDENCE],
     "lab": [f"tokenpo.lab.{name}" for name in LAB],
 }
 # What people call comes first, errors last.

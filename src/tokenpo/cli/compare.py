@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import make_directory
-from ..recipe.engines import EMBEDDED
+from ..train.recipe.engines import EMBEDDED
 from .options import (
     METHODS,
     RECIPE,
@@ -29,10 +29,10 @@ from .options import (
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
     from ..core.objective import Objective
-    from ..evidence.compare.measures import Measure
-    from ..evidence.compare.plan import Plan
-    from ..evidence.compare.result import Comparison
-    from ..recipe.config import Config
+    from ..lab.compare.measures import Measure
+    from ..lab.compare.plan import Plan
+    from ..lab.compare.result import Comparison
+    from ..train.recipe.config import Config
 
 SEEDS = 10
 
@@ -76,7 +76,7 @@ def compare(options: argparse.Namespace) -> int:
     need_engine()
     if options.runs is not None:
         return _existing(options)
-    from ..evidence.compare.plan import make_plan, pairs
+    from ..lab.compare.plan import make_plan, pairs
 
     if options.recipe is None or options.methods is None:
         raise TokenPOError("compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)")
@@ -91,10 +91,10 @@ def compare(options: argparse.Namespace) -> int:
     baseline = options.baseline or plan.subject.labels[0]
     family = len(pairs(plan.subject.labels, baseline))
     # The options are checked above, before anything is made.
-    from ..evidence.compare.paired import least_seeds
-    from ..evidence.compare.result import failed_in_words, finished, gather
-    from ..evidence.compare.runs import ProgressLines, execute
-    from ..evidence.compare.verdict import too_few
+    from ..lab.compare.paired import least_seeds
+    from ..lab.compare.result import failed_in_words, finished, gather
+    from ..lab.compare.runs import ProgressLines, execute
+    from ..lab.compare.verdict import too_few
 
     seeds = len(plan.subject.seeds)
     if seeds < least_seeds(family):
@@ -117,18 +117,18 @@ def compare(options: argparse.Namespace) -> int:
 
 def _accepted(engine: str) -> Callable[[Config], Objective]:
     """The function that returns a recipe's objective, or raises if the engine cannot train it."""
-    from ..recipe.objective import accepted_here
+    from ..train.recipe.objective import accepted_here
 
     if engine == EMBEDDED:
         return accepted_here
-    from ..engines.tinker.needs import accepted
-    from ..recipe.plan import Plan
+    from ..train.recipe.plan import Plan
+    from ..train.run.tinker.needs import accepted
 
     return lambda config: accepted(Plan(config))
 
 
 def _dry_run(plan: Plan) -> int:
-    from ..evidence.compare.runs import State, state
+    from ..lab.compare.runs import State, state
 
     states = [state(run) for run in plan.runs]
     for run, its_state in zip(plan.runs, states, strict=True):
@@ -140,8 +140,8 @@ def _dry_run(plan: Plan) -> int:
 
 
 def _existing(options: argparse.Namespace) -> int:
-    from ..evidence.compare.plan import read_existing
-    from ..evidence.compare.result import gather, metrics
+    from ..lab.compare.plan import read_existing
+    from ..lab.compare.result import gather, metrics
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
     training |= {"dry_run": "--dry-run"}
@@ -159,7 +159,7 @@ def _existing(options: argparse.Namespace) -> int:
 
 def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Measure], dict[str, float]]:
     """The measures of --metrics, and the margins of --margin by measure."""
-    from ..evidence.compare.measures import DEFAULT, THRESHOLD, WAITING, margins, measures
+    from ..lab.compare.measures import DEFAULT, THRESHOLD, WAITING, margins, measures
 
     names = DEFAULT if options.metrics is None else options.metrics.split(",")
     threshold = THRESHOLD if options.threshold is None else options.threshold
@@ -173,10 +173,10 @@ def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Me
 
 
 def _show(comparison: Comparison, out: Path) -> None:
-    from ..evidence.compare.page import render
-    from ..evidence.compare.result import to_json
-    from ..evidence.compare.table import show
-    from ..page.frame import write
+    from ..lab.compare.page import render
+    from ..lab.compare.result import to_json
+    from ..lab.compare.table import show
+    from ..lab.page.frame import write
 
     show(comparison, sys.stdout)
     print(f"page: {write(render(comparison), out / 'compare.html')}")
@@ -185,7 +185,7 @@ def _show(comparison: Comparison, out: Path) -> None:
 
 def _jobs(plan: Plan) -> int:
     """As many runs as the cores allow with the recipe's threads; one on a GPU."""
-    from ..models.device import resolve_device
+    from ..train.models.device import resolve_device
 
     if resolve_device(plan.runs[0].config.model.device).startswith("cuda"):
         return 1

@@ -12,9 +12,9 @@ from .options import add_command, argument, need_engine, place
 from .streams import progress
 
 if TYPE_CHECKING:
-    from ..evidence.evaluate.benchmarks import Benchmark
-    from ..evidence.evaluate.run import SamplingOptions
-    from ..recipe.config import Config
+    from ..lab.evaluate.benchmarks import Benchmark
+    from ..lab.evaluate.run import SamplingOptions
+    from ..train.recipe.config import Config
 
 EXAMPLES = """examples:
   tokenpo eval tiny --task dial_sum --problems 50 --samples-per-prompt 8 --k 1,4,8 --max-new-tokens 64
@@ -80,8 +80,8 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> Config | None:
     """The settings of the run directory MODEL; None if it is no run directory, or if other problems are named."""
-    from ..models.directory import is_local, is_run, path_of, require_there
-    from ..recipe.config import load_config
+    from ..train.models.directory import is_local, is_run, path_of, require_there
+    from ..train.recipe.config import load_config
 
     if options.model in (None, "tiny") or options.task or options.benchmark:
         return None
@@ -118,9 +118,9 @@ def _check(options: argparse.Namespace, is_run: bool) -> None:
 
 
 def _of_samples(options: argparse.Namespace) -> int:
-    from ..evidence.evaluate.run import describe_file, prepare
-    from ..evidence.evaluate.samples import read_samples
-    from ..tasks.verify import VerifierOptions, make_verifier
+    from ..lab.evaluate.run import describe_file, prepare
+    from ..lab.evaluate.samples import read_samples
+    from ..train.tasks.verify import VerifierOptions, make_verifier
 
     ks, verifier = _ks(options.k), None
     if options.verifier:
@@ -141,10 +141,10 @@ def _of_samples(options: argparse.Namespace) -> int:
 
 
 def _of_model(options: argparse.Namespace, run: Config | None) -> int:
-    from .. import models as language
-    from ..evidence.evaluate import run as evaluation
-    from ..evidence.evaluate.samples import read_samples
-    from ..tasks import held_out
+    from ..lab.evaluate import run as evaluation
+    from ..lab.evaluate.samples import read_samples
+    from ..train import models as language
+    from ..train.tasks import held_out
 
     # The options are checked before anything is loaded.
     ks, sampling, where = _ks(options.k), _sampling(options, run), language.locate(options.model)
@@ -186,7 +186,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
 
 def _sampling(options: argparse.Namespace, run: Config | None) -> SamplingOptions:
     """How to sample: by the given options, else as the run was evaluated."""
-    from ..evidence.evaluate.run import SamplingOptions
+    from ..lab.evaluate.run import SamplingOptions
 
     given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
     given |= {"temperature": options.temperature, "seed": options.seed}
@@ -201,8 +201,8 @@ def _sampling(options: argparse.Namespace, run: Config | None) -> SamplingOption
 
 def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[str, Any]]:
     """The task of --task or of the run, with the options that --task-option changes; and its description."""
-    from ..recipe.command_line import toml_value
-    from ..tasks import make_task
+    from ..train.recipe.command_line import toml_value
+    from ..train.tasks import make_task
 
     pairs = [text.partition("=") for text in options.task_option]
     wrong = [text for text, (key, equals, _) in zip(options.task_option, pairs, strict=True) if not (key and equals)]
@@ -219,7 +219,7 @@ def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[st
 def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The benchmark by name or file as a task, and its description."""
     from ..base.files import expanded
-    from ..evidence.evaluate.benchmarks import benchmark, load
+    from ..lab.evaluate.benchmarks import benchmark, load
 
     changes = {name: getattr(options, name) for name in CHANGES}
     entry: Benchmark = benchmark(options.benchmark, options.data, **changes)
@@ -229,8 +229,8 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Path | None, seed: int) -> None:
-    from ..evidence.evaluate.run import write_results
-    from ..evidence.evaluate.summary import show, summarise
+    from ..lab.evaluate.run import write_results
+    from ..lab.evaluate.summary import show, summarise
 
     summary = summarise(samples, ks, seed, notes)
     show(summary, title, sys.stdout)

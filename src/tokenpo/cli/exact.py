@@ -35,7 +35,7 @@ def exact(options: argparse.Namespace) -> int:
     from ..lab.exact import table
     from ..lab.exact.measures import measure
     from ..lab.exact.worlds import LARGE, TURNS, WORLDS
-    from ..page.frame import write
+    from ..lab.page.frame import write
 
     words = (options.world or ",".join(WORLDS)).split(",")
     names = [name for word in words for name in (LARGE if word == "large" else [word])]

@@ -43,13 +43,13 @@ def explain(options: argparse.Namespace) -> int:
     If a method lacks an input, MissingInput is raised after everything is written.
     """
     need("pydantic", "rich", "jinja2")
-    from ..evidence.explain.explanation import explain_all, objectives, to_json, token_lines
-    from ..evidence.explain.page import render
-    from ..page.frame import write
-    from ..page.table import print_parts
-    from ..page.text import visible
-    from ..recipe.command_line import parse_entries
-    from ..runs.rollouts import read, write_lines
+    from ..lab.explain.explanation import explain_all, objectives, to_json, token_lines
+    from ..lab.explain.page import render
+    from ..lab.page.frame import write
+    from ..lab.page.table import print_parts
+    from ..lab.page.text import visible
+    from ..train.recipe.command_line import parse_entries
+    from ..train.run.rollouts import read, write_lines
 
     if options.responses < 0:
         raise TokenPOError(f"--responses {options.responses}: give 0 or more")

@@ -105,8 +105,8 @@ def completion(options: argparse.Namespace) -> int:
     import shtab
 
     from ..methods import METHODS
-    from ..recipe.files import shipped_recipes
-    from ..tasks import TASKS
+    from ..train.recipe.files import shipped_recipes
+    from ..train.tasks import TASKS
 
     # Completions of an argument, by its name in the code; file names are added.
     names = {"method": METHODS, "methods": METHODS, "recipe": shipped_recipes(), "task": TASKS}

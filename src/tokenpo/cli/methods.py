@@ -83,7 +83,7 @@ def show(options: argparse.Namespace) -> int:
     entry = one_entry(options.method, "show")
     if entry.options:
         need("pydantic")
-        from ..recipe.objective import build_entry
+        from ..train.recipe.objective import build_entry
 
         objective: Any = build_entry(entry)  # reads the options as in a recipe
     else:
@@ -113,8 +113,8 @@ def check(options: argparse.Namespace) -> int:
     """Prints for each method that all laws hold, or the first that it breaks; 1 if a method breaks one."""
     need("pydantic")
     from ..core.laws import LAWS, Nonconforming, check_method, statement
-    from ..recipe.command_line import parse_entries
-    from ..recipe.objective import build_entry
+    from ..train.recipe.command_line import parse_entries
+    from ..train.recipe.objective import build_entry
 
     # All are built first, so that mistakes in the options are found before the first check.
     built = {entry.label: build_entry(entry) for entry in parse_entries(options.methods, "check")}

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import expanded
-from ..recipe.engines import EMBEDDED, ENGINES, TINKER
+from ..train.recipe.engines import EMBEDDED, ENGINES, TINKER
 
 if TYPE_CHECKING:
     from ..core.objective import Objective
-    from ..recipe.command_line import Entry
+    from ..train.recipe.command_line import Entry
 
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 METHOD = "a name that `tokenpo methods` lists, or a builder of your own: file.py:function"
@@ -104,7 +104,7 @@ def path(text: str) -> Path:
 
 def one_entry(text: str, command: str) -> Entry:
     """The method of a command that takes only one; raises TokenPOError for several."""
-    from ..recipe.command_line import parse_entries
+    from ..train.recipe.command_line import parse_entries
 
     first, *others = parse_entries(text, command)
     if others:
@@ -115,8 +115,8 @@ def one_entry(text: str, command: str) -> Entry:
 def objectives(names: list[str], command: str) -> tuple[dict[str, Objective], set[str]]:
     """The named methods by label, or all without names; and the labels of the user's own."""
     from ..methods import METHODS, method
-    from ..recipe.command_line import parse_entries
-    from ..recipe.objective import build_entry
+    from ..train.recipe.command_line import parse_entries
+    from ..train.recipe.objective import build_entry
 
     if not names:
         return {name: method(name) for name in METHODS}, set()

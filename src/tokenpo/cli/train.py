@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..recipe.engines import EMBEDDED, TINKER, again
+from ..train.recipe.engines import EMBEDDED, TINKER, again
 from .options import (
     METHOD,
     RECIPE,
@@ -72,7 +72,7 @@ def train(options: argparse.Namespace) -> int:
 
 def _report(directory: Path) -> int:
     """Writes the page of a finished run; 130 and the command that writes it later, if a signal asks to end."""
-    from ..evidence.report.page import write_report
+    from ..lab.report.page import write_report
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -86,9 +86,9 @@ def _report(directory: Path) -> int:
 
 
 def _config(options: argparse.Namespace) -> Any:
-    from ..recipe.config import load_config
-    from ..recipe.files import find_recipe
-    from ..runs.directory import require_engine
+    from ..train.recipe.config import load_config
+    from ..train.recipe.files import find_recipe
+    from ..train.run.directory import require_engine
 
     if options.resume is not None:
         require_engine(options.resume, options.engine)
@@ -101,15 +101,15 @@ def _config(options: argparse.Namespace) -> Any:
 
 def _trained(options: argparse.Namespace, config: Any) -> Path | None:
     """Trains; the run directory, None if the run was interrupted."""
-    from ..runs.loop import resume, train
+    from ..train.run.loop import resume, train
     from .view import make_view
 
     if options.engine == EMBEDDED:
-        from ..engines.embedded.loop import Local as backend
+        from ..train.run.embedded.loop import Local as backend
     elif options.probe:
-        from ..engines.tinker.loop import ProbedServer as backend
+        from ..train.run.tinker.loop import ProbedServer as backend
     else:
-        from ..engines.tinker.loop import Server as backend
+        from ..train.run.tinker.loop import Server as backend
     view = make_view(sys.stdout)
     if options.resume:
         accept = options.accept_changes if options.engine == EMBEDDED else None
@@ -125,7 +125,7 @@ def _trained(options: argparse.Namespace, config: Any) -> Path | None:
 
 def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
     """Held-out accuracy, and reward if rewards are graded, before and after, with 95 % intervals."""
-    from ..runs.metrics import with_rewards
+    from ..train.run.metrics import with_rewards
 
     if len(evaluations) < 2:
         return []
@@ -150,8 +150,8 @@ def _ends(low: float | None, high: float | None) -> str:
 
 def recipes(options: argparse.Namespace) -> int:
     need_engine()
-    from ..recipe.config import load_config
-    from ..recipe.files import find_recipe, shipped_recipes, to_toml
+    from ..train.recipe.config import load_config
+    from ..train.recipe.files import find_recipe, shipped_recipes, to_toml
 
     if options.recipe:
         print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
@@ -164,7 +164,7 @@ def recipes(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     need("jinja2")
-    from ..evidence.report.page import write_report
+    from ..lab.report.page import write_report
 
     print(write_report(options.directory, options.out, options.beside))
     return 0

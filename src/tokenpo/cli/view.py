@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..base.console import Console
 from ..base.text import duration, number
-from ..runs.view import View, introduction
+from ..train.run.view import View, introduction
 
 # (metric, name, meaning); the first six also make a plain line.
 Row = tuple[str, str, str]

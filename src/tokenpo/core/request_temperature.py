@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .objective import Objective, State
 
-PROCESSOR = "tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor"
+PROCESSOR = "tokenpo.hosts.vllm.processor:AdaptiveTemperatureProcessor"
 
 PREFIX = "tokenpo_"
 _RULE = ("tau", "quantile", "released_sign")
@@ -79,7 +79,7 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
     if missing := [key for key in KEYS if key not in ours]:
         raise MissingInput(
             f"extra_args of a request to vLLM hold {', '.join(sorted(ours))} without {', '.join(missing)}: "
-            "give what tokenpo.engines.vllm.extra_args(objective, state) returns, whole"
+            "give what tokenpo.hosts.vllm.extra_args(objective, state) returns, whole"
         )
     x = {key.removeprefix(PREFIX): _number(key, value) for key, value in ours.items()}
     for name, fits, expected in (

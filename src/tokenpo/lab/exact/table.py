@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from ...base.text import number
-from ...page import table
-from ...page.table import Cell, Table, print_parts
-from ...page.text import visible
+from ..page import table
+from ..page.table import Cell, Table, print_parts
+from ..page.text import visible
 from .measures import MEASURES, Number
 
 BASE, PERFECT = "dapo", "perfect credit"

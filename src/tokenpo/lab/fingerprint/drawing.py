@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError
 from ...base.text import number
-from ...page import frame
-from ...page.chart import nice, scale
+from ..page import frame
+from ..page.chart import nice, scale
 from .curves import Axis, axes_of, fingerprint
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30

@@ -1,1 +1,0 @@
-"""Evidence on runs and methods: evaluation, comparison, explanation, reports."""

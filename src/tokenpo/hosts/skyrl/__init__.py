@@ -1,0 +1,157 @@
+"""SkyRL: our credit in its registry of advantage estimators, our loss in its registry of policy losses.
+
+SkyRL's trainer divides the advantages of a mini-batch by its denominators, and the loss is a sum. So an objective's
+denominator has to be one of SkyRL's `loss_reduction`s, and its loss proportional to its advantages.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...base.errors import Unsupported
+from ...core.objective import Objective
+from ...core.parts import ConstantLength, SequenceMean, TokenMean
+from ...core.types import Credit
+from ...methods import method
+from ..advantage_only import (
+    bare,
+    even_credit,
+    remedy,
+    require_handed,
+    require_proportional,
+    require_reward_credit,
+    reward_credit,
+    summed,
+)
+
+PROVIDES = frozenset({"rollout_logprob", "token_reward"})
+REDUCTIONS = {
+    TokenMean: "token_mean",
+    SequenceMean: "sequence_mean",
+    ConstantLength: "seq_mean_token_sum_norm",
+}
+# Settings of SkyRL's own losses and estimators that change nothing in ours, and their defaults.
+LOSS = {
+    "eps_clip_low": 0.2, "eps_clip_high": 0.2, "clip_ratio_c": 3.0, "use_tis": False,
+    **{f"off_policy_correction.{name}": None for name in (
+        "tis_ratio_type", "sequence_mask_metric", "outlier_token_is_threshold_low", "outlier_token_is_threshold_high",
+        "token_mask_is_threshold_low", "token_mask_is_threshold_high",
+    )},
+    "cispo.cispo_eps_clip_low": 1.0, "cispo.cispo_eps_clip_high": 4.0, "cispo.cispo_anchor": "old",
+    "sapo.tau_pos": 1.0, "sapo.tau_neg": 1.05,
+    "dppo.dppo_type": "binary_tv", "dppo.delta_low": 0.2, "dppo.delta_high": 0.2,
+}  # fmt: skip
+ESTIMATOR = {"grpo_norm_by_std": True, "gamma": 1.0, "lambd": 1.0}
+STEP_WISE = "SkyRL's generator.step_wise_trajectories"
+_PAD = re.compile(r"pad\d+")  # uids of the copies of the first row that fill a batch
+_ENTRY = "trainer.override_entrypoint="
+_NAMES = re.compile(r"trainer\.algorithm\.(?:policy_loss_type|advantage_estimator)=tokenpo/(.+)")
+
+
+def main() -> None:
+    """Runs SkyRL's own program with our names registered; trainer.override_entrypoint=tokenpo.hosts.skyrl calls it.
+
+    Raises UnknownName, or Unsupported as `require`.
+    """
+    from skyrl.train.entrypoints import main_base  # pyright: ignore[reportMissingImports]
+
+    sys.argv = [word for word in sys.argv if not word.startswith(_ENTRY)]  # it would call us again
+    for name in dict.fromkeys(found[1] for word in sys.argv if (found := _NAMES.fullmatch(word))):
+        register(method(name), f"tokenpo/{name}")
+    main_base.main()
+
+
+def register(objective: Objective, name: str = "tokenpo") -> None:
+    """Registers an objective, before Ray starts, for trainer.algorithm.policy_loss_type = .advantage_estimator = NAME.
+
+    Raises Unsupported as `require`.
+    """
+    from skyrl.backends.skyrl_train.utils.ppo_utils import (  # pyright: ignore[reportMissingImports]
+        AdvantageEstimatorRegistry,
+        PolicyLossRegistry,
+    )
+
+    require(objective)
+
+    def estimate(
+        *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Phase one on the whole training batch, in the driver."""
+        require_settings(objective, config)
+        require_unused(objective, config, ESTIMATOR)
+        kept = [row for row, uid in enumerate(index) if not _PAD.fullmatch(str(uid))]
+        rewards, mask, group = token_level_rewards[kept], response_mask[kept], [index[row] for row in kept]
+        # Only step-wise trajectories come with a mask in floating point, of ones.
+        hidden = mask.is_floating_point() and bool(mask.all())
+        advantage = torch.zeros_like(token_level_rewards)
+        advantage[kept] = (
+            even_credit(objective, rewards, group, STEP_WISE)
+            if hidden
+            else reward_credit(objective, rewards, mask, group)
+        )
+        return advantage, advantage
+
+    def loss(
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        config: Any,
+        loss_mask: Tensor | None = None,
+        rollout_logprobs: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Phase two on any micro-batch, summed over its tokens."""
+        require_settings(objective, config)
+        require_unused(objective, config, LOSS)
+        mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
+        if not mask.any():  # padding or filtered rows: a zero with its graph, so that every rank runs backward
+            return torch.where(mask.bool(), log_probs, 0.0).sum(), {"clip_ratio": 0.0}
+        rollouts = bare(mask, old_log_probs, rollout_logprob=rollout_logprobs)
+        value, clipped = summed(objective, rollouts, Credit(advantages.where(rollouts.mask, 0.0)), log_probs)
+        return value, {"clip_ratio": float(clipped.mean())}
+
+    AdvantageEstimatorRegistry.register(name, estimate)
+    PolicyLossRegistry.register(name, loss)
+
+
+def require(objective: Objective) -> None:
+    """Raises Unsupported if SkyRL lacks an input or the denominator of the objective."""
+    require_handed(objective, PROVIDES, "SkyRL")
+    require_proportional(objective, "SkyRL")
+    require_reward_credit(objective, "SkyRL")
+    if type(objective.aggregate) not in REDUCTIONS:
+        raise Unsupported(
+            f"{objective.name} divides by {objective.aggregate}, which SkyRL has no reduction for: {remedy(objective)}"
+        )
+
+
+def require_settings(objective: Objective, config: Any) -> None:
+    """Raises Unsupported if a setting of trainer.algorithm would make SkyRL train another objective."""
+    reduction = REDUCTIONS[type(objective.aggregate)]
+    required = {"loss_reduction": reduction, "use_kl_loss": False, "use_entropy_loss": False}
+    required["advantage_batch_normalize"] = False
+    if isinstance(objective.aggregate, ConstantLength) and objective.aggregate.length is not None:
+        required["max_seq_len"] = objective.aggregate.length
+    for name, value in required.items():
+        if (given := getattr(config, name, False)) != value:
+            raise Unsupported(
+                f"trainer.algorithm.{name} = {given!r} would make SkyRL train something else than {objective.name}: "
+                f"set it to {value!r}"
+            )
+
+
+def require_unused(objective: Objective, config: Any, defaults: Mapping[str, Any]) -> None:
+    """Raises Unsupported if a setting of trainer.algorithm is set that only SkyRL's own loss or estimator reads."""
+    for name, default in defaults.items():
+        given: Any = config
+        for key in name.split("."):
+            given = getattr(given, key, default)
+        if given != default:
+            raise Unsupported(
+                f"trainer.algorithm.{name} = {given!r} is read by SkyRL's own losses and estimators, and not by "
+                f"{objective.name}: set it to {default!r}, and register an objective that has it, by "
+                "tokenpo.method(NAME, ...) or tokenpo.corrected(...)"
+            )

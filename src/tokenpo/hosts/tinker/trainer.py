@@ -1,0 +1,186 @@
+"""The updates of an objective on a training client, which holds the weights and the optimiser.
+
+A forward pass on the server gives the log-probabilities of an update's sequences. Their gradient is computed and
+checked here, and a backward pass takes it to the weights (`gradient`). Denominators and groups are the learner's, so
+the client's split of sequences into requests changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from tinker import AdamParams, TrainingClient
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ...base.errors import NotFinite, present
+from ...core.kl_hold import KLHold
+from ...core.learner import Learner, Step
+from ...core.minibatches import make_updates
+from ...core.objective import Objective
+from ...core.ratio_check import RatioCheck
+from ...core.types import Policy, Rollouts
+from ...core.update import Update
+from ...train.run.records import Tracer
+from .answers import Answers
+from .gradient import CROSS_ENTROPY, Loss, scored, step
+from .inputs import RATIO, require
+
+Prompts = Sequence[Sequence[int]]
+
+
+class Trainer:
+    """An objective, and the client that trains with it.
+
+    Args:
+        client: the client of a model on the server.
+        objective: the objective that trains.
+        length: the longest response allowed.
+        seed: for the order of rows and an objective's random numbers.
+        adam: the optimiser's settings, or a function from the number of the update to them.
+        ratio: the check before the first update.
+        kl: controls the KL of each rollout batch, by a factor on `adam`'s learning rate.
+        loss: the server's loss that takes gradients to the weights, from `probe`.
+        answers: the time limit for the server, and its name in messages.
+
+    Raises:
+        Unsupported: the objective reads an input that no server gives.
+    """
+
+    def __init__(
+        self,
+        client: TrainingClient,
+        objective: Objective,
+        *,
+        length: int,
+        seed: int = 0,
+        adam: AdamParams | Callable[[int], AdamParams] | None = None,
+        ratio: RatioCheck | None = RATIO,
+        kl: KLHold | None = None,
+        loss: Loss = CROSS_ENTROPY,
+        answers: Answers | None = None,
+    ) -> None:
+        require(objective)
+        self.client, self.loss, self.answers = client, loss, answers or Answers()
+        self.learner = Learner(objective, length=length, seed=seed, ratio=ratio, kl=kl)
+        self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
+
+    def score(self, rollouts: Rollouts, prompts: Prompts) -> Tensor:
+        """[N, T] nats: log-probabilities under the current weights of the server's trainer.
+
+        Args:
+            prompts: token ids of the prompt of each group.
+        """
+        return score(rollouts, prompts, lambda sent: scored(self.client, sent, self.answers))
+
+    def train(
+        self,
+        rollouts: Rollouts,
+        prompts: Prompts,
+        *,
+        drawn: Rollouts | None = None,
+        epochs: int = 1,
+        minibatches: int = 1,
+        by: Literal["groups", "rows"] = "groups",
+        tracer: Tracer | None = None,
+        skip: bool = False,
+    ) -> Step:
+        """Computes credit on a rollout batch, then makes passes x epochs x minibatches updates.
+
+        Args:
+            prompts: token ids of the prompt of each group.
+            drawn: all drawn rollouts, for `Learner.begin`.
+            tracer: keeps the last update of each traced response.
+            skip: skip and count an update with numbers that are not finite.
+
+        Raises:
+            NotFinite: naming the update, which has not moved the weights.
+            Unsupported: before the first update the policy is not the one that sampled.
+            TokenPOError: the server failed.
+        """
+        begun = self.learner.begin(rollouts, drawn)
+        options: dict[str, Any] = {"epochs": epochs, "minibatches": minibatches, "by": by, "skip": skip}
+        self.improve(begun, prompts, tracer or Tracer(0), **options)
+        return begun
+
+    def improve(self, step: Step, prompts: Prompts, tracer: Tracer, **options: Any) -> None:
+        """Makes the updates of `train`; the options are those of `make_updates`."""
+        make_updates(
+            self.learner,
+            step,
+            lambda update: self._make(update, prompts, tracer),
+            lambda update: Policy(self.score(update.rollouts, prompts)),
+            **options,
+            choose=tracer.choose,
+        )
+
+    def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:
+        rows, width = _sent(update), update.rollouts.mask.shape[1]
+        # `rows` are numbers in the batch, and an update holds only its own rows.
+        sent = [sequence(update.rollouts, row, prompts) for row in torch.searchsorted(update.rows, rows).tolist()]
+        logprobs = scored(self.client, [tokens for tokens, _ in sent], self.answers, "in an update")
+        table = _differentiated(update, rows, _table(logprobs, sent, width), tracer)
+        adam = self.adam(update.number)
+        adam = adam.model_copy(update={"learning_rate": adam.learning_rate * self.learner.rate})
+        if not self.learner.check(update, lr=adam.learning_rate):
+            return  # the KL of the batch ended it
+        slopes = [torch.zeros_like(each) for each in logprobs]
+        for slope, row, (_, start) in zip(slopes, table, sent, strict=True):
+            slope[start - 1 :] = row[: len(slope) - start + 1]
+        sequences = list(zip([tokens for tokens, _ in sent], logprobs, slopes, strict=True))
+        step(self.client, sequences, self.loss, adam, self.answers)
+
+
+def _differentiated(update: Update, rows: Tensor, logprob: Tensor, tracer: Tracer) -> Tensor:
+    """[M, T]: the gradient of an update's loss in the log-probabilities of the rows that were sent."""
+    gradient = torch.zeros_like(logprob)
+    if update.observes:
+        whole = torch.zeros_like(update.rollouts.old_logprob)
+        whole[torch.searchsorted(update.rows, rows)] = logprob
+        update.observe(Policy(whole))
+    live = update.live()
+    if not len(live):
+        return gradient
+    places = torch.searchsorted(rows, live)
+    leaf = logprob[places].requires_grad_()
+    batch, loss = update.evaluate(Policy(leaf), live)
+    tracer.watch(live, batch)
+    loss.value.backward()
+    tracer.add(live, batch, loss)
+    slope = present(leaf.grad, "the gradient")
+    if not (torch.isfinite(loss.value) and torch.isfinite(slope).all()):
+        raise NotFinite(f"loss or gradient is not finite: {update.culprit(Policy(leaf), live)}")
+    gradient[places] = slope
+    return gradient
+
+
+def _sent(update: Update) -> Tensor:
+    """The rows of an update to send; at least one, because an optimiser step needs a backward pass before it."""
+    has_token = update.rollouts.mask.any(1)
+    if update.observes:
+        return update.rows[has_token]
+    live = update.live()
+    return live if len(live) else update.rows[has_token][:1]
+
+
+def sequence(rollouts: Rollouts, row: int, prompts: Prompts) -> tuple[list[int], int]:
+    """(tokens of prompt and response with a tool's answers, start of the response) of a row that has a token."""
+    prompt, end = prompts[int(rollouts.group[row])], int(rollouts.mask[row].nonzero().max()) + 1
+    return [*prompt, *rollouts.need("token_ids")[row, :end].tolist()], len(prompt)
+
+
+def score(rollouts: Rollouts, prompts: Prompts, ask: Callable[[list[list[int]]], list[Tensor]]) -> Tensor:
+    """[N, T] log-probabilities of the responses; `ask` scores each token except the first of some sequences."""
+    rows = rollouts.mask.any(1).nonzero()[:, 0]
+    sent = [sequence(rollouts, row, prompts) for row in rows.tolist()]
+    table = torch.zeros_like(rollouts.old_logprob)
+    table[rows] = _table(ask([tokens for tokens, _ in sent]), sent, table.shape[1])
+    return table
+
+
+def _table(logprobs: Sequence[Tensor], sent: Sequence[tuple[list[int], int]], width: int) -> Tensor:
+    """[M, T] of the responses, from the log-probabilities of whole sequences; 0 beyond a response."""
+    responses = [logprob[start - 1 :] for logprob, (_, start) in zip(logprobs, sent, strict=True)]
+    return pad_sequence([*responses, torch.zeros(width)], batch_first=True)[:-1]

@@ -1,0 +1,101 @@
+"""A trainer's teacher: a frozen model with the policy's inputs, scored as TRL scores its reference model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+from trl.models import prepare_deepspeed, prepare_fsdp  # pyright: ignore
+from trl.trainer.utils import add_fused_lm_head, create_model_from_path  # pyright: ignore
+
+from ...base.errors import TokenPOError, Unsupported
+from ...core.head.probe import probe_head
+from ...core.head.teacher import Teacher as TeacherHead
+from ...core.objective import Objective
+from ...core.types import TAUGHT
+from ...train.models.vocabulary import require_same_tokens
+from .forward import base_of, predicting, texts
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model that accelerate has prepared; no gradient flows to it."""
+
+    trainer: Any
+    model: Any
+
+    @staticmethod
+    def of(trainer: Any, given: Any) -> "Teacher | None":
+        """The trainer's teacher; call it after TRL has made the policy.
+
+        Args:
+            given: a directory, a hub id, or a model of transformers; None for no teacher.
+
+        Raises:
+            TokenPOError: its tokens are not the policy's.
+            Unsupported: the method compares whole distributions, and a head is not plain and whole.
+        """
+        if given is None:
+            return None
+        args, policy, objective = trainer.args, base_of(trainer), trainer.policy_objective
+        if isinstance(given, str):
+            defaults = {"trust_remote_code": args.trust_remote_code, "dtype": policy.dtype, "device_map": None}
+            given = create_model_from_path(given, **(defaults | (args.model_init_kwargs or {})))
+        name, (theirs, ours) = given.config._name_or_path, (x.get_output_embeddings().weight for x in (given, policy))
+        if name:  # a model made in memory has no tokenizer
+            require_same_tokens("teacher_model", name, AutoTokenizer.from_pretrained(name), trainer._tokenizer)
+        if len(theirs) != len(ours) and (objective.teacher_beta is not None or not name):
+            raise TokenPOError(
+                f"teacher_model has logits of {len(theirs)} tokens and the policy of {len(ours)}: take a teacher with "
+                "the same vocabulary"
+            )
+        if objective.teacher_beta is not None:
+            _require_heads(trainer, objective, given)
+        add_fused_lm_head(given.eval(), trainer.temperature, args.cast_lm_head_to_fp32, ("log_probs", "entropy"))
+        if trainer.is_deepspeed_enabled:
+            prepared = prepare_deepspeed(given, trainer.accelerator)
+        elif trainer.is_fsdp_enabled:
+            prepared = prepare_fsdp(given, trainer.accelerator)
+        else:
+            prepared = trainer.accelerator.prepare_model(given, evaluation_mode=True)
+        return Teacher(trainer, prepared)
+
+    @torch.no_grad()
+    def logprob(self, inputs: Mapping[str, Any], rows: int) -> Tensor:
+        """[M, T] log-probabilities of the completions, `rows` rows per pass."""
+        return self.trainer.forward_passes.by_trl(self.model, inputs, rows).logprob.float()
+
+    @torch.no_grad()
+    def head(self, inputs: Mapping[str, Any], mask: Tensor) -> TeacherHead:
+        """The hidden states and the head that give its logits at the tokens in `mask` [M, T]."""
+        base = self.trainer.accelerator.unwrap_model(self.model)
+        with self.trainer.accelerator.autocast():
+            hidden = predicting(base, mask.shape[1], **texts(inputs))
+        head = base.get_output_embeddings()
+        return TeacherHead(hidden[mask], head.weight, head.bias)
+
+
+def require_read(objective: Objective, given: Any) -> None:
+    """Raises TokenPOError if a teacher is given and the objective reads none."""
+    if given is not None and not objective.needs & TAUGHT:
+        raise TokenPOError(
+            f"teacher_model: {objective.name} reads no teacher: leave it out, or give method="
+            f"tokenpo.with_teacher(tokenpo.method({objective.name!r}), 0.1)"
+        )
+
+
+def _require_heads(trainer: Any, objective: Objective, teacher: Any) -> None:
+    instead = "take opd, or tokenpo.with_teacher in the form 'credit' or 'penalty', which read sampled tokens alone"
+    if not (trainer.forward_passes.in_head and probe_head(teacher)):
+        raise Unsupported(
+            f"{objective.name} needs teacher_divergence, which the TRL engine takes in the heads of policy and "
+            "teacher: one of them is not plain and whole, or fused_objective leaves it alone, as on a GPU unless it is "
+            f"True: set fused_objective=True, or {instead}"
+        )
+    if objective.scope == "batch":
+        raise Unsupported(
+            f"{objective.name} looks at the whole optimiser step, for which the TRL engine has no teacher_divergence: "
+            f"take another method, or {instead}"
+        )

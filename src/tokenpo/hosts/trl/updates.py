@@ -1,0 +1,168 @@
+"""The learner's updates on one rollout batch of TRL's, micro-batch by micro-batch.
+
+TRL shuffles rows one by one before it splits them over ranks; `minibatch_by="groups"` keeps whole groups together.
+Every rank holds the whole rollout batch, so only the row numbers of TRL's micro-batches are read.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...base.errors import Unsupported, present
+from ...core.learner import Step
+from ...core.seeds import keyed_generator
+from ...core.types import Batch, Loss, Policy
+from ...core.update import Update
+from ...train.run.records import Tracer
+from .contract import moved
+from .forward import ROW, padded
+from .rollout_batch import RolloutBatch
+
+
+class InFlightBatch:
+    """The rollout batch in training: from its generation until the next.
+
+    Args:
+        step: the learner's step; None if no response has a token that counts.
+        tracer: records the rows that this rank traces.
+
+    Attributes:
+        update: the last update that was begun.
+    """
+
+    def __init__(self, trainer: Any, batch: RolloutBatch, step: Step | None, tracer: Tracer) -> None:
+        self.batch, self.step, self.tracer = batch, step, tracer
+        self.update: Update | None = None
+        self._trainer, self._cycle = trainer, trainer.cycle
+        self._rows: Tensor | None = None
+        self._traced: tuple[Tensor, Batch, Loss] | None = None
+
+    def update_of(self, model: Any, inputs: Mapping[str, Any]) -> Update | None:
+        """The update of a micro-batch; None if there is nothing to learn from. All ranks must call it.
+
+        Raises:
+            Unsupported: TRL's micro-batch is not the one that this adapter expects.
+        """
+        cycle, trainer = self._cycle, self._trainer
+        number, micro = cycle.place(trainer._step)
+        chunks, buffer = cycle.chunks_of(number), trainer._buffered_inputs
+        if buffer[chunks[micro]] is not inputs or trainer.current_gradient_accumulation_steps != cycle.accumulate:
+            raise moved(
+                f"GRPOTrainer is at micro-batch {micro} of {trainer.current_gradient_accumulation_steps} with another "
+                "part of its rollout batch than expected"
+            )
+        if micro or self.step is None:
+            return self.update
+        if self._rows is None:
+            self._rows = self._places(buffer)
+            last_first = [cycle.chunks_of(update) for update in reversed(range(cycle.updates))]
+            mine = torch.cat([buffer[chunk][ROW].sort().values for plan in last_first for chunk in plan])
+            self.tracer.choose(mine, self.step)
+        rows = self._rows[:, chunks].flatten()
+        self.update = update = self.step.update(rows, cycle.pass_of(number), self.step.first + number)
+        if update.observes:
+            update.observe(self._policy(update, model, chunks))
+        return update
+
+    def _policy(self, update: Update, model: Any, chunks: Sequence[int]) -> Policy:
+        """The current policy on all rows of an update made of `chunks`."""
+        distinct, rows = list(dict.fromkeys(chunks)), present(self._rows, "the places of the rows")
+        parts = [self._trainer._buffered_inputs[chunk] for chunk in distinct]
+        return policy_of(self._trainer, update, model, parts, rows[:, distinct].flatten())
+
+    def watch(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
+        """Called before a micro-batch's backward pass; prepares its traced rows."""
+        self.tracer.watch(rows, batch)
+        self._traced = rows, batch, loss
+
+    def settle(self) -> None:
+        """Called after that backward pass; records the traced rows. The loss was multiplied by the number of ranks."""
+        if self._traced is None:
+            return
+        (rows, batch, loss), self._traced = self._traced, None
+        if batch.policy.logprob.retains_grad and batch.policy.logprob.grad is not None:
+            batch.policy.logprob.grad /= self._trainer.accelerator.num_processes
+        self.tracer.add(rows, batch, loss)
+
+    def check(self, lr: float) -> bool:
+        """Called before an optimiser step: whether to take it. Statistics are of all ranks, so all ranks agree."""
+        if self.update is None:
+            return True
+        accelerator, statistics = self._trainer.accelerator, self.update.statistics
+        self.update.statistics = statistics.across(
+            lambda x: accelerator.gather(x[None]).sum(0),
+            lambda x: accelerator.gather(x[None]).amax(0),
+            accelerator.device,
+        )
+        return self._trainer.learner.check(self.update, lr=lr)
+
+    def end(self) -> None:
+        """Called on all ranks after the last optimiser step; measures the batch's KL if the learner controls one."""
+        trainer, cycle, update = self._trainer, self._cycle, self.update
+        if update is not None and trainer.learner.measures_end:
+            policy = self._policy(update, trainer.model, cycle.chunks_of(cycle.updates - 1))
+            trainer.learner.end(update, policy)
+
+    def _places(self, buffer: Sequence[dict[str, Any]]) -> Tensor:
+        """[ranks, chunks, M] row numbers in the rollout batch; gathered once, because TRL does not reshuffle."""
+        trainer = self._trainer
+        if trainer.args.minibatch_by == "groups" and not self._cycle.whole:
+            draws = keyed_generator(trainer.args.seed, "minibatches", trainer.state.global_step)
+            for part, dealt in zip(buffer, by_groups(buffer, trainer.num_generations, draws), strict=True):
+                part.update(dealt)  # in place, because TRL trains on these same dicts
+        return trainer.accelerator.gather(torch.stack([part[ROW] for part in buffer])[None])
+
+
+def policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> Policy:
+    """The current policy on all rows of the update, in the update's order; all ranks must call it.
+
+    Args:
+        parts: this rank's micro-batches, which hold each of its rows once.
+        rows: row numbers of all ranks' parts, in rank order.
+    """
+    order = rows.argsort()
+    order = order[torch.searchsorted(rows[order], update.rows)]
+    return policy_now(trainer, model, parts, update.rollouts.mask.shape[1]).rows(order)
+
+
+@torch.no_grad()
+def policy_now(
+    trainer: Any, model: Any, parts: Sequence[Mapping[str, Any]], width: int, rows: int | None = None
+) -> Policy:
+    """The current policy on the parts of all ranks, in rank order; all ranks must call it.
+
+    Args:
+        parts: this rank's micro-batches, as TRL's inputs.
+        width: tokens of a row of the rollout batch.
+        rows: rows per forward pass; None scores a whole part at once.
+    """
+    policies = [padded(trainer.forward_passes.policy(model, part, rows), width) for part in parts]
+    names = [name for name, x in vars(policies[0]).items() if x is not None]
+    local = {name: torch.cat([policy.need(name).float() for policy in policies]) for name in names}
+    return Policy(**{name: trainer.accelerator.gather(x.contiguous()) for name, x in local.items()})
+
+
+def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.Generator) -> list[dict[str, Any]]:
+    """This rank's rows redistributed over the same number of micro-batches: whole groups in random order.
+
+    Args:
+        chunks: all micro-batches of a rollout batch; every tensor with an axis has one entry per row.
+        size: rows per group; all rows of a group are on this rank.
+
+    Raises:
+        Unsupported: inputs hold images, whose tensors do not have one entry per row.
+    """
+    if odd := [name for name in chunks[0] if name.startswith(("pixel", "image"))]:
+        raise Unsupported(f"minibatch_by='groups' is for text only, and TRL drew {odd[0]}: set minibatch_by='rows'")
+    places = torch.cat([chunk[ROW] for chunk in chunks]).argsort().view(-1, size)
+    order = places[torch.randperm(len(places), generator=generator).to(places.device)].flatten()
+    dealt: list[dict[str, Any]] = [{} for _ in chunks]
+    for name, first in chunks[0].items():
+        for chunk, rows in zip(dealt, order.split([len(chunk[ROW]) for chunk in chunks]), strict=True):
+            if isinstance(first, Tensor) and first.dim():
+                chunk[name] = torch.cat([part[name] for part in chunks])[rows]
+            else:
+                chunk[name] = first
+    return dealt

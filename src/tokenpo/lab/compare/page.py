@@ -1,0 +1,140 @@
+"""compare.html: the comparison as one file that loads nothing, runs nothing and can be mailed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from ...base.text import flat, number
+from ..page import frame
+from ..page.chart import Axis, Chart, Cloud, Line, Spot, axis_labels, draw, scatter, strip, ticks
+from ..page.table import Cell, Row, Table
+from ..page.text import paragraph, visible
+from .result import Comparison, Result
+from .table import NUMBERS, heading, interval, means, name, numbers, pair_name, signed, summary
+from .verdict import Pair
+
+HERE = Path(__file__).parent
+STRIP = 360  # width of a strip
+
+
+def render(comparison: Comparison) -> str:
+    """The page as text. Equal runs give equal bytes."""
+    subject = comparison.subject
+    return frame.render(
+        HERE / "compare.html", visible(subject.title, limit=200), facts=_facts(comparison),
+        summaries=[(visible(r.measure.title, limit=80), summary(r)) for r in comparison.results],
+        notes=[visible(note, limit=1000) for note in comparison.notes],
+        failures=[visible(f"{f.run.name}: {f.line}", limit=500) for f in comparison.failures],
+        sections=[_section(comparison, result) for result in comparison.results],
+        margins=any(pair.margin for result in comparison.results for pair in result.pairs), means=means(comparison),
+        curves=list(_curves(comparison)), moved=_moved(comparison),
+        named=[(name(label), paragraph(text, limit=5000)) for label, text in subject.objectives.items()],
+        origin=subject.origin, origins="\n".join(visible(line, limit=2000) for line in subject.origins),
+        config=paragraph(json.dumps(subject.config, indent=2, ensure_ascii=False), limit=20_000),
+        software=[(visible(str(k), limit=40), visible(str(v), limit=120)) for k, v in comparison.versions.items()],
+    )  # fmt: skip
+
+
+def _facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """(name, value) of the settings that all runs share."""
+    subject, settings = comparison.subject, flat(comparison.subject.config)
+
+    def count(path: str) -> int:
+        return value if isinstance(value := settings.get(path), int) else 0
+
+    steps, prompts, group = count("train.steps"), count("rollout.prompts"), count("rollout.group_size")
+    problems, seeds = count("evaluate.problems"), subject.seeds
+    in_a_row = 0 < seeds[-1] - seeds[0] == len(seeds) - 1
+    facts = [
+        ("recipe", settings.get("recipe")),
+        ("model", settings.get("model.path")),
+        ("task", settings.get("task.name")),
+        ("steps", steps and f"{steps:,}" + (f" of {prompts} prompts x {group} responses" if prompts and group else "")),
+        ("updates per step", count("train.epochs") * count("train.minibatches")),
+        ("seeds", f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))),
+        ("runs", f"{sum(map(len, comparison.finished.values()))} of {subject.planned}"),
+        ("held-out problems", problems and f"{problems:,}"),
+        ("baseline", "every pair" if comparison.baseline == "all" else comparison.baseline),
+    ]
+    return [(name, visible(str(text), limit=120)) for name, text in facts if text]
+
+
+def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
+    """One measure: its differences, each with a strip and a verdict, and the number of every seed."""
+    spots, all_seeds = [_spot(pair) for pair in result.pairs], comparison.subject.seeds
+    ends = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
+    axis = Axis(ticks(min([0.0, *ends]), max([0.0, *ends]), 4), STRIP, zero=True)
+    rows = []
+    for pair, spot in zip(result.pairs, spots, strict=True):
+        label = f"difference {signed(pair.mean)}, 95 % interval {interval(pair) or 'none'}"
+        picture = Cell("", picture=strip([spot], axis, label, band=pair.margin))
+        reason = pair.reason
+        for note in comparison.notes:  # do not repeat a note from the top of the page
+            reason = reason.removeprefix(note).lstrip()
+        verdict = Cell(visible(pair.verdict, limit=1000), reason, kind="decided" if pair.decided else "")
+        rows.append(Row(pair_name(comparison, pair), [picture, *numbers(pair), verdict]))
+    seeds = []
+    for label in comparison.subject.labels:
+        known, values = result.numbers(label), [result.values[label].get(seed) for seed in all_seeds]
+        texts = ["no run" if x is None else "≥ " * x.censored + number(x.number) for x in values]
+        texts.append(f"{number(min(known))} to {number(max(known))}" if known else "")
+        seeds.append(Row(name(label), [*map(Cell, texts)]))
+    head, foot = [heading(comparison), "", *NUMBERS, "verdict"], [Cell("", picture=axis_labels(axis))]
+    return {
+        "title": visible(result.measure.title, limit=80),
+        "meaning": visible(result.measure.meaning, limit=300),
+        "differences": Table(head, rows, words=True, foot=foot),
+        "seeds": Table(["method", *(f"seed {seed}" for seed in all_seeds), "range"], seeds),
+    }
+
+
+def _spot(pair: Pair) -> Spot:
+    by_seed = zip(pair.seeds, pair.differences.values, strict=True)
+    points = [(d, f"seed {seed}: {signed(d)}") for seed, d in by_seed if d is not None]
+    return Spot(pair.mean, pair.low, pair.high, "c0" if pair.decided else "open", points)
+
+
+def _moved(comparison: Comparison) -> Markup | None:
+    """A scatter plot of every run's training accuracy against its KL; None unless two methods log both."""
+    clouds = []
+    for label, by_seed in comparison.moved.items():
+        if by_seed:
+            points = [
+                (kl, accuracy, f"{name(label)}, seed {seed}: KL {number(kl)}, accuracy {number(accuracy)}")
+                for seed, (kl, accuracy) in by_seed.items()
+            ]
+            # The plot shortens a label in its middle, as labels of one method differ at their ends.
+            whole = visible(label, limit=300)
+            clouds.append(Cloud(whole, points, "c1" if label == comparison.baseline else "c0"))
+    words = "mean KL of a batch, nats a token, log scale"
+    return scatter(clouds, words, "Mean training accuracy against mean KL") if len(clouds) > 1 else None
+
+
+def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Markup]]]]:
+    """(title, charts): every method with the baseline, mean over seeds, shaded from the lowest to the highest."""
+    labels = comparison.subject.labels
+    base = labels[0] if comparison.baseline == "all" else comparison.baseline
+    for metric, title, unit, high in (
+        ("eval/accuracy", "Held-out accuracy", "greedy", 1.0),
+        ("accuracy", "Training accuracy", "sampled", 1.0),
+        ("entropy", "Entropy", "nats per token", None),
+    ):
+        bands, dots, charts = comparison.bands[metric], metric.startswith("eval/"), []
+        for label in labels:
+            if label != base and bands[label]:
+                lines = [  # the baseline's is dashed
+                    Line(
+                        name(of), [(step, mean) for step, mean, *_ in bands[of]], k, dashed=k == 1, dots=dots,
+                        span=[(step, low, high) for step, _, low, high in bands[of]], shaded=True,
+                    )
+                    for k, of in enumerate((label, base))
+                ]  # fmt: skip
+                chart = Chart(name(label), unit, "", lines, fraction=high is not None, high=high, always=True)
+                charts.append((chart, draw(chart)))
+        if charts:
+            yield title, charts

@@ -1,0 +1,208 @@
+"""From runs to a comparison: the numbers of every run, the pairs, the curves, the notes, and compare.json."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...base.errors import TokenPOError
+from ...base.jsonl import finite
+from ...train.run.read import Run, read_run
+from .measures import SECONDS, Measure, Value
+from .plan import Plan, Subject, pairs
+from .runs import Failure, State, state
+from .verdict import ALPHA, Pair, judge, too_few
+
+CURVES = ("eval/accuracy", "accuracy", "entropy")
+ByLabel = Mapping[str, Mapping[int, Run]]  # label of a method -> seed -> run
+Band = Sequence[tuple[float, float, float, float]]  # (step, mean, least, most) over the runs of one method
+MOVED = ("kl", "accuracy")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measure: `values[label][seed]`, and its pairs, which are one family of comparisons."""
+
+    measure: Measure
+    values: Mapping[str, Mapping[int, Value]]
+    pairs: tuple[Pair, ...]
+
+    def numbers(self, label: str) -> list[float]:
+        """The defined values of a method, by seed."""
+        return [value.number for _, value in sorted(self.values[label].items()) if value.number is not None]
+
+    def mean(self, label: str) -> float | None:
+        numbers = self.numbers(label)
+        return statistics.fmean(numbers) if numbers else None
+
+    def censored(self, label: str) -> int:
+        return sum(value.censored for value in self.values[label].values())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that is shown. `bands[metric][label]` are the curves, `finished[label]` the finished seeds.
+
+    `moved[label][seed]` is (mean KL, mean training accuracy) over batches, for runs that log both.
+    """
+
+    subject: Subject
+    baseline: str
+    results: tuple[Result, ...]
+    bands: Mapping[str, Mapping[str, Band]]
+    moved: Mapping[str, Mapping[int, tuple[float, float]]]
+    finished: Mapping[str, tuple[int, ...]]
+    failures: tuple[Failure, ...]
+    versions: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def metrics(measures: Sequence[Measure]) -> set[str]:
+    """The metrics that a comparison reads of a run."""
+    return {*CURVES, *MOVED, *SECONDS, *(measure.needs for measure in measures)}
+
+
+def finished(plan: Plan, measures: Sequence[Measure]) -> ByLabel:
+    """The finished runs of a plan."""
+    runs: dict[str, dict[int, Run]] = {label: {} for label in plan.subject.labels}
+    for planned in plan.runs:
+        if state(planned) is State.DONE:
+            runs[planned.label][planned.seed] = read_run(planned.directory, metrics(measures))
+    return runs
+
+
+def gather(
+    subject: Subject, runs: ByLabel, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure],
+    margins: Mapping[str, float], *, where_logged: bool = False,
+) -> Comparison:  # fmt: skip
+    """Judges the pairs of runs.
+
+    Args:
+        margins: name of a measure -> smallest difference that matters.
+        where_logged: leave out measures that no run has, because engines log different metrics.
+    """
+    compared, every = pairs(subject.labels, baseline), [run for by_seed in runs.values() for run in by_seed.values()]
+    if where_logged:
+        measures = [x for x in measures if any(x.of(run).number is not None for run in every)] or measures
+    if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):
+        has = [f"{label} has {', '.join(map(str, sorted(of))) or 'none'}" for label, of in runs.items()]
+        failed = f"; {failed_in_words(failures)}" if failures else f" ({'; '.join(has)})"
+        raise TokenPOError(f"{subject.place}: no pair to compare has two finished runs with the same seeds{failed}")
+    results = []
+    for measure in measures:
+        values = {label: {seed: measure.of(run) for seed, run in by_seed.items()} for label, by_seed in runs.items()}
+        known = {label: {s: x.number for s, x in of.items() if x.number is not None} for label, of in values.items()}
+        if not any(known.values()):
+            where = f"no run in {subject.place} logged a number for {measure.needs}"
+            raise TokenPOError(f"--metrics {measure.name}: {where}")
+        late = {label: [seed for seed, x in of.items() if x.censored] for label, of in values.items()}
+        judged = judge(known, compared, late=late, margin=margins.get(measure.name))
+        results.append(Result(measure, values, tuple(judged)))
+    return Comparison(
+        subject, baseline, tuple(results),
+        bands={name: {label: _band(runs[label].values(), name) for label in subject.labels} for name in CURVES},
+        moved={label: dict(_moved(by_seed)) for label, by_seed in runs.items()},
+        finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()}, failures=tuple(failures),
+        versions=every[0].versions, notes=(*subject.notes, *_notes(runs, every, results)),
+    )  # fmt: skip
+
+
+def failed_in_words(failures: Sequence[Failure]) -> str:
+    """The failed runs and their reasons, each reason once."""
+    reasons: dict[str, list[Failure]] = defaultdict(list)
+    for failure in failures:
+        reasons[failure.line].append(failure)
+    parts = []
+    for line, failed in reasons.items():
+        more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+        parts.append(f"{', '.join(failure.run.name for failure in failed[:3])}{more}: {line} (log: {failed[0].log})")
+    return f"{len(failures)} run{'s' if len(failures) > 1 else ''} failed: {'; '.join(parts)}"
+
+
+def _band(runs: Iterable[Run], name: str) -> Band:
+    """The band over the steps at which every run has a number."""
+    series = [{step: value for step, value in run.series(name) if value is not None} for run in runs]
+    steps = sorted(set.intersection(*map(set, series))) if series else []
+    columns = [(step, [values[step] for values in series]) for step in steps]
+    return [(step, statistics.fmean(column), min(column), max(column)) for step, column in columns]
+
+
+def _moved(by_seed: Mapping[int, Run]) -> Iterator[tuple[int, tuple[float, float]]]:
+    for seed, run in sorted(by_seed.items()):
+        kl, accuracy = ([x for _, x in run.series(name) if x is not None] for name in MOVED)
+        if kl and accuracy and statistics.fmean(kl) > 0:
+            yield seed, (statistics.fmean(kl), statistics.fmean(accuracy))
+
+
+def _notes(runs: ByLabel, every: Sequence[Run], results: Sequence[Result]) -> Iterator[str]:
+    for label, by_seed in runs.items():
+        for seed, run in by_seed.items():
+            yield from (f"{label} seed {seed}: {note}" for note in run.notes)
+    for seed in sorted({seed for by_seed in runs.values() for seed in by_seed}):
+        starts = {dict(by_seed[seed].series("eval/accuracy")).get(0) for by_seed in runs.values() if seed in by_seed}
+        if len(starts) > 1:
+            yield (
+                f"Seed {seed}: the evaluations before training differ, so its runs did not begin alike (other software "
+                "or machine, or a device that is not exact?)."
+            )
+    records = [run.versions for run in every]
+    names = sorted({name for versions in records for name in versions})
+    if odd := [name for name in names if len({json.dumps(versions.get(name)) for versions in records}) > 1]:
+        yield f"The runs were not made with the same software on one machine: they differ in {', '.join(odd)}."
+    common = [(pair, runs[pair.a].keys() & runs[pair.b].keys()) for pair in results[0].pairs]
+    if apart := [f"{pair.a} and {pair.b}" for pair, seeds in common if len(seeds) < 2]:
+        yield f"Not compared, as fewer than two finished runs of each have the same seeds: {', '.join(apart)}."
+    for result in results:
+        yield from _incomplete(result)
+    few = {len(pair.seeds): pair.family for result in results for pair in result.pairs if pair.adjusted is not None}
+    yield from (too_few(n, m) for n, m in few.items() if m * 2.0 ** (1 - n) > ALPHA)
+
+
+def _incomplete(result: Result) -> Iterator[str]:
+    """Notes on runs without a number, and on runs whose number is only a bound."""
+    missing, late = [], []
+    for label, by_seed in result.values.items():
+        if none := sum(value.number is None for value in by_seed.values()):
+            missing.append(f"{none} of {len(by_seed)} runs of {label}")
+        if bounds := result.censored(label):
+            late.append(f"{bounds} of {len(by_seed)} runs of {label}")
+    if missing:
+        yield f"{result.measure.title}: {', '.join(missing)} have no number and are left out."
+    if late:
+        yield (
+            f"{result.measure.title}: {', '.join(late)} never got there. A pair with one of them has an order and no "
+            "difference, a pair of two neither. Means with ≥ are lower bounds: the earliest that they could have."
+        )
+
+
+def to_json(comparison: Comparison) -> str:
+    """compare.json: all data of table and page, and every difference; an infinite option is written as text."""
+    subject = comparison.subject
+    methods = [
+        {
+            "label": label, "method": method, "options": options, "objective": subject.objectives[label],
+            "finished": comparison.finished[label],
+        }
+        for label, (method, options) in subject.methods.items()
+    ]  # fmt: skip
+    metrics = []
+    for result in comparison.results:
+        by_label = {label: sorted(by_seed.items()) for label, by_seed in result.values.items()}
+        metrics.append({
+            **{key: getattr(result.measure, key) for key in ("name", "title", "unit", "meaning")},
+            "values": {label: {str(seed): x.number for seed, x in values} for label, values in by_label.items()},
+            "censored": {label: [seed for seed, x in values if x.censored] for label, values in by_label.items()},
+            "means": {label: result.mean(label) for label in result.values},
+            "pairs": [pair.as_json() for pair in result.pairs],
+        })  # fmt: skip
+    failed = [{"run": failure.run.name, "error": failure.line} for failure in comparison.failures]
+    record = {
+        "format": 2, "title": subject.title, "config": subject.config, "methods": methods, "seeds": subject.seeds,
+        "baseline": comparison.baseline, "alpha": ALPHA, "metrics": metrics, "failed": failed,
+        "notes": comparison.notes, "versions": comparison.versions,
+    }  # fmt: skip
+    return json.dumps(finite(record, str), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,397 @@
+"""Charts as inline SVG: lines over steps, strips of means with intervals, and scatter plots of runs.
+
+Colours come from the style sheet.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, geometric_mean, median_high
+
+from markupsafe import Markup, escape
+
+from ...base.text import number
+from .text import percent, shortened
+
+Point = tuple[float, float | None]
+Band = tuple[float, float | None, float | None]
+Place = Callable[[float], float]  # from a number to its pixel
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 210, 46, 10, 8, 32
+FOOT, END = HEIGHT - BOTTOM, WIDTH - RIGHT
+MOST_POINTS, MOST_READINGS = 300, 60
+ROW, MARGIN = 24, 14  # height of a row and margin of a strip
+DOT, NEAR, LETTER = 4, 7, 5  # radius of a dot, gap from its middle to its label, half the height of a letter
+LONGEST = 40  # characters of a label in a scatter plot
+_NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart.
+
+    Args:
+        points: (x, y); y is None where nothing was measured.
+        colour: number of the style class c0..c2.
+        dots: mark each point.
+        span: (x, low, high) intervals.
+    """
+
+    label: str
+    points: Sequence[Point]
+    colour: int = 0
+    dashed: bool = False
+    dots: bool = False
+    span: Sequence[Band] = ()
+    shaded: bool = False  # draw the span as a shaded band rather than whiskers
+    shade: str = ""  # meaning of the shaded span, for the legend
+
+    @property
+    def joined(self) -> bool:
+        """Whether a line joins the dots; not between only two rare measurements, where it would suggest too much."""
+        return not self.dots or len(self.points) > 2
+
+    @property
+    def constant(self) -> bool:
+        """Whether all steps have the same value and span, up to rounding, or none; False for a single step."""
+        rows = [[y for _, y in self.points], [low for _, low, _ in self.span], [high for _, _, high in self.span]]
+        known = [[y for y in row if y is not None] for row in rows]
+        return len(self.points) > 1 and all(
+            not some or (len(some) == len(row) and math.isclose(min(some), max(some), rel_tol=1e-6))
+            for some, row in zip(known, rows, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of lines over steps.
+
+    Args:
+        unit: label of the y axis.
+        fraction: show values as percentages.
+        low, high: values that the y axis includes.
+        log: use a logarithmic y axis.
+        stacked: draw each line on top of those before it.
+        always: keep the chart among the first even if it is constant.
+    """
+
+    title: str
+    unit: str
+    help: str
+    lines: Sequence[Line] = ()
+    fraction: bool = False
+    low: float | None = 0.0
+    high: float | None = None
+    log: bool = False
+    stacked: bool = False
+    always: bool = False
+
+    @property
+    def constant(self) -> bool:
+        return not self.always and all(line.constant for line in self.lines)
+
+    @property
+    def constant_text(self) -> str:
+        """The value of a constant chart; with several lines, each label and value."""
+        values = [self.format(line.points[0][1]) for line in self.lines]
+        if len(values) == 1:
+            return values[0]
+        return ", ".join(f"{line.label} {value}" for line, value in zip(self.lines, values, strict=True))
+
+    @property
+    def format(self) -> Callable[..., str]:
+        return percent if self.fraction else number
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten) from at or below `low` to at or above `high`.
+
+    >>> ticks(0.0, 0.93)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    span = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(span / count))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m * count >= span * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{i * step:.12g}") for i in range(first, max(last, first + 1) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from below `low` > 0 to above `high`: even steps, 1-2-5 or decades, by the ratio high / low.
+
+    >>> log_ticks(0.93, 1.04), log_ticks(0.3, 4.0)
+    ([0.9, 0.95, 1.0, 1.05], [0.2, 0.5, 1.0, 2.0, 5.0])
+    """
+    if math.isclose(low, high, rel_tol=1e-6):
+        low, high = low / 2, high * 2
+    # Up to this ratio even steps are at most `low` wide, so none is 0; above it a number of 1-2-5 lies between the two.
+    if high <= 2.5 * low:
+        return ticks(low, high, 4)
+    bottom, top = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    if high < 100 * low:
+        steps = [float(f"{m}e{e}") for e in range(bottom, top + 1) for m in (1, 2, 5)]
+        return steps[bisect.bisect(steps, low * (1 + 1e-9)) - 1 : bisect.bisect_left(steps, high * (1 - 1e-9)) + 1]
+    every = -(-(top - bottom) // 6)
+    return [10.0**e for e in range(bottom, top + every, every)]
+
+
+def nice(x: float) -> float:
+    """The next number with few digits at or above `x`; 1 if x is not above 0.
+
+    >>> nice(0.13), nice(0.0)
+    (0.15, 1.0)
+    """
+    if x <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(x))
+    return next(float(f"{m * power:.3g}") for m in _NICE if m * power >= x * (1 - 1e-9))
+
+
+def scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Place:
+    """A function from a number to its pixel, with `low` at `start` and `high` at `end`; numbers beyond are clamped."""
+
+    def place(x: float) -> float:
+        return math.log10(max(x, low)) if log else x
+
+    first, width = place(low), (place(high) - place(low)) or 1.0
+    return lambda x: start + min(max((place(x) - first) / width, 0.0), 1.0) * (end - start)
+
+
+def draw(chart: Chart) -> Markup:
+    """The chart as one <svg>; its accessible name states the first and last value of every line."""
+    xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
+    layers = list(_stacked(chart.lines)) if chart.stacked else chart.lines
+    values = [y for line in layers for _, *ys in (*line.points, *line.span) for y in ys if y is not None]
+    positive = [y for y in values if y > 0] or [1.0]
+    values += [y for y in (chart.low, chart.high) if y is not None] or [0.0, 1.0] * (not values)
+    marks = log_ticks(min(positive), max(positive)) if chart.log else ticks(min(values), max(values), 4)
+    px = scale(min(xs), max(xs), LEFT, END)
+    py = scale(marks[0], marks[-1], FOOT, TOP, log=chart.log)
+    labels = _labels(marks, chart.format)
+    columns = [(px(x), number(x)) for x in ticks(min(xs), max(xs), 6) if min(xs) <= x <= max(xs)]
+    parts = [*_axes(_summary(chart), columns, zip(map(py, marks), labels, strict=True), "step")]
+    for line in reversed(layers):  # the first line is drawn last, on top
+        parts += _line(line, px, py, " solid" if chart.stacked else "")
+    return Markup("".join([*parts, *_readings(chart, px)]) + "</svg>")
+
+
+def _labels(marks: Sequence[float], written: Callable[[float, int], str]) -> list[str]:
+    """The labels of an axis, with as many digits as make all of them different."""
+    texts = [[written(mark, digits) for mark in marks] for digits in range(3, 9)]
+    return next((some for some in texts if len(set(some)) == len(some)), texts[0])
+
+
+def _axes(
+    name: str, columns: Iterable[tuple[float, str]], rows: Iterable[tuple[float, str]], words: str
+) -> Iterator[str]:
+    """The start of an <svg> with both axes: `columns` and `rows` are (pixel, label), `words` the x axis's."""
+    yield f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">'
+    for y, label in rows:
+        yield f'<path class="grid" d="M{LEFT} {y:.1f}H{END}"/>'
+        yield f'<text class="tick y" x="{LEFT - 5}" y="{y + 3.5:.1f}">{escape(label)}</text>'
+    for x, label in columns:
+        yield f'<text class="tick x" x="{x:.1f}" y="{FOOT + 14}">{escape(label)}</text>'
+    yield f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">{escape(words)}</text>'
+
+
+def _stacked(lines: Sequence[Line]) -> Iterator[Line]:
+    """Each line raised by the sum of the lines before it; its span reaches down to that sum."""
+    height: dict[float, float] = defaultdict(float)
+    for line in lines:
+        span = []
+        for x, y in line.points:
+            floor, height[x] = height[x], height[x] + (y or 0.0)
+            span.append((x, floor, height[x]))
+        yield Line(line.label, [(x, top) for x, _, top in span], line.colour, span=span, shaded=True)
+
+
+def _line(line: Line, px: Place, py: Place, solid: str) -> Iterator[str]:
+    span = [(x, a, b) for x, a, b in line.span if a is not None and b is not None]
+    if span and line.shaded and line.joined:
+        kept = span[:: -(-len(span) // MOST_POINTS)]
+        edge = [f"{px(x):.1f} {py(b):.1f}" for x, _, b in kept] + [f"{px(x):.1f} {py(a):.1f}" for x, a, _ in kept[::-1]]
+        yield f'<path class="band c{line.colour}{solid}" d="M{"L".join(edge)}Z"/>'
+    elif span:
+        whiskers = "".join(f"M{px(x):.1f} {py(a):.1f}V{py(b):.1f}" for x, a, b in span)
+        yield f'<path class="whisker c{line.colour}" d="{whiskers}"/>'
+    for run in _unbroken(line.points) if line.joined else ():
+        size, kept = -(-2 * len(run) // MOST_POINTS), run
+        if size > 2:  # keep lowest and highest of each bin, in order, so that spikes remain visible
+            bins = [run[i : i + size] for i in range(0, len(run), size)]
+            ends = [{min(some, key=lambda p: p[1]), max(some, key=lambda p: p[1])} for some in bins]
+            kept = [point for two in ends for point in sorted(two)]
+        path = "L".join(f"{px(x):.1f} {py(y):.1f}" for x, y in kept)
+        style = " dashed" if line.dashed else ""
+        yield f'<path class="line c{line.colour}{style}" d="M{path}{"h.1" if len(run) == 1 else ""}"/>'
+    if line.dots and len(line.points) <= MOST_READINGS:
+        for x, y in line.points:
+            if y is not None:
+                yield f'<circle class="dot c{line.colour}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>'
+
+
+def _unbroken(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
+    """The runs of points without missing values; a gap wider than twice the usual distance counts as missing."""
+    gaps = [b - a for (a, _), (b, _) in pairwise(points)]
+    widest = 2 * median_high(gaps) if gaps else math.inf
+    runs: list[list[tuple[float, float]]] = [[]]
+    last = math.inf  # no gap before the first point
+    for x, y in points:
+        if y is None or x - last > widest:
+            runs.append([])
+        if y is not None:
+            runs[-1].append((x, y))
+        last = x
+    return [run for run in runs if run]
+
+
+def _readings(chart: Chart, px: Place) -> Iterator[str]:
+    """A column for each step that shows its numbers while the pointer is over it, on the side with more room."""
+    rows: dict[float, list[tuple[int, str]]] = defaultdict(list)
+    for line in chart.lines:
+        for x, y in line.points:
+            rows[x].append((line.colour, f"{line.label} {chart.format(y)}"))
+    sparse = {x for line in chart.lines if line.dots and len(line.points) <= MOST_READINGS for x, _ in line.points}
+    steps = sorted({*sorted(rows)[:: max(1, -(-len(rows) // MOST_READINGS))], *sparse})
+    middles = [px((a + b) / 2) for a, b in pairwise(steps)]
+    for x, left, right in zip(steps, [LEFT - 6.0, *middles], [*middles, END + 6.0], strict=True):
+        before = px(x) > (LEFT + END) / 2
+        at = f'x="{px(x) + (-7 if before else 7):.1f}" dy="12.5"'
+        text = [f'<tspan class="c{colour}" {at}>{escape(reading)}</tspan>' for colour, reading in rows[x]]
+        yield (
+            f'<g class="hit"><rect x="{left:.1f}" y="{TOP}" width="{right - left:.1f}" height="{FOOT - TOP}"/>'
+            f'<path d="M{px(x):.1f} {TOP}V{FOOT}"/><text{" class=before" if before else ""} y="{TOP}">'
+            f"<tspan {at}>step {number(x)}</tspan>{''.join(text)}</text></g>"
+        )
+
+
+def _summary(chart: Chart) -> str:
+    parts = []
+    for line in chart.lines:
+        known = [(x, y) for x, y in line.points if y is not None]
+        ends = [f"{chart.format(y)} at step {number(x)}" for x, y in (*known[:1], *known[-1:])]
+        parts += [f"{line.label} from {' to '.join(ends)}"] if ends else []
+    return f"{chart.title} ({chart.unit}): " + ("; ".join(parts) or "no numbers")
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A mean with its interval; `colour` is a class of the style sheet, `points` are (value, title)."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    colour: str
+    points: Sequence[tuple[float, str]] = ()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A strip's axis from the first to the last of `marks`; `zero` draws a line at 0."""
+
+    marks: Sequence[float]
+    width: int
+    zero: bool = False
+    format: Callable[[float], str] = number
+
+    @property
+    def x(self) -> Place:
+        return scale(self.marks[0], self.marks[-1], MARGIN, self.width - MARGIN)
+
+
+def strip(spots: Sequence[Spot], axis: Axis, name: str, band: float | None = None) -> Markup:
+    """The spots, one per row; `name` is the accessible name; `band` shades from −band to band."""
+    height, px = ROW * len(spots), axis.x
+    parts = [f'<svg class="strip" viewBox="0 0 {axis.width} {height}" role="img" aria-label="{escape(name)}">']
+    if band is not None:
+        left, right = px(-band), px(band)
+        parts.append(f'<rect class="band" x="{left:.1f}" width="{right - left:.1f}" height="{height}"/>')
+    parts += [f'<path class="grid" d="M{px(mark):.1f} 0V{height}"/>' for mark in axis.marks]
+    if axis.zero:
+        parts.append(f'<path class="zero" d="M{px(0):.1f} 0V{height}"/>')
+    for place, spot in enumerate(spots):
+        y = ROW * (place + 0.5)
+        for x, title in spot.points:
+            parts.append(
+                f'<circle class="seed" cx="{px(x):.1f}" cy="{y:g}" r="2.5"><title>{escape(title)}</title></circle>'
+            )
+        if spot.low is not None and spot.high is not None:
+            parts.append(f'<path class="whisker {spot.colour}" d="M{px(spot.low):.1f} {y:g}H{px(spot.high):.1f}"/>')
+        if spot.mean is not None:
+            parts.append(f'<circle class="dot {spot.colour}" cx="{px(spot.mean):.1f}" cy="{y:g}" r="5"/>')
+    return Markup("".join(parts) + "</svg>")
+
+
+def axis_labels(axis: Axis) -> Markup:
+    """The numbers under a strip."""
+    marks = (f'<text class="tick x" x="{axis.x(x):.1f}" y="11">{axis.format(x)}</text>' for x in axis.marks)
+    return Markup(f'<svg class="strip" viewBox="0 0 {axis.width} 16" aria-hidden="true">{"".join(marks)}</svg>')
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points (x > 0, y, title) around their mean, which has the label; `colour` is a class of the style sheet."""
+
+    label: str
+    points: Sequence[tuple[float, float, str]]
+    colour: str
+
+
+def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
+    """A scatter plot with a logarithmic x axis; `words` is the label of that axis, `name` the accessible name."""
+    every = [(x, y) for cloud in clouds for x, y, _ in cloud.points]
+    xs, ys = [x for x, _ in every], [y for _, y in every]
+    marks, rows = log_ticks(min(xs), max(xs)), ticks(min(ys), max(ys), 4)
+    px, py = scale(marks[0], marks[-1], LEFT, END, log=True), scale(rows[0], rows[-1], FOOT, TOP)
+    columns = zip(map(px, marks), _labels(marks, number), strict=True)
+    parts = [*_axes(name, columns, zip(map(py, rows), _labels(rows, number), strict=True), words)]
+    for cloud in clouds:
+        for x, y, title in cloud.points:
+            at = f'cx="{px(x):.1f}" cy="{py(y):.1f}"'
+            parts.append(f'<circle class="seed" {at} r="2"><title>{escape(title)}</title></circle>')
+    middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
+    middles.sort(key=lambda middle: middle[1])
+    named = [middle for middle in middles if middle[2].label]
+    widths = [(x, y, 5.5 * len(shortened(cloud.label, LONGEST))) for x, y, cloud in named]
+    places = list(_beside(widths, [(x, y) for x, y, _ in middles]))
+    for (x, y, _), (left, right, middle) in zip(named, places, strict=True):
+        end, height = min(max(x, left), right), min(max(y, middle - LETTER), middle + LETTER)
+        if math.hypot(end - x, height - y) > 2 * NEAR:  # other points lie between the point and its label
+            parts.append(f'<path class="lead" d="M{x:.1f} {y:.1f}L{end:.1f} {height:.1f}"/>')
+    for x, y, cloud in middles:
+        parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT}"/>')
+    for (_, _, cloud), (left, right, middle) in zip(named, places, strict=True):
+        at = f'text-anchor="middle" x="{(left + right) / 2:.1f}" y="{middle + 3.5:.1f}"'
+        parts.append(f"<text {at}><title>{escape(cloud.label)}</title>{escape(shortened(cloud.label, LONGEST))}</text>")
+    return Markup("".join(parts) + "</svg>")
+
+
+def _beside(
+    named: Sequence[tuple[float, float, float]], points: Sequence[tuple[float, float]]
+) -> Iterator[tuple[float, float, float]]:
+    """For each label (x, y of its point, width) the nearest place that covers no point or label: (left, right, y)."""
+    taken = [(x - DOT, x + DOT, y - DOT, y + DOT) for x, y in points]
+    for x, y, width in named:
+        choices = [
+            (x + across * (NEAR + away + width / 2), y + down * (NEAR + away + LETTER))
+            for away in range(0, WIDTH, LETTER)
+            for across, down in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1))
+        ]
+        boxes = [(cx - width / 2, cx + width / 2, cy - LETTER, cy + LETTER) for cx, cy in choices]
+        inside = [
+            (left, right, top, bottom)
+            for left, right, top, bottom in boxes
+            if left >= LEFT and right <= WIDTH and top >= TOP and bottom <= FOOT
+        ]
+        free = (
+            (left, right, top, bottom)
+            for left, right, top, bottom in inside
+            if not any(left < b and a < right and top < d and c < bottom for a, b, c, d in taken)
+        )
+        place = next(free, (inside or boxes)[0])
+        taken.append(place)
+        left, right, top, bottom = place
+        yield left, right, (top + bottom) / 2

@@ -1,0 +1,299 @@
+"""The report's browser over steps, prompts and responses: rollouts within a budget of bytes, and the first view."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from ...train.run.metrics import Number
+from ...train.run.read import Rollout, Trace
+from ..page.text import paragraph, visible
+from ..page.tokens import (
+    EXPECTED,
+    HEAD,
+    KNOWN,
+    LABEL_LIMIT,
+    PROMPT_LIMIT,
+    TAIL,
+    DrawnResponse,
+    Scale,
+    clip_state,
+    draw_tokens,
+    kept,
+    quantity,
+    scales,
+    token_text,
+)  # fmt: skip
+
+MOST_STEPS, MOST_ROLLOUTS, MOST_QUANTITIES = 64, 16, 14
+BUDGET = 1_000_000  # bytes for all tokens
+FIRST = 150_000  # bytes for one side of the first view, in addition to its first response
+# Only these characters could end a script element or open another; JSON can escape them.
+_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
+
+
+@dataclass(frozen=True)
+class DrawnPrompt:
+    text: str
+    label: str
+    cards: tuple[DrawnResponse, ...]
+
+
+@dataclass(frozen=True)
+class DrawnStep:
+    """A step: `remark` is the reason if it has no colours; `live` is its first prompt with an advantage, else 0."""
+
+    number: int
+    remark: str
+    prompts: tuple[DrawnPrompt, ...]
+    live: int
+
+
+@dataclass(frozen=True)
+class DrawnRun:
+    """A run: its name on this page, its steps, and the labels of quantities that its trace lacks."""
+
+    label: str
+    steps: tuple[DrawnStep, ...]
+    lacks: tuple[str, ...]
+
+
+class View(NamedTuple):
+    """Indices of the run, step, prompt and response that one side shows; response -1 is all of the prompt's."""
+
+    run: int
+    step: int
+    prompt: int
+    response: int = -1
+
+
+@dataclass(frozen=True)
+class Browser:
+    """The browser: `views` are the one or two sides of the first view; `fixed` are quantities that do not vary."""
+
+    scales: tuple[Scale, ...]
+    default: int
+    runs: tuple[DrawnRun, ...]
+    views: tuple[View, ...]
+    fixed: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    rollouts: int
+    tokens: int
+
+    def cards(self, view: View) -> tuple[DrawnResponse, ...]:
+        cards = self.prompt(view).cards
+        return cards if view.response < 0 else cards[view.response : view.response + 1]
+
+    def prompt(self, view: View) -> DrawnPrompt:
+        return self.runs[view.run].steps[view.step].prompts[view.prompt]
+
+
+def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
+    """The browser of named traces, side by side; None if they hold no rollout."""
+    traces = [(label, trace) for label, trace in traces if trace.index]
+    if not traces:
+        return None
+    drawn = [_load(trace, BUDGET // len(traces)) for _, trace in traces]
+    everything = [rollout for rollouts in drawn for rollout in rollouts]
+    recorded = {name: [x for r in everything for x in _values(r, name)] for name in _quantities(everything)}
+    varying, fixed = scales((quantity(name, values), values) for name, values in recorded.items())
+    shown, left_out = varying[:MOST_QUANTITIES], varying[MOST_QUANTITIES:]
+    runs = tuple(_run(label, rollouts, shown) for (label, _), rollouts in zip(traces, drawn, strict=True))
+    notes = []
+    for (label, trace), rollouts in zip(traces, drawn, strict=True):
+        notes += _notes(f" of {label}" if len(traces) > 1 else "", trace, rollouts)
+    if left_out:
+        notes.append(f"Left out for size: {', '.join(visible(s.quantity.name, limit=30) for s in left_out)}.")
+    # Advantage if it differs between tokens of one response; else entropy, which always does; else the first.
+    names = [s.quantity.name for s in shown]
+    differs = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in everything)
+    first = "advantage" if differs else "entropy"
+    return Browser(
+        tuple(shown), names.index(first) if first in names else 0, runs,
+        views=tuple(_bounded(runs, view) for view in _places(runs)), fixed=tuple(fixed), notes=tuple(notes),
+        rollouts=len(everything), tokens=sum(len(r.tokens) for r in everything),
+    )  # fmt: skip
+
+
+def _load(trace: Trace, budget: int) -> list[Rollout]:
+    """The rollouts to draw, in page order: one of each step in turn, the last and the first step first."""
+    offsets: dict[int, list[int]] = defaultdict(list)
+    for step, offset in trace.index:
+        offsets[step].append(offset)
+    steps, loaded = sorted(offsets), dict[tuple[int, int], Rollout]()
+    if len(steps) > MOST_STEPS:  # first, last and evenly between
+        steps = [steps[round(i * (len(steps) - 1) / (MOST_STEPS - 1))] for i in range(MOST_STEPS)]
+    spent = budget // 100
+    for turn in range(MOST_ROLLOUTS):
+        for step in dict.fromkeys([steps[-1], steps[0], *steps]):
+            # With so little left, only a response of a few tokens would fit.
+            if turn < len(offsets[step]) and (budget > spent or not loaded):
+                rollout = trace.load(offsets[step][turn])
+                if (cost := _cost(rollout)) <= budget or not loaded:
+                    budget -= cost
+                    loaded[step, turn] = rollout
+    return [loaded[key] for key in sorted(loaded)]
+
+
+def _cost(rollout: Rollout) -> int:
+    """The approximate bytes that a rollout takes in the page's data."""
+    texts = [token_text(rollout.tokens[t]) for t in kept(len(rollout.tokens))]
+    prompt = paragraph(rollout.prompt, limit=PROMPT_LIMIT)
+    # Twice, because JSON in a page escapes some characters again.
+    written = len(json.dumps([prompt, *texts], ensure_ascii=False).encode()) * 2
+    return 600 + written + len(texts) * 8 * min(len(rollout.terms), MOST_QUANTITIES)
+
+
+def _quantities(drawn: Sequence[Rollout]) -> list[str]:
+    """The names of the quantities to draw: known ones in the report's order, then the others."""
+    recorded = dict.fromkeys(name for rollout in drawn for name in rollout.terms if rollout.terms[name])
+    if "old_logprob" in recorded:
+        # Shown as a probability, because it nearly repeats the current log-probability.
+        del recorded["old_logprob"]
+        recorded["probability"] = None
+    return [*(name for name in KNOWN if name in recorded), *(name for name in recorded if name not in KNOWN)]
+
+
+def _values(rollout: Rollout, name: str) -> Sequence[Number]:
+    """[T] numbers of one quantity; all None if this rollout lacks it."""
+    nothing = (None,) * len(rollout.tokens)
+    values = rollout.terms.get(name, nothing)
+    if name == "clipped":
+        return [*map(clip_state, values, rollout.terms.get("ratio", nothing))]
+    if name == "probability" and name not in rollout.terms:
+        old = rollout.terms.get("old_logprob", nothing)
+        return [None if x is None else math.exp(min(x, 0.0)) for x in old]
+    return values
+
+
+def _run(label: str, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> DrawnRun:
+    answers: dict[int, dict[Any, list[Rollout]]] = defaultdict(lambda: defaultdict(list))
+    for rollout in rollouts:
+        answers[rollout.step][rollout.group, rollout.prompt].append(rollout)
+    steps = []
+    for number, of_prompts in answers.items():
+        prompts = [
+            DrawnPrompt(
+                paragraph(of_prompt[0].prompt, limit=PROMPT_LIMIT),
+                f"{place}: {visible(of_prompt[0].prompt, limit=LABEL_LIMIT)}",
+                tuple(_card(rollout, scales) for rollout in of_prompt),
+            )
+            for place, of_prompt in enumerate(of_prompts.values(), start=1)
+        ]
+        live = [any(x for r in of_prompt for x in r.terms.get("advantage", ())) for of_prompt in of_prompts.values()]
+        remark = _remark([rollout for rollout in rollouts if rollout.step == number])
+        steps.append(DrawnStep(number, remark, tuple(prompts), live.index(True) if any(live) else 0))
+    recorded = _quantities(rollouts)
+    return DrawnRun(label, tuple(steps), tuple(KNOWN[name].label for name in EXPECTED if name not in recorded))
+
+
+def _card(rollout: Rollout, scales: Sequence[Scale]) -> DrawnResponse:
+    return DrawnResponse(
+        row=rollout.row, group="" if rollout.group is None else str(rollout.group), length=len(rollout.tokens),
+        reward=rollout.reward, correct=rollout.correct, prompt="",  # shown once, above all its responses
+        answer=visible(rollout.answer or "", limit=200),
+        views=(draw_tokens(rollout.tokens, [(s, _values(rollout, s.quantity.name)) for s in scales]),),
+    )  # fmt: skip
+
+
+def _remark(rollouts: Sequence[Rollout]) -> str:
+    """The reason if a step has no colours: advantages are all 0, and perhaps because rewards are equal."""
+    if {x for rollout in rollouts for x in rollout.terms.get("advantage", ())} != {0.0}:
+        return ""
+    rewards: dict[int | None, set[Number]] = defaultdict(set)
+    for rollout in rollouts:
+        rewards[rollout.group].add(rollout.reward)
+    equal = all(len(values) == 1 for values in rewards.values())
+    return "all advantages are 0 here" + (": every answer of these groups got the same reward" if equal else "")
+
+
+def _places(runs: Sequence[DrawnRun]) -> list[View]:
+    """The first view: two runs at their first common prompt; else the first and the last step; else two prompts; else
+    two responses; else one.
+    """
+    first = runs[0]
+    if len(runs) > 1:
+        return next(_shared(first, runs[1]), [View(i, 0, run.steps[0].live) for i, run in enumerate(runs[:2])])
+    start, last = first.steps[0], len(first.steps) - 1
+    responses = len(start.prompts[0].cards)
+    if last:
+        return [View(0, 0, start.live), View(0, last, first.steps[last].live)]
+    if len(start.prompts) > 1:
+        return [View(0, 0, 0), View(0, 0, 1)]
+    return [View(0, 0, 0, 0), View(0, 0, 0, 1)] if responses > 1 else [View(0, 0, 0)]
+
+
+def _bounded(runs: Sequence[DrawnRun], view: View) -> View:
+    """The view, or one of its first response only if the others take too many bytes."""
+    cards = runs[view.run].steps[view.step].prompts[view.prompt].cards
+    size = 0
+    for tokens in (card.views[0] for card in cards[1:] if card.views[0]):
+        size += 150 + sum(45 + 14 * len(token.values) + len(token.text) for token in tokens)
+    return view if size <= FIRST or view.response >= 0 else view._replace(response=0)
+
+
+def _shared(first: DrawnRun, second: DrawnRun) -> Iterator[list[View]]:
+    """The places of prompts that both runs answered at the same step."""
+    numbers = {step.number: i for i, step in enumerate(second.steps)}
+    for i, step in enumerate(first.steps):
+        if (place := numbers.get(step.number)) is not None:
+            prompts = [prompt.text for prompt in second.steps[place].prompts]
+            for k, prompt in enumerate(step.prompts):
+                if prompt.text in prompts:
+                    yield [View(0, i, k), View(1, place, prompts.index(prompt.text))]
+
+
+def in_common(browser: Browser) -> tuple[int, int]:
+    """(prompts that both runs answered at the same step, prompts of the first run)."""
+    first, second = browser.runs[:2]
+    return sum(1 for _ in _shared(first, second)), sum(len(step.prompts) for step in first.steps)
+
+
+def _notes(whose: str, trace: Trace, drawn: Sequence[Rollout]) -> Iterator[str]:
+    if len(drawn) < len(trace.index):
+        steps, taken = len({step for step, _ in trace.index}), len({r.step for r in drawn})
+        count = f"{len(drawn)} of {len(trace.index):,} recorded responses{whose}, from {taken} of {steps:,} steps"
+        yield f"Drawn are {count}; trace.jsonl holds them all."
+    if long := sum(len(r.tokens) > HEAD + TAIL for r in drawn):
+        some = f"their first {HEAD} and last {TAIL} tokens are drawn"
+        yield f"{long} responses{whose} are longer than {HEAD + TAIL} tokens: {some}."
+
+
+def embed(browser: Browser) -> Markup:
+    """The whole browser as JSON for a script element; texts are already escaped, and colours already chosen."""
+    scales = [
+        {"name": visible(s.quantity.name, limit=30), "label": s.quantity.label, "key": s.key} for s in browser.scales
+    ]
+    text = json.dumps(
+        {"scales": scales, "runs": browser.runs, "views": browser.views},
+        default=lambda x: _data(x) if isinstance(x, DrawnResponse) else vars(x),
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
+    return Markup(text.translate(_ESCAPES))
+
+
+def _data(card: DrawnResponse) -> dict[str, Any]:
+    """A response's data; `levels` and `values` have one text per scale: per token a character, or number and blank."""
+    tokens = card.views[0]
+    levels = zip(*([name[1:] for name in token.classes.split()] for token in tokens), strict=True)
+    values = zip(*(token.values for token in tokens), strict=True)
+    return {
+        **card.texts(),
+        "tokens": [token.text for token in tokens],
+        "breaks": [i for i, token in enumerate(tokens) if token.breaks],
+        "gaps": {str(i): [token.position, f"{token.gap:,}"] for i, token in enumerate(tokens) if token.gap},
+        "levels": [_short(of_scale, "") for of_scale in levels],
+        "values": [_short(of_scale, " ") for of_scale in values],
+    }
+
+
+def _short(texts: Sequence[str], between: str) -> str:
+    """The texts joined, or only one of them if all are equal."""
+    return texts[0] if len(set(texts)) == 1 else between.join(texts)

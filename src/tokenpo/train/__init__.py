@@ -1,0 +1,1 @@
+"""The small trainer: tasks, models, recipes and runs."""

@@ -1,0 +1,329 @@
+"""A causal language model with its tokenizer: loaded from a Hugging Face directory or hub id, saved to a directory.
+
+Weights are read from safetensors only, and code from a model directory is never run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.utils import logging as hf_logging
+
+from ...base.errors import TokenPOError, UnknownName, nearest
+from ...base.files import whole_directory
+from ...base.silence import held_back, muted
+from ...base.text import first_line
+from .device import resolve_device
+from .directory import RECORD, check_tokens, checked, is_local
+from .vocabulary import Tokenized, asked, token_ids
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+Prompts = Sequence[Sequence[int]]  # token ids of each
+
+
+@dataclass
+class LanguageModel(Tokenized):
+    """A Hugging Face causal LM, its tokenizer, and the token ids that end or pad a sequence.
+
+    Args:
+        model: PreTrainedModel, in eval mode (LoRA layers, if any, are inside it).
+        tokenizer: PreTrainedTokenizerBase.
+        eos_ids: every id that ends a response.
+        pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
+        adapter: the PeftModel that wraps `model` when LoRA is used.
+        abilities: cached results of probes ("packed", "graphed", "plain_head", "tokens_ending").
+    """
+
+    model: Any
+    tokenizer: Any
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    adapter: Any = None
+    abilities: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model's input embeddings."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def rows(self) -> int:
+        """The number of tokens that the model embeds."""
+        return self.model.get_input_embeddings().weight.shape[0]
+
+    def ends(self, vocabulary: int) -> torch.Tensor:
+        """[V] bool, true at the ids that end a response."""
+        ids = torch.arange(vocabulary, device=self.device)
+        return torch.isin(ids, torch.tensor(self.eos_ids, device=self.device))
+
+    def encode(self, prompt: str | list[dict]) -> list[int]:
+        """As `Tokenized.encode`; also raises TokenPOError for a token that the model does not embed."""
+        return self._embedded(super().encode(prompt))
+
+    def inserted(self, text: str) -> list[int]:
+        """Token ids of a text inside a response, without the special tokens that tokenizers put around a text."""
+        return self._embedded(token_ids(self.tokenizer, text, add_special_tokens=False))
+
+    def _embedded(self, ids: list[int]) -> list[int]:
+        """The ids; raises TokenPOError for one that is not below `rows`, as it would end the process on a GPU."""
+        if (number := max(ids)) >= self.rows:
+            token = self.tokenizer.convert_ids_to_tokens(number)
+            raise TokenPOError(
+                f"the prompt has the token {token!r:.40} with the number {number}, but the model embeds {self.rows} "
+                "tokens: use the tokenizer that belongs to the weights"
+            )
+        return ids
+
+    def tokens_ending(self, text: str) -> frozenset[int]:
+        """The tokens whose own text ends with `text`."""
+        known = self.abilities.setdefault("tokens_ending", {})
+        if text not in known:
+            with asked(self.tokenizer, "on single tokens"):
+                texts = self.tokenizer.batch_decode([[i] for i in range(self.rows)], skip_special_tokens=True)
+            known[text] = frozenset(i for i, x in enumerate(texts) if x.endswith(text))
+        return known[text]
+
+
+def longrope_positions(model: Any) -> int | None:
+    """The positions up to which a longrope model (Phi-3-128k) uses its short factors; None for other models.
+
+    A longer text changes the factors of all of its tokens, and of all texts beside it, but not of cached keys.
+    """
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
+
+
+def positions(model: Any) -> int | None:
+    """The longest text that the model runs as it should; None if nothing limits it."""
+    return longrope_positions(model) or getattr(model.config, "max_position_embeddings", None)
+
+
+def load(
+    path_or_hub_id: str | Path, *, dtype: str = "float32", device: str = "cpu", lora: LoraOptions | None = None
+) -> LanguageModel:
+    """Loads a causal LM and its tokenizer from a local directory or the Hugging Face hub.
+
+    Args:
+        path_or_hub_id: a directory with config.json, safetensors weights and tokenizer files, or "owner/name".
+        dtype: "float32", "bfloat16", "float16" or "float64".
+        device: a torch device, such as "cpu" or "cuda"; "auto" is cuda if there is one.
+        lora: adapters to train instead of the weights.
+
+    Raises:
+        TokenPOError: something is missing or wrong in the directory or on the hub; the message has the remedy.
+        UnknownName: an unknown dtype.
+    """
+    if dtype not in _DTYPES:
+        raise UnknownName(f"unknown dtype {dtype!r}: {nearest(dtype, _DTYPES)}")
+    where, files = checked(path_or_hub_id)
+    device = resolve_device(device)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
+    model = _load_weights(where, _DTYPES[dtype]).to(device)
+    if files is not None:
+        check_tokens(files, model.get_input_embeddings().weight.shape[0])
+    tokenizer = _load_tokenizer(where)
+    eos_ids = _eos_ids(model, tokenizer, where)
+    pad_id = _pad_id(model, tokenizer, eos_ids)
+    adapter = None if lora is None else adapted(model, lora, where).eval()
+    return LanguageModel(model.eval(), tokenizer, eos_ids, pad_id, adapter=adapter)
+
+
+def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
+    """Writes a Hugging Face directory that `load` and AutoModelForCausalLM can read, completely or not at all.
+
+    LoRA adapters are merged into the weights. After an error, an older model in the directory is unchanged.
+
+    Args:
+        record: data to store beside the model; `directory.trained` reads it.
+
+    Raises:
+        TokenPOError: the destination exists and is not a model directory.
+        OSError, SafetensorError: writing failed, for instance on a full disk.
+    """
+    target = Path(directory).expanduser().absolute()
+    if target.exists() and not (target.is_dir() and ((target / "config.json").exists() or not any(target.iterdir()))):
+        raise TokenPOError(f"{target} exists and is not a model directory: choose another place to save to")
+    model = lm.model if lm.adapter is None else copy.deepcopy(lm.adapter).merge_and_unload()
+    with whole_directory(target) as fresh:
+        with _quiet():
+            _save_weights(model, fresh)
+            try:
+                lm.tokenizer.save_pretrained(fresh)
+            except OSError:
+                raise
+            except Exception as error:  # the tokenizers' library raises its own types on a full disk
+                raise OSError(f"the tokenizer cannot be saved: {error}") from error
+        if record is not None:
+            (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
+    """Writes only the LoRA adapters, in peft's format; returns False if there are none. Raises as `save`."""
+    if lm.adapter is None:
+        return False
+    with whole_directory(Path(directory).expanduser().absolute()) as fresh, _quiet():
+        lm.adapter.save_pretrained(fresh)
+    return True
+
+
+def _save_weights(model: Any, directory: Path) -> None:
+    """Saves the weights, and the generation settings unchanged: transformers refuses to save some that it loads."""
+    settings = model.generation_config
+    model.generation_config = GenerationConfig()
+    try:
+        model.save_pretrained(directory)
+    finally:
+        model.generation_config = settings
+    settings.to_json_file(directory / "generation_config.json", keys_to_pop=["compile_config"])
+
+
+def _load_weights(where: str, dtype: torch.dtype) -> Any:
+    try:
+        with _quiet():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                where,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                # Mismatches are reported below, as the loader's own error names no weight.
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+            model, info = loaded
+    except Exception as error:
+        here = "" if is_local(where) else f"there is no directory {where} here, and "
+        raise TokenPOError(f"{here}cannot load a causal language model from {where}: {first_line(error)}") from error
+    if getattr(model, "_hf_peft_config_loaded", False):  # one from the hub; `check_directory` refuses a local one
+        raise TokenPOError(
+            f"{where} holds a LoRA adapter, which is never applied here: merge it into its base model first"
+        )
+    for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):
+        names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get(kind) or ())
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise TokenPOError(
+                f"the weights in {where} do not fit config.json: {', '.join(names[:3])}{more} {meaning} a "
+                f"{type(model).__name__} of that configuration; use the config.json that belongs to the weights"
+            )
+    return model
+
+
+def _load_tokenizer(where: str) -> Any:
+    try:
+        with _quiet(), held_back(), muted():
+            return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    except Exception as error:
+        raise TokenPOError(
+            f"cannot load a tokenizer from {where}: {first_line(error)}; "
+            "the directory needs tokenizer.json (tokenizer.save_pretrained writes it)"
+        ) from error
+
+
+def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
+    """Every id that the generation config, the config or the tokenizer names as end of sequence."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    ids: dict[int, None] = {}
+    for source in (getattr(model, "generation_config", None), model.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        for i in value if isinstance(value, list | tuple) else [value]:
+            if i is None:
+                continue
+            if not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < rows:
+                raise TokenPOError(
+                    f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number, one of the "
+                    f"{rows} that the model embeds"
+                )
+            ids[i] = None
+    if not ids:
+        raise TokenPOError(
+            f"the model in {where} names no end-of-sequence token: set eos_token_id in generation_config.json"
+        )
+    return tuple(ids)
+
+
+def _pad_id(model: Any, tokenizer: Any, eos_ids: Sequence[int]) -> int:
+    """The tokenizer's padding id if the model embeds it, as padding passes through the model; else an EOS id or 0."""
+    embedded = range(model.get_input_embeddings().weight.shape[0])
+    return next(i for i in (tokenizer.pad_token_id, *eos_ids, 0) if i in embedded)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences transformers' progress bars and load reports."""
+    verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+@dataclass(frozen=True)
+class LoraOptions:
+    """Low-rank adapters that are trained in place of the weights (needs peft).
+
+    Args:
+        rank: inner dimension.
+        alpha: the update is scaled by alpha / rank.
+        targets: names of the adapted linear layers, or "all-linear".
+        dropout: on the adapter's input, in training mode only; above 0, training scores tokens with another policy
+            than the one that sampled.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: str | tuple[str, ...] = "all-linear"
+    dropout: float = 0.0
+
+
+def adapted(model: Any, options: LoraOptions, where: str) -> Any:
+    """The PeftModel around a model; changes the model's layers in place.
+
+    Args:
+        where: the model's path, for messages.
+
+    Raises:
+        TokenPOError: peft is not installed, or targets do not exist or cannot be merged.
+    """
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise TokenPOError("LoRA needs the package peft: pip install 'tokenpo[lora]'") from error
+    targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+    alpha: Any = options.alpha
+    config = LoraConfig(
+        r=options.rank, lora_alpha=alpha, lora_dropout=options.dropout, target_modules=targets, task_type="CAUSAL_LM"
+    )
+    tied = _tied(model)
+    try:
+        adapter = get_peft_model(model, config)
+    except ValueError as error:
+        raise TokenPOError(f"LoRA targets {options.targets!r}: {first_line(error)}") from error
+    if names := sorted(tied.intersection(adapter.targeted_module_names)):
+        raise TokenPOError(
+            f"LoRA targets {options.targets!r}: in the model in {where} the weights of {names[0]} are tied to another "
+            "layer's, so the merged model would not be the one that was trained: leave it out of model.lora.targets"
+        )
+    return adapter
+
+
+def _tied(model: torch.nn.Module) -> set[str]:
+    """Names of the layers that share a weight with another layer, as a head may share the embedding's."""
+    owners: dict[torch.nn.Parameter, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        owners.setdefault(weight, []).append(name.rpartition(".")[0])
+    return {name for names in owners.values() if len(names) > 1 for name in names}

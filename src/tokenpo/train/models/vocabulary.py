@@ -1,0 +1,129 @@
+"""Converts text and chats to token ids and back; needs a tokenizer, but no weights."""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import TokenPOError
+from ...base.pool import Pool
+from ...base.silence import held_back
+from ...base.text import first_line
+
+CHAT_SECONDS = 10.0  # limit for rendering a prompt
+CHAT_MEMORY = 2**30  # its limit of address space, bytes
+
+
+def require_same_tokens(setting: str, teacher: object, theirs: Any, policy: Any) -> None:
+    """Raises TokenPOError, naming the setting, if two tokenizers number their tokens differently."""
+    if theirs.get_vocab() != policy.get_vocab():
+        raise TokenPOError(
+            f"{setting}: the tokens of {teacher} are not those of the policy, and a teacher scores the policy's tokens "
+            "by their numbers: take a teacher with the same tokenizer"
+        )
+
+
+class Tokenized:
+    """A tokenizer of transformers, and the ids that end a response."""
+
+    tokenizer: Any
+    eos_ids: tuple[int, ...]
+
+    def encode(self, prompt: str | list[dict]) -> list[int]:
+        """Token ids of a prompt: of a text by the tokenizer, of chat messages by the chat template.
+
+        Raises:
+            TokenPOError: the chat template is missing or fails, or the prompt has no tokens.
+        """
+        if isinstance(prompt, str):
+            ids = token_ids(self.tokenizer, prompt)
+            # Some tokenizers end every text with EOS; a prompt must be open to continue.
+            while len(ids) > 1 and ids[-1] in self.eos_ids:
+                ids.pop()
+        else:
+            ids = chat_ids(self.tokenizer, prompt)
+        if not ids:
+            raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the tokens, without special tokens (EOS, padding)."""
+        with asked(self.tokenizer, "on tokens of a response"):
+            return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """One string per token, special tokens included; for reports."""
+        return pieces(self.tokenizer, ids)
+
+
+@dataclass(frozen=True)
+class Vocabulary(Tokenized):
+    """The tokenizer of a model whose weights are elsewhere."""
+
+    tokenizer: Any
+    eos_ids: tuple[int, ...]
+
+
+def token_ids(tokenizer: Any, text: str, **settings: Any) -> list[int]:
+    """Token ids of a text; `settings` go to the tokenizer's call. Raises TokenPOError if the tokenizer fails."""
+    with asked(tokenizer, f"on the text {text!r:.80}"):
+        return list(tokenizer(text, **settings)["input_ids"])
+
+
+@contextlib.contextmanager
+def asked(tokenizer: Any, what: str) -> Iterator[None]:
+    """Turns any failure of the tokenizer inside the block, even a panic of its library, into a TokenPOError."""
+    try:
+        with held_back():
+            yield
+    except Exception as error:
+        raise TokenPOError(
+            f"the tokenizer of {tokenizer.name_or_path} fails {what}: {first_line(error)}; "
+            "correct its files, or use another model"
+        ) from error
+
+
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """One string per token, special tokens included, by transformers' `decode` and `convert_ids_to_tokens`."""
+    texts = []
+    with asked(tokenizer, "on tokens of a response"):
+        for i in ids:
+            text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            raw = tokenizer.convert_ids_to_tokens(i)
+            # SentencePiece drops a leading space when a token is decoded alone.
+            texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
+    return texts
+
+
+def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Token ids of a chat up to the start of the response; the template runs in a process with limits.
+
+    Raises:
+        TokenPOError: the chat template is missing, fails, or exceeds `CHAT_SECONDS` or `CHAT_MEMORY`.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise TokenPOError(
+            "the prompt is a list of chat messages, but the tokenizer has no chat template: "
+            "use an instruction-tuned model, or give the prompt as a string"
+        )
+    try:
+        (outcome,) = _template_pool().map([(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)])
+        if outcome.note:
+            timeout = outcome.note == "timeout"
+            raise ValueError(f"it does not end within {CHAT_SECONDS:g} seconds" if timeout else outcome.note)
+        if "failed" in outcome.value:
+            raise ValueError(outcome.value["failed"])
+    except (ValueError, TypeError) as error:
+        raise TokenPOError(
+            f"the chat template of {tokenizer.name_or_path} fails on the prompt {messages!r:.80}: "
+            f"{first_line(error)}; give messages that it accepts, or correct the template"
+        ) from error
+    return token_ids(tokenizer, outcome.value["text"], add_special_tokens=False)
+
+
+@functools.cache
+def _template_pool() -> Pool:
+    """The process that renders the templates of all models; it starts with the first chat."""
+    return Pool(Path(__file__).with_name("template.py"), "render", workers=1, limit=CHAT_SECONDS, memory=CHAT_MEMORY)

@@ -1,0 +1,117 @@
+"""Options of the command line that change a recipe: `--set section.key=value`, and the method list of `--methods`.
+
+METHOD in a list is the name of a method, or a user's function ("file.py:function", "package.module:function").
+"""
+
+import re
+import tomllib
+from typing import Any, NamedTuple
+
+from ...base.errors import TokenPOError
+
+LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
+_METHOD = r"(?:[^:=@,]*[./][^:=@,]*:)?\w+"
+SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
+
+
+def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
+    """Applies "section.key=value" to `raw` and returns the key's path.
+
+    Raises:
+        TokenPOError: there is no "=", or a setting where a section should be.
+    """
+    key, equals, text = override.partition("=")
+    path = tuple(key.strip().split("."))
+    if not equals or not path[-1]:
+        raise TokenPOError(f"--set {override}: write section.key=value, e.g. train.lr=3e-4")
+    return put(raw, path, toml_value(text), f"--set {override}")
+
+
+def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tuple[str, ...]:
+    """Sets the setting at a path and returns the path; TokenPOError, naming `flag`, if a section is a setting."""
+    *sections, last = path
+    table = raw
+    for section in sections:
+        if table.get(section) in (None, "none"):  # a written config names its absent sections
+            table[section] = {}
+        table = table[section]
+        if not isinstance(table, dict):
+            raise TokenPOError(f"{flag}: {section} is a setting, not a section")
+    table[last] = value
+    return path
+
+
+def toml_value(text: str) -> Any:
+    """The text after "=" as a TOML value, or as plain text if it is none."""
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text.strip()
+    return read["value"] if len(read) == 1 else text.strip()
+
+
+class Entry(NamedTuple):
+    """One method of the list, with its options as (key, value in TOML)."""
+
+    label: str
+    method: str
+    options: tuple[tuple[str, str], ...]
+
+
+def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
+    """The entries of a list, in order. A piece that begins with KEY= belongs to the method before it.
+
+    >>> [entry.label for entry in parse_entries("tepo,hapo:tau=0,beta=0,plain@hapo:tau=0")]
+    ['tepo', 'hapo:tau=0,beta=0', 'plain']
+
+    Raises:
+        TokenPOError: not of that form, or a label twice.
+    """
+    found: list[tuple[str, str, list[tuple[str, str]]]] = []
+    for piece in _pieces(text):
+        if option := re.fullmatch(r"\s*(\w+)\s*=\s*(.*\S)\s*", piece, re.DOTALL):
+            if not found:
+                raise TokenPOError(f"{where} {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
+            found[-1][2].append((option[1], option[2]))
+            continue
+        head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?({_METHOD})\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
+        if piece.strip().endswith(".py"):
+            raise TokenPOError(f"{where} {text!r}: {piece.strip()} is a file: name a function in it, FILE.py:FUNCTION")
+        if head is None:
+            raise TokenPOError(f"{where} {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
+        found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))
+    entries = []
+    for label, method, options in found:
+        written = ",".join(f"{key}={value}" for key, value in options)
+        name = short(method)
+        entries.append(Entry(label or (f"{name}:{written}" if written else name), method, tuple(options)))
+    labels = [entry.label for entry in entries]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise TokenPOError(f"{where} names {twice} twice: leave one out, or tell them apart: {SYNTAX}")
+    return entries
+
+
+def short(method: str) -> str:
+    """The name of a method without the file or module of a user's function.
+
+    >>> short("mine/late.py:late")
+    'late'
+    """
+    return method.rpartition(":")[2]
+
+
+def _pieces(text: str) -> list[str]:
+    """Split at the commas outside of brackets and quotes."""
+    pieces, depth, quote = [""], 0, ""
+    for c in text:
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "\"'":
+            quote = c
+        else:
+            depth += (c in "[{") - (c in "]}")
+        if c == "," and not depth and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += c
+    return pieces

@@ -1,0 +1,395 @@
+"""The settings of a run with their defaults, and how a file, `--method` and `--set` change them.
+
+A recipe is a TOML file whose tables are the sections below. Method options are checked by the method's own
+builder, task options by the task.
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from ...base import text
+from ...base.errors import TokenPOError, UnknownName
+from ...base.files import expanded, read_text
+from ...core.kl_hold import KLHold
+from .command_line import apply, put, short
+from .mistakes import explain, refuse_unwritable
+
+LONGEST = 256 * 1024  # bytes of a recipe
+_PATH = r"^[^\x00-\x1f]+$"
+
+
+def _names(value: Any) -> Any:
+    """Names without repeats, from a list or from text with commas."""
+    if value in (None, "none"):
+        return []
+    names = [x.strip() for x in value.split(",")] if isinstance(value, str) else value
+    return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
+
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeValidator(_names)]
+
+
+def setting(default: Any, meaning: str | None = None, **bounds: Any) -> Any:
+    """A field with its default, its comment in a written recipe and pydantic's bounds."""
+    return Field(default=default, description=meaning, **bounds)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, raw: Any) -> Any:
+        """Turns "none" into None for fields that accept it, as TOML has no null."""
+        if not isinstance(raw, dict):
+            return raw
+        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
+        return {k: None if v == "none" and k in optional else v for k, v in raw.items()}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _kind(cls, value: Any, info: Any) -> Any:
+        """Refuses text and booleans for numbers, and numbers for booleans: pydantic would convert them."""
+        annotation: Any = cls.model_fields[info.field_name or ""].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if bool in kinds and not isinstance(value, bool):
+            raise ValueError("must be true or false")
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if kinds & {int, float, Decay} and any(isinstance(item, (bool, str)) for item in items):
+            raise ValueError("must be a number")
+        return value
+
+
+class Lora(Section):
+    rank: int = setting(16, ge=1, le=10**5)
+    alpha: float = setting(32.0, gt=0)
+    targets: str | list[str] = setting("all-linear", "module names, or all-linear")
+
+
+class Model(Section):
+    path: str = setting("tiny", "directory, hub id, or tiny: the package's model", pattern=_PATH)
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    device: str = setting("auto", "cpu, cuda, cuda:1, ...; auto: cuda where there is one")
+    lora: Lora | None = None
+
+
+class Task(Section):
+    name: str = "dial_sum"
+    seed: int | None = setting(None, "of the problems; none: the run's")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the task")
+
+
+class Method(BaseModel):
+    """`name` (a method, or "file.py:function") and any keywords of that method's builder."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "grpo"
+
+    @property
+    def label(self) -> str:
+        """The name without the file or module of a user's function."""
+        return short(self.name)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The builder's keywords; lists become tuples, so that the objective stays hashable."""
+
+        def tuples(value: Any) -> Any:
+            return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+        return {key: tuples(value) for key, value in (self.model_extra or {}).items()}
+
+
+def _within(most: int, **counts: int) -> None:
+    """Refuses counts whose product is above `most`."""
+    if math.prod(counts.values()) > most:
+        raise ValueError(f"{' x '.join(counts)} is above {most:,}: lower one of them")
+
+
+class SoftOverlong(Section):
+    length: int | None = setting(None, "tokens at which the penalty is full; none: max_new_tokens", ge=1)
+    cache: int = Field(ge=1, description="tokens over which it grows")
+
+
+class GroupOverlong(Section):
+    easy: float = setting(0.5, "accuracy from which a prompt counts as easy", ge=0, le=1)
+    scale: float = setting(0.5, "largest penalty", ge=0)
+    threshold: float = setting(0.0, "a response is correct when its reward exceeds this")
+
+
+class Criterion(Section):
+    over: Literal["token", "total", "mean", "every"] = setting(
+        "token", "a token; a response by its tokens' sum (product of ratios), mean, or each of them"
+    )
+    of: Literal["ratio", "k2", "k3"] = setting("ratio", "old / sampler's, or its divergence in nats")
+    low: float = setting(0.0, "smallest value that is kept", ge=0)
+    high: float | None = setting(None, "largest value that is kept; none: no bound", ge=0)
+
+
+class Correction(Section):
+    preset: str | None = setting(None, "tis, icepop, seq_mis, mis_geo, ..., in place of the settings below")
+    level: Literal["token", "sequence", "geometric"] | None = setting(
+        "token", "one weight for each token, or response (product, geometric mean); none: no weight"
+    )
+    mode: Literal["truncate", "mask"] = setting("truncate", "beyond the bounds: clamp, or drop")
+    cap: float | None = setting(2.0, "largest weight; none: no bound", ge=1)
+    floor: float = setting(0.0, "smallest weight", ge=0, le=1)
+    normalise: bool = setting(False, "divide by the mean over the rollout batch")
+    reject: list[Criterion] = setting([], "criteria; what fails one of them is dropped")
+    leaves: bool = setting(False, "rejected tokens leave the denominators")
+
+
+class Drafts(Section):
+    count: int = setting(8, "drafts of each problem, in addition to its group_size responses", ge=1, le=10**5)
+    template: str | None = setting(
+        None, "the second prompt: {prompt} is the first, {draft} the draft of largest reward; none: igrpo's"
+    )
+
+
+class ReferenceKl(Section):
+    beta: float = Field(gt=0, description="coefficient")
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    straight_through: bool = setting(False, "the estimator's value, k2's gradient")
+    unbiased: bool = setting(False, "k1 or k3 times the token's ratio, with gradient through both")
+
+
+class Rollout(Section):
+    prompts: int = setting(32, "problems of one rollout batch", ge=1, le=10**5)
+    group_size: int = setting(8, "responses to each problem", ge=1, le=10**5)
+    max_new_tokens: int = setting(64, "longest response, end of sequence included", ge=1, le=10**7)
+    temperature: float = setting(1.0, "of the sampler", gt=0)
+    dynamic_sampling: bool = setting(False, "drop groups whose rewards are all equal, and refill")
+    max_extra_batches: int = setting(3, "how often one batch may be refilled", ge=0, le=10**4)
+    soft_overlong: SoftOverlong | None = setting(None, "DAPO's penalty on long responses")
+    group_overlong: GroupOverlong | None = setting(None, "GTPO's penalty on long answers to easy prompts")
+    drafts: Drafts | None = setting(None, "drafts; the prompt then contains the best of them (iGRPO)")
+    rescore: bool = setting(False, "old log-prob and entropy from a forward pass, not from the sampler")
+    correction: Correction | None = setting(
+        None, "weights old / sampler's probability; they act with rescore or an adaptive temperature"
+    )
+
+    @field_validator("temperature")
+    @classmethod
+    def _in_float32(cls, value: float) -> float:
+        if reason := text.beyond_float32(value):
+            raise ValueError(reason)
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _within(10**6, prompts=self.prompts, group_size=self.group_size)
+        _within(10**10, prompts=self.prompts, group_size=self.group_size, max_new_tokens=self.max_new_tokens)
+        return self
+
+
+class Train(Section):
+    steps: int = setting(60, "rollout batches, each followed by epochs x minibatches updates", ge=1, le=10**9)
+    epochs: int = setting(1, "passes over one rollout batch", ge=1, le=10**4)
+    minibatches: int = setting(4, "optimiser updates of one epoch", ge=1, le=10**5)
+    minibatch_by: Literal["groups", "rows"] = setting("groups", "unit that minibatches do not split")
+    micro_rows: int = setting(256, "most rows of one forward and backward pass", ge=1)
+    micro_tokens: int = setting(16384, "most tokens of one pass: rows x (prompt + response)", ge=1)
+    lr: float = setting(2e-4, "of AdamW, after the warm-up", ge=0, le=100)
+    warmup: int = setting(0, "updates over which lr rises linearly", ge=0)
+    weight_decay: float = setting(0.0, ge=0, le=100)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    eps: float = setting(1e-8, gt=0)
+    grad_clip: float | None = setting(1.0, "largest gradient norm; none: no limit", gt=0)
+    nonfinite: Literal["stop", "skip"] = setting(
+        "stop", "NaN or an infinity in a step: stop the run, or skip the update and count it"
+    )
+    autocast: bool = setting(False, "bf16 forward passes on a GPU; nothing on a CPU")
+    reference_kl: ReferenceKl | None = setting(None, "penalty on leaving the reference model")
+    ratio_tolerance: float | None = setting(None, "nats; none: 1e-3, in half precision 0.05", gt=0)
+    kl_target: float | None = setting(
+        None, "nats per token by which a rollout batch may move the policy; lr follows it", gt=0
+    )
+    kl_stop: float | None = setting(
+        None, "nats per token before an update that ends its batch; none: twice kl_target", gt=0
+    )
+
+    def rate(self, update: int) -> float:
+        """The learning rate of an update (0, 1, ...): rises linearly over `warmup` updates, then is constant."""
+        return self.lr * min(1.0, (update + 1) / (self.warmup + 1))
+
+    def minibatch_options(self) -> dict[str, Any]:
+        """The keywords of `core.minibatches.make_updates`."""
+        skip = self.nonfinite == "skip"
+        return {"epochs": self.epochs, "minibatches": self.minibatches, "by": self.minibatch_by, "skip": skip}
+
+    def kl_hold(self) -> KLHold | None:
+        """The rule that holds the KL of a rollout batch; None without kl_target and kl_stop."""
+        return KLHold.of(self.kl_target, self.kl_stop)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _within(10**6, epochs=self.epochs, minibatches=self.minibatches)
+        try:
+            held = self.kl_hold()
+        except TokenPOError as error:
+            raise ValueError(str(error)) from error
+        if held is not None and held.target is None and self.epochs * self.minibatches == 1:
+            raise ValueError("kl_stop ends a batch between its updates, and it has one: set minibatches to 2 or more")
+        return self
+
+
+class Teacher(Section):
+    path: str | None = setting(
+        None, "directory or hub id of a model with the same tokenizer; none: the policy itself, with a hint",
+        pattern=_PATH,
+    )  # fmt: skip
+    hint: str | None = setting(
+        None, "text that only the teacher reads before the prompt; {answer} is the reference answer", min_length=1
+    )
+    coef: float | None = setting(
+        None, "coefficient of the teacher, for a method that has none of its own (tokenpo.with_teacher)", gt=0
+    )
+    form: Literal["credit", "penalty", "divergence"] = setting("credit", "form in which coef adds the teacher")
+
+
+class Critic(Section):
+    lr: float = setting(
+        0.03, "of Adam on the value head's bias; its weights have it divided by their number", gt=0, le=100
+    )
+    warmup: int = setting(0, "first rollout batches, which train the value head alone", ge=0, le=10**9)
+    shared: bool = setting(False, "its loss trains the model too; false: it trains the value head alone")
+
+
+class Evaluate(Section):
+    every: int = setting(0, "steps between evaluations; 0: only before and after", ge=0)
+    problems: int = setting(200, "held-out problems; 0: no evaluation", ge=0, le=10**6)
+    samples: int = setting(8, "k of avg@k, at the rollout temperature; 0: greedy only", ge=0, le=10**5)
+    rows: int = setting(256, "responses sampled at once", ge=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _within(10**7, problems=self.problems, samples=self.samples)
+        return self
+
+
+class Output(Section):
+    dir: str | None = setting(None, "run directory; none: runs/NAME-METHOD-seedSEED", pattern=_PATH)
+    checkpoint_every: int = setting(20, "steps; 0: only at the end and on Ctrl-C", ge=0)
+    keep: int = setting(2, "checkpoints kept", ge=1)
+    rollouts_every: int = setting(0, "steps between whole batches in rollouts/; 0: none", ge=0)
+    samples: int = setting(4, "responses written to samples.jsonl each step", ge=0)
+    trace_every: int = setting(10, "steps between traces of single tokens; 0: none", ge=0)
+    trace_rollouts: int = setting(4, "responses of one trace", ge=0)
+    track: Trackers = setting([], "live trackers: tensorboard, trackio, wandb")
+    project: str | None = setting(None, "of trackio and wandb; none: tokenpo", min_length=1)
+
+
+class Tinker(Section):
+    base_url: str | None = setting(
+        None, "server of the engine tinker; none: TINKER_BASE_URL, else the service", min_length=1
+    )
+    seconds: float = setting(3600.0, "longest wait for an answer of that server", gt=0, le=1e7)
+
+
+class Config(Section):
+    name: str = setting("run", "of the run directory", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$")
+    seed: int = setting(0, ge=0)
+    threads: int | None = setting(None, "CPU threads; none: torch decides", ge=1, le=4096)
+    model: Model = Model()
+    task: Task = Task()
+    method: Method = Method()
+    rollout: Rollout = Rollout()
+    train: Train = Train()
+    critic: Critic | None = setting(None, "value head of a method that reads value")
+    teacher: Teacher | None = setting(None, "a model that scores the policy's tokens")
+    evaluate: Evaluate = Evaluate()
+    output: Output = Output()
+    tinker: Tinker = Tinker()
+
+    @property
+    def problem_seed(self) -> int:
+        return self.seed if self.task.seed is None else self.task.seed
+
+    def directory(self) -> Path:
+        return expanded(self.output.dir or f"runs/{self.name}-{self.method.label}-seed{self.seed}")
+
+
+def load_config(
+    recipe: Path, *, method: str | None = None, overrides: Iterable[str] = (), out: Path | str | None = None
+) -> Config:
+    """The config of a recipe (TOML, or a run's config.json) after `--method`, `--set section.key=value`, `--out`.
+
+    Another method than the recipe's starts from its own defaults: one method's options mean nothing to another.
+
+    Raises:
+        TokenPOError: not TOML or JSON, an override without "=", a value of the wrong kind.
+        UnknownName: a section or key that does not exist.
+    """
+    raw = read_raw(recipe)
+    raw.setdefault("name", recipe.stem)
+    current = raw.get("method")
+    if method is not None and not (isinstance(current, dict) and current.get("name") == method):
+        raw["method"] = {"name": method}
+    flags = {apply(raw, override): f"--set {override:.80}" for override in overrides}
+    final = raw.get("method")
+    if method is not None and isinstance(final, dict) and final.get("name") != method:
+        override = flags.get(("method", "name")) or flags[("method",)]
+        raise TokenPOError(f"--method {method} and {override} name two methods: leave one out")
+    if out:  # as plain text: read as TOML it may become another name
+        flags[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
+    return parse_config(raw, str(recipe), flags)
+
+
+def read_raw(recipe: Path) -> dict[str, Any]:
+    """The tables of a recipe or a config.json; raises TokenPOError if it cannot be read or parsed."""
+    kind = "JSON" if recipe.suffix == ".json" else "TOML"
+    try:
+        text = read_text(recipe, LONGEST).removeprefix("\ufeff")  # the mark that some editors of Windows write first
+        raw = json.loads(text) if kind == "JSON" else tomllib.loads(text)
+    except OSError as error:
+        raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise TokenPOError(f"{recipe} is not {kind} in UTF-8: {error}; mend that place") from error
+    if not isinstance(raw, dict):
+        raise TokenPOError(f"{recipe} holds a {type(raw).__name__}, expected the sections of a recipe")
+    return raw
+
+
+def parse_config(raw: Mapping[str, Any], where: str, flags: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """A checked config; errors name the file `where`, or the flag in `flags` that set the setting."""
+    flags = flags or {}
+    if isinstance(raw.get("method"), str):
+        name = json.dumps(raw["method"])
+        place = flags.get(("method",), where)
+        raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
+    refuse_unwritable(raw, (), where, flags)
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        problems = error.errors()
+        text = explain(problems, where, flags, fields_of)
+        unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
+        raise (UnknownName if unknown else TokenPOError)(text) from None
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """One line for each setting that differs: "train.lr: 0.001 -> 0.002"."""
+    return text.differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
+
+
+def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
+    """The settings of a section; none below a free table such as task.options."""
+    model: type[BaseModel] = Config
+    for section in sections:
+        if section not in model.model_fields:
+            return {}
+        annotation: Any = model.model_fields[section].annotation
+        options = (annotation, *getattr(annotation, "__args__", ()))
+        models = [x for x in options if isinstance(x, type) and issubclass(x, BaseModel)]
+        if not models:
+            return {}
+        model = models[0]
+    return model.model_fields

@@ -1,0 +1,129 @@
+"""Build the objective of a recipe, check that the embedded engine can honour it, and warn of unlikely settings."""
+
+import dataclasses
+
+import torch
+
+from ...base.errors import TokenPOError
+from ...core import parts
+from ...core.negotiation import negotiate, schedule_notes
+from ...core.objective import Objective
+from ...core.trial import example
+from ...core.types import OPTIONAL, TAUGHT, Rollouts
+from ...methods import Teaching, build_method, extended, from_text
+from .command_line import Entry, toml_value
+from .config import Config, Tinker
+from .engines import EMBEDDED
+
+
+def build_objective(config: Config) -> Objective:
+    """The method of the recipe with the recipe's shaping, teacher, drafts, reference penalty and rollout correction.
+
+    Raises:
+        UnknownName: no such method, option or preset.
+        TokenPOError: an option of the wrong kind, or an addition that the method has already.
+    """
+    objective, rollout, teacher = (
+        build_method(config.method.name, config.method.options),
+        config.rollout,
+        config.teacher,
+    )
+    shaping: list[parts.Shaping] = []
+    if soft := rollout.soft_overlong:
+        shaping.append(parts.SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
+    if group := rollout.group_overlong:
+        shaping.append(parts.GroupOverlong(**dict(group)))
+    if (drafts := rollout.drafts) is not None:
+        if objective.drafts is not None:
+            raise TokenPOError(
+                f"rollout.drafts comes on top of the drafts of {objective.name}: drop the section, as they are options "
+                "of the method"
+            )
+        made = parts.Drafts(drafts.count, drafts.template or parts.Drafts.template)
+        objective = dataclasses.replace(objective, drafts=made)
+    reference, weighed = config.train.reference_kl, rollout.correction
+    return extended(
+        objective,
+        reference=None if reference is None else from_text.reference_kl(**dict(reference)),
+        correction=None if weighed is None else from_text.correction(**weighed.model_dump()),
+        teacher=None if teacher is None or teacher.coef is None else Teaching(teacher.coef, teacher.form),
+        shaping=shaping,
+        labels={"reference": "train.reference_kl", "correction": "rollout.correction", "teacher": "teacher.coef"},
+    )
+
+
+def accepted_here(config: Config) -> Objective:
+    """The recipe's objective; raises as `build_objective`, and as `require_here` if the engine cannot honour it."""
+    objective = build_objective(config)
+    require_here(objective, config)
+    return objective
+
+
+def require_here(objective: Objective, config: Config | None = None) -> None:
+    """Raises Unsupported, naming method and input, if an objective reads an input that the embedded engine lacks."""
+    given: dict[str, object] = {"gain": objective.continuations or objective.coalitions, "value": objective.critic}
+    if config is not None:
+        given |= dict.fromkeys(TAUGHT, config.teacher)
+    lacks = {"role"} | {name for name, part in given.items() if part is None}
+    remedies = {
+        "gain": "say where continuations are drawn, by a part that holds tokenpo.parts.Continuations, or what "
+        "parts of a response are scored, by tokenpo.parts.Coalitions",
+        **dict.fromkeys(TAUGHT, 'say who the teacher is in the recipe\'s section "teacher", by path or hint'),
+        "value": "say what the value is fitted to, by Objective(critic=tokenpo.parts.Critic())",
+    }
+    negotiate(objective, OPTIONAL - lacks, remedies=remedies, drafts=True)
+
+
+def build_entry(entry: Entry) -> Objective:
+    """The method of an entry of --methods; raises as `build_method`."""
+    return build_method(entry.method, {key: toml_value(value) for key, value in entry.options})
+
+
+def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> list[str]:
+    """Warnings on settings that are allowed but probably not intended, in a run of this engine."""
+    train, rollout = config.train, config.rollout
+    notes = schedule_notes(
+        objective,
+        train.epochs * train.minibatches,
+        "set train.minibatches or train.epochs above 1",
+        "set train.minibatches and train.epochs to 1",
+    )
+    if rollout.correction is not None and not rollout.rescore and objective.temperature is None:
+        notes.append(
+            "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
+        )
+    if config.critic is not None and config.critic.warmup:
+        notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
+    if objective.drafts is not None:
+        notes.append(
+            f"{objective.name} trains on prompts that show the best of {objective.drafts.count} drafts; evaluation "
+            "asks once, without drafts"
+        )
+    if rollout.dynamic_sampling and objective.needs & TAUGHT:
+        notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
+    for section, reads in (("critic", objective.critic), ("teacher", objective.needs & TAUGHT)):
+        read_here = engine == EMBEDDED or section == "teacher"
+        if read_here and getattr(config, section) is not None and not reads:
+            remedy = " and there is no teacher.coef" if section == "teacher" else ""
+            notes.append(f"the section [{section}] is not read: {objective.name} has no {section}{remedy}")
+    if engine == EMBEDDED and config.tinker != Tinker():
+        notes.append("the section [tinker] is not read: it is for --engine tinker")
+    if engine != EMBEDDED and config.critic is not None:
+        notes.append("the section [critic] is not read: it is for the embedded engine")
+    if rollout.group_size == 1 and not _teaches_alone(objective):
+        notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
+    if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
+        notes.append(f"train.minibatches is {train.minibatches}, but there are only {rollout.prompts} groups to split")
+    if config.model.path != "tiny" and "lr" not in train.model_fields_set:
+        notes.append(
+            f"train.lr is not set, and {train.lr:g} suits the package's tiny model: larger ones are trained with about "
+            "1e-6, or 1e-5 with LoRA"
+        )
+    return notes
+
+
+def _teaches_alone(objective: Objective) -> bool:
+    """Whether a response gets an advantage without others of its group."""
+    rollouts = example().rollouts
+    alone = Rollouts(**{**rollouts, "group": torch.arange(len(rollouts["mask"]))})
+    return bool(objective.prepare(alone).advantage.any())

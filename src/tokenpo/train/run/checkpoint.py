@@ -1,0 +1,286 @@
+"""Checkpoints: everything that a run needs to resume as if it had never stopped, written whole or not at all.
+
+    checkpoints/step-000000/  state.json  checksums.json          before the first step: the weights are the model's own
+    checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
+                              critic.safetensors                  with a critic: value head and its optimiser's state
+    model/                                                        the final model, which names its checkpoint
+
+Nothing is pickled. Sampler and shuffling are keyed by (seed, position), so there is no generator state to save. A
+directory is written under a temporary name, flushed to disk and renamed; checksums detect damaged ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from torch import Tensor
+from typing_extensions import TypedDict
+
+from ...base.errors import TokenPOError
+from ...base.files import LARGEST, json_object, opened, remove_directory, whole_directory
+from .. import models as language
+from ..models.directory import trained
+
+_SUMS = "checksums.json"
+_STATE = frozenset({"state.json"})
+_ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
+_CRITIC = "critic.safetensors"
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Trained = tuple[torch.nn.Module, torch.optim.Optimizer]
+
+
+class LearnerState(TypedDict, total=False):
+    """The type of `Learner.state_dict`."""
+
+    objective: str
+    memory: list[dict[str, float]]
+    updates: Count
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a run after `step` steps.
+
+    Args:
+        step: rollout batches trained on.
+        cursor: the first training problem that was not drawn yet.
+        sizes: bytes of each JSON Lines file.
+        settings: the settings that the run's steps depend on; empty before the first step.
+        remote: the path of weights and optimiser state on a server; "" if they are in the checkpoint.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    step: Count = 0
+    cursor: Count = 0
+    learner: LearnerState = field(default_factory=LearnerState)
+    sizes: Mapping[str, Count] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    remote: str = ""
+
+
+_PROGRESS = TypeAdapter(Progress)
+
+
+def begin(directory: Path, progress: Progress) -> Path:
+    """Writes a checkpoint without tensors: before a run's first update, or if a server keeps the weights."""
+    return save(directory, None, None, progress)
+
+
+def save(directory: Path, trained: Trained | None, critic: Trained | None, progress: Progress) -> Path:
+    """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError if writing fails (full disk)."""
+    from safetensors.torch import save_file
+
+    tensors: dict[str, dict[str, Tensor]] = {}
+    if trained is not None:
+        tensors |= {"model": _weights(trained[0]), "optimizer": _moments(*trained)}
+    if critic is not None:
+        tensors["critic"] = critic[0].state_dict() | _moments(*critic)
+    target = directory / "checkpoints" / f"step-{progress.step:06d}"
+    # While the new one replaces it, the old one is `.old-step-*`, which `_found` also lists.
+    with whole_directory(target) as work:
+        for name, kept in tensors.items():
+            save_file({key: x.detach().cpu().contiguous() for key, x in kept.items()}, work / f"{name}.safetensors")
+        (work / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=1), encoding="utf-8")
+        sums = {file.name: _checksum(file) for file in sorted(work.iterdir())}
+        (work / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+    return target
+
+
+def prune(directory: Path, keep: int, step: int) -> None:
+    """Keeps the newest `keep` checkpoints up to `step`; removes older, later (damaged) and half-written ones."""
+    checkpoints = _found(directory)
+    kept = [path for path in checkpoints if _step(path) <= step and not path.name.startswith(".")][:keep]
+    for path in checkpoints:
+        if path not in kept:
+            remove_directory(path)
+    for path in (directory / "checkpoints").glob(".writing-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def newest(directory: Path) -> tuple[Path, list[Path]]:
+    """The newest good checkpoint, and the damaged ones after it; TokenPOError if there is no good one."""
+    damaged: list[Path] = []
+    for path in _found(directory):
+        if _is_whole(path):
+            return path, damaged
+        damaged.append(path)
+    seen = f"; damaged: {', '.join(path.name for path in damaged)}" if damaged else ""
+    raise TokenPOError(f"{directory} holds no checkpoint to resume from{seen}: start it anew with tokenpo train RECIPE")
+
+
+def of_step(directory: Path, step: int) -> Path:
+    """The checkpoint of a step; TokenPOError with the existing steps if it is missing or damaged."""
+    by_step = {_step(path): path for path in _found(directory)}
+    if step not in by_step or not _is_whole(by_step[step]):
+        steps = ", ".join(map(str, sorted(by_step))) or "none"
+        raise TokenPOError(f"{directory} holds no good checkpoint of step {step}: give one that is there ({steps})")
+    return by_step[step]
+
+
+def exists(directory: Path) -> bool:
+    """Whether there is any checkpoint, damaged ones included."""
+    return bool(_found(directory))
+
+
+def weights(directory: Path, step: int) -> str | None:
+    """The checksum of the weights in the checkpoint of a step, if any."""
+    return json_object(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
+
+
+def last_progress(directory: Path) -> Progress | None:
+    """The state of the newest checkpoint with a readable state; tensors are not checked."""
+    for path in _found(directory):
+        sums = json_object(path / _SUMS)
+        try:
+            if sums.get("state.json") == _checksum(path / "state.json"):
+                return progress_of(path)
+        except OSError:
+            continue
+    return None
+
+
+def restore(path: Path, trained: Trained, critic: Trained | None) -> None:
+    """Loads a checkpoint into fresh models and optimisers; TokenPOError if it is of another model.
+
+    A critic that the checkpoint lacks stays fresh: its method had none.
+    """
+    if not (path / "model.safetensors").is_file():
+        return
+    _set_weights(path, _weights(trained[0]), _tensors(path / "model.safetensors"))
+    _set_moments(path, *trained, _tensors(path / "optimizer.safetensors"))
+    if critic is not None and (path / _CRITIC).is_file():
+        saved = _tensors(path / _CRITIC)
+        moments = {label: saved.pop(label) for label in [*saved] if "/" in label}
+        _set_weights(path, critic[0].state_dict(), saved)
+        _set_moments(path, *critic, moments)
+
+
+def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
+    """Writes model/ with the step and the checksum of its checkpoint, and adapter/ under LoRA; raises like `save`."""
+    language.save_adapter(lm, run / "adapter")  # first, because model/ marks the run as finished
+    language.save(lm, run / "model", _model_of(run, step))
+
+
+def final_model(run: Path) -> list[str]:
+    """Lines with the paths of a run's final model."""
+    lines = [f"model: {run / 'model'}"]
+    if (adapter := run / "adapter").is_dir():
+        size = sum(file.stat().st_size for file in adapter.iterdir())
+        lines.append(f"adapter: {adapter} ({size / 1e6:.1f} MB; model/ has it merged in)")
+    critics = [path / _CRITIC for path in _found(run)[:1] if (path / _CRITIC).is_file()]
+    return lines + [f"value head: {critic} (model/ is without it)" for critic in critics]
+
+
+def has_model(run: Path, step: int) -> bool:
+    """Whether model/ belongs to this step's checkpoint, and is not older."""
+    return trained(run / "model") == _model_of(run, step)
+
+
+def owes_model(run: Path, step: int) -> bool:
+    """Whether this step has a checkpoint, but model/ does not belong to it."""
+    return weights(run, step) is not None and not has_model(run, step)
+
+
+def _model_of(run: Path, step: int) -> dict[str, object]:
+    return {"step": step, "weights": weights(run, step)}
+
+
+def progress_of(path: Path) -> Progress:
+    """The state in a checkpoint; TokenPOError if it is damaged or another version wrote it."""
+    file = path / "state.json"
+    try:
+        with opened(file, LARGEST) as stream:
+            progress = _PROGRESS.validate_json(stream.read(LARGEST))
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise TokenPOError(
+            f"{file} is not the state of a run{f' ({place:.80})' if place else ''}: resume with the version of tokenpo "
+            f"that wrote it, or remove {path} to go on from the checkpoint before it"
+        ) from error
+    if progress.step != _step(path):
+        raise TokenPOError(f"{file} is of step {progress.step}: put back the one that belongs there, or remove {path}")
+    return progress
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise TokenPOError(
+            f"{file} cannot be read ({error}): remove {file.parent} to go on from the one before it"
+        ) from error
+
+
+def _weights(model: torch.nn.Module) -> dict[str, Tensor]:
+    """The trained tensors; frozen ones (the base under LoRA) come from the model directory."""
+    return {name: x for name, x in model.named_parameters() if x.requires_grad}
+
+
+def _moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    state = {name: optimizer.state.get(x, {}) for name, x in _weights(model).items()}
+    return {f"{key}/{name}": value for name, entry in state.items() for key, value in entry.items()}
+
+
+@torch.no_grad()
+def _set_weights(path: Path, weights: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    if saved.keys() != weights.keys() or any(saved[name].shape != x.shape for name, x in weights.items()):
+        odd = sorted(saved.keys() ^ weights.keys()) or [n for n, x in weights.items() if saved[n].shape != x.shape]
+        raise TokenPOError(f"{path} was saved from another model than the recipe names: {odd[0]} does not fit")
+    for name, x in weights.items():
+        x.copy_(saved[name])
+
+
+def _set_moments(
+    path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]
+) -> None:
+    weights, by_name = _weights(model), dict[str, dict[str, Tensor]]()
+    for label, value in saved.items():
+        key, _, name = label.partition("/")
+        if name not in weights or value.shape not in ((), weights[name].shape):
+            raise TokenPOError(f"{path} was saved from another model than the recipe names: {label} does not fit")
+        by_name.setdefault(name, {})[key] = value
+    order = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    place = {parameter: i for i, parameter in enumerate(order)}
+    state = {place[x]: by_name[name] for name, x in weights.items() if name in by_name}
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _found(directory: Path) -> list[Path]:
+    """All checkpoint directories, newest first."""
+    folder = directory / "checkpoints"
+    paths = [path for pattern in ("step-*", ".old-step-*") for path in folder.glob(pattern) if _step(path) >= 0]
+    return sorted(paths, key=lambda path: (_step(path), path.name), reverse=True)
+
+
+def _step(path: Path) -> int:
+    number = path.name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else -1
+
+
+def _is_whole(path: Path) -> bool:
+    sums = json_object(path / _SUMS)
+    try:
+        return sums.keys() in (_STATE, _ALL, _ALL | {_CRITIC}) and all(
+            _checksum(path / name) == value for name, value in sums.items()
+        )
+    except OSError:
+        return False
+
+
+def _checksum(file: Path) -> str:
+    with opened(file, LARGEST if file.suffix == ".json" else None) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

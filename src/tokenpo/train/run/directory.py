@@ -1,0 +1,316 @@
+"""The run directory: the files that describe a run, its logs, and its resumption.
+
+recipe.toml config.json objective.txt versions.json     the run
+inputs.json                                              hashes of the model and the data that it reads
+metrics.jsonl samples.jsonl trace.jsonl                  one line per step, sampled response, traced response
+rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
+checkpoints/ model/ report.html                          checkpoints to resume from, the final model, the report
+adapter/                                                 with LoRA, the adapters that are merged into model/
+changes.jsonl                                            settings that a resumed run changed, on request
+trackers.json                                            the last step sent to each live tracker, if there is one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ...base import text
+from ...base.errors import TokenPOError
+from ...base.files import (
+    expanded,
+    explained,
+    is_fresh,
+    json_object,
+    locked,
+    making,
+    numbered,
+    refuse_links,
+    sweep,
+    write_whole,
+)
+from ...base.jsonl import Lines, cut, finite, whole_lines, with_step
+from ..recipe.config import Config, differences, parse_config, read_raw
+from ..recipe.engines import EMBEDDED, SERVER, TINKER
+from ..recipe.files import to_toml
+from ..recipe.plan import Plan
+from . import checkpoint
+from .checkpoint import Progress
+from .rollouts import drop_after
+from .trackers import Trackers
+
+PACKAGES = (
+    "tokenpo", "torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "reasoning-gym", "math-verify",
+)  # fmt: skip
+
+
+def versions(*more: str) -> dict[str, Any]:
+    """Python, machine, versions of `PACKAGES` and `more`, and the commit of a clone; None if not installed."""
+    record: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
+    for name in (*PACKAGES, *more):
+        try:
+            record[name] = version(name)
+        except PackageNotFoundError:
+            record[name] = None
+    record["commit"] = commit(Path(__file__).parents[2])
+    return record
+
+
+@functools.cache
+def commit(package: Path) -> str | None:
+    """The commit of the clone that a package runs from, with " and changes" if files differ; None if it is installed.
+
+    A repository around the environment that has the package is not its clone.
+    """
+
+    def git(*words: str) -> str:
+        ran = subprocess.run(["git", "-C", package, *words], capture_output=True, text=True, timeout=10, check=True)
+        return ran.stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) / "src" / package.name != package.resolve():
+            return None
+        return git("rev-parse", "HEAD") + (" and changes" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+# Settings that may change when a run is resumed: no step depends on them.
+FREE = ("train.steps", "output.")
+LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
+INPUTS = "inputs.json"
+
+
+class OpenRun:
+    """The logs and live trackers of a run that goes on after `step`; raises as `Trackers`."""
+
+    def __init__(self, path: Path, config: Config, step: int, say: Callable[[str], None]) -> None:
+        self.path, self._trackers = path, Trackers(path, config, step, say)
+        self._logs = self.metrics, self.samples, self.trace = [Lines(path / name) for name in LOGS]
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        self.metrics.write(metrics)
+        self._trackers.send(metrics)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each log after flushing it to disk."""
+        return {lines.path.name: lines.sync() for lines in self._logs}
+
+    def close(self) -> None:
+        for lines in self._logs:
+            lines.close()
+        self._trackers.close()
+
+
+def evaluations(path: Path) -> list[dict[str, float]]:
+    """The lines of a run's metrics with an evaluation; the first is from before training."""
+    lines = whole_lines(path / "metrics.jsonl", with_step, [])
+    return [line.value for line in lines if "eval/accuracy" in line.value]
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Locks the run directory for this process.
+
+    Raises:
+        TokenPOError: another process trains this run, a link leads out of it, or a file cannot be written; complete
+            files stay complete.
+    """
+    from safetensors import SafetensorError
+
+    def sentence(why: str) -> str:
+        made = "Its last checkpoint is whole" if checkpoint.exists(path) else "It has no checkpoint yet"
+        remedy = f"{made}: make room, then go on with tokenpo train --resume {path}"
+        if not (path / "config.json").is_file():
+            remedy = "Nothing was begun there: make room, then give the same command again"
+        return f"the run directory {path} cannot be written: {why}. {remedy}"
+
+    busy = f"{path} is being trained by another process: wait for it, or stop it"
+    with explained(sentence, SafetensorError):
+        refuse_links(path)
+        with locked(path / ".lock", busy):
+            yield
+
+
+def new_directory(config: Config) -> Path:
+    """Makes the directory of a fresh run: the next free name, or output.dir, which must be empty."""
+    path = config.directory()
+    with making(path):
+        if config.output.dir is None:
+            path.parent.mkdir(parents=True, exist_ok=True)  # apart, so that FileExistsError below means the last name
+            for free in itertools.chain([path], numbered(path)):
+                with contextlib.suppress(FileExistsError):
+                    free.mkdir()
+                    return free
+        if path.is_file():
+            raise TokenPOError(f"{path} is a file: give a directory with --out")
+        path.mkdir(parents=True, exist_ok=True)
+        if not never_began(path):
+            raise TokenPOError(
+                f"{path} is not empty: resume it with --resume {path}, or give another directory with --out"
+            )
+    return path
+
+
+def never_began(path: Path) -> bool:
+    """Whether a directory is empty, or has only config and hashes of a run that never began."""
+    config = path / "config.json"
+    alone = {file.name for file in path.iterdir()} <= {".lock", config.name, INPUTS}
+    return is_fresh(path) or (alone and json_object(config).keys() == Config.model_fields.keys())
+
+
+def describe(path: Path, plan: Plan) -> None:
+    """Writes the files that describe a run; the config first, because a directory with it can be resumed."""
+    _describe(path, json.dumps(plan.config.model_dump(), indent=2), str(plan.objective), ())
+    write_whole(path / "recipe.toml", to_toml(plan.config))
+    write_inputs(path, plan)
+
+
+def write_inputs(path: Path, plan: Plan) -> None:
+    """Writes inputs.json: hashes of the files that a run reads, and the settings that its steps depend on."""
+    write_whole(path / INPUTS, json.dumps({**plan.contents, "settings": plan.settings}, indent=2) + "\n")
+
+
+def changed_inputs(path: Path, plan: Plan) -> list[str]:
+    """One line for each file that changed since the run in this directory began."""
+    then, now = json_object(path / INPUTS), plan.contents
+    common = [name for name in then if name in now]
+    return text.differences({name: then[name] for name in common}, {name: now[name] for name in common})
+
+
+def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:
+    """Like `describe`, for a run in another framework, whose settings are not a `Config`.
+
+    Args:
+        config: the keys that the report reads, and the framework's own settings of any kind.
+        packages: the framework's distributions, whose versions are recorded with ours.
+    """
+    _describe(path, json.dumps(finite(config), indent=2, default=str), objective, packages)
+
+
+def _describe(path: Path, config: str, objective: str, packages: Sequence[str]) -> None:
+    write_whole(path / "config.json", config + "\n")
+    write_whole(path / "objective.txt", objective + "\n")
+    write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")
+
+
+def require_engine(path: Path, engine: str) -> None:
+    """Raises TokenPOError for a model directory or another engine's run: an engine resumes only its own runs."""
+    if "model_type" in json_object(path / "config.json"):
+        run = path.parent if path.name == "model" else "the directory of a run"
+        raise TokenPOError(f"{path} is a model, not a run: give {run}")
+    begun = (path / "config.json").is_file() and not never_began(path)
+    owner = TINKER if (path / SERVER).exists() else EMBEDDED if begun else engine
+    if owner != engine:
+        raise TokenPOError(f"{path} holds a run of the {owner} engine: resume it with --engine {owner}")
+
+
+def resumed(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Plan, list[str]]:
+    """(plan of the run at `path` or of `wanted`, lines with the settings and files that changed).
+
+    Args:
+        wanted: the config to resume with; None is the run's own.
+        accept: settings that steps depend on, and files that the run reads, may differ; None: the engine does not
+            offer this.
+
+    Raises:
+        TokenPOError: no run, another directory in `wanted`, or a setting or file that steps depend on differs; the
+            message shows the difference.
+    """
+    file = path / "config.json"
+    if not file.is_file():
+        raise TokenPOError(f"{path} holds no config.json: give the directory of a run, as tokenpo train printed it")
+    old = parse_config(read_raw(file), str(file))
+    plan = Plan(wanted or old)
+    place = plan.config.output.dir
+    if place not in (None, old.output.dir) and expanded(place).resolve() != path.resolve():
+        raise TokenPOError(f"{path} is resumed where it is, not in {place}: leave out --out and output.dir")
+    # config.json may have been edited: a checkpoint has the settings of its steps, inputs.json those before any step.
+    last = checkpoint.last_progress(path) or Progress()
+    settings = last.settings or json_object(path / INPUTS).get("settings")
+    if settings and isinstance(settings, Mapping):
+        old = parse_config(settings, f"the record of step {last.step} in {path}")
+    changed = [line for line in differences(old, plan.config) if not line.startswith(FREE)]
+    changed += changed_inputs(path, plan)
+    if changed and not accept and not _accepted(path, last.step).issuperset(changed):
+        raise TokenPOError(
+            f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
+            f"were, {'' if accept is None else 'say --accept-changes, '}or start a new run with --out"
+        )
+    return plan, changed
+
+
+def edited_recipe(path: Path) -> list[str]:
+    """A note if recipe.toml differs from config.json, because a resumed run reads only config.json."""
+    file, config = path / "recipe.toml", path / "config.json"
+    if not file.is_file():
+        return []
+    try:
+        known = parse_config(read_raw(config), str(config))
+        changed = "; ".join(differences(known, parse_config(read_raw(file), str(file))))
+    except TokenPOError as error:
+        changed = str(error)
+    remedy = "it is not read when a run is resumed, and is written anew; give other settings with --set"
+    return [f"recipe.toml is not what config.json says ({changed}): {remedy}"] if changed else []
+
+
+def _accepted(path: Path, step: int) -> set[str]:
+    """The changes that an earlier resumption accepted for the steps after `step`, before it died."""
+    log = path / "changes.jsonl"
+    lines = whole_lines(log, with_step, []) if log.is_file() else ()
+    return {change for line in lines if line.value["step"] == step for change in line.value.get("changes") or ()}
+
+
+def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
+    """Records that the steps after `step` use other settings than those before."""
+    lines = Lines(path / "changes.jsonl")
+    lines.write({"step": step, "changes": changed, "versions": versions()})
+    lines.close()
+
+
+def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
+    """(newest good checkpoint or None before the first, progress of the run, notes for the user)."""
+    for name in ("model", "adapter"):
+        sweep(path / name)
+    logged = any((path / name).is_file() and (path / name).stat().st_size for name in LOGS)
+    if not checkpoint.exists(path) and not logged:
+        # It died before its first checkpoint, so nothing is lost: write that checkpoint and begin.
+        progress = Progress(sizes=dict.fromkeys(LOGS, 0))
+        checkpoint.begin(path, progress)
+        return None, progress, ["there is no checkpoint yet, so the run begins anew"]
+    newest, damaged = checkpoint.newest(path)
+    progress = checkpoint.progress_of(newest)
+    if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's: cut no other file
+        raise TokenPOError(
+            f"{newest / 'state.json'} is damaged: it gives sizes for {', '.join(progress.sizes) or 'no file'}, where a "
+            f"checkpoint has {', '.join(LOGS)}; remove {newest} to go on from the one before it"
+        )
+    return newest, progress, [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
+
+
+def cut_back(path: Path, progress: Progress) -> list[str]:
+    """Cuts the logs of a run back to its checkpoint; returns notes for the user."""
+    for name in LOGS:
+        cut(path / name, progress.sizes[name])
+    drop_after(path, progress.step)
+    notes: list[str] = []
+    metrics = path / "metrics.jsonl"
+    for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
+        pass  # notes name the damaged lines
+    if not (path / INPUTS).is_file():
+        notes.append(f"{INPUTS} is gone, so whether model and data are those that began the run is not known")
+    before, now = json_object(path / "versions.json"), versions()
+    changed = [f"{key} {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
+    if not before:
+        notes.append("versions.json is gone or damaged, so whether this software began the run is not known")
+    elif changed:
+        notes.append(f"not the software that began this run, so it may go on differently: {', '.join(changed)}")
+    return notes

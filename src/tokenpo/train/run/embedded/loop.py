@@ -1,0 +1,187 @@
+"""Runs of the embedded engine, with model, reference and task in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ....base.errors import Unsupported, present
+from ....core.learner import Step
+from ....core.objective import Objective
+from ....core.types import TAUGHT, Policy, Rollouts
+from ...models import LanguageModel
+from ...models.score import has_plain_head
+from ...recipe.config import Config
+from ...recipe.engines import EMBEDDED
+from ...recipe.objective import require_here
+from ...recipe.plan import Plan
+from ...tasks import Task, ToolTask
+from .. import checkpoint, loop
+from ..checkpoint import Progress
+from ..evaluation import Evaluation, evaluate
+from ..loop import SHORTER, Outcome
+from ..records import Tracer
+from ..rollouts.draw import Draw
+from ..rollouts.experience import Experience, credited
+from ..trackers import require_trackers
+from ..view import View
+from .facts import MAKERS
+from .forward import Forward, Taught
+from .rollout import collect
+from .teacher import Teacher
+from .updates import Trainer, improve
+
+
+def train(config: Config, view: View) -> Outcome:
+    """A fresh run, to its end or to an interrupt (`train.run.loop.train`)."""
+    return loop.train(Local, config, view)
+
+
+def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
+    """Resumes from the newest good checkpoint, bit for bit on a CPU (`train.run.loop.resume`)."""
+    return loop.resume(Local, directory, view, wanted, accept=accept)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The parts of a run that stay the same during training; only the model's weights change."""
+
+    plan: Plan
+    lm: LanguageModel
+    task: Task
+    reference: LanguageModel | None
+    teacher: Teacher | None = None
+
+    @property
+    def config(self) -> Config:
+        return self.plan.config
+
+    @property
+    def objective(self) -> Objective:
+        return self.plan.objective
+
+    def taught(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught | None:
+        """The teacher's whole distributions; None unless the objective reads them."""
+        if self.teacher is None or self.objective.teacher_beta is None:
+            return None
+        return self.teacher.taught(forward, rollouts, kept)
+
+
+def build_engine(plan: Plan) -> Engine:
+    """Loads everything that a run needs, cheapest first."""
+    require_trackers(plan.config.output.track)
+    require_here(plan.objective, plan.config)
+    if plan.config.threads is not None:
+        torch.set_num_threads(plan.config.threads)
+    task = plan.make_task()
+    try:
+        lm, needs = plan.load_model(), plan.objective.needs
+        if plan.objective.continuations is not None and isinstance(task, ToolTask):
+            raise Unsupported(
+                f"{plan.objective.name} samples continuations, which call no tool in the embedded engine, and the task "
+                f"{plan.config.task.name} has one: take a task without a tool, or a method without continuations"
+            )
+        for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
+            raise Unsupported(
+                f"{plan.objective.name} needs {name}, and in the embedded engine {name} is defined for a linear "
+                f"head, but the logits of {type(lm.model).__name__} are not just head(hidden), they are capped or "
+                f"scaled, or the head carries an adapter: choose a method that does not need {name}, or leave the "
+                "head out of the LoRA targets"
+            )
+        # Under LoRA the reference is the same model with its adapters switched off.
+        reference = plan.load_model() if "ref_logprob" in needs and lm.adapter is None else None
+        return Engine(plan, lm, task, reference, Teacher.of(plan, lm) if needs & TAUGHT else None)
+    except BaseException:
+        task.close()
+        raise
+
+
+@torch.no_grad()
+def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
+    """The rollouts with the task's turns and rewards, and with the needed inputs that take a forward pass."""
+    needs = engine.objective.needs
+    fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
+    if engine.config.rollout.rescore:
+        policy = forward.policy(rollouts, kept.prompts)
+        fields |= {"old_logprob": policy.logprob.float(), "old_entropy": policy.entropy}
+    if "ref_logprob" in needs:
+        lm = engine.reference or engine.lm
+        base = engine.lm.adapter.disable_adapter() if engine.reference is None else contextlib.nullcontext()
+        with base:
+            policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
+        fields["ref_logprob"] = policy.logprob.float()
+    if "teacher_logprob" in needs:
+        teacher = present(engine.teacher, "the teacher of the recipe")
+        fields["teacher_logprob"] = teacher.logprob(forward, rollouts, kept)
+    if "value" in needs and forward.critic is not None:
+        fields["value"] = forward.value(forward.critic, rollouts, kept.prompts)
+    for name in sorted(needs & MAKERS.keys()):
+        if getattr(rollouts, name) is None:
+            fields[name] = forward.fact(name, rollouts, kept.prompts)
+    return dataclasses.replace(rollouts, **fields) if fields else rollouts
+
+
+class Local:
+    """The backend in this process."""
+
+    name: ClassVar[str] = EMBEDDED
+    smaller: ClassVar[str] = f"train.micro_rows, train.micro_tokens or {SHORTER}"
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.config = engine, engine.config
+        self.trainer = Trainer.of(engine.config, engine.lm, engine.objective)
+        self.learner, self.vocabulary = self.trainer.learner, engine.lm
+
+    @classmethod
+    def open(cls, plan: Plan) -> Local:
+        return cls(build_engine(plan))
+
+    def start(self, saved: Path | None, progress: Progress) -> None:
+        if saved is not None:
+            checkpoint.restore(saved, *self.trainer.trained)
+
+    def about(self) -> str:
+        lm = self.engine.lm
+        sizes = [(x.numel(), x.requires_grad) for x in lm.model.parameters()]
+        size, trained = sum(n for n, _ in sizes), sum(n for n, grad in sizes if grad)
+        part = "" if trained == size else f", {trained / 1e6:.2f} M of them trained"
+        return f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype} on {lm.device}"
+
+    def collect(self, cursor: int) -> Experience:
+        engine = self.engine
+        return collect(self.config, engine.lm, engine.task, cursor, self.trainer.rule(), engine.objective)
+
+    def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
+        return with_optional_inputs(self.engine, self.trainer.forward, rollouts, kept)
+
+    def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
+        taught = self.engine.taught(self.trainer.forward, step.rollouts, kept)
+        improve(self.trainer, step, kept.prompts, tracer, taught=taught)
+
+    @torch.no_grad()
+    def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
+        return self.trainer.forward.policy(rollouts, kept.prompts)
+
+    def evaluate(self) -> Evaluation:
+        return evaluate(self.config, self.engine.lm, self.engine.task)
+
+    def save(self, directory: Path, progress: Progress) -> None:
+        if progress.step == 0:  # the weights are the model's own
+            checkpoint.begin(directory, progress)
+        else:
+            checkpoint.save(directory, *self.trainer.trained, progress)
+
+    def finish(self, directory: Path, step: int) -> list[str]:
+        checkpoint.save_model(directory, self.engine.lm, step)
+        return checkpoint.final_model(directory)
+
+    is_finished = staticmethod(checkpoint.has_model)
+
+    def close(self) -> None:
+        self.engine.task.close()

@@ -1,0 +1,197 @@
+"""The updates on one rollout batch: forward and backward passes, and the optimiser.
+
+The learner has rows, credit, denominators and checks. The split into forward passes changes no number, and rows that
+cannot have a gradient are not evaluated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ....base.errors import NotFinite
+from ....core.culprit import broken
+from ....core.learner import Learner, Step
+from ....core.minibatches import make_updates
+from ....core.objective import Objective
+from ....core.ratio_check import HALF_TOLERANCE, RatioCheck
+from ....core.request_temperature import TemperatureRule
+from ....core.types import Batch, Loss, Policy
+from ....core.update import Update
+from ...models import LanguageModel
+from ...recipe import config as recipe
+from ...recipe.config import Config, Train
+from ..checkpoint import Trained
+from ..records import Tracer
+from .critic import Critic
+from .forward import Forward, Taught
+
+Prompts = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Model, forward passes, optimiser and learner."""
+
+    lm: LanguageModel
+    learner: Learner
+    forward: Forward
+    optimizer: torch.optim.Optimizer
+    options: Train
+
+    @staticmethod
+    def of(config: Config, lm: LanguageModel, objective: Objective) -> Trainer:
+        options, length = config.train, config.rollout.max_new_tokens
+        trainable = [x for x in lm.model.parameters() if x.requires_grad]
+        optimizer = torch.optim.AdamW(
+            trainable, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
+        )
+        drift, bonus = "entropy_drift" in objective.needs, objective.entropy_gradient
+        critic = Critic.of(config.critic or recipe.Critic(), lm) if objective.critic else None
+        forward = Forward(lm, options.micro_rows, options.micro_tokens, drift, options.autocast, bonus, critic)
+        check = ratio_check(options, lm)
+        learner = Learner(objective, length=length, seed=config.seed, ratio=check, kl=options.kl_hold())
+        return Trainer(lm, learner, forward, optimizer, options)
+
+    @property
+    def critic(self) -> Critic | None:
+        return self.forward.critic
+
+    @property
+    def trained(self) -> tuple[Trained, Trained | None]:
+        """The contents of a checkpoint: the model, and the value head if there is one, each with its optimiser."""
+        critic = self.critic
+        return (self.lm.model, self.optimizer), critic and (critic.head, critic.optimizer)
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        return [x for group in self.optimizer.param_groups for x in group["params"]]
+
+    def rule(self) -> TemperatureRule | None:
+        """The objective's adaptive temperature with the scale of the previous batch; None without one."""
+        adaptive = self.learner.objective.temperature
+        return None if adaptive is None else functools.partial(adaptive, numbers=self.learner.memory[adaptive])
+
+
+def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
+    """The check before the first update; its tolerance is tighter in full precision than in half."""
+    remedy = (
+        "set rollout.rescore = true, which takes the old log-probs from the trainer's own forward pass, model.dtype = "
+        "'float32', or a larger train.ratio_tolerance"
+    )
+    half = next(lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
+    if half or (options.autocast and lm.device.type != "cpu"):
+        return RatioCheck("the embedded engine", remedy, options.ratio_tolerance or HALF_TOLERANCE, "mean")
+    return RatioCheck("the embedded engine", remedy, options.ratio_tolerance or RatioCheck.tolerance)
+
+
+def improve(
+    trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most: int | None = None,
+    taught: Taught | None = None,
+) -> None:  # fmt: skip
+    """Trains on one rollout batch, as `make_updates` does; `prompts` are token ids of the prompt of each group.
+
+    Raises:
+        NotFinite: a loss or gradient is not finite, unless such updates are skipped; or a weight is not finite.
+    """
+
+    critic = trainer.critic
+
+    def make(update: Update) -> None:
+        if critic is not None and critic.alone:
+            _warm_up(trainer, critic, step, update, prompts)
+            return
+        for places, batch, loss in gradients(trainer, update, prompts, taught):
+            tracer.add(places, batch, loss)
+        with _blaming(trainer, update, prompts, taught):
+            _descend(trainer, update)
+
+    @torch.no_grad()
+    def judge(update: Update) -> Policy:
+        return trainer.forward.policy(update.rollouts, prompts)
+
+    options = trainer.options.minibatch_options()
+    make_updates(trainer.learner, step, make, judge, **options, choose=tracer.choose, most=most)
+    if critic is not None:
+        critic.head.batches += 1
+    _require_finite_weights(trainer)
+
+
+def gradients(
+    trainer: Trainer, update: Update, prompts: Prompts, taught: Taught | None = None
+) -> Iterator[tuple[Tensor, Batch, Loss]]:
+    """Puts the gradient of the update's loss into `.grad`; yields rows, batch and loss of each forward pass."""
+    forward = trainer.forward
+    for parameter in trainer.parameters:
+        # Zeros, not None: AdamW skips a parameter without gradient, so a minibatch without live rows would differ from
+        # one whose gradient is zero.
+        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+    if trainer.critic is not None:
+        trainer.critic.optimizer.zero_grad()
+    if update.observes:
+        with torch.no_grad():
+            update.observe(forward.policy(update.rollouts, prompts))
+    live = torch.searchsorted(update.rows, update.live())
+    for part in forward.splits(update.rollouts, prompts, live):
+        yield from forward.learn(update, update.rows[part], prompts, taught)
+
+
+def _descend(trainer: Trainer, update: Update) -> None:
+    """Makes the optimiser step after the learner's check, because one NaN would make every weight NaN."""
+    rate = trainer.options.rate(update.number) * trainer.learner.rate
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = rate
+    if trainer.critic is not None:
+        trainer.critic.check()
+    norm = torch.nn.utils.get_total_norm([x.grad for x in trainer.parameters if x.grad is not None])
+    if not trainer.learner.check(update, norm, rate):
+        return
+    if trainer.options.grad_clip is not None:
+        torch.nn.utils.clip_grads_with_norm_(trainer.parameters, trainer.options.grad_clip, norm)
+    trainer.optimizer.step()
+    if trainer.critic is not None:
+        trainer.critic.optimizer.step()
+
+
+def _warm_up(trainer: Trainer, critic: Critic, step: Step, update: Update, prompts: Prompts) -> None:
+    """Updates the critic only; the learner does not count it, because the policy has not moved."""
+    critic.optimizer.zero_grad()
+    for part in trainer.forward.splits(update.rollouts, prompts, torch.searchsorted(update.rows, update.live())):
+        trainer.forward.learn_value(critic, update, update.rows[part], prompts)
+    critic.check()
+    critic.optimizer.step()
+    step.statistics.include(update.statistics)
+    step.statistics.add_update(torch.zeros(()), 0.0)
+
+
+@contextlib.contextmanager
+def _blaming(trainer: Trainer, update: Update, prompts: Prompts, taught: Taught | None) -> Iterator[None]:
+    """Context manager: adds the origin to a NotFinite of a whole update, by evaluating the update once more."""
+    try:
+        yield
+    except NotFinite as error:
+        grads = ((name, x.grad) for name, x in trainer.lm.model.named_parameters() if x.grad is not None)
+        bad = next((name for name, grad in grads if not torch.isfinite(grad).all()), None)
+        for places, batch, _ in gradients(trainer, update, prompts, taught):
+            if found := broken(update.objective, batch, update.totals):
+                found = dataclasses.replace(found, row=int(places[found.row]))
+                raise NotFinite(f"{error}: {found}") from error
+        raise NotFinite(f"{error}: the gradient of {bad} is not finite") if bad else error from error
+
+
+def _require_finite_weights(trainer: Trainer) -> None:
+    """Raises NotFinite if the updates overflowed a weight; only the last checkpoint can be used then."""
+    trained = [(name, x) for name, x in trainer.lm.model.named_parameters() if x.requires_grad]
+    sound = torch.stack([torch.isfinite(x).all() for _, x in trained])
+    if not sound.all():
+        name = trained[int((~sound).nonzero()[0])][0]
+        raise NotFinite(
+            f"the update broke the weights {name}: lower train.lr (it is {trainer.options.lr:g}) and go on from the "
+            "last checkpoint"
+        )

@@ -1,0 +1,101 @@
+"""Accuracy on held-out problems: greedy with a Wilson interval, and the mean over k samples; rewards if graded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...base.intervals import Mean, mean_of_numbers, mean_of_shares
+from ...core.seeds import keyed_seed
+from ..models import LanguageModel, Sampling
+from ..recipe.config import Config
+from ..tasks import Score, Task, held_out
+from .rollouts.draw import Draw, draw
+
+# (first held-out problem, number of problems, responses to each, sampling) -> responses.
+Draws = Callable[[int, int, int, Sampling], Draw]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results on held-out problems.
+
+    Args:
+        problems: number of problems.
+        greedy: accuracy of the greedy responses.
+        length: mean tokens of the greedy responses.
+        k: samples per problem; 0: none were drawn.
+        sampled: accuracy over problems and samples (avg@k); its interval is over problems.
+        reward: mean reward of the greedy responses; None if every reward is 1 for a right and 0 for a wrong response.
+        sampled_reward: mean reward of the samples; None likewise.
+    """
+
+    problems: int
+    greedy: Mean
+    length: float
+    k: int
+    sampled: Mean | None = None
+    reward: Mean | None = None
+    sampled_reward: Mean | None = None
+
+    def metrics(self) -> dict[str, float]:
+        """The results as metrics of a step, names beginning with eval/."""
+        means = {"avg": self.sampled, "reward": self.reward, "avg_reward": self.sampled_reward}
+        metrics = {"accuracy": self.greedy.value, "low": self.greedy.low, "high": self.greedy.high}
+        metrics["length"] = self.length
+        for name, mean in means.items():
+            if mean is not None:
+                metrics |= {name: mean.value, f"{name}_low": mean.low, f"{name}_high": mean.high}
+            if name == "avg" and self.k:
+                metrics["k"] = self.k
+        return {f"eval/{name}": value for name, value in metrics.items()}
+
+    def __str__(self) -> str:
+        parts = [f"greedy accuracy {self.greedy.value:.3f} (95 % {self.greedy.low:.3f} to {self.greedy.high:.3f})"]
+        means = {"greedy reward": self.reward, f"avg@{self.k}": self.sampled, "sampled reward": self.sampled_reward}
+        parts += [f"{name} {mean}" for name, mean in means.items() if mean is not None]
+        return ", ".join([*parts, f"mean length {self.length:.1f}", f"{self.problems} held-out problems"])
+
+
+def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
+    """Evaluates the current weights on the first test problems, with the same random numbers every time."""
+
+    def draws(start: int, count: int, samples: int, sampling: Sampling) -> Draw:
+        return draw(lm, task, "test", start, count, samples, sampling, autocast=config.train.autocast)
+
+    return evaluated(config, task, draws)
+
+
+def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
+    """Evaluates responses from `draws`; `tokenpo eval` gives the same result for the same samples and seed."""
+    k, options = config.evaluate.samples, config.evaluate
+    problems = held_out(task, options.problems)
+
+    def pieces(samples: int, temperature: float) -> Iterator[Draw]:
+        sampling = Sampling(config.rollout.max_new_tokens, temperature, keyed_seed(config.seed, "evaluation"))
+        at_once = max(1, options.rows // samples)
+        for start in range(0, problems, at_once):
+            yield draws(start, min(at_once, problems - start), samples, sampling)
+
+    greedy = list(pieces(1, 0.0))
+    scores = [score for piece in greedy for score in piece.scores]
+    rates: list[float] = []
+    sampled: list[Score] = []
+    for piece in pieces(k, config.rollout.temperature) if k else ():
+        rates += piece.correct().double().view(len(piece.problems), k).mean(1).tolist()
+        sampled += piece.scores
+    graded = any(score.reward != score.correct for score in (*scores, *sampled))
+    return Evaluation(
+        problems=len(scores), greedy=mean_of_shares([float(score.correct) for score in scores]),
+        length=sum(int(piece.mask.sum()) for piece in greedy) / len(scores), k=k,
+        sampled=mean_of_shares(rates) if k else None, reward=_mean_reward(scores, 1, config.seed) if graded else None,
+        sampled_reward=_mean_reward(sampled, k, config.seed) if graded and k else None,
+    )  # fmt: skip
+
+
+def _mean_reward(scores: Sequence[Score], each: int, seed: int) -> Mean:
+    """Mean reward over problems; `each` consecutive scores belong to one problem."""
+    firsts = range(0, len(scores), each)
+    means = [math.fsum(score.reward for score in scores[i : i + each]) / each for i in firsts]
+    return mean_of_numbers(means, seed)

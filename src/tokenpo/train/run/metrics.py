@@ -1,0 +1,192 @@
+"""Reads metrics.jsonl of any length: long curves are thinned, and some whole lines are kept for a table."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...base.errors import TokenPOError
+from ...base.jsonl import whole_lines
+
+Number = float | None
+Points = tuple[np.ndarray, np.ndarray]  # indices into the steps, ascending; values, NaN if not a finite number
+NOTE = "note/"  # prefix of metrics that count a verifier's notes
+# Held-out mean reward -> the accuracy that it equals if every reward is 1 for a right and 0 for a wrong response. In
+# that case the metrics leave the reward out.
+REWARDS: Mapping[str, str] = {
+    "eval/reward": "eval/accuracy",
+    "eval/reward_low": "eval/low",
+    "eval/reward_high": "eval/high",
+    "eval/avg_reward": "eval/avg",
+    "eval/avg_reward_low": "eval/avg_low",
+    "eval/avg_reward_high": "eval/avg_high",
+}
+EXACT = 10_000  # a series with at most this many points is kept whole
+BUCKETS = 298  # most points of a thinned series, plus its first point: fewer than a chart is wide
+SAMPLED = 120  # whole lines kept
+_LOGGED_TYPES = {float, int, bool, type(None)}
+X = TypeVar("X")
+
+
+class Series:
+    """The points of one metric, ascending in steps; a series longer than `EXACT` is thinned to means of buckets.
+
+    Args:
+        step, value: [n], NaN where the value was not a finite number.
+        exact: keep every point, whatever their number.
+
+    Attributes:
+        points: (step, value), None without a number; if thinned: the first, means of buckets, the last.
+        extremes: (step, lowest, highest) at the steps of `points`; both equal the value if not thinned.
+    """
+
+    def __init__(self, step: np.ndarray, value: np.ndarray, exact: bool = False) -> None:
+        self.thinned = len(step) > EXACT and not exact
+        self.total = float(np.nansum(value))
+        width = 1 << (-(-len(step) // BUCKETS) - 1).bit_length() if self.thinned else 1
+        begins = np.arange(0, len(step), width)
+        steps, low, high = step[np.append(begins[1:], len(step)) - 1], *(f.reduceat(value, begins) for f in _ENDS)
+        with np.errstate(invalid="ignore"):  # a bucket without a number
+            mean = np.add.reduceat(np.nan_to_num(value), begins) / np.add.reduceat(~np.isnan(value), begins, dtype=int)
+        if self.thinned:
+            steps, low, high = (np.append(x[:1], y) for x, y in ((step, steps), (value, low), (value, high)))
+            mean = np.concatenate([value[:1], mean[:-1], value[-1:]])
+        low, high, mean = ([None if y != y else y for y in x.tolist()] for x in (low, high, mean))
+        self.points: list[tuple[float, Number]] = [*zip(steps.tolist(), mean, strict=True)]
+        self.extremes: list[tuple[float, Number, Number]] = [*zip(steps.tolist(), low, high, strict=True)]
+
+
+_ENDS = np.fmin, np.fmax
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """A run's log: number of `steps`, number of them `trained` (after step 0), some whole `lines`, and the `series`."""
+
+    steps: int
+    trained: int
+    lines: tuple[Mapping[str, Number], ...]
+    series: Mapping[str, Series]
+
+
+def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> Metrics:
+    """Reads a log of metrics; skipped lines are named in `notes`, series in `exactly` are kept whole.
+
+    If a resumed run logged a step twice, the later line counts.
+
+    Raises:
+        TokenPOError: no whole line with a step.
+    """
+    columns: dict[str, tuple[array[int], array[float]]] = {"step": (array("q"), array("d"))}
+
+    def stepped(line: Any) -> dict[str, Any]:
+        if not isinstance(line, dict) or number(line.get("step")) is None:
+            raise ValueError("not an object with a step")
+        return line
+
+    for row, line in enumerate(whole_lines(log, stepped, notes)):
+        for name, value in line.value.items():
+            if name not in columns:
+                columns[name] = array("q"), array("d")
+            if type(value) in _LOGGED_TYPES:
+                columns[name][0].append(row)
+                columns[name][1].append(math.nan if (x := number(value)) is None else x)
+    logged = np.asarray(columns["step"][1])
+    if not len(logged):
+        cause = notes[0] if notes else "it is empty"
+        raise TokenPOError(
+            f"{log} holds no whole line with a step ({cause.rstrip('.')}): "
+            "train again if the run stopped before its first step, else restore the file"
+        )
+    by_step = np.argsort(logged, kind="stable")
+    ascending = logged[by_step]
+    last = np.append(ascending[1:] != ascending[:-1], True)  # the last line of each step
+    if repeated := int((~last).sum()):
+        notes.append(f"metrics.jsonl: {repeated} steps were logged twice (a resumed run); the later line counts.")
+    steps = ascending[last]
+    notes += _missing_steps(steps)
+    place = np.full(len(logged), -1)
+    place[by_step[last]] = np.arange(len(steps))
+    by_name: dict[str, Points] = {}
+    for name in [*columns]:
+        rows, value = map(np.asarray, columns.pop(name))  # one at a time, to save memory
+        if len((points := _placed(place[rows], value))[0]):
+            by_name[name] = points
+    _complete(by_name)
+    series = {name: Series(steps[at], value, name in exactly) for name, (at, value) in by_name.items()}
+    return Metrics(len(steps), int((steps > 0).sum()), _sampled(by_name, len(steps)), series)
+
+
+def _placed(place: np.ndarray, value: np.ndarray) -> Points:
+    """The points sorted by place, without those at place -1."""
+    order = np.argsort(place, kind="stable")[(place < 0).sum() :]
+    return place[order], value[order]
+
+
+def _complete(by_name: dict[str, Points]) -> None:
+    """Adds values that are implied and not written: mean rewards equal to accuracies, and counts 0 of notes."""
+    nothing = np.empty(0, dtype=int), np.empty(0)
+    graded = [(name, by_name[same]) for name, same in REWARDS.items() if same in by_name and "eval/reward" in by_name]
+    judged, accuracy = by_name.get("accuracy", nothing)
+    judged = judged[~np.isnan(accuracy)]
+    noted = [(name, (judged, np.zeros(len(judged)))) for name in by_name if name.startswith(NOTE)]
+    for name, (at, value) in (*graded, *noted):
+        mine, known = by_name.get(name, nothing)
+        new = ~np.isin(at, mine)
+        by_name[name] = _placed(np.append(mine, at[new]), np.append(known, value[new]))
+
+
+def _sampled(by_name: Mapping[str, Points], steps: int) -> tuple[dict[str, Number], ...]:
+    """At most `SAMPLED` of the lines, evenly spaced, and the last one."""
+    lines: dict[int, dict[str, Number]] = {i: {} for i in (*range(0, steps, -(-steps // SAMPLED)), steps - 1)}
+    for name, (at, value) in by_name.items():
+        here = np.isin(at, [*lines])
+        for i, y in zip(at[here].tolist(), value[here].tolist(), strict=True):
+            lines[i][name] = None if y != y else y
+    return tuple(lines.values())
+
+
+def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[Mapping[str, X]]:
+    """The lines of a run's metrics; if one has a held-out mean reward, all lines with an evaluation get it.
+
+    >>> with_rewards([{"eval/accuracy": 0.0}, {"lr": 1.0}, {"eval/accuracy": 0.5, "eval/reward": 0.7}])[0]
+    {'eval/accuracy': 0.0, 'eval/reward': 0.0}
+    """
+    if not any("eval/reward" in line for line in lines):
+        return list(lines)
+    implied = [{name: line[same] for name, same in REWARDS.items() if same in line} for line in lines]
+    return [line if "eval/reward" in line else {**line, **more} for line, more in zip(lines, implied, strict=True)]
+
+
+def number(value: Any) -> Number:
+    """A finite float, or None. No axis can show numbers beyond 1e±100: they count as not finite, or as zero."""
+    if not isinstance(value, (bool, int, float)):
+        return None
+    try:
+        x = float(value)
+    except OverflowError:
+        return None
+    if not abs(x) < 1e100:
+        return None
+    return x if abs(x) > 1e-100 else 0.0
+
+
+def _missing_steps(steps: np.ndarray) -> list[str]:
+    """A note if the distance between some steps is larger than the most common one."""
+    gaps = np.diff(steps)
+    if not len(gaps):
+        return []
+    distances, first, counts = np.unique(gaps, return_index=True, return_counts=True)
+    usual = distances[counts == counts.max()][first[counts == counts.max()].argmin()]
+    wide = np.flatnonzero(gaps > usual)
+    if not len(wide):
+        return []
+    holes = [f"{steps[i]:g}–{steps[i + 1]:g}" for i in wide[:5]]
+    more = f" and {len(wide) - 5} more" if len(wide) > 5 else ""
+    return [f"metrics.jsonl: steps are missing between {', '.join(holes)}{more}; the curves break there."]

@@ -1,0 +1,201 @@
+"""Reads a run directory: whole lines are read, broken ones are counted and named, never repaired."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import TokenPOError
+from ...base.files import LARGEST, opened, read_text
+from ...base.jsonl import parsed, whole_lines
+from .metrics import NOTE, Metrics, Number, number, read_metrics
+
+# Names of the metrics that engines log.
+_LOGGED = """
+    reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
+    eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
+    zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
+    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std
+    length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
+    eval/avg_reward_low eval/avg_reward_high continued_tokens kl_reached kl_rate kl_left_out value_loss
+    explained_variance teacher_kl
+"""
+# Updates between the sampling and the learning policy, in ranges: first number of a range -> its label.
+LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
+BY_LAG = ("share", "ratio_mean", "clip_fraction")
+LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
+# Subdirectory with the record of a run: that of ours and verl's, and that of TRL's trainer.
+PLACES = ("", "tokenpo")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory; `notes` names the parts that could not be read."""
+
+    path: Path
+    config: Mapping[str, Any]
+    objective: str
+    versions: Mapping[str, Any]
+    metrics: Metrics
+    notes: tuple[str, ...]
+
+    def series(self, name: str) -> list[tuple[float, Number]]:
+        """(step, value) at every step with this metric, None if not finite; see `metrics.Series.points`.
+
+        A verifier's note that never occurs in the run is 0 at the steps with an accuracy.
+        """
+        if name in self.metrics.series:
+            return self.metrics.series[name].points
+        return [(x, 0.0) for x, y in self.series("accuracy") if y is not None] if name.startswith(NOTE) else []
+
+    def total(self, name: str) -> float:
+        """The sum over all steps; 0 if the metric is absent."""
+        return self.metrics.series[name].total if name in self.metrics.series else 0.0
+
+    def extremes(self, name: str) -> list[tuple[float, Number, Number]]:
+        """(step, lowest, highest) at the steps of a series; both equal its value if it is not thinned."""
+        return self.metrics.series[name].extremes
+
+    def thinned(self, name: str) -> bool:
+        """Whether the series was thinned: it has means in place of the run's points."""
+        return name in self.metrics.series and self.metrics.series[name].thinned
+
+    @property
+    def label(self) -> str:
+        """The name of the directory that `tokenpo train` was given."""
+        path = self.path.resolve()
+        return path.parent.name if path.name in PLACES else path.name
+
+    @property
+    def names(self) -> list[str]:
+        """Every metric of the run, in the order in which it first appears."""
+        return [name for name in self.metrics.series if name != "step"]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One response of trace.jsonl: `tokens` are T strings, every list in `terms` has T numbers."""
+
+    step: int
+    row: int
+    group: int | None
+    prompt: Any  # as read, one text
+    tokens: Sequence[str]
+    reward: Number
+    correct: bool | None
+    answer: str | None
+    terms: Mapping[str, Sequence[Number]]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """An index of trace.jsonl; a long trace is never held in memory."""
+
+    path: Path
+    index: tuple[tuple[int, int], ...]  # (step, byte offset), in file order
+    notes: tuple[str, ...]
+
+    def load(self, offset: int) -> Rollout:
+        with opened(self.path) as file:
+            file.seek(offset)
+            return _rollout(parsed(file.readline()))
+
+
+def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
+    """Reads a run except its trace; long series are thinned, except those in `exactly`.
+
+    Raises:
+        TokenPOError: no such directory, or no metrics.jsonl with a whole line.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise TokenPOError(f"{path} is not a directory: give the run directory that `tokenpo train` wrote")
+    path = next((path / place for place in PLACES if (path / place / "metrics.jsonl").is_file()), path)
+    log = path / "metrics.jsonl"
+    if not log.is_file():
+        raise TokenPOError(
+            f"{path} holds no metrics.jsonl: give the run directory that `tokenpo train` wrote, "
+            "or train again if that run stopped before its first step"
+        )
+    notes: list[str] = []
+    metrics = read_metrics(log, notes, exactly)
+    objective = path / "objective.txt"
+    config = _json_file(path / "config.json", notes)
+    notes += [] if objective.is_file() else ["objective.txt is missing."]
+    return Run(
+        path=path,
+        config=config,
+        objective=_text(objective),
+        versions=_json_file(path / "versions.json", notes),
+        metrics=metrics,
+        notes=tuple(notes),
+    )
+
+
+def read_trace(path: Path | str) -> Trace:
+    """Indexes the whole rollouts of trace.jsonl; a missing file is an empty trace with a note."""
+    path = Path(path) / "trace.jsonl"
+    if not path.is_file():
+        return Trace(path, (), ("trace.jsonl is missing: no tokens to show.",))
+    notes: list[str] = []
+    index = tuple((line.value.step, line.offset) for line in whole_lines(path, _rollout, notes))
+    if not index:
+        notes.append("trace.jsonl holds no whole rollout: no tokens to show.")
+    return Trace(path, index, tuple(notes))
+
+
+def _rollout(value: Any) -> Rollout:
+    if not isinstance(value, dict) or number(value.get("step")) is None:
+        raise ValueError("not an object with a step")
+    tokens, terms = value.get("tokens"), value.get("terms", {})
+    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
+        raise ValueError("tokens is not a list of strings")
+    if not isinstance(terms, dict) or not all(isinstance(v, list) for v in terms.values()):
+        raise ValueError("terms is not an object of lists")
+    for name, values in terms.items():
+        if len(values) != len(tokens):
+            raise ValueError(f"{name[:40]!r} has {len(values)} numbers for {len(tokens)} tokens")
+    row, group, correct = number(value.get("row")), number(value.get("group")), value.get("correct")
+    return Rollout(
+        step=int(value["step"]),
+        row=int(row or 0),
+        group=None if group is None else int(group),
+        prompt=in_words(value.get("prompt")),
+        tokens=tuple(tokens),
+        reward=number(value.get("reward")),
+        correct=correct if isinstance(correct, bool) else None,
+        answer=in_words(value.get("answer")),
+        terms={name: tuple(number(x) for x in values) for name, values in terms.items()},
+    )
+
+
+def in_words(value: Any) -> str:
+    """A prompt as one text, chat messages with their roles."""
+    if isinstance(value, list) and all(isinstance(m, dict) and "content" in m for m in value):
+        return "\n".join(f"{m.get('role', '')}: {m['content']}" for m in value)
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _text(path: Path) -> str:
+    try:
+        with opened(path, LARGEST) as file:
+            return file.read(LARGEST).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _json_file(path: Path, notes: list[str]) -> Mapping[str, Any]:
+    try:
+        value = json.loads(read_text(path))
+    except FileNotFoundError:
+        notes.append(f"{path.name} is missing.")
+    except (ValueError, RecursionError, OSError):
+        notes.append(f"{path.name} is not readable JSON; left out.")
+    else:
+        if isinstance(value, dict):
+            return value
+        notes.append(f"{path.name} is not a JSON object; left out.")
+    return {}

@@ -1,0 +1,231 @@
+"""One recorded response: read and checked from a file's line, or made from a batch of tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import ErrorDetails
+
+from ....base.errors import MissingInput, TokenPOError, nearest
+from ....core.facts import facts_of
+from ....core.types import FACTS as DECLARED
+from ....core.types import OPTIONAL, Policy, Rollouts
+
+# Fields with one number per token: FACTS are fractional, WHOLE are integers, NOW belong to the current policy.
+FACTS, WHOLE = (
+    tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N, T]" and fact.kind.whole is whole)
+    for whole in (False, True)
+)
+NOW = tuple(facts_of(Policy))
+# Optional fields with one number for the response.
+PER_RESPONSE = tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N]" and name in OPTIONAL)
+PER_TOKEN = (*FACTS, *NOW, *(name for name in WHOLE if name != "token_ids"))
+ONE = ("temperature", "version")  # a line may have one number for all its tokens
+REQUIRED = {
+    "group": "the same number or text for all responses to one prompt",
+    "reward": "the number that the response earned",
+    "tokens": "one string for each response token, or token_ids",
+    "old_logprob": "the log-probability, in nats, of each token under the policy that the update starts from",
+}
+KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "rewards", *PER_RESPONSE, *PER_TOKEN})
+
+
+@dataclass(frozen=True)
+class Response:
+    """One response of T tokens; None is unknown.
+
+    Args:
+        group: the same for all responses to one prompt.
+        numbers: name -> T numbers; names are those of `PER_TOKEN`.
+        step: the training step that drew it.
+        prompt_logprob: nats, mean log-probability of a token of the prompt.
+        baseline: a reward or value known without the response.
+        role: the role that the policy played.
+        rewards: reward function -> its reward; None where a function does not apply.
+    """
+
+    group: int | str
+    reward: float
+    tokens: tuple[str, ...]
+    numbers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    token_ids: tuple[int, ...] | None = None
+    prompt: str = ""
+    correct: bool | None = None
+    step: int | None = None
+    prompt_logprob: float | None = None
+    baseline: float | None = None
+    role: int | None = None
+    rewards: Mapping[str, float | None] | None = None
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of the fields that this response has beyond reward and tokens."""
+        plain = ("token_ids", *PER_RESPONSE, "rewards", "step")
+        return frozenset(self.numbers) | {name for name in plain if getattr(self, name) is not None}
+
+    def as_json(self) -> dict[str, Any]:
+        """The line of a JSON Lines file, without absent fields."""
+        line: dict[str, Any] = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
+        line |= {name: getattr(self, name) for name in ("rewards", *PER_RESPONSE, "tokens", "token_ids")}
+        line |= self.numbers
+        line |= {name: x[0] for name in ONE if len(set(x := self.numbers.get(name, ()))) == 1}
+        return {name: value for name, value in line.items() if value is not None}
+
+
+def responses(
+    rollouts: Rollouts, tokens: Sequence[Sequence[str]], *, groups: Sequence[int | str] | None = None,
+    prompts: Sequence[str] | None = None, correct: Sequence[bool | None] | None = None, step: int | None = None,
+    policy: Policy | None = None, reward_names: Sequence[str] | None = None,
+) -> Iterator[Response]:  # fmt: skip
+    """A batch of tensors as responses; a float32 number becomes the shortest decimal that reads back as the same.
+
+    Args:
+        rollouts: N rollouts; every optional field that is set is included.
+        tokens: for each rollout one string per response token.
+        groups: [N] names, in place of `rollouts.group`.
+        prompts: [N] texts.
+        correct: [N].
+        policy: the current policy, if it is not the one that sampled.
+        reward_names: [R] names of the columns of `rollouts.rewards`; None numbers them.
+    """
+    columns = {name: getattr(policy if name in NOW else rollouts, name, None) for name in PER_TOKEN}
+    per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
+    group_names = rollouts.group.tolist() if groups is None else groups
+    ids = None if rollouts.token_ids is None else rollouts.token_ids.cpu()
+    single = {name: x.tolist() for name in PER_RESPONSE if (x := getattr(rollouts, name)) is not None}
+    reward = rollouts.reward.tolist()
+    each = None if rollouts.rewards is None else rollouts.rewards.tolist()
+    names = [str(i) for i in range(len(each[0]))] if each and reward_names is None else reward_names or ()
+    for row, row_mask in enumerate(rollouts.mask.cpu()):
+        alone: dict[str, Any] = {name: shortest(x[row]) for name, x in single.items()}
+        yield Response(
+            group=group_names[row],
+            reward=shortest(reward[row]),
+            tokens=tuple(tokens[row]),
+            numbers={name: tuple(map(shortest, x[row][row_mask].tolist())) for name, x in per_token.items()},
+            token_ids=None if ids is None else tuple(ids[row][row_mask].tolist()),
+            prompt="" if prompts is None else prompts[row],
+            correct=None if correct is None else correct[row],
+            step=step,
+            **alone,
+            rewards=None
+            if each is None
+            else {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each[row], strict=True)},
+        )
+
+
+def shortest(x: float) -> float:
+    """The shortest decimal with the same float32 value; integers, and numbers that are not float32, stay the same.
+
+    >>> shortest(0.10000000149011612), shortest(0.1)
+    (0.1, 0.1)
+    """
+    with np.errstate(over="ignore"):
+        y = np.float32(x)
+    return float(str(y)) if isinstance(x, float) and float(y) == x else x
+
+
+def parse(where: str, line: Mapping[str, Any]) -> Response:
+    """A checked response; null means that an optional field is absent.
+
+    Args:
+        where: file and line, or file and row, for the messages.
+
+    Raises:
+        MissingInput: a required field is absent.
+        TokenPOError: a value has the wrong kind or length, or a number is not finite.
+    """
+    line = {name: value for name, value in line.items() if value is not None}
+    for name, meaning in REQUIRED.items():
+        if name not in line and not (name == "tokens" and "token_ids" in line):
+            fields = (
+                f"fields: {', '.join(map(plain, line))}; {nearest(name, map(plain, line))}" if line else "it has none"
+            )
+            raise MissingInput(f"{where}: no field {name!r} ({fields}): give {meaning}")
+    try:
+        read = _Line.model_validate(line)
+    except ValidationError as error:
+        raise TokenPOError(f"{where}: {_explained(error.errors(include_url=False)[0])}") from None
+    ids = None if read.token_ids is None else tuple(read.token_ids)
+    tokens = tuple(f"[{i}]" for i in ids or ()) if read.tokens is None else tuple(read.tokens)
+    numbers = {name: values for name in PER_TOKEN if (values := getattr(read, name)) is not None}
+    numbers |= {name: [x] * len(tokens) for name in ONE if isinstance(x := numbers.get(name), int | float)}
+    if ids is not None and len(ids) != len(tokens):
+        raise TokenPOError(f"{where}: 'token_ids' has {len(ids)} values for {len(tokens)} tokens: give one for each")
+    for name, values in numbers.items():
+        if len(values) != len(tokens):
+            raise TokenPOError(
+                f"{where}: {name!r} has {len(values)} numbers for {len(tokens)} tokens: give one for each response "
+                "token and none for prompt and padding"
+            )
+        kind = DECLARED[name].kind  # checked here too, because a batch cannot name the line
+        wrong = next((i for i, x in enumerate(values) if kind.outside(x)), None)
+        if wrong is not None:
+            raise TokenPOError(f"{where}: '{name}[{wrong}]' is {values[wrong]:g}, but {kind.words}")
+    plainly = {name: getattr(read, name) for name in _PLAIN}
+    per_token = {name: tuple(values) for name, values in numbers.items()}
+    return Response(**plainly, tokens=tokens, token_ids=ids, numbers=per_token)
+
+
+def plain(name: str) -> str:
+    """A field's name for a message: short, without control sequences."""
+    return (name if name.isprintable() else repr(name))[:40]
+
+
+_Number = Annotated[int, Field(ge=0, lt=2**63)]
+_Numbering = list[_Number]
+
+
+class _Fields(BaseModel):
+    # Nothing is converted: true is not a group, and 1 is not a verdict.
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    group: int | str
+    reward: float
+    tokens: list[str] | None = None
+    token_ids: _Numbering | None = None
+    prompt: str = ""
+    correct: bool | None = None
+    step: int | None = None
+    prompt_logprob: float | None = None
+    baseline: float | None = None
+    role: _Number | None = None
+    rewards: dict[str, float | None] | None = Field(default=None, min_length=1)
+
+
+_PLAIN = ("group", "reward", "prompt", "correct", "step", *PER_RESPONSE, "rewards")
+_PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
+_PER_TOKEN |= dict.fromkeys(set(WHOLE) - {"token_ids"}, (_Numbering | None, None))
+_PER_TOKEN["temperature"] = (list[float] | float | None, None)
+_PER_TOKEN["version"] = (None | _Numbering | _Number, None)
+_Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
+_KINDS = {
+    "group": "a whole number or text",
+    "reward": "a number",
+    "tokens": "a list of strings",
+    **dict.fromkeys(WHOLE, "a list of whole numbers from 0 on"),
+    "token_ids": "a list of ids",
+    "version": "a list of whole numbers from 0 on, or one for all tokens",
+    "rewards": "an object, the name of each reward function and its number or null",
+    "prompt": "text; write chat messages out",
+    "correct": "true, false or null",
+    "step": "a whole number",
+    **dict.fromkeys(PER_RESPONSE, "a number"),
+    "role": "a whole number from 0 on",
+}
+
+
+def _explained(problem: ErrorDetails) -> str:
+    name, value = str(problem["loc"][0]), problem["input"]
+    place = name + "".join(f"[{step}]" for step in problem["loc"][1:] if isinstance(step, int))
+    too_large = problem["type"] == "float_type" and type(value) is int  # an int too large for a float
+    if too_large or problem["type"] == "finite_number":
+        return f"{place!r} is {'inf' if too_large else value}: give a finite number, and mend what made this one"
+    names = {dict: "an object", list: "a list", bool: "true or false", type(None): "null"}
+    shown = names.get(type(value), f"{value!r:.40}")
+    return f"{place!r} is {shown}: give {_KINDS.get(name, 'a list of numbers')}"

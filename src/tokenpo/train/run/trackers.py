@@ -1,0 +1,188 @@
+"""Live trackers: TensorBoard, trackio and wandb, behind one option (output.track).
+
+They get the lines of metrics.jsonl, which is the record. So a tracker that fails is reported once and dropped while the
+run goes on. A resumed run continues the same tracker run and first sends the missing lines.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import Unsupported
+from ...base.files import json_object, write_whole
+from ...base.jsonl import whole_lines, with_step
+from ..recipe.config import Config
+
+# Our metric -> the name under which TRL 1.16's GRPOTrainer logs the same number. TRL's callbacks add the prefix
+# "train/"; our other metrics get "tokenpo/", so that no chart mixes the two.
+TRL = {
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "equal_reward_groups": "frac_reward_zero_std",
+    "length": "completions/mean_length",
+    "length_min": "completions/min_length",
+    "length_max": "completions/max_length",
+    "truncated": "completions/clipped_ratio",
+    "entropy": "entropy",
+    "clip_fraction": "clip_ratio/region_mean",
+    "clip_low_fraction": "clip_ratio/low_mean",
+    "clip_high_fraction": "clip_ratio/high_mean",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "lr": "learning_rate",
+}
+# One open run of one tracker: (function that takes a step and its values by name, function that closes the run).
+Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
+
+
+def tracker_name(metric: str) -> str:
+    """The name in a tracker of a metric of metrics.jsonl.
+
+    >>> tracker_name("length"), tracker_name("kl"), tracker_name("eval/accuracy")
+    ('train/completions/mean_length', 'tokenpo/kl', 'eval/accuracy')
+    """
+    if metric in TRL:
+        return f"train/{TRL[metric]}"
+    return metric if metric.startswith("eval/") else f"tokenpo/{metric}"
+
+
+def require_trackers(names: Sequence[str]) -> None:
+    """Raises Unsupported, with the install command, if a tracker is not installed."""
+    for name in names:
+        spec = find_spec(name)
+        # A folder of that name in the working directory (wandb makes one) is a namespace package without origin.
+        if spec is None or spec.origin is None:
+            raise Unsupported(
+                f"output.track names {name}, which is not installed: pip install 'tokenpo[{TRACKERS[name][0]}]', "
+                "or take it out of output.track"
+            )
+
+
+def _tensorboard(directory: Path, run: str, config: Config, after: int) -> Tracker:
+    """Event files in RUN/tensorboard."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    # Hide the steps that an interrupted run wrote after its checkpoint: they are made again.
+    writer = SummaryWriter(str(directory / "tensorboard"), purge_step=after + 1)
+
+    def send(step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
+
+    return send, writer.close
+
+
+def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
+    """Trackio's local project, or the place that its environment variables name."""
+    import trackio  # pyright: ignore[reportMissingImports]
+
+    name = f"{directory.name}-{run}"  # trackio identifies a run by its name only
+    settings = config.model_dump(mode="json")
+    project = config.output.project or "tokenpo"
+    tracked = trackio.init(project=project, name=name, config=settings, resume="allow", embed=False)
+    return lambda step, values: tracked.log(dict(values), step=step), tracked.finish
+
+
+def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
+    """Weights & Biases; WANDB_MODE=offline keeps the run in RUN/wandb until `wandb sync`."""
+    import wandb  # pyright: ignore[reportMissingImports]
+
+    project = config.output.project or os.environ.get("WANDB_PROJECT") or "tokenpo"
+    tracked = wandb.init(
+        project=project, name=directory.name, id=run, resume="allow", dir=str(directory),
+        config=config.model_dump(mode="json"),
+        settings=wandb.Settings(console="off"),  # else it captures the terminal of the live view
+    )  # fmt: skip
+    # Without commit, wandb shows a step only after the next one.
+    return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish
+
+
+# Tracker -> (the extra of this package that installs it, the function that opens it).
+TRACKERS = {"tensorboard": ("track", _tensorboard), "trackio": ("trackio", _trackio), "wandb": ("wandb", _wandb)}
+
+
+class Trackers:
+    """The trackers of one run.
+
+    RUN/trackers.json has the run's id in the trackers, and the last step sent to each.
+
+    Args:
+        config: the trackers of output.track are opened, and get the lines of metrics.jsonl that they lack.
+        step: the step after which the run goes on.
+        say: reports a tracker that failed.
+
+    Raises:
+        Unsupported: a tracker cannot begin.
+    """
+
+    def __init__(self, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> None:
+        self._file, self._say = directory / "trackers.json", say
+        known = json_object(self._file)
+        if self._file.exists() and not (isinstance(known.get("run"), str) and isinstance(known.get("sent"), dict)):
+            known = {}
+            say(f"warning: {self._file} is damaged, so the trackers begin another run; they get all of metrics.jsonl")
+        self.run: str = known.get("run") or uuid.uuid4().hex[:12]
+        self._sent: dict[str, int] = known.get("sent", {})
+        self._open: dict[str, Tracker] = {}
+        for name in config.output.track:
+            if name == "tensorboard":
+                self._sent[name] = min(self._sent.get(name, -1), step)
+            try:
+                self._open[name] = TRACKERS[name][1](directory, self.run, config, self._sent.get(name, -1))
+            except Exception as error:
+                self.close()
+                offline = ", set WANDB_MODE=offline" if name == "wandb" else ""
+                raise Unsupported(
+                    f"{name} could not begin ({_words(error)}): mend that{offline}, or take it out of output.track"
+                ) from error
+        if self._open:
+            metrics = directory / "metrics.jsonl"
+            for line in whole_lines(metrics, with_step, []) if metrics.exists() else ():
+                self.send(line.value)
+            self._save()
+
+    def send(self, metrics: Mapping[str, Any]) -> None:
+        """Sends a line of metrics.jsonl to every tracker that lacks its step; undefined values are left out."""
+        step = int(metrics["step"])
+        values = {
+            tracker_name(name): float(value)
+            for name, value in metrics.items()
+            if name != "step" and value is not None and math.isfinite(value)
+        }
+        waiting = [name for name in self._open if self._sent.get(name, -1) < step]
+        for name in waiting:
+            try:
+                self._open[name][0](step, values)
+                self._sent[name] = step
+            except Exception as error:
+                # Not closed, because a tracker that cannot send may hang when it is closed.
+                del self._open[name]
+                self._say(
+                    f"warning: {name} failed at step {step} ({_words(error)}) and is off for the rest of this run; "
+                    "metrics.jsonl has everything, and a resumed run sends what is missing"
+                )
+        if waiting:
+            self._save()
+
+    def close(self) -> None:
+        for name, (_, close) in self._open.items():
+            try:
+                close()
+            except Exception as error:
+                self._say(f"warning: {name} failed as it was closed ({_words(error)}); metrics.jsonl has everything")
+        self._open = {}
+
+    def _save(self) -> None:
+        write_whole(self._file, json.dumps({"run": self.run, "sent": self._sent}) + "\n")
+
+
+def _words(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

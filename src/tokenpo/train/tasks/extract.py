@@ -1,0 +1,116 @@
+"""Find the answer in a completion: one function per convention, which returns the answer's text or None."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ...base.errors import UnknownName, nearest
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX allows blanks before the brace
+_THINKING = re.compile(r"<(/?)think(?:ing)?>")
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """`find(text)` returns the stripped answer or None; `instruction` asks a model to answer in this form."""
+
+    find: Callable[[str], str | None]
+    instruction: str
+
+
+def spoken(text: str) -> str:
+    """The text after the last thinking block; "" if that block is not closed.
+
+    >>> spoken("<think>1? No.</think> It is 2."), spoken("<think>1? No")
+    (' It is 2.', '')
+    """
+    marks = list(_THINKING.finditer(text))
+    if not marks:
+        return text
+    return text[marks[-1].end() :] if marks[-1][1] else ""
+
+
+def tag(text: str) -> str | None:
+    """The content of the last `<answer>` tag; None if `</answer>` is missing.
+
+    >>> tag("<answer>1</answer> no: <answer> 2 </answer>")
+    '2'
+    """
+    _, opening, rest = spoken(text).rpartition("<answer>")
+    inside, closing, _ = rest.partition("</answer>")
+    return inside.strip() or None if opening and closing else None
+
+
+def boxed(text: str) -> str | None:
+    r"""The content of the last `\boxed{`; None if its brace is never closed.
+
+    >>> boxed(r"so \boxed{\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    """
+    text = spoken(text)
+    start = max((box.end() for box in _BOX.finditer(text)), default=len(text))
+    depth = 1
+    for sign in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):  # \{ is not a group's brace
+        depth += {"{": 1, "}": -1}.get(sign[0], 0)
+        if depth == 0:
+            return text[start : start + sign.start()].strip() or None
+    return None
+
+
+def hash_mark(text: str, mark: str = "#") -> str | None:
+    """The rest of the line after the last `#`, so that `#7` and `#### 7` are the same.
+
+    >>> hash_mark("3+4=7 #### 7")
+    '7'
+    """
+    _, separator, rest = spoken(text).rpartition(mark)
+    return rest.strip().split("\n")[0].strip() or None if separator else None
+
+
+def last_line(text: str) -> str | None:
+    """The last line that isn't blank."""
+    lines = spoken(text).strip().splitlines()
+    return lines[-1].strip() if lines else None
+
+
+def auto(text: str) -> str | None:
+    r"""The content of the last `\boxed{}` or `<answer>`, whichever is opened last; else the text after the last `####`.
+
+    >>> auto(r"\boxed{1}, no: <answer>2</answer>"), auto(r"\boxed{1} \boxed{"), auto("3 + 4 = 7 #### 7")
+    ('2', None, '7')
+    """
+    return last_marked(text) or None
+
+
+def last_marked(text: str) -> str | None:
+    """As `auto`; but "" for a box or tag that is not closed, None for a text without a mark."""
+    text = spoken(text)
+    box, opening = max((box.start() for box in _BOX.finditer(text)), default=-1), text.rfind("<answer>")
+    return hash_mark(text, "####") if box == opening else (boxed if box > opening else tag)(text) or ""
+
+
+def whole(text: str) -> str | None:
+    """The whole text after the thinking."""
+    return spoken(text).strip() or None
+
+
+_THINK = "Think step by step, then"
+_ALONE = "give the final answer alone"
+EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(
+    {
+        "tag": Extractor(tag, f"{_THINK} {_ALONE} between <answer> and </answer>."),
+        "boxed": Extractor(boxed, rf"{_THINK} {_ALONE} in \boxed{{}}."),
+        "hash": Extractor(hash_mark, f"{_THINK} end with a line that holds # and the final answer alone."),
+        "last_line": Extractor(last_line, f"{_THINK} {_ALONE} on the last line."),
+        "auto": Extractor(auto, rf"{_THINK} {_ALONE} in \boxed{{}}."),
+        "whole": Extractor(whole, "Answer with the final answer alone."),
+    }
+)
+
+
+def extractor(name: str, task: str) -> Extractor:
+    """The extractor called `name`; raises UnknownName with the nearest."""
+    if name not in EXTRACTORS:
+        raise UnknownName(f"{task}: no extractor is called {name!r} (option extract): {nearest(name, EXTRACTORS)}")
+    return EXTRACTORS[name]

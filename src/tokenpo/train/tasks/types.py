@@ -1,0 +1,223 @@
+"""The protocol of verifiable tasks: problems by position, and a score for each completion."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from ...base.errors import TokenPOError
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem.
+
+    Args:
+        prompt: plain text, or chat messages `[{"role": ..., "content": ...}]` for the model's chat template.
+        answer: the reference answer, of the type that the task's verifier reads.
+        columns: every column of its data row, for the user's reward functions.
+        place: of that row, such as "train.jsonl line 3", for messages; "" for a generated problem.
+    """
+
+    prompt: str | list[dict[str, Any]]
+    answer: Any
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
+
+    @property
+    def reference(self) -> str | None:
+        """The answer as text for people; None where there is none."""
+        return None if self.answer is None else str(self.answer)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of a completion: the tokens sampled up to a tool's answer, or to the end.
+
+    Args:
+        reward: arrives with the turn's last token.
+        state: the state in which it began; among completions of one problem equal texts are equal states.
+    """
+
+    reward: float
+    state: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """The verdict on one completion.
+
+    Args:
+        reward: finite; the policy is trained on it.
+        correct: whether accuracy counts the completion as right.
+        note: "", or the kind of failure, for counting: "timeout", "crash", "no answer", ...
+        answer: as the verifier read it, in the form that a majority vote counts; None if it read none.
+        rewards: of several reward functions by name, the same names for every completion; `reward` combines them.
+        turns: of a task with a tool, in order; their rewards add up to `reward`.
+    """
+
+    reward: float
+    correct: bool
+    note: str = ""
+    answer: str | None = field(default=None, compare=False)
+    rewards: Mapping[str, float] | None = field(default=None, compare=False)
+    turns: tuple[Turn, ...] = field(default=(), compare=False)
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A seeded order of problems with random access, and their verifier.
+
+    A task whose test split is finite has an int attribute `test_size` too (None: unknown).
+    """
+
+    @property
+    def name(self) -> str:
+        """The task's name in messages."""
+        ...
+
+    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
+        """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
+
+        No problem of the test split occurs in the train split. A finite train split repeats in another order; a test
+        split gives no problem twice and raises TokenPOError at its end.
+        """
+        ...
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        """One score per completion; `problems[i]` is the problem that `completions[i]` answers."""
+        ...
+
+    def close(self) -> None:
+        """Ends the verifier's processes; a closed task can't score."""
+        ...
+
+
+@runtime_checkable
+class ToolTask(Task, Protocol):
+    """A task whose completions call a tool; the tool's answer is inserted while they are sampled.
+
+    Attributes:
+        calls: the text that ends a call.
+    """
+
+    calls: str
+
+    def reply(self, problem: Problem, completion: str) -> str | None:
+        """The tool's answer to an unfinished completion that ends with `calls`; None if that is no valid call."""
+        ...
+
+
+class Verifier:
+    """Scores completions against `Problem.answer`.
+
+    Attributes:
+        needs_answer: every problem needs a reference answer.
+        gives_away: a prompt that shows the reference gives the answer away.
+        reads_answers: scores hold the answer that was read; if False, `Score.answer` is always None.
+        source: hash of a user's function, see `UserReward`; "" for the package's verifiers.
+        accepts: names of the options that it reads.
+    """
+
+    needs_answer, gives_away, reads_answers = True, True, True
+    source: str = ""
+    accepts: tuple[str, ...] = ()
+
+    def check(self, problems: list[Problem]) -> None:
+        """Called before a run: raises TokenPOError or warns if no answer to a problem could be judged."""
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        """One score per completion."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends its processes."""
+
+
+def require_held_out(task: str, size: int, count: int) -> None:
+    """Raises TokenPOError if `count` exceeds the `size` of a test split: repeats would make intervals too narrow."""
+    if count > size:
+        raise TokenPOError(
+            f"{task} has {size} held-out problems, not the {count} asked for: ask for fewer (evaluate.problems, "
+            "--problems)"
+        )
+
+
+class DistinctProblems:
+    """The distinct problems of an endless order: each prompt once.
+
+    Args:
+        draw: the problem at a position of the order.
+        repeats: draws in a row without a new prompt, after which the search ends.
+        task: name and options, for messages.
+    """
+
+    def __init__(self, draw: Callable[[int], Problem], repeats: int, task: str) -> None:
+        self._draw, self._repeats, self._task = draw, repeats, task
+        self._problems: dict[str, Problem] = {}  # by prompt; every evaluation uses the same problems
+        self._position = 0
+
+    def first(self, count: int) -> list[Problem]:
+        """The first `count` problems.
+
+        Raises:
+            TokenPOError: fewer different ones were found.
+        """
+        repeated = 0
+        while len(self._problems) < count and repeated < self._repeats:
+            problem = self._draw(self._position)
+            self._position += 1
+            repeated = repeated + 1 if repr(problem.prompt) in self._problems else 0
+            self._problems.setdefault(repr(problem.prompt), problem)
+        if len(self._problems) < count:
+            raise TokenPOError(
+                f"{self._task} has {len(self._problems)} different held-out problems in {self._position} draws, not "
+                f"the {count} asked for: ask for fewer (evaluate.problems, --problems) or widen these options"
+            )
+        return list(self._problems.values())[:count]
+
+
+class Generated:
+    """A task that draws its problems; a subclass has `draw`, `judge`, `about`, and maybe `test_size` and `repeats`."""
+
+    @property
+    def repeats(self) -> int:
+        """Draws without a new test problem, after which the search ends."""
+        return 200
+
+    @property
+    def about(self) -> str:
+        """Name and options, for messages."""
+        raise NotImplementedError
+
+    @cached_property
+    def test_size(self) -> int | None:
+        """Number of held-out problems, if they are few enough to count; else None."""
+        return None
+
+    def draw(self, split: Split, position: int) -> Problem:
+        """The problem at a position of the order; those of the test split may repeat."""
+        raise NotImplementedError
+
+    def judge(self, problem: Problem, completion: str) -> Score:
+        raise NotImplementedError
+
+    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
+        """As `Task.problems`; raises TokenPOError if the options leave no problem, or too few, for the split."""
+        if split == "train":
+            return [self.draw(split, position) for position in range(start, start + count)]
+        if self.test_size:
+            require_held_out(self.about, self.test_size, start + count)
+        return self._tests.first(start + count)[start:]
+
+    @cached_property
+    def _tests(self) -> DistinctProblems:
+        return DistinctProblems(lambda position: self.draw("test", position), self.repeats, self.about)
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        return [self.judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
+
+    def close(self) -> None:
+        """Nothing to end."""

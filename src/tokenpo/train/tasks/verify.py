@@ -1,0 +1,322 @@
+"""Verifiers of data-set tasks: `exact`, `math`, two puzzles, or the user's "package.module:function"."""
+
+import ast
+import operator
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ...base.pool import LONGEST, Outcome, Pool
+from .extract import auto, extractor, last_marked, whole
+from .rewards import UserReward
+from .types import Problem, Score, Verifier
+
+
+@dataclass(frozen=True)
+class VerifierOptions:
+    """Options of the task `files`, which documents them; each verifier accepts some and refuses the others."""
+
+    extract: str = ""
+    correct_at: float = 1.0
+    verifier_seconds: float = 5.0
+    verifier_workers: int = 0
+    reward_seconds: float = 300.0
+    reward_errors: str = "stop"
+
+
+class TextVerifier(Verifier):
+    """Extracts one answer from each completion and judges it in this process.
+
+    A subclass has `extract`, the name of its default extractor, `reference` and `judge`.
+    """
+
+    accepts = ("extract",)
+    extract = "tag"
+
+    def __init__(self, options: VerifierOptions, task: str) -> None:
+        self._find = extractor(options.extract or self.extract, task).find
+
+    def reference(self, problem: Problem) -> Any:
+        """The parsed reference answer; raises TokenPOError if it cannot be parsed."""
+        raise NotImplementedError
+
+    def judge(self, answer: str, reference: Any) -> Score:
+        """The verdict on an extracted answer; notes: "malformed"."""
+        raise NotImplementedError
+
+    def check(self, problems: list[Problem]) -> None:
+        """Parses every reference; an error names the row."""
+        for problem in problems:
+            try:
+                self.reference(problem)
+            except TokenPOError as error:
+                raise type(error)(f"{problem.place}: {error}") from error
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        """Notes: "no answer", and those of `judge`."""
+        pairs = zip(map(self.reference, problems), map(self._find, completions), strict=True)
+        return [
+            self.judge(answer, gold) if answer is not None else Score(0.0, False, "no answer") for gold, answer in pairs
+        ]
+
+
+_LONGEST = 200  # characters; bounds the size of every number and the depth of the tree
+_ALPHABET = re.compile(r"[0-9 ()+*/-]*")
+_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+def value_of(text: str) -> Fraction | None:
+    """The value of whole numbers joined by + - * / and brackets; None for other text. Nothing is run as code.
+
+    >>> value_of("94*4 - 61/2")
+    Fraction(691, 2)
+    >>> value_of("2**3") is value_of("1/0") is value_of("x") is None
+    True
+    """
+    if len(text) > _LONGEST or not _ALPHABET.fullmatch(text):
+        return None
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return Fraction(node.value)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    raise ValueError(f"{type(node).__name__} is not arithmetic")
+
+
+_NUMBERS = ("nums", "numbers")  # columns of the data row
+_ROLES = {"knight", "knave"}
+# The exponent has at most two digits: 1e999999999 would be a number of a billion digits.
+_TARGET = re.compile(r"[+-]?[0-9]{1,40}([./][0-9]{1,40})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
+
+
+class Countdown(TextVerifier):
+    """Reward 1 if an expression of + - * / uses each given number once and reaches the target.
+
+    `Problem.answer` is the target; the column `nums` or `numbers` holds the numbers.
+    """
+
+    gives_away = False  # the target is part of the question
+
+    def judge(self, answer: str, reference: tuple[list[int], Fraction]) -> Score:
+        numbers, target = reference
+        value, written = value_of(answer), "".join(answer.split())
+        if value is None or sorted(map(int, re.findall(r"[0-9]+", answer))) != numbers:
+            return Score(0.0, False, "malformed", written)
+        return Score(float(value == target), value == target, answer=written)
+
+    def reference(self, problem: Problem) -> tuple[list[int], Fraction]:
+        """The numbers, ascending, and the target."""
+        key = next((key for key in _NUMBERS if key in problem.columns), None)
+        if key is None:
+            hint = nearest("nums", problem.columns)
+            raise MissingInput(f"countdown: a row has no column with the numbers ({hint}): call it 'nums'")
+        numbers, target = problem.columns[key], str(problem.answer).strip()
+        try:
+            if not _TARGET.fullmatch(target) or not isinstance(numbers, (list, tuple)) or not numbers:
+                raise ValueError
+            return sorted(map(_operand, numbers)), Fraction(target)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise TokenPOError(
+                f"countdown: {key} = {numbers!r:.80} and the target {problem.answer!r:.80} must be a list of whole "
+                "numbers of 0 or more and a number, of 40 digits at most"
+            ) from error
+
+
+class KnightsKnaves(TextVerifier):
+    """Reward 1 if the answer gives every person the role that the reference gives, once each, in any order.
+
+    The reference (`Problem.answer`) is a sentence too: "Ann is a knight, and Bob is a knave".
+    """
+
+    def judge(self, answer: str, reference: dict[str, str]) -> Score:
+        roles = _roles(answer)
+        if roles is None or roles.keys() != reference.keys():
+            return Score(0.0, False, "malformed", " ".join(words(answer)))
+        written = ", ".join(f"{name} {role}" for name, role in sorted(roles.items()))
+        return Score(float(roles == reference), roles == reference, answer=written)
+
+    def reference(self, problem: Problem) -> dict[str, str]:
+        """Name to role."""
+        roles = _roles(str(problem.answer))
+        if roles is None:
+            raise TokenPOError(
+                f"knights_knaves: the reference {str(problem.answer)!r:.80} does not say who is what: "
+                'write it as "Ann is a knight, and Bob is a knave"'
+            )
+        return roles
+
+
+def words(text: str) -> list[str]:
+    """The alternating names and roles of a sentence, in lower case.
+
+    >>> words("(1) Ann is a knight, and\\n(2) Bob a knave.")
+    ['ann', 'knight', 'bob', 'knave']
+    """
+    plain = re.sub(r"\([0-9]+\)|[.,;:]", " ", text.lower())
+    return [word for word in plain.split() if word not in ("is", "a", "an", "and")]
+
+
+def _roles(text: str) -> dict[str, str] | None:
+    """Name to role; None if the text says anything else, or names a person twice."""
+    pairs = words(text)
+    roles = dict(zip(pairs[::2], pairs[1::2], strict=False))
+    return roles if roles and 2 * len(roles) == len(pairs) and _ROLES.issuperset(roles.values()) else None
+
+
+def _operand(number: Any) -> int:
+    """The number as a whole one of 0 or more, which is what an expression contains; else ValueError."""
+    text = str(int(number) if isinstance(number, float) and number.is_integer() else number).strip()
+    if not re.fullmatch(r"[0-9]{1,40}", text):
+        raise ValueError(text)
+    return int(text)
+
+
+_PLAIN = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")  # a reference that is readable without asking a worker
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
+
+
+def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
+    """The verifier called `name`, or around the function at the dotted path `name`.
+
+    Raises:
+        UnknownName: no such verifier, extractor, module or function.
+        TokenPOError: an option that this verifier does not read, or out of its range.
+    """
+    if ":" not in name and name not in VERIFIERS:
+        remedy = f'{nearest(name, VERIFIERS)}, or give a function of yours as "package.module:function"'
+        raise UnknownName(f"{task}: no verifier is called {name!r}: {remedy}")
+    accepted = UserReward.accepts if ":" in name else VERIFIERS[name].accepts
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if value != option.default and option.name not in accepted:
+            about = f"{option.name} = {value!r} means nothing to the verifier {name!r}"
+            raise TokenPOError(f"{task}: {about}, which takes {', '.join(accepted)}: leave it out")
+    if ":" in name:
+        return UserReward(name, options.correct_at, options.reward_seconds, options.reward_errors)
+    return VERIFIERS[name](options, task)
+
+
+class Exact(TextVerifier):
+    """Reward 1 if answer and reference are the same text up to case, blanks and separators."""
+
+    extract = "auto"
+
+    def reference(self, problem: Problem) -> list[str]:
+        """The accepted texts."""
+        return [normalised(text) for text in references(problem.answer)]
+
+    def judge(self, answer: str, reference: list[str]) -> Score:
+        answer = normalised(answer)
+        return Score(float(answer in reference), answer in reference, answer=answer)
+
+
+class Math(Verifier):
+    r"""Reward 1 if the answer equals the reference by the conventions of docs/tasks.md, within a time limit.
+
+    Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
+    """
+
+    accepts = ("extract", "verifier_seconds", "verifier_workers")
+
+    def __init__(self, options: VerifierOptions, task: str) -> None:
+        if find_spec("math_verify") is None:
+            raise TokenPOError(f"{task}: the verifier 'math' needs math-verify: pip install 'tokenpo[tasks]'")
+        self._find = extractor(options.extract or "whole", task).find
+        seconds, workers = options.verifier_seconds, options.verifier_workers
+        if workers < 0:
+            raise TokenPOError(f"{task}: verifier_workers = {workers} must be 0 or more")
+        if not 0 < seconds <= LONGEST:
+            raise TokenPOError(f"{task}: verifier_seconds = {seconds} must be more than 0 and at most {LONGEST}")
+        workers = workers or min(4, os.cpu_count() or 1)
+        self._pool = Pool(Path(__file__).parent / "maths" / "equal.py", "equal", workers, seconds)
+
+    def check(self, problems: list[Problem]) -> None:
+        """Reads every reference once: warns of unreadable ones, which only a copy can equal; raises if all are."""
+        given = [(problem.place, text) for problem in problems for text in references(problem.answer)]
+        doubtful = sorted({text for _, text in given if not _PLAIN.fullmatch(text)})
+        outcomes = zip(doubtful, self._pool.map([([text], text, True) for text in doubtful]), strict=True)
+        unreadable = {text for text, outcome in outcomes if outcome.note or not outcome.value[3]}
+        places = [f"{place}: {text!r:.80}" for place, text in given if text in unreadable]
+        if not places:
+            return
+        message = (
+            f"math cannot read {len(places)} of {len(given)} references, of which only copies score: "
+            f"{'; '.join(places[:3])}"
+        )
+        if len(places) == len(given):
+            raise TokenPOError(f"{message}: name another column, or take the verifier 'exact'")
+        warnings.warn(f"{message}: mend these rows or leave them out", stacklevel=4)
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        answers = [self._answer(text) for text in completions]
+        pairs = zip(problems, answers, strict=True)
+        outcomes = iter(
+            self._pool.map([(references(problem.answer), *answer) for problem, answer in pairs if answer[0]])
+        )
+        return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer, _ in answers]
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _answer(self, text: str) -> tuple[str, bool]:
+        """The answer, "" for none, and whether it is marked; an unmarked answer is the whole text."""
+        if self._find is not whole:
+            return self._find(text) or "", True
+        marked = last_marked(text)
+        return (whole(text) or "", False) if marked is None else (marked, True)
+
+    @staticmethod
+    def _score(outcome: Outcome) -> Score:
+        if outcome.note:
+            return Score(0.0, False, outcome.note)
+        correct, note, answer, *_ = outcome.value
+        return Score(float(correct), bool(correct), note, answer)
+
+
+VERIFIERS: Mapping[str, type[Exact | Math | Countdown | KnightsKnaves]] = MappingProxyType(
+    {"exact": Exact, "math": Math, "countdown": Countdown, "knights_knaves": KnightsKnaves}
+)
+
+
+def checked(verifier: Verifier, problems: list[Problem]) -> list[Problem]:
+    """The problems, after `verifier.check` has accepted them."""
+    verifier.check(problems)
+    return problems
+
+
+def references(answer: Any) -> list[str]:
+    r"""The accepted answers as text; of a worked solution only the boxed or tagged part, or the text after `####`.
+
+    >>> references("6 * 7 = 42 #### 42"), references([0.5, 7.0, "x"])
+    (['42'], ['0.5', '7', 'x'])
+    """
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        return [text for item in answer for text in references(item)]
+    text = str(int(answer) if isinstance(answer, float) and answer.is_integer() else answer)
+    return [auto(text) or text.strip()]
+
+
+def normalised(text: str) -> str:
+    r"""Text in the form in which `exact` compares it.
+
+    >>> normalised(" $1,234$. "), normalised("New  York")
+    ('1234', 'new york')
+    """
+    text = " ".join(text.casefold().split()).strip("$").removesuffix(".").strip("$ ")
+    return text.replace(",", "") if _GROUPED.fullmatch(text) else text

@@ -1,0 +1,234 @@
+"""A server that answers nonsense, too late or not at all: one sentence, and a run that goes on as it would have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+import tinker
+import torch
+from tinker import SampledSequence, SampleResponse, TensorData
+
+from run_views import lines, numbers
+from tinker_support import Cloud, resume, train
+from tinker_support.server import Sampler
+from tokenpo.base.errors import TokenPOError
+from tokenpo.hosts.tinker import answers
+
+REQUEST = httpx.Request("POST", "http://server/api")
+ERRORS = (
+    httpx.ReadTimeout("timed out", request=REQUEST),
+    httpx.RemoteProtocolError("peer closed connection", request=REQUEST),
+    tinker.APIConnectionError(request=REQUEST),
+    tinker.APITimeoutError(request=REQUEST),
+    tinker.InternalServerError("Error 500\nand more", response=httpx.Response(500, request=REQUEST), body=None),
+    ValueError("Proto deserialization failed"),
+    KeyError("logprobs"),
+    TypeError("'NoneType' object is not iterable"),
+    json.JSONDecodeError("Expecting value", "<html>", 0),
+    TimeoutError(),
+    ConnectionResetError(104, "Connection reset by peer"),
+    OSError(28, "No space left on device"),
+    RecursionError("maximum recursion depth exceeded"),
+    AssertionError(),
+    asyncio.CancelledError(),
+)
+
+
+def sampled(change: Callable[[dict[str, Any]], Any]) -> Callable[[SampleResponse], SampleResponse]:
+    """Changes tokens, log-probabilities or the stop reason of the first response to a prompt."""
+
+    def changed(response: SampleResponse) -> SampleResponse:
+        first, *others = response.sequences
+        row = {"tokens": list(first.tokens), "logprobs": list(first.logprobs or ()), "stop": first.stop_reason}
+        change(row)
+        made = SampledSequence(row["stop"], "0", _tokens_list=row["tokens"], _logprobs_list=row["logprobs"])
+        return SampleResponse([made, *others])
+
+    return changed
+
+
+def longer(row: dict[str, Any]) -> None:
+    row |= {"tokens": row["tokens"] * 200, "logprobs": row["logprobs"] * 200}
+
+
+def scored(change: Callable[[list], Any]) -> Callable[[Any], Any]:
+    return lambda output: dataclasses.replace(output, loss_fn_outputs=change(list(output.loss_fn_outputs)))
+
+
+def told(numbers_: Any) -> dict[str, TensorData]:
+    return {"logprobs": TensorData.from_torch(torch.tensor(numbers_))}
+
+
+# (kind of request, what is done to its answer, words of the sentence)
+NONSENSE: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("sample", sampled(lambda row: row["tokens"].__setitem__(0, -1)), "the token -1, which its tokenizer does not"),
+    ("sample", sampled(lambda row: row["tokens"].__setitem__(0, 10**6)), "the token 1000000, which its tokenizer"),
+    ("sample", sampled(lambda row: row["tokens"].__setitem__(0, None)), "in sampling: TypeError"),
+    ("sample", sampled(longer), "tokens, and was asked for 40 at most"),
+    ("sample", sampled(lambda row: row["logprobs"].__setitem__(0, 3.0)), "the log-probability 3, which is above 0"),
+    ("sample", sampled(lambda row: row["logprobs"].pop()), "without a log-probability for each token"),
+    ("sample", lambda response: SampleResponse(response.sequences[:-1]), "groups of .* 4 were asked for"),
+    ("sample", lambda response: SampleResponse([]), "groups of .* 4 were asked for"),
+    ("sample", lambda response: None, "in sampling: AttributeError"),
+    ("forward", scored(lambda rows: rows[:-1]), r"it scored \d+ sequences, and was sent \d+"),
+    ("forward", scored(lambda rows: [*rows, rows[0]]), r"it scored \d+ sequences, and was sent \d+"),
+    ("forward", scored(lambda rows: [{}, *rows[1:]]), "KeyError: 'logprobs'"),
+    ("forward", scored(lambda rows: [told([-1.0]), *rows[1:]]), r"log-probabilities of the shape \[1\] for \d+ tokens"),
+    ("forward", scored(lambda rows: [told([[-1.0]]), *rows[1:]]), r"of the shape \[1, 1\] for"),
+    ("forward", lambda output: None, "in an update: AttributeError"),
+    ("backward", lambda output: None, "in an update: AttributeError"),
+    ("save", lambda answer: SimpleNamespace(path=7), "saved something under 7, which is no path"),
+    ("save", lambda answer: SimpleNamespace(path=""), "saved something under '', which is no path"),
+    ("save", lambda answer: {}, "in saving a checkpoint: AttributeError"),
+    ("final", lambda answer: SimpleNamespace(path=None), "saved something under None, which is no path"),
+]
+
+
+def spoil(cloud: Cloud, kind: str, change: Callable[[Any], Any], at: int) -> None:
+    """Changes the answer to the request of this kind with this number, and to no other."""
+    count = itertools.count(1)
+    cloud.fault = lambda asked, answer: change(answer) if asked == kind and next(count) == at else answer
+
+
+UNSPOILT: list[list] = []  # numbers of a run whose answers are whole, which is the same for every test
+
+
+@pytest.fixture
+def whole(small, cloud: Cloud, tmp_path: Path) -> list:
+    if not UNSPOILT:
+        UNSPOILT.append(numbers(train(small(output={"dir": str(tmp_path / "whole")})).directory))
+    return UNSPOILT[0]
+
+
+@contextlib.contextmanager
+def one_sentence(words: str) -> Iterator[None]:
+    with pytest.raises(TokenPOError, match=words) as refused:
+        yield
+    said = str(refused.value)
+    assert said.startswith("the Tinker server at http") and "--resume RUN --engine tinker" in said
+    assert r"\n" not in said and len(said) < 600
+
+
+def stopped(small, cloud: Cloud, words: str, kind: str) -> Path:
+    """Trains until the server fails in the second step, or at the end; the directory."""
+    with one_sentence(words):
+        train(small())
+    directory = Path(small().output.dir)
+    assert [line["step"] for line in lines(directory)] == ([1, 2, 3] if kind == "final" else [1]), kind
+    cloud.fault = lambda asked, answer: answer
+    return directory
+
+
+SECOND = {"sample": 6, "sampler": 2, "forward": 3, "backward": 3, "step": 3, "save": 1, "final": 1}
+
+
+@pytest.mark.parametrize("kind", dict.fromkeys(kind for kind, *_ in NONSENSE))
+def test_nonsense_is_one_sentence_and_the_run_goes_on(kind, small, cloud: Cloud, whole: list) -> None:
+    """One answer after the other is nonsense, to as many processes that go on with the run."""
+    (first, words), *others = ((change, words) for each, change, words in NONSENSE if each == kind)
+    spoil(cloud, kind, first, SECOND[kind])
+    directory = stopped(small, cloud, words, kind)
+    made = numbers(directory)
+    for change, words in others:
+        spoil(cloud, kind, change, 1)
+        with one_sentence(words):
+            resume(directory)
+        assert numbers(directory) == made
+    cloud.fault = lambda asked, answer: answer
+    assert resume(directory).finished and numbers(directory) == whole
+
+
+@pytest.mark.parametrize("kind", ["save", "forward", "backward", "step", "sampler"])
+def test_an_error_is_one_sentence_and_the_run_goes_on(kind, small, cloud: Cloud, whole: list) -> None:
+    def fail(answer: Any) -> Any:
+        raise ERRORS[0]
+
+    spoil(cloud, kind, fail, SECOND[kind])
+    directory = stopped(small, cloud, "failed in .*ReadTimeout: timed out; once", kind)
+    assert resume(directory).finished and numbers(directory) == whole
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_every_error_is_one_sentence_after_the_tries_of_its_request(error, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "PAUSE", 0.0)
+    asked: list[int] = []
+
+    def ask(right: int) -> Future:
+        """Fails before the request with the number `right`."""
+        asked.append(right)
+        future: Future = Future()
+        future.set_result("yes") if len(asked) == right else future.set_exception(error)
+        return future
+
+    patient = answers.Answers("http://server")
+    assert patient.all([lambda: ask(3)], "in a test") == ["yes"] and patient.again == 2
+    asked.clear()
+    with one_sentence("the Tinker server at http://server failed in a test: "):
+        patient.one(lambda: ask(2), "in a test")
+    assert len(asked) == 1
+
+
+def test_a_sample_is_asked_for_three_times(small, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two failures are counted in the run's directory, a third ends it."""
+    monkeypatch.setattr(answers, "PAUSE", 0.0)
+    failing, count = 2, itertools.count(1)
+
+    def fault(kind: str, answer: Any) -> Any:
+        if kind == "sample" and next(count) <= failing:
+            raise ERRORS[0]
+        return answer
+
+    cloud.fault = fault
+    directory = train(small(train={"steps": 1})).directory
+    assert json.loads((directory / "service.json").read_text())["asked_again"] >= 2
+    failing, count = 10**9, itertools.count(1)
+    with pytest.raises(TokenPOError, match=r"failed in sampling: .*, after 2 requests that were made again"):
+        train(small(output={"dir": str(directory) + "-again"}))
+    assert not Path(f"{directory}-again").exists()
+
+
+@pytest.mark.parametrize("name", ["sample", "compute_logprobs"])
+def test_an_answer_that_never_comes_is_waited_for_once(name, small, cloud: Cloud, monkeypatch) -> None:
+    monkeypatch.setattr(Sampler, name, lambda *args, **more: Future())
+    method = {"name": "arm"} if name == "compute_logprobs" else {"name": "grpo"}
+    with pytest.raises(TokenPOError, match=r"no answer came in time \(tinker.seconds\)"):
+        train(small(method=method, tinker={"seconds": 0.1}))
+    assert not Path(small().output.dir).exists()
+
+
+@pytest.mark.parametrize("method", ["arm", "adv_reweight"])
+@pytest.mark.parametrize("spoilt", [[], [None], [None, None], [None, "x"], None])
+def test_scores_of_a_sampler_are_judged(method, spoilt, small, cloud: Cloud) -> None:
+    cloud.fault = lambda kind, answer: spoilt if kind == "scores" else answer
+    with pytest.raises(TokenPOError, match=r"the Tinker server at http.* failed in scoring"):
+        train(small(method={"name": method}))
+
+
+def test_a_log_probability_that_is_not_finite_skips_the_batch_or_stops(small, cloud: Cloud, tmp_path: Path) -> None:
+    change = sampled(lambda row: row["logprobs"].__setitem__(0, float("nan")))
+    spoil(cloud, "sample", change, 6)
+    with pytest.raises(TokenPOError, match=r"step 2, rollouts: the server returned a log-probability that is not fin"):
+        train(small())
+    spoil(cloud, "sample", change, 6)
+    skipping = small(train={"nonfinite": "skip"}, output={"dir": str(tmp_path / "skip")})
+    assert [line["skipped_updates"] for line in lines(train(skipping).directory)] == [0, 2, 0]
+
+
+def test_a_call_that_waits_by_itself_is_left_when_the_time_is_over() -> None:
+    """Five seconds are all that it would take by itself, so that a wait for it fails here and does not hang."""
+    over = threading.Event()
+    with pytest.raises(TokenPOError, match=r"no answer came in time \(tinker.seconds\)"):
+        answers.Answers("http://here", seconds=0.01).one(lambda: over.wait(5.0), "in a test")
+    over.set()

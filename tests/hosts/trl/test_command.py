@@ -1,0 +1,63 @@
+"""The example, the script of docs/trl.md, and accelerate's launcher."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from run_views import lines
+from trl_support import run_python
+
+ALONE = """
+from accelerate import PartialState
+from tokenpo.hosts.trl.contract import launched_alone
+print("alone", launched_alone(PartialState(cpu=True).num_processes))
+"""
+
+
+@pytest.mark.parametrize(("processes", "alone"), [(2, True), (1, False)])
+def test_a_process_that_accelerate_left_alone_is_known(processes: int, alone: bool, tmp_path: Path) -> None:
+    """Without a GPU its launcher starts one process, however many are asked for."""
+    (tmp_path / "script.py").write_text(ALONE)
+    launch = ["accelerate.commands.launch", "--cpu", "--num_processes", str(processes), str(tmp_path / "script.py")]
+    assert f"alone {alone}" in run_python("-m", *launch, timeout=200).stdout
+
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "trl_gsm8k.py"
+
+
+def test_the_example_trains_and_evaluates(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """Two updates with LoRA, two rewards, an evaluation."""
+    monkeypatch.setattr("sys.argv", [EXAMPLE.name, "--small"])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "updates: 2" in printed and "test reward is a number: True" in printed
+
+
+def test_its_rewards_read_the_columns() -> None:
+    rewards = runpy.run_path(str(EXAMPLE))
+    texts = [[{"role": "assistant", "content": text}] for text in ("12 - 4 = 8\n#### 8", "#### 1,008", "eight")]
+    assert rewards["correct"](texts, answer=["#### 8", "#### 8", "#### 8"], question=[""] * 3) == [1.0, 0.0, 0.0]
+    assert rewards["formatted"](texts, answer=[""] * 3) == [0.1, 0.1, 0.0]
+
+
+def test_the_script_for_a_data_file_trains(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "trl.md").read_text(encoding="utf-8")
+    section = page.partition("## Your own data")[2].partition("\n## ")[0]
+    [rows], [script] = (
+        re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL) for kind in ("json", "py")
+    )
+    shown = [json.loads(row) for row in rows.splitlines()]
+    # Sums on a dial, from left to right modulo 10, which the tiny model solves now and then.
+    sums = [(f"{a}+{b}*{a}-{b}=", ((a + b) * a - b) % 10) for a in range(1, 10) for b in range(1, 10)]
+    data = [{"prompt": prompt, "answer": str(answer)} for prompt, answer in sums]
+    assert all(row in data for row in shown)
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+    (tmp_path / "script.py").write_text(script)
+    run_python("script.py", cwd=tmp_path, timeout=280)
+    steps = lines(tmp_path / "runs/trl-hapo/tokenpo")
+    assert [step["step"] for step in steps] == [1, 2]  # rollout batches, of four updates each
+    assert any(step["zero_advantage_groups"] < 1 for step in steps)  # else nothing is learnt, and the loss is 0

@@ -1,0 +1,224 @@
+"""The adapter's parts by hand: schedule, contract with TRL, objective, temperature. Imports TRL."""
+
+import dataclasses
+import functools
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from trl import TrlParser  # pyright: ignore
+
+import tokenpo
+from run_views import lines
+from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
+from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, contract
+from tokenpo.hosts.trl.cycle import Cycle
+from tokenpo.hosts.trl.objective import chosen, with_reference
+from tokenpo.hosts.trl.rollout_batch import stacked
+from tokenpo.hosts.trl.temperature import Generated, Served, Temperature, of_draw
+from tokenpo.hosts.trl.updates import by_groups
+from trl_support.small import LORA, config, dropped, even, heard, prompts
+
+args = functools.partial(config, Path("unused"))
+
+
+def objective(requested: Any = None, /, **given: Any) -> tokenpo.Objective:
+    return chosen(args(**given), requested, own_rollouts=False)
+
+
+def test_a_chunk_belongs_to_the_step_that_takes_it() -> None:
+    """Six chunks, four to a step, taken twice: steps of chunks 0-3, then 4, 5, 0, 1, then 2-5. Passes follow each other
+    over the whole rollout batch."""
+    cycle = Cycle(4, 6, 2)
+    assert (cycle.micro_steps, cycle.updates) == (12, 3)
+    assert [cycle.chunks_of(k) for k in range(3)] == [[0, 1, 2, 3], [4, 5, 0, 1], [2, 3, 4, 5]]
+    assert [cycle.place(m) for m in (0, 3, 4, 11, 12, 17)] == [(0, 0), (0, 3), (1, 0), (2, 3), (0, 0), (1, 1)]
+    two = Cycle(2, 4, 4, passes=2)
+    assert [two.pass_of(k) for k in range(two.updates)] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    contract.check_import()
+    monkeypatch.setattr("trl.__version__", "1.17.0")
+    with pytest.raises(Unsupported, match=r"^trl 1\.17\.0 is not the one .*; install trl 1\.16"):
+        contract.check_import()
+
+
+def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    with pytest.raises(
+        Unsupported, match=r"needs trl>=1\.16,<1\.17, and it cannot be imported .*: pip install 'tokenpo"
+    ):
+        contract.check_import()
+
+
+def test_generate_gets_the_processor_and_is_itself_again_afterwards() -> None:
+    class Model:
+        def generate(self, **named):
+            return named
+
+    model = Model()
+    trainer = SimpleNamespace(model_wrapped=model, accelerator=SimpleNamespace(unwrap_model=lambda model: model))
+    draw = Generated(trainer, 1.0, lambda entropy, base: entropy)
+    with draw.sampling():
+        assert model.generate(a=1, logits_processor=["other"]) == {
+            "a": 1,
+            "logits_processor": ["other", draw.processor],
+        }
+    assert model.generate(a=1) == {"a": 1}
+    assert "generate" not in vars(model)
+    with pytest.raises(Unsupported, match="was not asked with our logits processor"):
+        draw.check({}, {})
+
+
+def test_evaluations_and_vllms_first_batch_are_drawn_at_the_base_temperature() -> None:
+    method = tokenpo.method("hapo")
+
+    def kind(use_vllm: bool, training: bool, numbers: dict[str, float]) -> type:
+        learner = SimpleNamespace(memory={method.temperature: numbers})
+        model = SimpleNamespace(training=training)
+        settings = {"temperature": 0.7, "policy_objective": method, "use_vllm": use_vllm}
+        return type(of_draw(SimpleNamespace(**settings, learner=learner, model=model)))
+
+    known = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
+    assert kind(False, False, known) is kind(True, False, known) is kind(True, True, {}) is Temperature
+    assert (kind(False, True, known), kind(True, True, known)) == (Generated, Served)
+
+
+@pytest.mark.parametrize(
+    ("reported", "old"),
+    [
+        (-1.02, -0.9),  # 0.02 from the adapted -1.0, 0.12 from the base
+        (-0.9, -0.9995),  # nothing to tell apart
+    ],
+)
+def test_vllms_log_probabilities_show_that_it_applied_the_rule(reported: float, old: float, tmp_path: Path) -> None:
+    """That those of a vLLM which did not apply it are refused is in test_refusals.py."""
+    heats, expected = heard(tmp_path, reported, old)
+    torch.testing.assert_close(heats, [expected])
+
+
+def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
+    """Prompts on the left, responses on the right, rewards not at all."""
+    one = {"out_prompt_ids": [[1, 2]], "mask": [[True]], "rewards": [[0.5, 1.0]]}
+    other = {"out_prompt_ids": [[3]], "mask": [[True, True]], "rewards": [[2.0, 0.0]]}
+    found = stacked([{name: torch.tensor(x) for name, x in part.items()} for part in (one, other)])
+    assert {name: x.tolist() for name, x in found.items()} == {
+        "out_prompt_ids": [[1, 2], [0, 3]],
+        "mask": [[True, False], [True, True]],
+        "rewards": [[0.5, 1.0], [2.0, 0.0]],
+    }
+
+
+def test_trls_parser_reads_the_settings() -> None:
+    line = ["--output_dir", "unused", "--use_cpu", "true", "--bf16", "false", "--method", "dapo", "--trace_every", "2"]
+    line += ["--method_options", '{"high": 0.3, "dual": null}']
+    (given,) = TrlParser(TokenPOConfig).parse_args_and_config(line)
+    assert chosen(given, None, own_rollouts=False) == tokenpo.method("dapo", high=0.3, dual=None)
+    assert given.trace_every == 2
+
+
+def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
+    """That a contradiction is refused is in test_refusals.py. The last ones change no probability in vLLM."""
+    kwargs = {"temperature": 0.3, "max_new_tokens": 8, "typical_p": 0.9}
+    assert args(temperature=0.3, max_completion_length=8, generation_kwargs=kwargs).generation_kwargs == kwargs
+    assert objective("hapo", use_vllm=True, generation_kwargs={"seed": 1, "stop": ["#"]}).temperature
+
+
+def test_vllms_correction_is_a_weight_of_ours() -> None:
+    """TRL's default with vLLM: the product of a response's ratios, dropped above 3. A method that corrects for the
+    policy that sampled is left as it is."""
+    default = RolloutCorrection(sequence=True, mask=True, cap=3.0, floor=0.0)
+    assert objective("gspo", use_vllm=True).weights == (default,)
+    assert objective("gspo", use_vllm=True, vllm_importance_sampling_correction=False).weights == ()
+    own = dataclasses.replace(tokenpo.method("gspo"), weights=(RolloutCorrection(cap=7.0),))
+    for method in (own, tokenpo.method("dppo_tv"), tokenpo.method("dppo_kl")):
+        assert objective(method, use_vllm=True) == method
+
+
+def test_who_reports_log_probabilities() -> None:
+    """vLLM, with tools too, and a rollout_func; that tools alone do not is in test_refusals.py."""
+    for how in ({"own_rollouts": True, "reported": True}, {"own_rollouts": False}, {"own_rollouts": True}):
+        given = args(method="dppo_tv", use_vllm="reported" not in how)
+        assert "rollout_logprob" in chosen(given, None, **how).needs
+
+
+@pytest.mark.parametrize(
+    ("method", "beta", "loaded"),
+    [("grpo", 0.0, 0.0), ("archer", 0.0, 0.001), ("adv_reweight", 0.0, 0.001), ("grpo", 0.2, 0.2)],
+)
+def test_the_reference_is_loaded_where_it_is_read(method: str, beta: float, loaded: float) -> None:
+    given = args(beta=beta, method=method)
+    made = chosen(given, None, own_rollouts=False)
+    assert with_reference(given, made).beta == loaded
+    assert given.beta == beta
+    assert ("ref_logprob" in made.needs) == (loaded != 0.0)
+
+
+def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
+    """As TRL does by default; its switch turns the ratio off."""
+    sequence, token = Reweighted(ReferenceKl(0.2), GeometricSequence()), Reweighted(ReferenceKl(0.2), TokenRatio())
+    levels = {"grpo": token, "gspo": sequence, "gspo_token": sequence, "cispo": token, "vespo": token}
+    assert {name: objective(name, beta=0.2).penalties[-1] for name in levels} == levels
+    assert objective(beta=0.2, use_bias_correction_kl=False).penalties == (ReferenceKl(0.2),)
+
+
+@pytest.mark.parametrize(
+    ("requested", "given", "error", "sentence"),
+    [
+        (None, {"method": "grpoo"}, UnknownName, "did you mean 'grpo'"),
+        (None, {"method_options": {"lowe": 0.1}}, UnknownName, "grpo has no option 'lowe'; did you mean 'low'"),
+        (None, {"method_options": "low"}, TokenPOError, "TokenPOConfig.method_options = 'low' is no JSON object"),
+        (3, {}, TokenPOError, "expected the name of a method or an Objective"),
+        (None, {"minibatch_by": "group"}, TokenPOError, "minibatch_by = 'group' must be 'rows' or 'groups'"),
+        (None, {"ratio_tolerance": 0.0}, TokenPOError, "ratio_tolerance = 0.0 must be above 0"),
+        (None, {"ratio_tolerance": float("nan")}, TokenPOError, "ratio_tolerance = nan must be above 0"),
+        (None, {"trace_every": -1}, TokenPOError, "trace_every = -1 must not be negative"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_named(requested: Any, given: dict, error: type, sentence: str) -> None:
+    with pytest.raises(error, match=re.escape(sentence)):
+        objective(requested, **given)
+
+
+@pytest.mark.parametrize(
+    ("plan", "rows"),
+    [((2, 4, 1), 2), ((1, 4, 1), 8), ((4, 2, 2), 3)],
+    ids=["steps of four rows", "of eight", "every step takes all chunks, twice"],
+)
+def test_schedules_that_hold_whole_groups(plan: tuple, rows: int) -> None:
+    """Those that do not are in test_refusals.py."""
+    Cycle(*plan, rows=rows).require_whole_groups(4)
+
+
+def test_whole_groups_are_put_together_again() -> None:
+    """Rows 8 to 19 of a second rank, shuffled by TRL into chunks of two: six groups of two, in a drawn order."""
+    shuffled = torch.tensor([13, 8, 19, 10, 9, 16, 11, 18, 12, 15, 17, 14])
+    chunks = [
+        {"tokenpo_row": rows, "ids": torch.stack([rows, -rows], 1), "count": torch.tensor(7), "none": None}
+        for rows in shuffled.split(2)
+    ]  # fmt: skip
+    found = by_groups(chunks, 2, torch.Generator().manual_seed(0))
+    rows = [chunk["tokenpo_row"].tolist() for chunk in found]
+    assert sorted(rows) == [[first, first + 1] for first in range(8, 20, 2)]
+    assert rows != sorted(rows)
+    for chunk in found:
+        assert chunk["ids"][:, 0].tolist() == (-chunk["ids"][:, 1]).tolist() == chunk["tokenpo_row"].tolist()
+        assert (int(chunk["count"]), chunk["none"]) == (7, None)
+
+
+def test_a_larger_ratio_tolerance_lets_two_passes_differ(model_dir: Path, tmp_path: Path) -> None:
+    """That attention's dropout is refused at the usual one is in test_refusals.py."""
+    dropped(model_dir, tmp_path, ratio_tolerance=50.0)
+    assert [line["update"] for line in lines(tmp_path / "tokenpo")] == [1, 2]
+
+
+def test_disable_dropout_lets_an_adapter_with_dropout_train(model_dir: Path, tmp_path: Path) -> None:
+    """That it is refused otherwise is in test_refusals.py: at first no ratio shows it, because LoRA's B is 0."""
+    given = {"train_dataset": prompts(), "peft_config": LORA}
+    TokenPOTrainer(str(model_dir), even, config(tmp_path, disable_dropout=True), **given)

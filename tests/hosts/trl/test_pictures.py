@@ -1,0 +1,98 @@
+"""Prompts with pictures, of which TRL hands every row objects of its own. Imports TRL."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from PIL import Image
+from transformers import (
+    AutoTokenizer,
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    Qwen3Config,
+)
+
+from run_views import lines
+from tokenpo.base.errors import TokenPOError
+from tokenpo.hosts.trl import TokenPOTrainer
+from tokenpo.hosts.trl.rollout_batch import over_ranks, plain
+from tokenpo.train.models.directory import ASSETS
+from trl_support.small import config, even
+
+
+def asked(colour: str, width: int = 8) -> list[dict[str, Any]]:
+    """As TRL puts a picture into the messages of a row."""
+    image = Image.new("RGB", (width, 4), colour)
+    return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "Which?"}]}]
+
+
+def rows(prompts: list[Any]) -> dict[str, torch.Tensor]:
+    """Rows in groups of two."""
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1), reward_weights=torch.ones(1))
+    mask = torch.ones(len(prompts), 1, dtype=torch.bool)
+    local = {"mask": mask, "old_logprob": -mask.float(), "token_ids": mask.long()}
+    return over_ranks(trainer, local, mask.float(), prompts, 2)
+
+
+def test_a_group_is_one_prompt_by_what_its_pictures_show() -> None:
+    assert len(rows([asked("red"), asked("red"), asked("blue"), asked("blue")])["reward"]) == 4
+    for other in (asked("blue"), asked("red", width=16), "Which?"):
+        with pytest.raises(TokenPOError, match="not groups of 2 that answer one prompt each"):
+            rows([asked("red"), other])
+
+
+def test_a_prompt_in_a_record_names_its_pictures() -> None:
+    """Text and messages stay as they are."""
+    image, text = json.loads(json.dumps(plain(asked("red"))))[0]["content"]
+    assert image["image"].startswith("<image 8x4 RGB ") and text == {"type": "text", "text": "Which?"}
+    for prompt in ("2+2=", [{"role": "user", "content": "2+2=", "tool_calls": None, "weight": 0.5}]):
+        assert plain(prompt) == prompt
+
+
+TEMPLATE = """{% for message in messages %}{% for part in message.content %}\
+{{ "<image>" if part.type == "image" else part.text }}{% endfor %}{% endfor %}"""
+
+
+def llava() -> tuple[Any, Any]:
+    """Random, of one layer, and its processor: a picture of 28 x 28 is four tokens."""
+    words = AutoTokenizer.from_pretrained(ASSETS)
+    words.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    side = {"height": 28, "width": 28}
+    processor = LlavaProcessor(
+        CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size=side), words, patch_size=14,
+        vision_feature_select_strategy="default", chat_template=TEMPLATE, num_additional_image_tokens=1,
+    )  # fmt: skip
+    small: dict[str, Any] = {
+        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "initializer_range": 0.5,
+    }  # fmt: skip
+    seen = CLIPVisionConfig(**small, image_size=28, patch_size=14)
+    said = Qwen3Config(**small, vocab_size=len(words), num_key_value_heads=1, head_dim=8)
+    config = LlavaConfig(vision_config=seen, text_config=said, image_token_id=words.convert_tokens_to_ids("<image>"),
+                         vision_feature_layer=-1)  # fmt: skip
+    torch.manual_seed(0)
+    return LlavaForConditionalGeneration(config), processor
+
+
+def test_a_model_that_sees_pictures_trains(tmp_path: Path) -> None:
+    """Two rollout batches of two updates that change nothing: old and new policy see the same picture in every row."""
+    model, processor = llava()
+    data = [
+        {"prompt": [{"role": "user", "content": "Which?"}], "image": Image.new("RGB", (28, 28), (30 * i, 0, 0))}
+        for i in range(8)
+    ]
+    plan = {"steps_per_generation": 2, "max_steps": 4, "per_device_train_batch_size": 8}
+    settings = config(tmp_path, learning_rate=0.0, **plan)
+    TokenPOTrainer(model, even, settings, train_dataset=Dataset.from_list(data), processing_class=processor).train()
+    found = lines(tmp_path / "tokenpo", "trace.jsonl")
+    assert {record["step"] for record in found} == {1, 2}
+    assert all("<image 28x28 RGB " in json.dumps(record["prompt"]) for record in found)
+    ratios = torch.tensor([ratio for record in found for ratio in record["terms"]["ratio"]])
+    torch.testing.assert_close(ratios, torch.ones_like(ratios), rtol=0, atol=1e-3)

@@ -1,0 +1,238 @@
+"""What `TokenPOConfig` and `TokenPOTrainer` refuse."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from datasets import IterableDataset  # pyright: ignore[reportMissingImports]
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from trl import GRPOConfig  # pyright: ignore
+
+import refused
+import tokenpo
+from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.hosts.trl.forward import Forward
+from tokenpo.hosts.trl.rollout_batch import carried
+from tokenpo.hosts.trl.settings import OVERRIDING, REFUSED, TRANSLATED, require_steps_to_hold
+from tokenpo.hosts.trl.temperature import Temperature, require_server
+from tokenpo.hosts.trl.updates import by_groups
+from tokenpo.train.models.directory import ASSETS
+from trl_support.small import LORA, config, dropped, even, heard, trainer
+
+
+def other(name: str) -> Any:
+    """A value of TRL's field other than its default."""
+    default = TokenPOConfig.__dataclass_fields__[name].default
+    return not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
+
+
+LOSSES = [*dict.fromkeys(row.theirs["loss_type"] for row in TRANSLATED if "loss_type" in row.theirs), "other"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*((one.name, other(one.name)) for one in REFUSED if one.name != "loss_type"),
+     *(("loss_type", name) for name in LOSSES), ("scale_rewards", "none")],
+)  # fmt: skip
+def test_a_field_of_trls_own_loss(name: str, value: Any, tmp_path: Path) -> None:
+    refused.check([f"{name} = {value!r}"], lambda: config(tmp_path, **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("do_sample", False), ("num_beams", 4), *((key, 0.37) for key in OVERRIDING)]
+)
+def test_a_keyword_of_generation(key: str, value: Any, tmp_path: Path) -> None:
+    asked = {key: value}
+    refused.check([f"generation_kwargs[{key!r}] = {value!r}"], lambda: config(tmp_path, generation_kwargs=asked))
+
+
+def samples(*positional: Any, **named: Any) -> dict[str, Any]:
+    return {}
+
+
+OWN: list[dict[str, Any]] = [{"rollout_func": samples}, {"tools": [samples]}, {"environment_factory": samples}]
+HAPO, GROUPS, DYNAMIC = {"method": "hapo"}, {"minibatch_by": "groups"}, {"dynamic_sampling": True}
+VLLM: dict[str, Any] = {"use_vllm": True}
+CORRECTING = {"method": "dppo_tv", **VLLM}
+CUTS = {"top_p": 0.9, "top_k": 5, "min_p": 0.1}
+# Names in the message, settings, arguments of the trainer.
+TRAINERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    *((f"{method} {name}", {"method": method}, {}) for method, name in {
+        "igrpo": "drafts", "nthr": "influence", "thr": "influence", "tw_grpo": "divergence", "vineppo": "gain",
+        "spo": "gain", "ospo": "gain", "arm": "prompt_logprob", "otb": "old_collision", "ppo": "value", "vapo": "value",
+        "gigpo": "anchor", "opd": "teacher_logprob", "dppo_tv": "rollout_logprob", "dppo_kl": "rollout_logprob",
+        "rollout_is": "rollout_logprob", "prime_rl": "rollout_logprob", "m2po_rollout": "rollout_logprob",
+        "lopti": "num_iterations",
+    }.items()),
+    ("dppo_kl rollout_logprob", {"method": "dppo_kl"}, OWN[1]),
+    ("dppo_kl rollout_logprob", {"method": "dppo_kl"}, OWN[2]),
+    ("gdpo reward_weights", {"method": "gdpo", "reward_weights": [2.0]}, {}),
+    ("dr_grpo max_completion_length", {"method": "dr_grpo", "max_completion_length": None}, {}),
+    ("vespo vllm_importance_sampling_mode", {"method": "vespo", **VLLM}, {}),
+    ("dppo_tv vllm_importance_sampling_mode", {**CORRECTING, "vllm_importance_sampling_mode": "token_truncate"}, {}),
+    ("dppo_tv vllm_importance_sampling_clip_max", {**CORRECTING, "vllm_importance_sampling_clip_max": 5.0}, {}),
+    ("dppo_tv vllm_importance_sampling_clip_min", {**CORRECTING, "vllm_importance_sampling_clip_min": 0.5}, {}),
+    *((f"grpo rollout_logprob {name}", {**VLLM, name: value}, {}) for name, value in CUTS.items()),
+    *((f"hapo temperature {name}", {**HAPO, **VLLM, name: value}, {}) for name, value in CUTS.items()),
+    ("hapo vllm_structured_outputs_regex", {**HAPO, **VLLM, "vllm_structured_outputs_regex": "a+"}, {}),
+    ("hapo frequency_penalty", {**HAPO, **VLLM, "generation_kwargs": {"frequency_penalty": 0.1}}, {}),
+    *(("hapo temperature", HAPO, given) for given in OWN),
+    ("hapo use_transformers_continuous_batching", {**HAPO, "use_transformers_continuous_batching": True}, {}),
+    ("hapo repetition_penalty", {**HAPO, "repetition_penalty": 1.1}, {}),
+    ("gradient_accumulation_steps 4", {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, {}),
+    ("gradient_accumulation_steps passes", {"method": "lopti", "gradient_accumulation_steps": 2,
+                                            "steps_per_generation": 1, "num_iterations": 2}, {}),
+    ("minibatch_by steps_per_generation", {**GROUPS, "gradient_accumulation_steps": 2, "steps_per_generation": 3,
+                                           "num_iterations": 2}, {}),
+    ("minibatch_by rows", {**GROUPS, "per_device_train_batch_size": 2, "steps_per_generation": 4}, {}),
+    ("dynamic_sampling", DYNAMIC, {"train_dataset": IterableDataset.from_generator(lambda: iter(()))}),
+    *(("dynamic_sampling TRL", DYNAMIC, given) for given in OWN),
+    ("dynamic_sampling log_completions", {**DYNAMIC, "log_completions": True}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "settings", "given"), TRAINERS)
+def test_a_trainer(names: str, settings: dict[str, Any], given: dict[str, Any], tmp_path: Path) -> None:
+    """Before it looks for a model."""
+    refused.check(names, lambda: trainer("a/model", tmp_path, given, **settings))
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "given"),
+    [
+        (["TokenPOConfig.beta", "lopti"], {"method": "lopti", "beta": 0.1, "num_iterations": 2}, {}),
+        (["method='tepo'", "TokenPOConfig.method='dapo'"], {"method": "dapo"}, {"method": "tepo"}),
+        (["dapo", "method_options"], {"method_options": {"high": 0.3}}, {"method": tokenpo.method("dapo")}),
+        (["vllm_importance_sampling_mode"], {"vllm_importance_sampling_mode": "sequnce_mask"}, {}),
+    ],
+)
+def test_a_contradiction(names: list[str], settings: dict, given: dict, tmp_path: Path) -> None:
+    refused.check(names, lambda: trainer("a/model", tmp_path, given, **settings), error=TokenPOError)
+
+
+def test_the_settings_of_another_trainer(tmp_path: Path) -> None:
+    from trl.experimental.async_grpo import AsyncGRPOConfig  # pyright: ignore
+
+    for kind, error in ((AsyncGRPOConfig, Unsupported), (GRPOConfig, TokenPOError)):
+        args = kind(str(tmp_path), use_cpu=True, bf16=False)
+        refused.check(kind.__name__, TokenPOTrainer, "a/model", even, args, error=error)
+
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 259, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 8,
+}  # fmt: skip
+EXPERTS = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
+
+
+def test_a_model_in_memory_has_no_reference(tmp_path: Path) -> None:
+    model = Qwen3ForCausalLM(Qwen3Config(**SHAPE))
+    refused.check("archer ref_logprob", lambda: trainer(model, tmp_path, method="archer"))
+
+
+def test_an_auxiliary_loss(tmp_path: Path) -> None:
+    model, tokenizer = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE, **EXPERTS)), AutoTokenizer.from_pretrained(ASSETS)
+    refused.check(["grpo", "auxiliary loss"], lambda: trainer(model, tmp_path, {"processing_class": tokenizer}))
+
+
+@pytest.mark.parametrize(
+    ("names", "method", "settings"),
+    [
+        ("gkd teacher_divergence", tokenpo.method("gkd"), {"fused_objective": False}),
+        ("clip_cov teacher_divergence", tokenpo.with_teacher(tokenpo.method("clip_cov"), 0.1, form="divergence"), {}),
+    ],
+)
+def test_whole_distributions(names: str, method: Any, settings: dict, model_dir: Path, tmp_path: Path) -> None:
+    given = {"method": method, "teacher_model": str(model_dir)}
+    refused.check(names, lambda: trainer(str(model_dir), tmp_path, given, **settings))
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "given"),
+    [
+        ("lora_dropout 0.1 grpo", {}, {"peft_config": LORA}),
+        ("kl_target galore_adamw_layerwise", {"kl_target": 0.004, "optim": "galore_adamw_layerwise",
+                                              "optim_target_modules": ["q_proj"]}, {}),
+        ("kl_stop", {"kl_stop": 0.01}, {}),
+    ],
+)  # fmt: skip
+def test_a_trainer_with_its_model(names: str, settings: dict, given: dict, model_dir: Path, tmp_path: Path) -> None:
+    refused.check(names, lambda: trainer(str(model_dir), tmp_path, given, **settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("save_steps = 3", {"save_strategy": "steps", "save_steps": 3}), ("max_steps = 5", {"max_steps": 5})],
+)
+def test_a_stop_within_a_rollout_batch(name: str, settings: dict, model_dir: Path, tmp_path: Path) -> None:
+    made = trainer(str(model_dir), tmp_path, steps_per_generation=2, **settings)
+    refused.check([name], made.train, error=TokenPOError)
+
+
+def test_dropout_of_attention(model_dir: Path, tmp_path: Path) -> None:
+    refused.check("grpo ratio above", lambda: dropped(model_dir, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("names", "given"),
+    [("kl_target DeepSpeed", {"is_deepspeed_enabled": True}),
+     ("kl_target fp16", {"accelerator": SimpleNamespace(mixed_precision="fp16")})],
+)  # fmt: skip
+def test_a_kl_to_hold_where_updates_cannot_be_undone(names: str, given: dict, tmp_path: Path) -> None:
+    usual = {"is_deepspeed_enabled": False, "accelerator": SimpleNamespace(mixed_precision="no")}
+    held: Any = SimpleNamespace(**{**usual, **given}, args=config(tmp_path, kl_target=0.004))
+    refused.check(names, require_steps_to_hold, held)
+
+
+# What TRL's drawing gives for a model with images, which this environment has none of.
+IMAGES = {"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)}
+
+
+def scored(method: str, heat: torch.Tensor | None = None, **options: Any) -> object:
+    objective = tokenpo.method(method, **options)
+    made: Any = SimpleNamespace(policy_objective=objective, args=SimpleNamespace(fused_objective=False))
+    return Forward.of(made, objective).policy(None, IMAGES, heat=heat)
+
+
+@pytest.mark.parametrize(
+    ("names", "ask"),
+    [
+        ("minibatch_by pixel_values", lambda: by_groups([IMAGES], 2, torch.Generator())),
+        ("dynamic_sampling pixel_values", lambda: carried(IMAGES)),
+        ("hapo temperature", lambda: scored("hapo", torch.ones(2, 1))),
+        ("tepo entropy_drift", lambda: scored("tepo", decreasing="analytic")),
+    ],
+)
+def test_images(names: str, ask: Callable[[], object]) -> None:
+    refused.check(names, ask)
+
+
+def test_a_vllm_server_without_our_processor(tmp_path: Path) -> None:
+    client = SimpleNamespace(get_server_info=lambda: {"model_config": {"logits_processors": []}})
+    made: Any = SimpleNamespace(
+        use_vllm=True, vllm_mode="server", vllm_generation=SimpleNamespace(vllm_client=client),
+        accelerator=SimpleNamespace(is_main_process=True),
+        args=config(tmp_path, vllm_server_base_url="http://localhost:8000"),
+    )  # fmt: skip
+    refused.check("hapo temperature http://localhost:8000", require_server, made, tokenpo.method("hapo"))
+
+
+def test_a_vllm_that_samples_without_the_temperatures(tmp_path: Path) -> None:
+    refused.check(["hapo", "adapted temperature"], heard, tmp_path, -0.92, -0.9)
+
+
+def test_a_vllm_whose_log_probabilities_are_not_the_trainers(tmp_path: Path) -> None:
+    """Two tokens, 0.01 and 0.03 nats from what the trainer computes in float32."""
+    facts = {
+        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -0.9),
+        "rollout_logprob": torch.tensor([[-0.91, -0.87]]),
+    }  # fmt: skip
+    made: Any = SimpleNamespace(
+        accelerator=SimpleNamespace(gather=lambda x: x), model=SimpleNamespace(dtype=torch.float32), current=None,
+        args=config(tmp_path, use_vllm=True, bf16=False), policy_objective=tokenpo.method("grpo"),
+    )  # fmt: skip
+    refused.check(["grpo", "0.02 nats"], Temperature(made, 1.0).check, {}, facts)

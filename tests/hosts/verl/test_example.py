@@ -1,0 +1,88 @@
+"""The example runs on two workers of a CPU, and verl's own classes and validation accept the command it prints."""
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from transformers import AutoTokenizer
+from verl.trainer.config import AlgoConfig
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, RolloutConfig
+
+import verl_driver
+from hosts.verl.support import run
+from hosts.verl.support.composed import of_command
+from tokenpo.hosts.verl.configure import configure
+from tokenpo.train.models import locate
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "verl_gsm8k.py"
+ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
+
+
+@pytest.fixture
+def example() -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLE))
+
+
+@pytest.fixture
+def files(example: dict[str, Any], tmp_path: Path) -> list[Path]:
+    return example["prepare"](example["FEW"], example["FEW"][:4], tmp_path)
+
+
+def test_it_trains_on_two_workers(tmp_path: Path) -> None:
+    done = run.as_given([sys.executable, str(EXAMPLE), "--small"], tmp_path, timeout=900)
+    assert "tokenpo is active in verl's trainer." in run.plain(done)
+    steps = [line for line in done.splitlines() if line.startswith("{'step': ")]
+    assert [line.partition(",")[0] for line in steps] == ["{'step': 1", "{'step': 2"]
+    assert "'grad_norm': 0.0" not in steps[0] + steps[1]
+
+
+def test_verl_and_our_trainer_accept_its_command(example: dict[str, Any], files: list[Path]) -> None:
+    """verl's main program checks it so, before our trainer turns on in verl what the objective reads, and after."""
+    config = of_command(example["command"](example["settings"]("model", "tepo", *files, "runs/verl-tepo")))
+    validate_config(config, need_reference_policy(config), use_critic=False)
+    assert configure(config).objective.name == "tepo"
+    validate_config(config, need_reference_policy(config), use_critic=False)
+    assert not need_critic(config)
+    assert config.data.train_files == str(files[0]) and config.actor_rollout_ref.actor.optim.lr == 1e-6
+    OmegaConf.resolve(config)
+    kinds = {
+        ACTOR: FSDPActorConfig, f"{REF}.fsdp_config": FSDPEngineConfig, ROLLOUT: RolloutConfig, "algorithm": AlgoConfig,
+    }  # fmt: skip
+    for key, kind in kinds.items():
+        section = OmegaConf.select(config, key)  # AlgoConfig would refuse our section; verl's trainer never makes one
+        section = OmegaConf.masked_copy(section, [name for name in section if name != "tokenpo"])
+        assert isinstance(omega_conf_to_dataclass(section), kind)
+
+
+def test_verl_reads_its_rows(example: dict[str, Any], files: list[Path]) -> None:
+    config = OmegaConf.create({"max_prompt_length": 512, "filter_overlong_prompts": False})
+    data = RLHFDataset([str(files[1])], AutoTokenizer.from_pretrained(locate("tiny")), config)
+    rows = [data[place] for place in range(len(data))]
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
+    assert rows[1]["raw_prompt"][0]["content"].startswith("1+2*1-2= Reason")
+    assert [row["reward_model"]["ground_truth"] for row in rows] == ["1", "1", "1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "score"), [("so 5\n#### 1,008", 1.0), ("#1008", 1.0), ("#1008 #9", 0.0), ("1008", 0.0)]
+)
+def test_its_reward_is_the_last_number_behind_a_hash(text: str, score: float, example: dict[str, Any]) -> None:
+    assert example["compute_score"]("gsm8k", text, "1008") == score
+
+
+def test_it_measures_what_the_driver_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """16 responses of 64 tokens: mask (8 bytes), score and log-prob (4 each) come in, two advantages go back."""
+    verl_driver.main(["--responses", "16", "--tokens", "64", "--method", "grpo", "--alone"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("grpo") and "0.0 M tokens" in printed and "at most" in printed
+    fields = verl_driver.batch(["response_mask", "rm_scores", "old_log_probs"], torch.tensor([3, 1]), None)
+    assert {name: x.values().nbytes for name, x in fields.items() if name != "uid"} == {
+        "response_mask": 32, "rm_scores": 16, "old_log_probs": 16,
+    }  # fmt: skip

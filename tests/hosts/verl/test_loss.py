@@ -1,0 +1,147 @@
+"""Loss and gradient through verl's layout, micro-batches and ranks are the objective's own on the same rollouts.
+
+In float64, where rounding stays below 1e-12.
+"""
+
+import dataclasses
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+import torch
+
+import tokenpo
+from hosts.verl.support import batches
+from tokenpo.base.errors import MissingInput
+from tokenpo.core.parts import EntropyBonus
+from tokenpo.hosts.verl import PROVIDES, layout
+from tokenpo.hosts.verl.loss import WorkerLoss
+from tokenpo.methods import METHODS
+
+CORE = ["grpo", "dr_grpo", "dapo", "gspo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo", "clip_cov", "kl_cov"]
+# Groups of 4 are split by micro-batches of 3 and of 1; rows of padding hold NaN and are on every rank.
+SPLITS = [(1, 16, ()), (2, 3, (0, 5, 6, 17)), (4, 1, (2, 3, 8, 19))]
+
+
+def splits(name: str) -> list[tuple[int, int, tuple[int, ...]]]:
+    return SPLITS if name in CORE else SPLITS[1:2]
+
+
+EACH = [(name, split) for name, build in METHODS.items() if build().needs <= PROVIDES for split in splits(name)]
+
+
+def compare(objective: tokenpo.Objective, ranks: int, micro: int, padding: tuple[int, ...]) -> None:
+    for number, part in enumerate(objective.split()):
+        sample = batches.both(seed=3, padding=padding)
+        expected = batches.directly(sample, part)
+        ((value, metrics),) = batches.through_verl(sample, objective, ranks=ranks, micro=micro, part=number)
+        assert metrics["pg_loss"] == pytest.approx(value, rel=1e-11)
+        assert value == pytest.approx(float(expected.loss.value), rel=1e-11)
+        for metric, term in (("pg_clipfrac", "clipped"), ("tokenpo_weight", "weight"), ("tokenpo_penalty", "penalty")):
+            mean = float(expected.loss.terms[term][sample.inputs.rollouts["mask"]].double().mean())
+            assert metrics[metric] == pytest.approx(mean, rel=1e-9, abs=1e-12)
+        for view, wanted in (("logprob", expected.gradient), ("entropy", expected.entropy_gradient)):
+            torch.testing.assert_close(batches.gradient(sample, view), wanted, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "split"), EACH)
+def test_is_the_objective(name: str, split: tuple[int, int, tuple[int, ...]]) -> None:
+    compare(batches.method(name), *split)
+
+
+def test_an_entropy_bonus_reaches_the_engines_entropies() -> None:
+    objective = dataclasses.replace(tokenpo.method("grpo"), penalties=(EntropyBonus(0.1),))
+    assert batches.directly(batches.both(seed=3), objective).entropy_gradient.any()
+    compare(objective, *SPLITS[1])
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_in_single_precision(name: str) -> None:
+    """As in a run: the loss to 1e-6 and the gradient to 1e-5 of the same in float64."""
+    sample, objective = batches.both(seed=3, padding=(0, 5)), batches.method(name)
+    expected = batches.directly(sample, objective)
+    fields = {k: v.float() if v.is_floating_point() else v for k, v in sample.data.items() if k != "uid"}
+    single = dataclasses.replace(
+        sample,
+        data=sample.data.copy().update(fields),
+        logprob=[row.detach().float().requires_grad_() for row in sample.logprob],
+        entropy=[row.detach().float().requires_grad_() for row in sample.entropy],
+    )
+    ((value, _),) = batches.through_verl(single, objective, ranks=2, micro=3)
+    assert value == pytest.approx(float(expected.loss.value), rel=1e-5, abs=1e-6)
+    scale = float(expected.gradient.abs().max())
+    torch.testing.assert_close(batches.gradient(single), expected.gradient, rtol=1e-5, atol=1e-5 * scale)
+
+
+def whole_batch(sample: batches.Both, objective: tokenpo.Objective) -> tokenpo.Batch:
+    rollouts, policy = sample.inputs.values()
+    return tokenpo.Batch(rollouts, objective.prepare(rollouts), policy)
+
+
+def value_of(objective: tokenpo.Objective, batch: tokenpo.Batch) -> float:
+    return float(objective.loss(batch, tokenpo.Totals.of(batch.rollouts, float(batches.LENGTH))).value)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo"])
+def test_steps_have_their_own_denominators(name: str) -> None:
+    """Two optimiser steps of 10 rows each, 5 from each of 2 ranks: rows 0-4 and 10-14, then 5-9 and 15-19."""
+    sample, objective = batches.both(seed=3, padding=(0, 5, 6, 17)), batches.method(name)
+    plan = [[*range(5), *range(10, 15)], [*range(5, 10), *range(15, 20)]]
+    assert layout.dealt(20, 2, 10) == plan
+    done = batches.through_verl(sample, objective, ranks=2, micro=3, step_rows=10)
+    whole = whole_batch(sample, objective)
+    for rows, (value, _) in zip(plan, done, strict=True):
+        ours = torch.tensor([sample.rows.index(place) for place in rows if place in sample.rows])
+        assert value == pytest.approx(value_of(objective, whole.rows(ours)), rel=1e-11)
+
+
+def test_what_the_driver_sends_means_the_same_in_another_process() -> None:
+    """Plain, with signals, of batch scope with a draw, and the second of two passes: pickled, sent, called there."""
+    sent = [(batches.method(name), 0) for name in ("grpo", "hapo", "kl_cov")] + [(batches.method("lopti"), 1)]
+    losses = [WorkerLoss(objective, batches.LENGTH, part=part) for objective, part in sent]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as worker:
+        there = list(worker.map(batches.of_whole_step, losses, [3] * len(losses)))
+    assert there == [batches.of_whole_step(loss, 3) for loss in losses]
+    for (objective, part), value in zip(sent, there, strict=True):
+        expected = batches.directly(batches.both(3), objective.split()[part]).loss.value
+        assert value == pytest.approx(float(expected), rel=1e-11)
+
+
+@pytest.mark.parametrize("name", ["clip_cov", "lopti"])
+def test_a_step_of_short_rows_of_a_longer_batch(name: str) -> None:
+    """`observe` on one step gives signals as wide as the whole batch; the step's own rows may all be shorter."""
+    sample, objective = batches.both(seed=3), batches.method(name).split()[0]
+    data = sample.data.copy()
+    lengths = data["responses"].offsets().diff()
+    rows = torch.nonzero(lengths < lengths.max()).flatten().tolist()
+    assert 1 < len(rows) < len(data)
+    step, where = batches.begun(data, objective)
+    data.update(layout.credit_fields(objective, step.rollouts, step.credit, where, [rows]))
+    batches.put(data, rows, batches.observed(sample, step, where, rows))
+    value, _ = batches.engine(sample, data, rows, WorkerLoss(objective, batches.LENGTH), ranks=1, micro=3)
+    batch = objective.observe(whole_batch(sample, objective).rows(torch.tensor(rows)))
+    assert value == pytest.approx(value_of(objective, batch), rel=1e-11)
+
+
+def test_a_micro_batch_of_padding_rows_has_no_loss_but_a_graph() -> None:
+    """The other rows carry reward and group to the workers, where a part of the user's may read them."""
+    sample, grpo = batches.both(seed=0, padding=(0, 1, 2, 3)), tokenpo.method("grpo")
+    data = sample.data.copy()
+    step, where = batches.begun(data, grpo)
+    data.update(layout.credit_fields(grpo, step.rollouts, step.credit, where, [range(20)]))
+    assert data[layout.REWARD][4:].tolist() == sample.inputs.rollouts["reward"].tolist()
+    assert data[layout.GROUP][4:].tolist() == step.rollouts.group.tolist() == [i // 4 for i in range(16)]
+    value, metrics = batches.engine(sample, data, [0, 1, 2, 3], WorkerLoss(grpo, batches.LENGTH), 1, 4)
+    assert value == 0 and metrics == dict.fromkeys(metrics, 0.0)
+    assert all(row.grad is not None and not row.grad.any() for row in sample.logprob[:4])
+
+
+def test_a_field_that_verl_did_not_fill() -> None:
+    data = batches.both(seed=0).data.exclude("entropy")
+    with pytest.raises(MissingInput, match=r"no entropy for old_entropy: set .*bypass_mode=False"):
+        layout.rollouts_of(data, tokenpo.method("hapo"), 1.0)
+
+
+def test_the_temperature_of_the_sampler_is_a_fact() -> None:
+    facts = layout.token_facts(batches.both(seed=0).data, ["temperature"], 0.7)
+    torch.testing.assert_close(facts["temperature"], torch.full(facts["mask"].shape, 0.7))

@@ -1,0 +1,288 @@
+"""The small parts of the adapter that need no Ray: plug-in, checks after an update, checkpoint, temperature."""
+
+import asyncio
+import json
+import math
+import random
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+from verl.trainer.ppo.v1 import PPOTrainerSync, replay_buffer
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import reduce_metrics
+
+import tokenpo
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.learner import Learner
+from tokenpo.core.ops import entropy_score
+from tokenpo.core.request_temperature import extra_args, read
+from tokenpo.hosts.verl import layout, temperature
+from tokenpo.hosts.verl.configure import Keys, Settings
+from tokenpo.hosts.verl.plugin import after_import
+from tokenpo.hosts.verl.trainer import DRIFT, FILE, Refills, TokenPOTrainer, checkpoint, resume
+
+
+def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "late_module_of_ours.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    values: list[int] = []
+    name = "late_module_of_ours"
+    after_import(name, lambda: values.append(sys.modules[name].value))
+    assert values == []
+    __import__(name)
+    assert values == [1]
+    after_import(name, lambda: values.append(2))
+    assert values == [1, 2]
+    del sys.modules[name]
+
+
+def test_a_failing_plug_in_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise RuntimeError("moved")
+
+    with pytest.raises(RuntimeError, match="moved"):
+        after_import("sys", fails)
+    assert "tokenpo is NOT active in this process" in capsys.readouterr().err
+
+
+def test_a_teacher_says_a_token_one_place_before_it() -> None:
+    """Prompts of two tokens and of one; verl's last entry is a dummy."""
+    told = [torch.arange(5.0)[:, None], torch.arange(10.0, 14.0)[:, None]]
+    masks = [torch.ones(3, dtype=torch.long), torch.ones(3, dtype=torch.long)]
+    data = {"teacher_logprobs": told, "response_mask": masks}
+    found = layout.taught({name: torch.nested.as_nested_tensor(x, layout=torch.jagged) for name, x in data.items()})
+    assert [x.tolist() for x in found["tokenpo_teacher"].unbind()] == [[1, 2, 3], [10, 11, 12]]
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
+    """verl skips such an update with a printed line and goes on."""
+    grpo = tokenpo.method("grpo")
+    stop = SimpleNamespace(learner=Learner(grpo, length=9), tokenpo=Settings(grpo, Keys("grpo")), global_steps=7)
+    metrics = {f"actor/{DRIFT}": 0.0, "actor/grad_norm": 1.0}
+    check: Any = TokenPOTrainer._check
+    check(stop, metrics)
+    metrics["actor/grad_norm"] = reduce_metrics({"actor/grad_norm": [1.0, norm]})["actor/grad_norm"]
+    with pytest.raises(TokenPOError, match=r"step 7: the gradient norm is .*nonfinite=skip"):
+        check(stop, metrics)
+    stop.tokenpo = Settings(grpo, Keys("grpo", nonfinite="skip"))
+    check(stop, metrics)
+
+
+def test_a_run_is_described_with_its_options_and_the_steps_that_verl_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's own total_training_steps is null unless it is set, and its epochs decide."""
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: None)
+    keys = Keys("hapo", {"tau": 0.3}, report=str(tmp_path / "run"))
+    trainer: Any = object.__new__(TokenPOTrainer)
+    trainer.global_steps, trainer.total_training_steps, trainer.learner = 0, 75, _remembering()
+    trainer.tokenpo = Settings(trainer.learner.objective, keys)
+    rollout = {"rollout": {"val_kwargs": {"temperature": 0}}, "model": {"path": "m"}}
+    trainer.config = OmegaConf.create({"trainer": {"total_training_steps": None}, "actor_rollout_ref": rollout})
+    trainer._load_checkpoint()
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["method"] == {"name": "hapo", "tau": 0.3} and config["train"] == {"steps": 75}
+
+
+def _remembering(tau: float = 0.3) -> Learner:
+    learner = Learner(tokenpo.method("hapo", tau=tau), length=3)
+    rollouts = tokenpo.Rollouts(
+        mask=torch.ones(2, 3, dtype=torch.bool),
+        reward=torch.tensor([1.0, 0.0]),
+        group=torch.tensor([0, 0]),
+        old_logprob=torch.full((2, 3), -1.0),
+        old_entropy=torch.tensor([[0.1, 0.5, 2.0], [0.3, 0.4, 1.0]]),
+    )
+    learner.begin(rollouts)
+    learner.updates = 12
+    return learner
+
+
+def _saved(learner: Learner, directory: Path) -> Path:
+    """As our trainer saves it, up to the call of verl's own."""
+    trainer: Any = SimpleNamespace(
+        learner=learner, global_steps=3, config=OmegaConf.create({"trainer": {"default_local_dir": str(directory)}})
+    )
+    with pytest.raises(TypeError, match="super"):
+        TokenPOTrainer._save_checkpoint(trainer)
+    return directory / "global_step_3" / FILE
+
+
+def test_the_learner_survives(tmp_path: Path) -> None:
+    saved, fresh = _remembering(), Learner(tokenpo.method("hapo", tau=0.3), length=3)
+    file = _saved(saved, tmp_path)
+    resume(fresh, file)
+    assert (fresh.memory, fresh.updates) == (saved.memory, 12) and fresh.memory[fresh.objective.memories[0]]
+    with pytest.raises(TokenPOError, match="another objective"):
+        resume(Learner(tokenpo.method("hapo", tau=0.2), length=3), file)
+    for damage in ("", "[1]", '{"memory": [{"pivot": "x"}]}'):
+        file.write_text(damage)
+        with pytest.raises(TokenPOError, match=r"tokenpo\.json cannot be taken up, and hapo needs what it remembered"):
+            resume(fresh, file)
+    with pytest.raises(TokenPOError, match=r"tokenpo\.json cannot be taken up"):
+        resume(fresh, tmp_path / FILE)
+
+
+def test_a_method_without_memory_resumes_from_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grpo = Learner(tokenpo.method("grpo"), length=3)
+    resume(grpo, tmp_path / FILE)
+    resume(grpo, _saved(_remembering(), tmp_path))
+    assert grpo.updates == 0
+    assert "trained with another objective than grpo" in capsys.readouterr().out
+    grpo.updates = 7
+    again = Learner(tokenpo.method("grpo"), length=3)
+    resume(again, _saved(grpo, tmp_path))
+    assert again.updates == 7
+
+
+def test_where_the_checkpoint_is() -> None:
+    trainer = {"default_local_dir": "here", "resume_mode": "resume_path", "resume_from_path": "there/global_step_7"}
+    config = OmegaConf.create({"trainer": trainer})
+    assert checkpoint(config, 7) == Path("here/global_step_7")
+    assert checkpoint(config, 7, resumed=True) == Path("there/global_step_7")
+    config.trainer.resume_mode = "auto"
+    assert checkpoint(config, 7, resumed=True) == Path("here/global_step_7")
+
+
+def test_the_temperature_travels_as_flat_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the server computes from the numbers is what the objective's own rule says."""
+
+    async def run(self: object, sampling_params: dict[str, Any]) -> dict[str, Any]:
+        return sampling_params
+
+    monkeypatch.setattr(SingleTurnAgentLoop, "run", run)
+    learner = _remembering()
+    objective, state = learner.objective, learner.memory
+    numbers = json.dumps(extra_args(objective, state))
+    shared: dict[str, Any] = {"temperature": 0.9, "extra_args": {"kept": 1}}
+    loop = object.__new__(temperature.TokenPOSingleTurn)
+    params = asyncio.run(loop.run(shared, **{temperature.FIELD: numbers}))
+    assert shared == {"temperature": 0.9, "extra_args": {"kept": 1}}  # other sessions have it too
+    assert params["extra_args"]["kept"] == 1 and params["temperature"] == 0.9
+    entropy = torch.tensor([0.05, 0.4, 3.0])
+    heat = read(params["extra_args"])
+    assert heat is not None
+    got = 0.9 * heat(entropy)
+    rule = objective.temperature
+    assert rule is not None
+    h = entropy_score.score(entropy, entropy_score.EntropyScale(**state[rule])).clamp(-1, 1)
+    torch.testing.assert_close(got, 0.9 * (1 + 0.3 * h))
+    assert got[0] < 0.9 < got[2]
+
+
+def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:
+    """verl asks a data set's column before its default, and its own single-turn loop drops the numbers."""
+    column = {"agent_name": np.array(["single_turn_agent", "tokenpo_single_turn"], dtype=object)}
+    batch = tu.get_tensordict(column)
+    temperature.use_loop(tokenpo.method("grpo"), batch)
+    assert layout.column(batch["agent_name"]) == list(column["agent_name"])
+    temperature.use_loop(tokenpo.method("hapo"), batch)
+    assert batch["agent_name"] == "tokenpo_single_turn"
+    bare = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object)})
+    temperature.use_loop(tokenpo.method("hapo"), bare)
+    assert "agent_name" not in bare
+
+
+class Sampler:
+    """A step of verl's sync sampling over a queue in memory; a few groups end at each poll, `share` of them vary."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int, refills: Refills, share: float) -> None:
+        self.refills, self.share, self.random = refills, share, random.Random(seed)
+        self.store: dict[str, dict[str, Any]] = {}
+        self.running: list[str] = []
+        self.varies: dict[str, bool] = {}
+        monkeypatch.setattr(replay_buffer, "tq", self)
+        settings: dict[str, Any] = {
+            "poll_interval": 0, "refill_fn": self.refill, "filter_groups_metric": "reward",
+            "train_batch_size": refills.batch, "gen_batch_size": 1,
+        }  # fmt: skip
+        buffer = replay_buffer.ReplayBuffer("sync", OmegaConf.create(), None, "drop", OmegaConf.create(), **settings)
+        buffer._wait_for_next_poll = self.poll
+        self.buffer = refills.watch(buffer)
+
+    def step(self) -> int:
+        """Groups that the step trains on."""
+        self.refills.drawn = self.refills.batch
+        self.draw(self.refills.batch)
+        batch, _ = self.buffer.sample(global_steps=1, partition_id="train", batch_size=self.refills.batch)
+        return len({key.split("_")[0] for key in batch.keys})
+
+    def refill(self, prompts: int) -> None:
+        self.draw(self.refills.take(prompts))
+
+    def draw(self, prompts: int) -> None:
+        for _ in range(prompts):
+            uid = f"u{len(self.varies)}"
+            self.varies[uid] = self.random.random() < self.share
+            self.store[uid] = {"is_prompt": True, "status": "running", "global_steps": 1}
+            self.running.append(uid)
+
+    def poll(self, partition: str, last_debug_time: float) -> float:
+        assert self.running, "verl would wait for ever"
+        for _ in range(min(4, len(self.running))):
+            uid = self.running.pop(self.random.randrange(len(self.running)))
+            self.store[uid]["status"] = "finished"
+            self.store |= {f"{uid}_{session}_0": {"status": "success"} for session in range(2)}
+        return 0.0
+
+    # The buffer's TransferQueue.
+    def kv_list(self) -> dict[str, Any]:
+        return {"train": {key: dict(tag) for key, tag in self.store.items()}}
+
+    def kv_clear(self, partition_id: str, keys: list[str]) -> None:
+        for key in keys:
+            self.store.pop(key, None)
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
+        parts = (key.split("_") for key in keys)
+        return {"rm_scores": [torch.tensor([float(self.varies[uid] and n == "1")]) for uid, n, _ in parts]}
+
+
+@pytest.mark.parametrize(("batch", "most", "share"), [(8, 2, 0.5), (8, 4, 0.3), (64, 2, 0.5), (64, 4, 0.25)])
+def test_a_step_stops_only_where_the_cap_holds_too_few(
+    batch: int, most: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever runs is waited for; what is drawn never exceeds the cap; and a step that stops had drawn all of it."""
+    ends = SimpleNamespace(full=0, stopped=0)
+    for seed in range(40):
+        sampler = Sampler(monkeypatch, seed, Refills(batch, most), share)
+        try:
+            assert sampler.step() == batch
+            ends.full += 1
+        except TokenPOError:
+            assert len(sampler.varies) == batch * most and sum(sampler.varies.values()) < batch
+            ends.stopped += 1
+        assert sampler.refills.drawn == len(sampler.varies) <= batch * most
+    assert ends.full and ends.stopped
+
+
+def test_the_first_batch_is_enough_where_all_vary(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = Sampler(monkeypatch, 0, Refills(8, 1), 1.0)
+    assert sampler.step() == 8 == len(sampler.varies)
+
+
+@pytest.mark.parametrize(("setting", "batches"), [(3, 3), (0, 10)])
+def test_the_cap_is_verls_setting(setting: int, batches: int) -> None:
+    config = {"algorithm": {"filter_groups": {"max_num_gen_batches": setting}}, "data": {"train_batch_size": 8}}
+    refills = Refills.of(OmegaConf.create(config))
+    assert (refills.batch, refills.most) == (8, batches)
+    refills.drawn = refills.batch
+    assert refills.take(1000) == 8 * batches - 8
+    with pytest.raises(TokenPOError, match=rf"for one step of 8 .*at most {batches} batches"):
+        refills.require_more()
+
+
+def test_a_validation_is_not_watched() -> None:
+    """It draws nothing, and a step may have left the count at the cap."""
+    waited: list[str] = []
+    buffer = SimpleNamespace(_wait_for_next_poll=lambda partition, last: waited.append(partition))
+    Refills(8, 1, drawn=8).watch(buffer)._wait_for_next_poll("val", 0.0)
+    assert waited == ["val"]

@@ -1,0 +1,182 @@
+"""What our trainer in verl, our names in verl's registries and the plug-in refuse."""
+
+import dataclasses
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf  # pyright: ignore[reportMissingImports]
+from tensordict import TensorDict  # pyright: ignore[reportMissingImports]
+from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
+
+import refused
+import tokenpo
+import tokenpo.hosts.verl.plugin  # where the package is on the path but not installed
+from hosts.verl.support.composed import composed
+from tokenpo.core.learner import Learner
+from tokenpo.core.parts import RewardToGo, TokenMean
+from tokenpo.hosts.verl.configure import configure
+from tokenpo.hosts.verl.layout import rollouts_of
+from tokenpo.hosts.verl.plugin import OTHERS, refuse
+from tokenpo.hosts.verl.registries import ESTIMATOR, LOSS_MODE, policy_loss, require
+from tokenpo.hosts.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
+from tokenpo.hosts.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
+
+# A value other than verl's default, of the setting's own kind.
+OTHER = {
+    "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",
+    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0", "0.0002": "0.002", "5.0": "6.0",
+    "0.1": "0.2", "1.05": "1.1", "0.001": "0.01", "'low_var_kl'": "abs",
+}  # fmt: skip
+# Rows for some objectives, or with several values: a method, and a value that is refused.
+WHERE = {
+    "algorithm.filter_groups.enable": ("ha_dw", "True"),
+    f"{ACTOR}.strategy": ("grpo", "megatron"),
+    f"{ACTOR}.optim.lr_scheduler_type": ("lopti", "cosine"),
+    f"{ACTOR}.optim.warmup_style": ("kl_cov", "cosine"),
+    f"{ACTOR}.optim.lr_warmup_steps": ("clip_cov", "5"),
+    f"{ACTOR}.optim.lr_warmup_steps_ratio": ("sent", "0.1"),
+    f"{ROLLOUT}.top_p": ("grpo", "0.9"),
+    f"{ROLLOUT}.top_k": ("dppo_tv", "50"),
+    f"{ROLLOUT}.name": ("hapo", "sglang"),
+    "critic.loss_agg_mode": ("ppo", "seq-mean-token-mean"),
+    f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
+    f"{ROLLOUT}.temperature": ("opd", "0.7"),
+    **{f"distillation.distillation_loss.{name}": ("opd", value) for name, value in (
+        ("loss_mode", "k1"), ("use_task_rewards", "False"), ("distillation_loss_coef", "0.5"),
+        ("loss_max_clamp", "10.0"), ("log_prob_min_clamp", "-10.0"), ("use_policy_gradient", "True"),
+        ("policy_loss_mode", "gspo"), ("clip_ratio", "0.3"), ("clip_ratio_low", "0.3"), ("clip_ratio_high", "0.3"),
+    )},
+}  # fmt: skip
+# An override with which the method of such a row reads its input.
+BESIDE = {f"{ROLLOUT}.top_p": "algorithm.rollout_correction.rollout_is=token"}
+
+
+def ours(method: str, *words: str) -> object:
+    """verl's main program with these overrides, up to our trainer's constructor."""
+    return configure(composed(f"+algorithm.tokenpo.method={method}", *words))
+
+
+def theirs(mode: str, *words: str) -> object:
+    """verl's own trainer."""
+    return trainer_base.get_trainer_cls(mode)(config=composed(f"trainer.v1.trainer_mode={mode}", *words))
+
+
+@pytest.mark.parametrize("setting", [one for one in SETTINGS if one.only or one.never], ids=lambda one: one.key)
+def test_a_setting_of_verls(setting: Setting) -> None:
+    method, value = WHERE.get(setting.key) or ("grpo", OTHER[repr(setting.only[0])])
+    words = [word for key, word in BESIDE.items() if key == setting.key]
+    refused.check([f"{setting.key}={value}", method], ours, method, f"{setting.key}={value}", *words)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    {
+        "igrpo": "drafts", "nthr": "influence", "thr": "influence", "tw_grpo": "divergence", "vineppo": "gain",
+        "spo": "gain", "ospo": "gain", "arm": "prompt_logprob", "otb": "old_collision", "gigpo": "anchor",
+        "gdpo": "rewards", "gkd": "teacher_divergence",
+    }.items(),
+)  # fmt: skip
+def test_a_method(method: str, name: str) -> None:
+    refused.check([method, name], ours, method)
+
+
+@pytest.mark.parametrize(
+    ("names", "method", "words"),
+    [
+        ("tepo entropy_drift", "tepo", ["+algorithm.tokenpo.options.decreasing=analytic"]),
+        ("grpo leaves", "grpo", ["+algorithm.tokenpo.correction.preset=mis_geo",
+                                 "+algorithm.tokenpo.correction.leaves=true"]),
+    ],
+)  # fmt: skip
+def test_a_setting_of_ours(names: str, method: str, words: list[str]) -> None:
+    refused.check(names, ours, method, *words)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ("gtpo old_entropy", [f"{LOSS_MODE}=tokenpo/gtpo"]),
+        ("ha_dw remembers", [f"{ESTIMATOR}=tokenpo/ha_dw"]),
+        ("vineppo gain", [f"{LOSS_MODE}=tokenpo/vineppo"]),
+        ("grpo loss_agg_mode=token-mean", [f"{LOSS_MODE}=tokenpo/grpo"]),
+        ("dr_grpo loss_scale_factor", [f"{LOSS_MODE}=tokenpo/dr_grpo",
+                                       f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm"]),
+        ("cispo clip_ratio_high=0.28", [f"{LOSS_MODE}=tokenpo/cispo", f"{ACTOR}.clip_ratio_high=0.28"]),
+        ("cispo rollout_is=token", [f"{LOSS_MODE}=tokenpo/cispo", "algorithm.rollout_correction.rollout_is=token"]),
+        *((f"grpo {word}", [f"{ESTIMATOR}=tokenpo/grpo", word]) for word in (
+            "algorithm.norm_adv_by_std_in_grpo=False", "algorithm.gamma=0.9", "algorithm.lam=0.9",
+            "algorithm.use_pf_ppo=True", "critic.enable=True", "trainer.critic_warmup=5",
+        )),
+    ],
+)  # fmt: skip
+def test_a_name_in_verls_own_trainer(names: str, words: list[str]) -> None:
+    refused.check(names, theirs, "sync", *words)
+
+
+def test_verls_asynchronous_trainer() -> None:
+    refused.check(
+        "algorithm.tokenpo trainer.v1.trainer_mode=colocate_async", theirs, "colocate_async",
+        "+algorithm.tokenpo.method=grpo",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "module"),
+    [*zip(("algorithm.tokenpo trainer.use_v1=False", "algorithm.tokenpo one-step-off"), OTHERS, strict=True)],
+)
+def test_verls_other_programs(names: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["main_ppo", "+algorithm.tokenpo.method=grpo"])
+    refused.check(names, refuse, module)
+
+
+def test_the_weights_of_a_correction_in_verls_legacy_trainer() -> None:
+    inputs = ("old_log_prob", "log_prob", "advantages", "response_mask", "rollout_is_weights")
+    given = dict.fromkeys(inputs, torch.zeros(1, 1))
+    refused.check("cispo algorithm.rollout_correction", lambda: policy_loss("cispo", **given))
+
+
+class _Own(TokenMean):
+    """A denominator of the user's."""
+
+
+def test_a_denominator_of_the_users_own_in_verls_registry() -> None:
+    refused.check("cispo", require, dataclasses.replace(tokenpo.method("cispo"), aggregate=_Own()))
+
+
+def test_a_reward_on_a_tools_token() -> None:
+    """The second of three tokens is a tool's."""
+    objective = dataclasses.replace(tokenpo.method("grpo"), name="mine", credit=RewardToGo())
+
+    def row(*numbers: float) -> Any:
+        return torch.nested.as_nested_tensor([torch.tensor(numbers)], layout=torch.jagged)
+
+    data = {"response_mask": row(1, 0, 1), "rm_scores": row(0.0, 1.0, 0.0), "old_log_probs": row(-1.0, -1.0, -1.0)}
+    batch = TensorDict({**data, "uid": torch.tensor([0])}, [1])
+    refused.check("mine rm_scores", rollouts_of, batch, objective, 1.0)
+
+
+def test_a_column_that_names_a_loop_of_verls_where_the_temperature_adapts() -> None:
+    trainer: Any = TokenPOTrainer.__new__(TokenPOTrainer)
+    trainer.learner, trainer.global_steps = Learner(tokenpo.method("hapo"), length=9), 1
+    trainer.config = OmegaConf.create({"data": {"train_batch_size": 2}})
+    columns = {"raw_prompt": ["1+1=", "1+2="], "agent_name": ["single_turn_agent", "tool_agent"]}
+    trainer.train_dataloader_it = iter([{name: np.array(cells, dtype=object) for name, cells in columns.items()}])
+    refused.check("hapo temperature tool_agent agent_name", trainer._next_train_batch)
+
+
+def test_several_outputs_of_a_session() -> None:
+    refused.check("a_0_1 session", one_output_each, ["a_0_0", "a_0_1"])
+
+
+@pytest.mark.parametrize(
+    ("names", "metrics"), [(["tokenpo's loss"], {}), (["grpo", "0.5 nats"], {f"actor/{DRIFT}": 0.5})]
+)
+def test_a_first_update(names: list[str], metrics: dict[str, float]) -> None:
+    """Another loss ran, or verl's two passes disagree."""
+    config = composed("+algorithm.tokenpo.method=grpo")
+    trainer: Any = SimpleNamespace(learner=learner_of(configure(config), config))
+    refused.check(names, TokenPOTrainer._check, trainer, metrics)

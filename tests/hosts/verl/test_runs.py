@@ -1,0 +1,211 @@
+"""Whole runs of verl's main program: local Ray, two FSDP2 workers on the CPU, the tiny model.
+
+One of them stands outside the mark `slow` and holds as much as a run can; most of a run is its start-up.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import own_method
+import tokenpo
+from hosts.verl.support import nodes, run
+from run_views import lines
+from tokenpo.core.ops.entropy_score import EntropyScale
+from tokenpo.hosts.verl.loss import DRIFT
+from tokenpo.train.run.read import read_run, read_trace
+
+REPORT = run.documented()["+algorithm.tokenpo.report"]
+
+
+def settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
+    """The command of docs/verl.md on two workers, as small as can be: 8 prompts x 4 responses a step, two optimiser
+    steps of 16 rows."""
+    if not (directory / "model").exists():
+        run.model(directory / "model")
+        run.problems(directory / "data", 512, 16)
+    ours = {
+        "actor_rollout_ref.model.path": directory / "model",
+        "reward.custom_reward_function.path": run.__file__,
+        "data.train_batch_size": 8,
+        "data.max_prompt_length": 32,
+        "data.max_response_length": 64,
+        "actor_rollout_ref.rollout.n": 4,
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": 2,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 16,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4,
+        "actor_rollout_ref.actor.optim.lr": 3e-4,
+        "trainer.n_gpus_per_node": 2,
+        "trainer.total_training_steps": steps,
+        "trainer.default_local_dir": directory / "checkpoints",
+        "trainer.logger": "[console,file]",
+        "trainer.val_before_train": False,
+        "trainer.test_freq": -1,
+        "trainer.save_freq": -1,
+    }
+    return {**run.documented(), **ours, **more}
+
+
+def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One start of Ray, two steps of each method and of one of the user's own, whose file is known to the driver only.
+
+    What the workers report on-policy is what the objective says, at a ratio of 1; the report has every step, terms of
+    its tokens, and what verl validates before the first step and after the last; the last method's temperature reaches
+    the server; the checkpoint holds its learner.
+    """
+    (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
+    methods = [f"{tmp_path / 'late.py'}:late", *run.METHODS]
+    assert methods[-1] == "hapo"
+    monkeypatch.setenv(run.CHOSEN, ",".join(methods))
+    last = 2 * len(methods)
+    more = {
+        "trainer.v1.trainer_mode": "tokenpo_turns",
+        "+algorithm.tokenpo.method": "lopti",  # with a reference
+        "+algorithm.tokenpo.trace_every": 1,
+        "actor_rollout_ref.actor.calculate_entropy": True,
+        "actor_rollout_ref.rollout.agent.default_agent_loop": "tokenpo_single_turn",
+        "trainer.val_before_train": True, "trainer.test_freq": last, "trainer.save_freq": last,
+    }  # fmt: skip
+    text = run.main_ppo(settings(tmp_path, last, **more), tmp_path, timeout=2400)
+    assert "tokenpo is active in verl's trainer.\n" in run.plain(text)
+    logged = lines(tmp_path / "checkpoints", run.LOG)
+    assert [line["method"] for line in logged] == [name for name in methods for _ in range(2)]
+    for line in logged:
+        # Eight groups of four may by chance all be equally right, which leaves no advantage.
+        assert line["actor/grad_norm"] > 0 or line["critic/advantages/max"] == 0, line["method"]
+        assert abs(line[f"actor/{DRIFT}"]) < 1e-5, line["method"]
+        if line["expected"] is not None:
+            assert line["actor/pg_loss"] == pytest.approx(line["expected"], rel=1e-4, abs=1e-6), line["method"]
+    assert sum(line["actor/grad_norm"] > 0 for line in logged) > last - 4
+    assert sum(line["expected"] is not None for line in logged) == len(methods) - 1  # lopti makes two passes
+
+    before, *rows = read_run(tmp_path / REPORT).metrics.lines
+    assert [before["step"], *(row["step"] for row in rows)] == list(range(last + 1)) and "reward" not in before
+    accuracies = [line["eval/accuracy"] for line in (before, rows[-1])]
+    assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
+    trace = read_trace(tmp_path / REPORT)
+    rollouts = [trace.load(offset) for _, offset in trace.index]
+    assert {rollout.step for rollout in rollouts} == set(range(1, last + 1))
+    assert all({"advantage", "ratio", "weight", "loss"} <= set(rollout.terms) for rollout in rollouts)
+    heated = [rollout.terms for rollout in rollouts if rollout.step == last]
+    assert all("entropy" in terms for terms in heated)
+    assert any(len(set(terms["weight"])) > 1 for terms in heated)
+    sampled = [line for line in lines(tmp_path, run.SEEN) if not line.get("validate")]
+    tau = [(line.get("extra_args") or {}).get("tokenpo_tau") for line in sampled]
+    (saved,) = (tmp_path / "checkpoints").glob(f"global_step_{last}/tokenpo.json")
+    kept = json.loads(saved.read_text())
+    assert kept["objective"] == str(tokenpo.method("hapo")) and set(kept["memory"][0]) == set(EntropyScale._fields)
+    assert logged[-1]["tokenpo/AdaptiveTemperature/pivot"] == pytest.approx(kept["memory"][0]["pivot"])
+    rule = tokenpo.method("hapo").temperature
+    assert rule is not None and tau[0] is None and rule.tau in tau
+
+
+@pytest.mark.slow
+def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
+    """25 steps of HAPO, then 5 more from its checkpoint with what it remembered."""
+    run.main_ppo(settings(tmp_path, 25, **{"trainer.save_freq": 25}), tmp_path, timeout=2400)
+    text = run.main_ppo(settings(tmp_path, 30), tmp_path, timeout=1800)
+    assert "setting global step to 25" in text
+    rewards = [row["reward"] or 0.0 for row in read_run(tmp_path / REPORT).metrics.lines]
+    assert len(rewards) == 30
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
+
+
+@pytest.mark.slow
+def test_dynamic_sampling_ends(tmp_path: Path) -> None:
+    """Two tokens hold no answer, so no group varies: the step stops with an error rather than never."""
+    more = {
+        "+algorithm.tokenpo.method": "dapo",
+        "algorithm.filter_groups.enable": True,
+        "algorithm.filter_groups.max_num_gen_batches": 2,
+        "data.max_response_length": 2,
+    }
+    with pytest.raises(AssertionError, match=r"dynamic sampling drew \d+ prompts for one step of 8"):
+        run.main_ppo(settings(tmp_path, 2, **more), tmp_path, timeout=900)
+
+
+@pytest.mark.slow
+def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
+    """verl's critic gives `ppo` the values, and learns from the method's returns."""
+    more = {
+        **run.CRITIC, "critic.model.path": tmp_path / "model", "critic.optim.lr": 3e-3,
+        "critic.ppo_micro_batch_size_per_gpu": 16, "+algorithm.tokenpo.method": "ppo", "data.train_batch_size": 16,
+        "data.max_response_length": 32, "actor_rollout_ref.actor.ppo_mini_batch_size": 8,
+    }  # fmt: skip
+    text = run.main_ppo(settings(tmp_path, 16, **more), tmp_path, timeout=1800)
+    assert "tokenpo: set critic.enable=True (was None) for ppo" in run.plain(text)
+    rows = read_run(tmp_path / REPORT).metrics.lines
+    assert [row["step"] for row in rows] == list(range(1, 17))
+    assert all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in rows)
+    assert all(row["grad_norm"] > 0 and row["critic/grad_norm"] > 0 for row in rows)
+    explained = [row["critic/vf_explained_var"] for row in rows]
+    # A fresh critic misleads; 0 is what a constant explains, and most of it when rewards are few.
+    assert sum(explained[-6:]) / 6 > sum(explained[:2]) / 2 + 0.05
+
+
+@pytest.mark.slow
+def test_a_teacher_scores_every_token(tmp_path: Path) -> None:
+    """For `opd` verl starts the teacher, here the policy's own model, which says of the first batch what verl's
+    log-prob pass says."""
+    teacher = "distillation.teacher_models.teacher_model"
+    more = {
+        f"{teacher}.model_path": tmp_path / "model", f"{teacher}.inference.tensor_model_parallel_size": 1,
+        "distillation.nnodes": 1, "distillation.n_gpus_per_node": 1, "+algorithm.tokenpo.method": "opd",
+        "data.max_response_length": 32, "actor_rollout_ref.actor.optim.lr": 3e-3,
+    }  # fmt: skip
+    text = run.main_ppo(settings(tmp_path, 3, **more), tmp_path, timeout=900)
+    assert "tokenpo: set distillation.enabled=True (was False) for opd" in run.plain(text)
+    first, *others = read_run(tmp_path / REPORT).metrics.lines
+    assert len(others) == 2 and all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in (first, *others))
+    assert abs(first["teacher_kl"]) < 1e-5 < 1e-3 < abs(others[-1]["teacher_kl"])
+
+
+def on_cluster(address: str, directory: Path) -> dict[str, Any]:
+    """Five steps on two nodes with two workers each; a checkpoint after every second step."""
+    unset = {f"{plus}ray_kwargs.ray_init.{name}": "null" for plus, name in (
+        ("", "num_cpus"), ("+", "num_gpus"), ("+", "object_store_memory"), ("+", "include_dashboard"),
+    )}  # fmt: skip
+    more = {
+        "+ray_kwargs.ray_init.address": address, "trainer.nnodes": 2, "trainer.save_freq": 2,
+        "trainer.resume_mode": "auto", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
+    }  # fmt: skip
+    return settings(directory, 5, **unset, **more)
+
+
+def kill_one(holder: int, metrics: Path, killed: list[int]) -> None:
+    """Ends the last worker once three steps are recorded."""
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+        time.sleep(0.05)
+    killed += nodes.workers(holder)
+    os.kill(killed[-1], signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_run_on_two_nodes_that_lost_a_worker_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """The run ends, loudly, with what came after step 2; the same command goes on from there, with what HAPO
+    remembered then, and the report has every step once."""
+    killed: list[int] = []
+    with nodes.cluster(tmp_path, 2, 2) as (address, holder):
+        metrics = tmp_path / REPORT / "metrics.jsonl"
+        threading.Thread(target=kill_one, args=(holder, metrics, killed), daemon=True).start()
+        with pytest.raises(AssertionError, match=r"(?s)^exit code 1: .*Actor(Died|Unavailable)Error"):
+            run.main_ppo(on_cluster(address, tmp_path), tmp_path, timeout=500)
+    assert len(killed) == 4
+    before = read_run(tmp_path / REPORT).metrics.lines
+    assert [row["step"] for row in before][:3] == [1, 2, 3] and len(before) < 5
+    remembered = json.loads((tmp_path / "checkpoints" / "global_step_2" / "tokenpo.json").read_text())["memory"]
+    (tmp_path / run.SEEN).unlink()
+    with nodes.cluster(tmp_path, 2, 2) as (address, _):
+        text = run.main_ppo(on_cluster(address, tmp_path), tmp_path, timeout=500)
+    assert "setting global step to 2" in text
+    after = read_run(tmp_path / REPORT).metrics.lines
+    assert [row["step"] for row in after] == [1, 2, 3, 4, 5] and after[:2] == before[:2]
+    assert lines(tmp_path, run.SEEN)[0]["extra_args"]["tokenpo_pivot"] == remembered[0]["pivot"]
+    assert all(abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5 for row in after)

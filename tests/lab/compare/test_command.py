@@ -1,0 +1,198 @@
+"""`tokenpo compare` from the command line to its files."""
+
+import io
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from page_tree import read_html
+from run_views import lines
+from tokenpo.cli.main import main
+from tokenpo.lab.compare.plan import make_plan
+from tokenpo.lab.compare.runs import Ended, Failure, ProgressLines, State, state, train_command
+from written_runs import rows, write_run
+
+TINY = """
+[model]
+device = "cpu"
+[rollout]
+prompts = 2
+group_size = 2
+max_new_tokens = 50
+[train]
+steps = 2
+minibatches = 2
+[evaluate]
+problems = 4
+samples = 2
+[output]
+checkpoint_every = 1
+trace_every = 0
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+METHODS = "grpo,plain@hapo:tau=0,beta=0"
+
+
+def compare(tiny, out, *more):
+    command = ["compare", str(tiny), "--methods", METHODS, "--seeds", "2", "--out", str(out), "--jobs", "2"]
+    return main([*command, *more])
+
+
+def check_results(out):
+    """Table, page and numbers of two methods and two seeds."""
+    record = json.loads((out / "compare.json").read_text())
+    assert [metric["name"] for metric in record["metrics"]] == ["accuracy", "area", "steps", "entropy", "seconds"]
+    assert record["methods"][1]["options"] == {"tau": 0, "beta": 0}
+    assert all(len(metric["pairs"][0]["differences"]) == 2 for metric in record["metrics"])
+    assert record["metrics"][4]["means"]["grpo"] > 0
+    assert not [note for note in record["notes"] if "begin alike" in note or "software" in note]
+    assert read_html((out / "compare.html").read_text()).one("h1").text == "2 methods on tiny, 2 seeds"
+
+
+def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
+    """One run of seed 1 is made here, in this process, by the very arguments that the command gives its processes; the
+    command skips it and makes the other. The runs of seed 0 are written by hand; below, the command makes all four.
+    """
+    out = tmp_path / "out"
+    plan = make_plan(str(tiny), METHODS, 2, out=out)
+    assert [run.name for run in plan.runs] == ["grpo seed 0", "plain seed 0", "grpo seed 1", "plain seed 1"]
+    real = plan.runs[2]
+    assert main(train_command(real, False)[4:]) == 0
+    versions = json.loads((real.directory / "versions.json").read_text())
+    for run in plan.runs[:2]:
+        write_run(run, lines(real.directory), versions=versions)
+    capsys.readouterr()
+    found = [State.DONE, State.DONE, State.DONE, State.NEW]
+    assert [state(run) for run in plan.runs] == found
+    assert compare(tiny, out, "--dry-run") == 0
+    few, *dry = capsys.readouterr().out.splitlines()
+    assert few.startswith("note: 2 seeds cannot tell anything apart") and few.endswith("(--seeds 6).")
+    assert [line.partition(" ")[0] for line in dry[:4]] == [one.value for one in found]
+    assert dry[4] == f"4 runs, 3 done, in {out}" and not (out / "logs").exists()
+    before = [(run.directory / "metrics.jsonl").stat().st_mtime_ns for run in plan.runs[:3]]
+
+    assert compare(tiny, out) == 0
+    shown = capsys.readouterr().out
+    assert f"{out}: 4 runs, 3 done, 2 at a time" in shown and "[4/4] plain seed 1: done in " in shown
+    assert "2 methods on tiny, 2 seeds: means over seeds" in shown and "2 seeds cannot tell anything apart" in shown
+    assert f"page: {out / 'compare.html'}" in shown and f"numbers: {out / 'compare.json'}" in shown
+    assert [(run.directory / "metrics.jsonl").stat().st_mtime_ns for run in plan.runs[:3]] == before
+    check_results(out)
+
+    # Everything is there now: asked for other numbers, it runs nothing.
+    assert compare(tiny, out, "--metrics", "avg,sd:grad_norm", "--baseline", "all") == 0
+    assert "plain − grpo" in capsys.readouterr().out
+    assert compare(tiny, out, "--metrics", "avg", "--set", "train.lr=1") == 2
+    assert "holds a run with another config (train.lr: 0.0002 -> 1.0)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_all_four_runs_as_processes(tiny, tmp_path, capsys):
+    assert compare(tiny, tmp_path / "out") == 0
+    assert "4 runs, 0 done, 2 at a time" in capsys.readouterr().out
+    check_results(tmp_path / "out")
+
+
+def test_a_run_without_its_model_goes_on_unless_its_checkpoints_are_gone_too(tiny, tmp_path):
+    """After a kill between the last line of the metrics and the model; somebody may remove both to save place."""
+    run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[1]
+    assert main(train_command(run, False)[4:]) == 0
+    shutil.rmtree(run.directory / "model")
+    assert state(run) is State.BEGUN
+    assert main(train_command(run, True)[4:]) == 0 and state(run) is State.DONE
+    shutil.rmtree(run.directory / "model")
+    shutil.rmtree(run.directory / "checkpoints")
+    assert state(run) is State.DONE
+
+
+def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, monkeypatch, capsys):
+    plan = made("grpo,dapo", 3, leave=["dapo seed 1"])
+    failed = plan.runs[3]
+
+    def execute(runs, jobs, out, watcher):
+        failure = Failure(failed, "CUDA out of memory", out / "logs" / "dapo-seed1.log")
+        watcher.ended(failed, 5.0, failure)
+        return Ended((failure,), False)
+
+    monkeypatch.setattr("tokenpo.lab.compare.runs.execute", execute)
+    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "3", "--out", str(plan.subject.place)]
+    assert main(command) == 2
+    captured = capsys.readouterr()
+    assert captured.err == (
+        f"tokenpo: 1 run failed: dapo seed 1: CUDA out of memory (log: {plan.subject.place}/logs/dapo-seed1.log); "
+        "the same command tries them again\n"
+    )
+    assert "[5/6] dapo seed 1: failed: CUDA out of memory in 5 s" in captured.out
+    assert "3 methods" not in captured.out and "final accuracy: inconclusive" in captured.out
+    record = json.loads((plan.subject.place / "compare.json").read_text())
+    assert record["failed"] == [{"run": "dapo seed 1", "error": "CUDA out of memory"}]
+    assert record["metrics"][0]["pairs"][0]["seeds"] == [0, 2]
+    assert "CUDA out of memory" in (plan.subject.place / "compare.html").read_text()
+
+
+def test_an_interrupt_reports_nothing_and_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, capsys):
+    plan = made("grpo,dapo", 2)
+    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--out", str(plan.subject.place)]
+    monkeypatch.setattr("tokenpo.lab.compare.runs.execute", lambda *_: Ended((), True))
+    assert main(command) == 130
+    assert "the same command goes on" in capsys.readouterr().out
+    assert not (plan.subject.place / "compare.json").exists()
+    monkeypatch.setattr("tokenpo.lab.compare.runs.execute", lambda *_: Ended((), False))
+    (plan.runs[0].directory / "metrics.jsonl").unlink()
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "no pair to compare has two finished runs with the same seeds" in error and error.count("\n") == 1
+
+
+def test_too_few_seeds_are_named_before_anything_is_trained(tiny, tmp_path, capsys):
+    command = ["compare", str(tiny), "--methods", "grpo,dapo,gtpo", "--out", str(tmp_path / "out"), "--dry-run"]
+    for seeds, more, least in ((6, [], 7), (7, [], None), (6, ["--baseline", "all"], 7), (2, ["--seeds", "5"], 7)):
+        assert main([*command, "--seeds", str(seeds), *more]) == 0
+        first = capsys.readouterr().out.splitlines()[0]
+        assert first.endswith(f"train at least {least} (--seeds {least}).") == (least is not None), first
+
+
+@pytest.mark.parametrize("page", ["docs/start.md", "docs/comparison.md", "docs/log.md"])
+def test_documented_commands_are_real(page, tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = re.findall(
+        r"^tokenpo (compare (?!--runs)[^#\n]*)|`tokenpo (compare [^`]* --methods [^`]*)`", text, re.MULTILINE
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.toml").write_text(TINY)
+    assert commands
+    for command in commands:
+        words = shlex.split("".join(command))
+        assert main([*words, *([] if "--dry-run" in words else ["--dry-run"])]) == 0
+        assert " 0 done, in runs/compare-" in capsys.readouterr().out
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_on_a_terminal_shows_the_steps(plan, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    made, stream = plan(seeds=2), Terminal()
+    write_run(made.runs[0], rows(20, 5, lambda s: 0.1))
+    write_run(made.runs[1], rows(7, 5, lambda s: 0.1))
+    progress = ProgressLines(made.runs, 2, made.subject.place, stream)
+    progress.running(made.runs[1:2], 2)
+    progress.ended(made.runs[1], 60.0, None)
+    progress.running([], 0)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert "4 runs, 1 done, 2 at a time" in plain and "dapo seed 0 step 7/20; 2 waiting" in plain
+    assert "[2/4] dapo seed 0: done in 1 min 0 s, about 1 min 0 s left" in plain  # two runs of a minute, two at a time

@@ -1,0 +1,186 @@
+"""compare.html: the numbers are on it as text, and nothing that it shows can become markup."""
+
+import dataclasses
+import math
+import re
+from contextlib import closing
+
+import pytest
+
+from chromium import Chromium
+from hostile import HOSTILE
+from page_laws import skeleton, stands_alone
+from page_tree import read_html
+from tokenpo.base.errors import TokenPOError
+from tokenpo.lab.compare.measures import measures
+from tokenpo.lab.compare.page import render
+from tokenpo.lab.compare.plan import PlannedRun
+from tokenpo.lab.compare.result import finished, gather
+from tokenpo.lab.compare.runs import Failure
+from tokenpo.lab.page.frame import write as write_whole
+from tokenpo.train.recipe.config import Config
+
+
+@pytest.fixture
+def comparison(made):
+    def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "steps"), margins=None):
+        plan = made(methods, seeds)
+        chosen = measures(names, 0.9, plan.runs[0].config)
+        return gather(plan.subject, finished(plan, chosen), chosen, "grpo", (), margins or {})
+
+    return make
+
+
+def spoilt(comparison, text):
+    """Text from outside in every place that holds some."""
+    subject = comparison.subject
+    methods, objectives = (dict.fromkeys(subject.labels, of) for of in ((text, {text: text}), text))
+    config = {"recipe": text, "task": {"name": text}, "model": {"path": text}, text: text}
+    spoilt_subject = dataclasses.replace(
+        subject, name=text, methods=methods, objectives=objectives, config=config, origins=(text,)
+    )
+    run = PlannedRun(text, 0, subject.place, Config(), ())
+    failure = Failure(run, text, subject.place)
+    notes, moved = (*comparison.notes, text), {key: {0: (0.01, 0.5)} for key in (text, f"other {text}")}
+    return dataclasses.replace(
+        comparison, subject=spoilt_subject, failures=(failure,), notes=notes, versions={text: text}, moved=moved
+    )
+
+
+def test_the_first_view_says_it_in_words_and_a_row_holds_the_pair(comparison):
+    tree = read_html(render(comparison()))
+    assert tree.one("h1").text == "3 methods on small, 8 seeds"
+    verdicts = tree.one("dl", "verdicts")
+    assert [node.text for node in verdicts.all("dt")] == ["final accuracy", "steps to 0.9"]
+    assert verdicts.all("dd")[0].text == "dapo above grpo; x above grpo"
+    assert verdicts.all("dd")[1].text == "grpo above dapo; grpo above x"
+    assert "8 of 8 runs of grpo never got there" in tree.one("section", "notes").text
+    assert not tree.all("script")
+    means, (accuracy, steps) = tree.one("table", "means"), tree.all("table", "pairs")
+    assert [cell.text for cell in means.all("tr")[1].all("td")] == ["8", "0.67", "≥ 25 (8 never)"]
+    row = accuracy.one("tbody").all("tr")[0]
+    assert row.one("th").text == "dapo"
+    cells = [cell.text for cell in row.all("td")[1:]]
+    assert cells[0] == "+0.33" and re.fullmatch(r"\+0\.\d+ to \+0\.\d+", cells[1]) and cells[2:4] == ["0.0078", "0.016"]
+    verdict = row.one("td", "decided")
+    assert verdict.one("b").text == "dapo above grpo"
+    assert verdict.one("small").text == "p = 0.0156 after correction for 2 comparisons, 8 seeds."
+    strip = row.one("svg", "strip")
+    assert strip["aria-label"].startswith("difference +0.33, 95 % interval +0.")
+    assert len(strip.all("circle", "seed")) == 8 and len(strip.all("circle", "dot")) == 1
+    assert strip.one("path", "whisker").classes == ["whisker", "c0"]
+    assert "grpo in 8, 0 undecided" in steps.one("tbody").all("td", "decided")[0].text
+    assert not tree.all("rect", "band")
+    every_seed = tree.all("table", "numbers")[1].one("tbody").all("tr")[0]
+    assert [cell.text for cell in every_seed.all("td")] == ["≥ 25"] * 8 + ["25 to 25"]
+
+
+def test_long_labels_stay_apart_and_verdicts_whole(comparison):
+    shared = "hapo:tau=0.5,alpha=0.25,token_mean_advantage=false,low=0.2,high=0.28,entropy=current"
+    long = [f"{shared},beta={beta}" for beta in ("0.1", "0.5")]
+    tree = read_html(render(comparison(",".join(("grpo", *long)))))
+    rows = [row.one("th").text for row in tree.one("table", "means").all("tr")[1:]]
+    assert len({*rows}) == 3 and all(len(row) <= 80 for row in rows)
+    assert [row[-8:] for row in rows[1:]] == [label[-8:] for label in long]
+    assert tree.one("dl", "verdicts").all("dd")[0].text == "; ".join(f"{label} above grpo" for label in long)
+
+
+def test_no_rule_hides_what_the_page_says(comparison):
+    """The style sheet is the report's as well, whose own classes may be read by screen readers alone."""
+    tree = read_html(render(comparison()))
+    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", tree.one("style").text)
+    hiding = " ".join(selectors for selectors, body in rules if re.search(r"clip-path|display: none", body))
+    hidden = set(re.findall(r"\.([a-z][\w-]*)", hiding))
+    assert "said" in hidden and not hidden & {name for node in tree for name in node.classes}
+
+
+def test_learning_stands_over_kl(comparison):
+    """grpo's seed 0 rises to 0.6, on average 0.315, with a KL of a hundredth of its accuracy; dapo twice as fast."""
+    found = comparison("grpo,dapo")
+    section = next(
+        x
+        for x in read_html(render(found)).all("section")
+        if any(h.attributes.get("id") == "moved" for h in x.all("h2"))
+    )
+    seeds = {dot.one("title").text: dot for dot in section.all("circle", "seed")}
+    assert len(seeds) == 16 and len(section.all("circle", "dot")) == 2
+    one, other = (
+        seeds[f"{text}, seed 0: KL {x / 100:g}, accuracy {x:g}"] for text, x in (("grpo", 0.315), ("dapo", 0.608))
+    )
+    # The axes go from 0.002 to 0.01 in decades, and from 0.3 to 0.7 or wider.
+    marks = [(float(text["x"]), float(text.text)) for text in section.all("text", "tick") if "x" in text.classes]
+    (left, low), (right, high) = marks[0], marks[-1]
+    for dot, x in ((one, 0.00315), (other, 0.00608)):
+        place = left + (right - left) * math.log(x / low) / math.log(high / low)
+        assert float(dot["cx"]) == pytest.approx(place, abs=0.1)
+    assert float(one["cy"]) > float(other["cy"])
+    alone = dataclasses.replace(found, moved={**found.moved, "dapo": {}})
+    assert "Learning against KL" in render(found) and "Learning against KL" not in render(alone)
+
+
+def test_a_strip_is_to_scale(comparison):
+    """Differences 0.4 - 0.02 s of seeds 0 ... 7: 0.26 to 0.4 on an axis from 0 to 0.4, 332 wide, 14 from the edge."""
+    tree = read_html(render(comparison("grpo,dapo", names=["accuracy"], margins={"accuracy": 0.1})))
+    strip = tree.all("svg", "strip")[0]
+    (band,) = tree.all("rect", "band")  # ±0.1; what lies left of the axis is left out
+    assert (float(band["x"]), float(band["width"])) == pytest.approx((14, 332 / 4), abs=0.06)
+    assert any("too small to matter" in node.text for node in tree.all("p", "lead"))
+    dots = [float(dot["cx"]) for dot in strip.all("circle", "seed")]
+    assert dots == pytest.approx([14 + 332 * (0.4 - 0.02 * seed) / 0.4 for seed in range(8)], abs=0.06)
+    assert strip.one("path", "zero")["d"].startswith("M14.0 ")
+    assert float(strip.one("circle", "dot")["cx"]) == pytest.approx(14 + 332 * 0.33 / 0.4, abs=0.06)
+    tree = read_html(render(comparison("grpo,dapo", 2)))  # inconclusive is open
+    assert not tree.all("td", "decided") and all("open" in node.classes for node in tree.all("path", "whisker"))
+    assert tree.one("dl", "verdicts").all("dd")[0].text == "inconclusive"
+
+
+def test_each_method_has_a_curve_beside_the_baseline(comparison):
+    tree = read_html(render(comparison()))
+    (charts,) = [node for node in tree.all("section") if node.attributes.get("aria-labelledby") == "curves"]
+    names = [figure.one("h3").text for figure in charts.all("figure")]
+    assert names == ["dapo", "x"] * 3
+    keys = charts.all("figure")[0].all("li")
+    assert [key.text for key in keys] == ["dapo", "grpo"]
+    name = charts.all("figure")[0].all("svg")[-1]["aria-label"]
+    assert name.startswith("dapo (greedy): dapo from 0 % at step 0 to 100 %")
+
+
+def test_hostile_text_stays_text(comparison):
+    made = comparison()
+    stands_alone(render(made))
+    plain, *hostile = (render(spoilt(made, text)) for text in ("quite plain", *HOSTILE))
+    for html in hostile:
+        stands_alone(html)
+        assert skeleton(read_html(html)) == skeleton(read_html(plain))
+    assert "onerror" in read_html(hostile[0]).one("h1").text
+    assert "⟨202E⟩ltr⟨2066⟩" in read_html(hostile[8]).one("section", "failed").text
+
+
+def test_the_same_runs_give_the_same_bytes(comparison, tmp_path):
+    made = comparison()
+    path = write_whole(render(made), tmp_path / "compare.html")
+    assert path.read_text(encoding="utf-8") == render(made) == render(comparison())
+    assert path.stat().st_size < 500_000
+    with pytest.raises(TokenPOError, match="give another place"):
+        write_whole(render(made), tmp_path / "nowhere" / "compare.html")
+
+
+# Whether the first verdict is what lies at its own place.
+SEEN = """(() => {
+    const verdict = document.querySelector(".decided b");
+    verdict.scrollIntoView();
+    const box = verdict.getBoundingClientRect();
+    return document.elementFromPoint(box.left + 3, box.top + 3) === verdict;
+})()"""
+# The smallest gap above each of the elements that a selector finds, in pixels.
+GAP = """selector => Math.min(...[...document.querySelectorAll(selector)].map(
+    e => e.getBoundingClientRect().top - e.previousElementSibling.getBoundingClientRect().bottom))"""
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_verdicts_and_room_around_the_parts(comparison, tmp_path):
+    with closing(Chromium(tmp_path / "profile")) as chromium:
+        page = chromium.open(write_whole(render(comparison()), tmp_path / "compare.html").as_uri())
+        assert page.eval(SEEN)
+        assert page.eval(f"({GAP})('.notes + .facts')") >= 20
+        assert page.eval(f"({GAP})('.lead + h3, details + h3, .charts + h3')") >= 20

@@ -1,0 +1,164 @@
+"""From run directories to compare.json and the terminal."""
+
+import io
+import json
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.lab.compare import table
+from tokenpo.lab.compare.measures import measures
+from tokenpo.lab.compare.result import failed_in_words, finished, gather, to_json
+from tokenpo.lab.compare.runs import Failure
+from written_runs import rows, write_run
+
+
+def compared(plan, names=("accuracy", "area", "steps"), baseline="grpo", failures=(), margins=None):
+    chosen = measures(names, 0.9, plan.runs[0].config)
+    return gather(plan.subject, finished(plan, chosen), chosen, baseline, failures, margins or {})
+
+
+def shown(comparison):
+    stream = io.StringIO()
+    table.show(comparison, stream)
+    return stream.getvalue()
+
+
+def test_the_numbers_of_every_run(made):
+    """Slopes 0.03 and 0.06 a step, and 0.001 or 0.002 a seed: accuracy at step 20, up to 1."""
+    comparison = compared(made())
+    final, area, steps = comparison.results
+    assert final.numbers("grpo") == pytest.approx([0.6 + 0.02 * seed for seed in range(8)])
+    assert final.numbers("dapo") == [1.0] * 8
+    # dapo, seed 0: 0, 0.3, 0.6, 0.9, 1 at steps 0, 5, ... 20: (0/2 + 0.3 + 0.6 + 0.9 + 1/2) / 4
+    assert area.values["dapo"][0].number == pytest.approx(2.3 / 4, rel=1e-12)
+    assert steps.numbers("dapo") == [15.0] * 8 and steps.censored("dapo") == 0
+    assert steps.numbers("grpo") == [25.0] * 8 and steps.censored("grpo") == 8
+    (pair,) = steps.pairs
+    assert (pair.a, pair.b, pair.mean, pair.verdict, pair.p) == ("dapo", "grpo", None, "grpo above dapo", 2 / 256)
+    assert pair.reason.endswith("only the order of a pair counts: dapo was later in 0, grpo in 8, 0 undecided.")
+    assert table.mean(steps, "grpo") == "≥ 25 (8 never)" and table.mean(steps, "dapo") == "15"
+    assert [cell.text for cell in table.numbers(pair)] == ["– (0 of 8)", "", "0.0078", "0.0078"]
+    assert "8 of 8 runs of grpo never got there" in comparison.notes[-1]
+
+
+def test_where_neither_got_there_nothing_is_decided(made):
+    plan = made()
+    for run in plan.runs:
+        write_run(run, rows(20, 5, lambda s: 0.1))
+    (pair,) = compared(plan, ["steps"]).results[0].pairs
+    assert (pair.verdict, pair.p, pair.needed, pair.differences.known) == ("inconclusive", 1.0, None, [])
+    assert pair.reason.endswith("dapo was later in 0, grpo in 0, 8 undecided.")
+
+
+def test_a_difference_within_the_margin_is_equivalent(made):
+    """Accuracy: 1 - (0.6 + 0.02 s), at most 0.4 and at least 0.26; entropy: the same in every run."""
+    margins = {"accuracy": 0.41, "entropy": 0.01}
+    comparison = compared(made(), ["accuracy", "entropy", "area"], margins=margins)
+    verdicts = [result.pairs[0].verdict for result in comparison.results]
+    assert verdicts == ["dapo above grpo, by less than 0.41", "equivalent within ±0.01", "dapo above grpo"]
+    assert [table.summary(result) for result in comparison.results[:2]] == [verdicts[0], f"dapo and grpo {verdicts[1]}"]
+    assert comparison.results[1].pairs[0].reason == "p = 1. A difference of 0.01 or more: p = 0.00391."
+    (pair,) = json.loads(to_json(comparison))["metrics"][1]["pairs"]
+    assert (pair["margin"], pair["p_equivalence"], pair["p_equivalence_adjusted"]) == (0.01, 1 / 256, 1 / 256)
+
+
+def test_the_curves_are_of_all_runs(made):
+    bands = compared(made(seeds=2)).bands
+    # grpo, seeds 0 and 1: slopes 0.03 and 0.031
+    step, mean, least, most = bands["eval/accuracy"]["grpo"][2]
+    assert (step, mean, least, most) == pytest.approx((10, 0.305, 0.3, 0.31))
+    assert [point[0] for point in bands["accuracy"]["dapo"]] == list(range(1, 21))
+
+
+def test_json_holds_everything_and_reads_back(made):
+    plan = made("grpo,plain@hapo:tau=0,high=inf,dapo", 8)
+    comparison = compared(plan, ["accuracy", "steps", "sd:grad_norm"], "all")
+    record = json.loads(to_json(comparison), parse_constant=pytest.fail)
+    assert to_json(compared(plan, ["accuracy", "steps", "sd:grad_norm"], "all")) == to_json(comparison)
+    assert [method["label"] for method in record["methods"]] == ["grpo", "plain", "dapo"]
+    assert record["methods"][1]["options"] == {"tau": 0, "high": "inf"}
+    assert "objective hapo" in record["methods"][1]["objective"]
+    accuracy, steps, _ = record["metrics"]
+    assert accuracy["values"]["grpo"]["3"] == pytest.approx(0.66)
+    assert [pair["a"] + pair["b"] for pair in accuracy["pairs"]] == ["plaingrpo", "dapogrpo", "dapoplain"]
+    assert {pair["comparisons"] for pair in accuracy["pairs"]} == {3}
+    assert steps["censored"]["grpo"] == list(range(8)) and steps["censored"]["dapo"] == []
+    assert accuracy["pairs"][0]["verdict"] == "plain above grpo" and accuracy["pairs"][0]["p_adjusted"] == 6 / 256
+    assert accuracy["pairs"][2]["differences"] == [0.0] * 8
+    assert record["config"]["train"]["steps"] == 20 and "method" not in record["config"]
+
+
+def test_runs_that_failed_are_left_out_and_noted(made):
+    plan = made(seeds=8, leave=["grpo seed 2", "grpo seed 3", "dapo seed 3"])
+    failures = tuple(Failure(run, "no memory", run.directory) for run in plan.runs if run.seed in (2, 3))
+    comparison = compared(plan, failures=failures)
+    (pair,) = comparison.results[0].pairs
+    assert pair.seeds == (0, 1, 4, 5, 6, 7)
+    assert comparison.finished == {"grpo": (0, 1, 4, 5, 6, 7), "dapo": (0, 1, 2, 4, 5, 6, 7)}
+    assert json.loads(to_json(comparison))["failed"][0] == {"run": "grpo seed 2", "error": "no memory"}
+    message = failed_in_words(failures)
+    assert message.startswith("4 runs failed: grpo seed 2, dapo seed 2, grpo seed 3 and 1 more: no memory (log: ")
+    other = Failure(plan.runs[0], "no disk", plan.runs[0].directory)
+    assert failed_in_words([other]).startswith("1 run failed: grpo seed 0: no disk (log: ")
+    assert failed_in_words([*failures, other]).count("(log: ") == 2
+
+
+def test_nothing_to_compare_and_a_metric_of_no_run_are_errors(made, plan):
+    with pytest.raises(TokenPOError, match="no pair to compare has two finished runs with the same seeds"):
+        compared(plan())
+    only = made(seeds=2, leave=["grpo seed 1"])
+    failure = Failure(only.runs[2], "no memory", only.subject.place)
+    with pytest.raises(TokenPOError, match="same seeds; 1 run failed: grpo seed 1: no memory"):
+        compared(only, failures=[failure])
+    with pytest.raises(TokenPOError, match=r"--metrics mean:ratio_min: no run in .*out logged a number for ratio_min"):
+        compared(made(), ["accuracy", "mean:ratio_min"])
+
+
+def test_a_metric_that_some_runs_have_leaves_out_the_others(made):
+    plan = made(seeds=8)
+    lines = rows(20, 5, lambda s: 0.1)
+    lines[-1]["entropy"] = None
+    write_run(plan.runs[0], lines)
+    comparison = compared(plan, ["entropy"])
+    assert comparison.results[0].pairs[0].seeds == tuple(range(1, 8))
+    assert "final entropy: 1 of 8 runs of grpo have no number and are left out." in comparison.notes
+
+
+def test_broken_lines_and_runs_that_did_not_begin_alike_are_noted(made):
+    plan = made(seeds=2)
+    assert not [note for note in compared(plan).notes if "begin alike" in note or "software" in note]
+    log = plan.runs[1].directory / "metrics.jsonl"
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([*lines[:7], lines[7][:20], *lines[8:]]) + "\n")
+    write_run(plan.runs[3], rows(20, 5, lambda s: 0.5), versions={"torch": "2.1"})
+    broken, _, start, software, *_ = compared(plan).notes
+    assert broken.startswith("dapo seed 0: metrics.jsonl: 1 line was left out (line 8")
+    assert start.startswith("Seed 1: the evaluations before training differ, so its runs did not begin alike")
+    assert software == "The runs were not made with the same software on one machine: they differ in torch."
+
+
+def test_too_few_seeds_are_noted_once(made):
+    comparison = compared(made("grpo,dapo,tepo", 3))
+    few = [note for note in comparison.notes if "cannot tell" in note]
+    assert few == [
+        "3 seeds cannot tell anything apart: their smallest possible p is 2 / 2^3 = 0.25, 2 comparisons make it 0.5; "
+        "train at least 7 (--seeds 7)."
+    ]
+    assert not [note for note in compared(made("grpo,dapo,tepo", 7)).notes if "cannot tell" in note]
+
+
+def test_the_table_and_its_summaries(made):
+    comparison = compared(made("grpo,dapo,x@dapo:high=0.5", 8))
+    text = shown(comparison)
+    assert "3 methods on small, 8 seeds: means over seeds" in text
+    assert "│ grpo   │    8 │           0.67 │" in text and "≥ 25 (8 never)" in text
+    assert "final accuracy: dapo above grpo; x above grpo" in text
+    assert "│ dapo          │      +0.33 │" in text and "│ dapo above grpo │" in text
+    assert max(map(len, text.splitlines())) <= 120
+    every = compared(made("grpo,dapo,x@dapo:high=0.5", 8), baseline="all")
+    assert "│ dapo − grpo │" in shown(every)
+    assert table.summary(every.results[0]) == "dapo above grpo; x above grpo; 1 inconclusive"
+    few = compared(made("grpo,dapo,x@dapo:high=0.5", 2))
+    assert table.summary(few.results[0]) == "all 2 pairs inconclusive"
+    assert table.summary(compared(made("grpo,dapo", 2)).results[0]) == "inconclusive"

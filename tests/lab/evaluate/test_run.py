@@ -1,0 +1,261 @@
+"""Sampling into a directory: the same bytes however often it was interrupted, and nothing mixed."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.base.jsonl import Lines
+from tokenpo.lab.evaluate.run import (
+    SamplingOptions,
+    SamplingPlan,
+    as_chat,
+    check,
+    describe,
+    digest,
+    free_directory,
+    model_digest,
+    prepare,
+    sample_model,
+    write_results,
+)
+from tokenpo.lab.evaluate.samples import read_samples
+from tokenpo.lab.evaluate.summary import summarise
+from tokenpo.train.models import load
+from tokenpo.train.models.directory import ASSETS, identity
+from tokenpo.train.tasks import Problem, make_task
+from tokenpo.train.tasks.files import Files
+from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
+
+CONFIG = {"a": 1}
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return load(ASSETS)
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Flaky:
+    """dial_sum whose verifier stops the evaluation after some batches."""
+
+    name = "dial_sum"
+
+    def __init__(self, batches=10**6):
+        self.task, self.left, self.scored = make_task("dial_sum", {}, 0), batches, 0
+
+    def problems(self, split, start, count):
+        assert split == "test"
+        return self.task.problems(split, start, count)
+
+    def score(self, problems, completions, completion_ids):
+        if self.left == 0:
+            raise Interrupted
+        self.left -= 1
+        self.scored += len(problems)
+        return self.task.score(problems, completions, completion_ids)
+
+    def close(self):
+        pass
+
+
+def drawn(lm, out, task=None, count=5, **options):
+    """Two problems at once, three samples of each."""
+    settings = {"samples": 3, "max_new_tokens": 6, "rows": 7, **options}
+    sample_model(SamplingPlan(lm, task or Flaky(), count, SamplingOptions(**settings)), out, CONFIG, lambda done: None)
+    return (out / "samples.jsonl").read_bytes()
+
+
+def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(lm, tmp_path):
+    first = drawn(lm, tmp_path / "a")
+    assert first == drawn(lm, tmp_path / "b")
+    assert first != drawn(lm, tmp_path / "c", seed=1)
+    samples, notes = read_samples(tmp_path / "a" / "samples.jsonl")
+    assert [sample.name for sample in samples] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
+    assert notes == []
+    record = json.loads(first.splitlines()[4])
+    problem = make_task("dial_sum", {}, 0).problems("test", 1, 1)[0]
+    assert (record["prompt"], record["reference"]) == (problem.prompt, problem.answer)
+    assert 1 <= record["tokens"] <= 6 and record["finished"] == (record["tokens"] < 6)
+    results = [
+        write_results(out, CONFIG, summarise(read_samples(out / "samples.jsonl")[0], [1, 4], seed=0)).read_bytes()
+        for out in (tmp_path / "a", tmp_path / "b")
+    ]
+    assert results[0] == results[1]
+    assert json.loads(results[0])["numbers"][1]["value"] is None  # no prompt has four samples
+    greedy = drawn(lm, tmp_path / "d", samples=1, temperature=0.0)
+    assert greedy == drawn(lm, tmp_path / "e", samples=1, temperature=0.0, seed=5)
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"problem": 4, "pro', b'{"problem": 4}\n'])
+def test_an_interrupted_evaluation_goes_on_without_sampling_again(lm, tmp_path, tail):
+    """Two of three batches are there, and a line or a piece of one of the third."""
+    whole = drawn(lm, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        drawn(lm, tmp_path / "cut", Flaky(batches=2))
+    path = tmp_path / "cut" / "samples.jsonl"
+    path.write_bytes(path.read_bytes() + tail)
+    for scored in (3, 0):  # the last problem only, then nothing
+        task = Flaky()
+        assert drawn(lm, tmp_path / "cut", task) == whole
+        assert task.scored == scored
+
+
+def test_what_stands_behind_a_broken_line_is_sampled_again(lm, tmp_path):
+    whole = drawn(lm, tmp_path / "run")
+    lines = whole.splitlines(keepends=True)
+    (tmp_path / "run" / "samples.jsonl").write_bytes(b"".join([*lines[:10], b"{}{\n", *lines[11:]]))
+    task = Flaky()
+    assert drawn(lm, tmp_path / "run", task) == whole
+    assert task.scored == 9  # the second batch, whole, and the last problem
+    # A line without its end may be a piece of a longer one.
+    (tmp_path / "run" / "samples.jsonl").write_bytes(whole[:-1])
+    assert drawn(lm, tmp_path / "run") == whole
+
+
+def test_two_evaluations_do_not_write_one_directory(lm, tmp_path):
+    class Second(Flaky):
+        def problems(self, split, start, count):
+            with pytest.raises(TokenPOError, match="is being written by another evaluation: wait for it"):
+                drawn(lm, tmp_path / "out")
+            return super().problems(split, start, count)
+
+    assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
+
+
+def test_an_evaluation_that_fails_early_removes_only_what_it_made(lm, tmp_path, monkeypatch):
+    """An empty directory that was there, or a link to one, stays; a lock that was left by force is no obstacle."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    for name in ("there", "link", "new", "link/new/below"):
+        with pytest.raises(Interrupted):
+            drawn(lm, tmp_path / name, Flaky(batches=0))
+    assert {path.name for path in tmp_path.iterdir()} == {"there", "link"}
+    assert list((tmp_path / "there").iterdir()) == []
+    monkeypatch.chdir(tmp_path)
+    killed = Path("runs/eval-m-t-seed3")
+    killed.mkdir(parents=True)
+    (killed / ".lock").touch()
+    with pytest.raises(Interrupted):
+        drawn(lm, killed, Flaky(batches=0))
+    assert [path.name for path in killed.iterdir()] == [".lock"] and free_directory("m-t", CONFIG, 3) == killed
+    assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
+
+
+def test_a_full_disk_is_one_sentence_and_costs_nothing(lm, tmp_path, monkeypatch):
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    whole, out = drawn(lm, tmp_path / "whole"), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.base.files.sync", full)  # as the config is written
+        with pytest.raises(TokenPOError, match="No space left on device; give another with --out"):
+            drawn(lm, out)
+    assert not out.exists()
+    with monkeypatch.context() as patch:
+        write, calls = Lines.write, iter(range(100))
+        patch.setattr(Lines, "write", lambda *given: write(*given) if next(calls) < 8 else full())
+        with pytest.raises(TokenPOError, match=r"^the evaluation .* No space left on device. What was sampled is kept"):
+            drawn(lm, out)
+    assert (out / "samples.jsonl").read_bytes() == b"".join(whole.splitlines(keepends=True)[:8])
+    assert drawn(lm, out) == whole
+    summary = summarise(read_samples(out / "samples.jsonl")[0], [1], seed=0)
+    before = write_results(out, CONFIG, summary).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.base.files.sync", full)
+        with pytest.raises(TokenPOError, match="No space left on device"):
+            write_results(out, CONFIG | {"b": 2}, summary)
+    assert (out / "results.json").read_bytes() == before
+    assert {path.name for path in out.iterdir()} == {".lock", "config.json", "results.json", "samples.jsonl"}
+
+
+def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    config = {"model": {"path": "m"}, "sampling": {"seed": 0}, "versions": {"torch": "1"}}
+    assert not check(out, config)
+    prepare(out, config)
+    assert check(out, config)
+    prepare(out, config | {"versions": {"torch": "2"}})
+    assert json.loads((out / "config.json").read_text()) == config
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "config.json").write_text("[]")
+    for place, its, message in (
+        ("out", config | {"sampling": {"seed": 1}}, r"holds results of another .*\(sampling.seed: 0 -> 1\).*--out"),
+        ("full", config, "is not empty and holds no evaluation"),
+        ("full/x", config, "is a file"),
+        ("odd", config, "is not the config of an evaluation"),
+    ):
+        with pytest.raises(TokenPOError, match=message):
+            prepare(tmp_path / place, its)
+    monkeypatch.chdir(tmp_path)
+    own = Path("runs/eval-m-t-seed3")
+    assert free_directory("m-t", config, 3) == own
+    prepare(own, config)
+    assert free_directory("m-t", config, 3) == own
+    assert free_directory("m-t", config | {"sampling": {}}, 3) == Path(f"{own}-2")
+
+
+def test_the_config_tells_models_and_problems_apart(lm):
+    assert model_digest(ASSETS, lm) == identity(ASSETS)
+    tasks = [make_task("dial_sum", {}, seed) for seed in (0, 1)]
+    assert digest(tasks[0], 3) != digest(tasks[1], 3) != digest(tasks[1], 4)
+    plan = SamplingPlan(lm, tasks[0], 3, SamplingOptions(samples=2, seed=4))
+    config = describe(plan, {"path": "tiny"}, {"task": "dial_sum"})
+    assert config["sampling"] == {
+        "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
+    }  # fmt: skip
+    problems = {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3), "verifier_source": ""}
+    assert config["problems"] == problems
+
+
+def test_the_config_tells_rows_and_reward_functions_apart(lm, tmp_path):
+    rows, reward = tmp_path / "rows.jsonl", tmp_path / "reward.py"
+
+    def described(bonus, right, **options):
+        lines = [json.dumps({"prompt": f"{i}", "answer": "1", "bonus": bonus}) for i in range(4)]
+        rows.write_text("\n".join(lines), encoding="utf-8")
+        reward.write_text(f"def score(completions): return [{right}] * len(completions)\n", encoding="utf-8")
+        task = make_task("files", {"path": str(rows), "verifier": f"{reward}:score", **options}, 0)
+        try:
+            return describe(SamplingPlan(lm, task, 1, SamplingOptions()), {}, {})["problems"]
+        finally:
+            task.close()
+
+    first = described(1, 1.0)
+    assert described(1, 1.0) == first == described(1, 1.0, reward_seconds=0.0)
+    assert described(2, 1.0)["digest"] != first["digest"]
+    other = described(1, 0.5)
+    assert other == first | {"verifier_source": other["verifier_source"]} != first
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("1" * 2000, r"a prompt of 2000 tokens and 4 new ones exceed the model's \d+ positions: lower max_new_tokens"),
+        ([{"role": "user", "content": "1"}], "the prompt is a list of chat messages, but the tokenizer has no chat"),
+    ],
+)
+def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(lm, tmp_path, monkeypatch, prompt, words):
+    monkeypatch.setattr(lm.tokenizer, "chat_template", None)
+    path, train = tmp_path / "rows.jsonl", tmp_path / "train.jsonl"
+    train.write_text('{"prompt": "1=", "answer": "1"}')
+    path.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in ("0=", prompt)), encoding="utf-8")
+    task = make_task("files", {"path": str(train), "test_path": str(path)}, 0)
+    with pytest.raises(TokenPOError, match=rf"rows\.jsonl line 2: {words}"):
+        drawn(lm, tmp_path / "out", task, 2, max_new_tokens=4)
+    with pytest.raises(TokenPOError, match=r"^test problem 0: a prompt of \d+ tokens"):
+        drawn(lm, tmp_path / "out", max_new_tokens=4096)
+
+
+def test_text_becomes_a_chat_message_and_chats_stay():
+    chat = [{"role": "user", "content": "b"}]
+    verifier = make_verifier("exact", VerifierOptions(), "t")
+    task = as_chat(Files(0, [], [Problem("a", "1"), Problem(chat, "2")], verifier))
+    assert [p.prompt for p in task.problems("test", 0, 2)] == [[{"role": "user", "content": "a"}], chat]

@@ -1,0 +1,160 @@
+"""Samples made elsewhere: what is read, what is refused, and what a cut line costs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.lab.evaluate.samples import Sample, Vote, read_samples
+from tokenpo.train.tasks.types import Problem, Score
+from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
+from written_runs import write_lines
+
+RIGHT = {"prompt": "1+1=", "answer": "2", "correct": True}
+
+
+class Silent:
+    """Everything is right, and nothing is read."""
+
+    needs_answer, gives_away, reads_answers, source = False, False, False, ""
+
+    def check(self, problem: Problem): ...
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        return [Score(1.0, True) for _ in completions]
+
+    def close(self): ...
+
+
+def written(path: Path, *records: Any) -> Path:
+    return write_lines(path, records)
+
+
+def test_every_column_is_read(tmp_path):
+    chat = [{"role": "user", "content": "?"}]
+    rest = {"completion": "x", "reference": "2", "note": "no answer", "tokens": 3, "finished": False}
+    file = written(
+        tmp_path / "s.jsonl",
+        {"problem": 7, "prompt": chat, "answer": " $1,234$. ", "correct": False, **rest},
+        {"prompt": chat, "answer": 2.5, "correct": 1.0},
+    )
+    samples, _ = read_samples(file)
+    assert samples[0] == Sample("problem=7", 7, Vote("1234", False), "no answer", 3, False)
+    assert samples[0].reward is None
+    assert (samples[1].name, samples[1].vote, samples[1].tokens) == (chat, Vote("2.5", True), None)
+    assert samples[0].problem != samples[1].problem
+
+
+def test_a_problem_of_null_is_no_problem(tmp_path):
+    """One frame of samples with and without names: null would make one prompt of all that have none."""
+    file = written(tmp_path / "s.jsonl", RIGHT | {"problem": None}, RIGHT | {"problem": None, "prompt": "1+2="}, RIGHT)
+    assert [sample.name for sample in read_samples(file)[0]] == ["1+1=", "1+2=", "1+1="]
+    assert len({sample.problem for sample in read_samples(file)[0]}) == 2
+
+
+def test_lengths_and_rewards_are_numbers_and_anything_else_is_none(tmp_path):
+    for column, given, expected in (
+        ("tokens", [3, 3.0, None, ["a", "b"], True], [3, 3, None, None, None]),
+        ("reward", [0.3, -2, True, None, "0.3", [1.0]], [0.3, -2.0, 1.0, None, None, None]),
+    ):
+        samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {column: value} for value in given]))
+        assert [getattr(sample, column) for sample in samples] == expected
+
+
+def test_the_samples_of_a_training_run_are_refused_until_their_reference_is_called_one(tmp_path):
+    """They hold the right answer in `answer`, which would win every vote."""
+    line = {"step": 3, "position": 0, "prompt": "1+1=", "completion": "#### 3", "correct": False}
+    with pytest.raises(TokenPOError, match=r"line 1: a training run wrote it.*rename the column 'reference'"):
+        read_samples(written(tmp_path / "s.jsonl", line | {"answer": "2"}))
+    for answer in ({"reference": "2"}, {"answer": None}):
+        assert read_samples(written(tmp_path / "s.jsonl", line | answer))[0][0].vote == Vote(None, False)
+
+
+def test_what_is_no_object_is_left_out_and_named(tmp_path):
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, [1], RIGHT))
+    assert len(samples) == 2
+    assert notes == ["s.jsonl: 1 line was left out (line 2: a list, not an object)."]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"correct": None}, "line 2: 'correct' is None: give true or false"),
+        ({"correct": "yes"}, "line 2: 'correct' is 'yes'"),
+        ({"correct": 0.5}, "line 2: 'correct' is 0.5"),
+        ({"correct": float("nan")}, "line 2: 'correct' is nan"),
+        ({"answer": ["2"]}, "line 2: 'answer' is a list"),
+        ({"tokens": -3}, "line 2: 'tokens' is -3: give the completion's length, a whole number from 0 on"),
+        ({"tokens": 10**400}, "line 2: 'tokens' is 1000"),
+        ({"tokens": 2.5}, "line 2: 'tokens' is 2.5"),
+        ({"reward": float("nan")}, "line 2: 'reward' is nan: give a finite number of float32, or null"),
+        ({"reward": -(10**400)}, "line 2: 'reward' is -1000"),
+        ({"tokens": float("inf")}, "line 2: 'tokens' is inf"),
+        ({"prompt": None}, r"line 2: no column 'prompt' \(columns: answer, correct"),
+        ({"problem": None, "prompt": None}, "line 2: no column 'prompt'"),
+    ],
+)
+def test_a_wrong_kind_is_named_by_its_line(change, message, tmp_path):
+    with pytest.raises(TokenPOError, match=message):
+        read_samples(written(tmp_path / "s.jsonl", RIGHT, RIGHT | change))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"prompt": "?", "corect": true}\n', r"line 1: no column 'correct' .*did you mean 'corect'.*--verifier"),
+        ('{"promt": "?", "correct": true}\n', r"line 1: no column 'prompt' .*did you mean 'promt'.*'problem'"),
+        ("{}\n", r"line 1: no column 'correct' \(columns: none"),
+        ("", r"holds no samples \(the file is empty"),
+        ('{"a', r"holds no samples .*line 1: not valid JSON"),
+    ],
+)
+def test_a_missing_column_names_the_nearest_and_no_samples_is_an_error(tmp_path, text, message):
+    (tmp_path / "s.jsonl").write_text(text)
+    with pytest.raises(TokenPOError, match=message):
+        read_samples(tmp_path / "s.jsonl")
+    with pytest.raises(TokenPOError, match="there is no such file"):
+        read_samples(tmp_path / "absent.jsonl")
+
+
+def test_a_verifier_judges_anew(tmp_path):
+    line = {"prompt": "1+1=", "reference": "2", "correct": True}
+    file = written(tmp_path / "s.jsonl", line | {"completion": "#### 3"}, line | {"completion": "#### 2"})
+    exact = make_verifier("exact", VerifierOptions(), "eval")
+    assert [sample.vote for sample in read_samples(file, exact)[0]] == [Vote("3", False), Vote("2", True)]
+    with pytest.raises(TokenPOError, match=r"line 1: no column 'reference' .*compares"):
+        read_samples(written(tmp_path / "s.jsonl", {"prompt": "?", "completion": "2"}), exact)
+    for reference in (None, {"answer": "2"}, True, "", " ", [], ["2", None], float("nan")):
+        (lacking := line | {"completion": "#### 2"})["reference"] = reference
+        with pytest.raises(TokenPOError, match=r"line 1: 'reference' is .*: give text, a number, or a list of these"):
+            read_samples(written(tmp_path / "s.jsonl", lacking), exact)
+    many = line | {"completion": "#### 2", "reference": [10**400, 2]}
+    assert read_samples(written(tmp_path / "s.jsonl", many), exact)[0][0].vote == Vote("2", True)
+    with pytest.raises(TokenPOError, match=r"line 1: no column 'completion'"):
+        read_samples(written(tmp_path / "s.jsonl", {"prompt": "?", "reference": "2"}), exact)
+    with pytest.raises(TokenPOError, match=r"line 1: 'completion' is a NoneType"):
+        read_samples(written(tmp_path / "s.jsonl", line | {"completion": None}), exact)
+
+
+def test_a_function_without_answers_leaves_those_of_the_file(tmp_path):
+    """It says that a completion is right and not what it says; the majority is of what the file read."""
+    own = tmp_path / "judge.py"
+    own.write_text("def reward(completions, **_):\n    return [float(text == 'two') for text in completions]\n")
+    line = {"prompt": "1+1=", "correct": False}
+    answered = [line | {"completion": "two", "answer": 2}, line | {"completion": "three", "answer": None}]
+    verifier = make_verifier(f"{own}:reward", VerifierOptions(reward_seconds=0), "eval")
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), verifier)
+    assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, False)]
+    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", line | {"completion": "two"}), verifier)
+    assert ([sample.vote for sample in samples], notes) == ([Vote(None, True)], [])
+    # So does any verifier that says so of itself, whatever it is made of.
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), Silent())
+    assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, True)]
+    assert [sample.reward for sample in samples] == [1.0, 1.0]
+    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
+    # A verifier that reads answers and finds none is believed.
+    exact = make_verifier("exact", VerifierOptions(extract="hash"), "eval")
+    file = written(tmp_path / "s.jsonl", line | {"completion": "two", "answer": "2", "reference": "2"})
+    assert read_samples(file, exact)[0][0].vote == Vote(None, False)

@@ -1,0 +1,272 @@
+"""Numbers over prompts, by hand, with what is undefined left out and named. The estimators."""
+
+import io
+import itertools
+import math
+import random
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.base.intervals import bootstrap, effective, wilson
+from tokenpo.lab.evaluate.estimators import METRICS, avg_at_k, maj_at_k, pass_at_k, pass_hat_k
+from tokenpo.lab.evaluate.samples import Sample, Vote
+from tokenpo.lab.evaluate.summary import Estimate, show, summarise
+
+
+def samples(*prompts, answer=True):
+    """One prompt per word, one sample per letter: capital is right, and letters are the answers."""
+    return [
+        Sample(f"p{i}", i, Vote(letter.lower() if answer else None, letter.isupper()))
+        for i, word in enumerate(prompts)
+        for letter in word
+    ]
+
+
+def number(summary, metric, k):
+    [found] = [n for n in summary.numbers if (n.metric, n.k) == (metric, k)]
+    return found
+
+
+def shown(summary, title="x"):
+    stream = io.StringIO()
+    show(summary, title, stream)
+    return stream.getvalue()
+
+
+def test_by_hand():
+    """Prompts AAbb, Abbb, cdef: 2, 1, 0 of 4 right.
+
+    avg: (1/2 + 1/4 + 0) / 3 = 1/4.
+    pass@2: 1 - C(2,2)/6 = 5/6; 1 - C(3,2)/6 = 1/2; 0: mean 4/9.
+    pass^2: 1/6; 0; 0: mean 1/18.
+    maj@4: AAbb ties, 1/2; Abbb lost; cdef lost: mean 1/6. At the ends all values are 0 or 1 but for maj.
+    """
+    result = summarise(samples("AAbb", "Abbb", "cdef"), [1, 2, 4], seed=3)
+    assert (result.prompts, result.samples, result.correct) == (3, 12, 3)
+    close = pytest.approx
+    assert [number(result, "avg@k", k).value for k in (1, 2, 4)] == close([0.25] * 3, rel=1e-14)
+    assert number(result, "pass@k", 2).value == close(4 / 9, rel=1e-14)
+    assert number(result, "pass^k", 2).value == close(1 / 18, rel=1e-14)
+    assert number(result, "maj@k", 4).value == close(1 / 6, rel=1e-13)
+    at_four = number(result, "pass@k", 4)
+    assert (at_four.value, at_four.kind, (at_four.low, at_four.high)) == (close(2 / 3), "wilson", close(wilson(2, 3)))
+    mixed = number(result, "pass@k", 2)
+    assert (mixed.kind, (mixed.low, mixed.high)) == ("effective", close(effective([5 / 6, 1 / 2, 0.0])))
+    assert result.sentences == ()
+    assert [(p["problem"], p["samples"], p["correct"]) for p in result.per_prompt] == [(0, 4, 2), (1, 4, 1), (2, 4, 0)]
+    assert [p["pass@2"] for p in result.per_prompt] == close([5 / 6, 1 / 2, 0])
+    assert [p["maj@4"] for p in result.per_prompt] == close([1 / 2, 0, 0])
+
+
+def test_intervals_of_shares_are_not_resampled():
+    """So that they do not depend on the seed; rewards are. One sample a prompt has Wilson's."""
+    words = ["A" * right + "b" * (7 - right) for right in (0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 7, 2, 1)]
+    at = [number(summarise(samples(*words), [1], seed), "avg@k", 1) for seed in (0, 3)]
+    assert at[0] == at[1] and at[0].kind == "effective"
+    assert (at[0].low, at[0].high) == pytest.approx(effective([word.count("A") / 7 for word in words]), rel=1e-12)
+    result = summarise(samples("A", "A", "b", "A", "b"))
+    for metric in METRICS:
+        only = number(result, metric, 1)
+        assert (only.value, only.kind) == (pytest.approx(0.6, rel=1e-14), "wilson")
+        assert (only.low, only.high) == pytest.approx(wilson(3, 5), rel=1e-12)
+
+
+def test_ks_that_some_or_all_prompts_lack_are_nan_and_a_sentence():
+    assert [n.k for n in summarise(samples("Ab", "Abc")).numbers if n.metric == "avg@k"] == [1, 2]  # the default
+    result = summarise(samples("Ab", "AA"), [1, 4])
+    for metric in METRICS:
+        missing = number(result, metric, 4)
+        assert math.isnan(missing.value) and math.isnan(missing.low) and math.isnan(missing.high)
+        assert (missing.kind, missing.prompts) == ("", 0)
+        assert math.isnan(result.per_prompt[1][metric.replace("k", "4")])
+    assert result.sentences == ("k = 4 is NaN: no prompt has more than 2 samples, draw at least 4 per prompt.",)
+    assert "k = 2 is NaN: no prompt has more than 1 sample, draw" in summarise(samples("A", "b"), [2]).sentences[0]
+    # Ab and Acd and B: avg over three prompts (1/2 + 1/3 + 1)/3; at k = 2 over two, at k = 3 over one.
+    result = summarise(samples("Ab", "Acd", "B"), [1, 2, 3])
+    assert number(result, "avg@k", 1).value == pytest.approx((1 / 2 + 1 / 3 + 1) / 3)
+    assert [number(result, "pass@k", k).value for k in (2, 3)] == pytest.approx([(1 + 2 / 3) / 2, 1.0])
+    assert [number(result, "pass@k", k).prompts for k in (2, 3)] == [2, 1]
+    assert result.sentences == (
+        "The prompts have 1 to 3 samples; every prompt counts alike, estimated from its own.",
+        "k = 2 is over the 2 of 3 prompts that have as many samples.",
+        "k = 3 is over the 1 of 3 prompts that have as many samples.",
+    )
+
+
+def test_votes_need_answers():
+    """Without them only prompts that are never solved have a value, 0: their mean would say that nothing is solved."""
+    result = summarise(samples("Ab", "bb", answer=False), [1, 2])
+    for k in (1, 2):
+        missing = number(result, "maj@k", k)
+        assert math.isnan(missing.value) and math.isnan(missing.low) and math.isnan(missing.high)
+        assert (missing.kind, missing.prompts) == ("", 0)
+    assert (number(result, "avg@k", 1).value, number(result, "avg@k", 1).prompts) == (0.25, 2)
+    assert math.isnan(result.per_prompt[0]["maj@1"]) and result.per_prompt[1]["maj@1"] == 0
+    assert result.sentences == ("maj@k is NaN: no sample has an answer to vote with.",)
+
+
+def test_one_right_sample_without_an_answer_leaves_no_majority():
+    """AAA is solved but for a lost answer; over the other prompts alone maj@1 would be 1/4."""
+    others = samples("Abb", "bbb", "Abb", "bcd")
+    result = summarise([*others, *(Sample("p9", 9, Vote(answer, True)) for answer in ("a", "a", None))], [1, 3])
+    assert all(math.isnan(number(result, "maj@k", k).value) for k in (1, 3))
+    assert result.sentences == ("maj@k is NaN: 1 of the 5 right samples have no answer to vote with.",)
+    assert [p["maj@1"] for p in result.per_prompt[:2]] == pytest.approx([1 / 3, 0])
+    # Wrong ones may be silent: they vote for nothing.
+    result = summarise([*others, *(Sample("p9", 9, Vote(a, a == "a")) for a in ("a", "a", None))], [1, 3])
+    assert number(result, "maj@k", 1).value == pytest.approx((1 / 3 + 1 / 3 + 2 / 3) / 5)
+    assert (number(result, "maj@k", 3).prompts, result.sentences) == (5, ())
+
+
+def rewarded(*rewards):
+    """One prompt per tuple; right is what has reward 1."""
+    return [
+        Sample(f"p{i}", i, Vote(None, reward == 1), reward=reward) for i, some in enumerate(rewards) for reward in some
+    ]
+
+
+def test_graded_rewards_have_a_mean_over_prompts():
+    """(0.3 + 0.5)/2 = 0.4, (-1 + 1)/2 = 0, 1 alone: every prompt counts alike, mean 1.4/3."""
+    result = summarise(rewarded((0.3, 0.5), (-1.0, 1.0), (1.0,)), [1], seed=4)
+    expected = bootstrap([0.4, 0.0, 1.0], 4)
+    assert result.reward is not None
+    assert result.reward == Estimate("reward", 1, pytest.approx(1.4 / 3), *map(pytest.approx, expected), "bootstrap", 3)
+    assert f"Mean reward of a sample: 0.467, {expected[0]:.3f} to {expected[1]:.3f} b.\n" in shown(result)
+    assert "Mean reward of a sample: 0.300.\n" in shown(summarise(rewarded((0.3,), (0.3, 0.3))))
+    # Those that are the verdicts, or are not known, have none.
+    for none in (rewarded((0.0, 1.0), (1.0,)), rewarded((0.3, None), (1.0,)), samples("Ab")):
+        assert summarise(none).reward is None and "reward" not in shown(summarise(none))
+
+
+def test_pass_grows_and_pass_hat_falls_with_k():
+    result = summarise(samples("AbbbAAbb", "Abbbbbbb", "AAAAAAAb"), range(1, 9))
+    for metric, sign in (("pass@k", 1), ("pass^k", -1)):
+        values = [number(result, metric, k).value for k in range(1, 9)]
+        assert all(sign * (b - a) > 0 for a, b in pairwise(values))
+    with pytest.raises(TokenPOError, match="there are no samples"):
+        summarise([])
+
+
+def test_the_table_shows_values_intervals_and_what_one_should_know():
+    notes = [Sample("p9", 9, Vote(None, False), "no answer", tokens, tokens < 9) for tokens in (3, 9)]
+    text = shown(summarise([*samples("Ab", "AA"), *notes], [1, 4]), "[bold]m[/bold] on <b>")
+    assert "[bold]m[/bold] on <b>: 3 of 6 samples are right (prompts: 3)." in text
+    assert "k = 1" in text and "k = 4" in text and "NaN" in text
+    assert "0.500" in text and " to " in text
+    assert "Samples: mean length 6.0 tokens, 50.0% cut at the length limit, 33.3% no answer." in text
+    assert "k = 4 is NaN" in text
+
+
+def test_notes_of_a_file_can_not_steer_the_terminal():
+    message = [f"{'x' * 50}\x1b[2J\n{i}" for i in range(9)]
+    text = shown(summarise([Sample("p", 0, Vote(None, False), note) for note in message for _ in range(2)]))
+    line = text[text.index("Samples: ") :].replace("\n", " ")
+    assert "\x1b" not in text
+    assert line.count("x" * 40) == 5 and "x" * 41 not in line
+
+
+def over_subsets(samples: list, k: int, statistic: Callable[[tuple], Fraction]) -> Fraction:
+    """Mean of the statistic over all subsets of k samples, in exact arithmetic."""
+    values = [statistic(subset) for subset in itertools.combinations(samples, k)]
+    return sum(values, Fraction(0)) / len(values)
+
+
+def share_right(subset: tuple) -> Fraction:
+    return Fraction(sum(correct for _, correct in subset), len(subset))
+
+
+def majority(subset: tuple, share: dict[str, Fraction]) -> Fraction:
+    counts = {answer: sum(a == answer for a, _ in subset) for answer, _ in subset if answer is not None}
+    if not counts:
+        return Fraction(0)
+    winners = [answer for answer, count in counts.items() if count == max(counts.values())]
+    return sum((share[answer] for answer in winners), Fraction(0)) / len(winners)
+
+
+def shares(votes: list[Vote]) -> dict[str, Fraction]:
+    """Of each answer, the share of its samples that are right."""
+    return {
+        answer: Fraction(sum(v.correct for v in votes if v.answer == answer), sum(v.answer == answer for v in votes))
+        for answer in {v.answer for v in votes if v.answer is not None}
+    }
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_avg_and_both_passes_are_the_mean_over_all_subsets(n):
+    for c in range(n + 1):
+        samples = [("x", i < c) for i in range(n)]
+        for k in range(1, n + 1):
+            assert avg_at_k(n, c, k) == pytest.approx(float(over_subsets(samples, k, share_right)), rel=1e-15)
+            assert pass_at_k(n, c, k) == float(over_subsets(samples, k, lambda s: Fraction(any(r for _, r in s))))
+            assert pass_hat_k(n, c, k) == float(over_subsets(samples, k, lambda s: Fraction(all(r for _, r in s))))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_maj_is_the_mean_over_all_subsets(seed):
+    draw = random.Random(seed)
+    answers = draw.choice([["a"], ["a", "b"], ["a", "b", "c", "d"], ["a", "b", None], list("abcdefghi"), [None]])
+    mixed = draw.random() < 0.3
+    votes = []
+    for answer in draw.choices(answers, k=draw.randint(1, 9)):
+        right = answer is not None and (draw.random() < 0.5 if mixed else answer in ("a", "d"))
+        votes.append(Vote(answer, right))
+    for k in range(1, len(votes) + 1):
+        expected = float(over_subsets(votes, k, lambda subset: majority(subset, shares(votes))))
+        assert maj_at_k(votes, k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_estimators_by_hand():
+    """Five samples, two right: answers 7 7 (right), 3 3, 5; all C(5, 2) = 10 or C(5, 3) = 10 subsets.
+
+    pass@3: 1 - C(3,3)/10 = 9/10. pass^2: C(2,2)/10 = 1/10.
+    maj@2: {7,7} wins whole (1 subset); a 7 with another ties, worth 1/2: 2·3 = 6 subsets; 1/10 + 6/20 = 4/10.
+    maj@3: {7,7,x}: 3 subsets, won. {7,3,3}: 2 subsets, lost. {7,3,5}: 2·2 = 4 subsets, 1/3 each. {3,3,5}: lost.
+           3/10 + 4/30 = 13/30.
+    maj@5: 7 and 3 tie at two: 1/2.
+    """
+    votes = [Vote("7", True), Vote("7", True), Vote("3", False), Vote("3", False), Vote("5", False)]
+    assert pass_at_k(5, 2, 3) == 0.9
+    assert pass_hat_k(5, 2, 2) == 0.1
+    assert maj_at_k(votes, 2) == 0.4
+    assert maj_at_k(votes, 3) == pytest.approx(13 / 30, abs=1e-12)
+    assert maj_at_k(votes, 5) == 0.5
+
+
+def test_a_sample_without_an_answer_does_not_vote():
+    """One vote for 7 beside two silent samples: right whenever it is drawn, so 1/3, 2/3, 1. A right one without an
+    answer leaves the answers unknown."""
+    votes = [Vote("7", True), Vote(None, False), Vote(None, False)]
+    assert [maj_at_k(votes, k) for k in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1], abs=1e-12)
+    assert maj_at_k([Vote(None, False)] * 3, 2) == 0.0
+    assert math.isnan(maj_at_k([Vote(None, True), Vote("3", False)], 1))
+    assert math.isnan(maj_at_k([Vote(None, True)] * 4, 2))
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_undefined_is_nan_and_never_one(name):
+    right = [Vote("7", True)] * 3
+    assert METRICS[name](right, 3) == 1.0
+    for votes, k in ((right, 4), (right, 0), (right, -1), ([], 1), ([], 0)):
+        assert math.isnan(METRICS[name](votes, k)), (votes, k)
+    votes = [Vote("7", True)] * 3 + [Vote(str(i), False) for i in range(5)] + [Vote(None, False)] * 2
+    assert METRICS[name](votes, 1) == 0.3  # at k = 1 all four are the accuracy
+
+
+def test_many_samples_are_exact_and_fast():
+    """With 1024 samples binomial coefficients leave the range of floats; pass@k is still the nearest float.
+
+    maj@299 drops one of 300 samples. 120 for 7 (right), 120 for 3, 60 for 5: 7 wins if a 3 is dropped (120/300),
+    ties if a 5 is (60/300, worth half): 150/300.
+    """
+    exact = 1 - Fraction(math.comb(1024 - 3, 512), math.comb(1024, 512))
+    assert pass_at_k(1024, 3, 512) == float(exact)
+    votes = [Vote("7", True)] * 120 + [Vote("3", False)] * 120 + [Vote("5", False)] * 60
+    assert maj_at_k(votes, 299) == 0.5
+    start = time.perf_counter()
+    value = maj_at_k([Vote(str(i // 3), i < 60) for i in range(256)], 64)
+    assert 0 < value < 1 and time.perf_counter() - start < 5

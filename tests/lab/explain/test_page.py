@@ -1,0 +1,120 @@
+"""explain.html: the numbers are on it as text, every method beside the others, and nothing can become markup."""
+
+import pytest
+
+from hostile import HOSTILE
+from page_laws import skeleton, stands_alone
+from page_tree import read_html
+from tokenpo.lab.explain.explanation import explain_all
+from tokenpo.lab.explain.page import chosen, draw_responses, render
+from tokenpo.lab.page.tokens import HEAD, TAIL
+from tokenpo.train.recipe.command_line import parse_entries
+from tokenpo.train.run.rollouts import read
+from written_rollouts import FOUR, write
+
+
+@pytest.fixture
+def result(tmp_path):
+    def make(lines=FOUR, methods="grpo,dapo,hapo"):
+        return explain_all(read(write(tmp_path / "r.jsonl", lines)), parse_entries(methods))
+
+    return make
+
+
+def hostile(text):
+    """Every text of the format is this one."""
+    return [
+        line | {"tokens": [text] * len(line["tokens"]), "prompt": text, "group": text + line["group"], text: 1}
+        for line in FOUR
+    ]
+
+
+def test_every_method_shows_every_token(result):
+    tree = read_html(render(result()))
+    cards = tree.all("article", "card")
+    assert len(cards) == 4
+    for card, line in zip(cards, FOUR, strict=True):
+        views = card.all("section", "view")
+        assert [view.one("h3").text for view in views] == ["grpo", "dapo", "hapo"]
+        for view in views:
+            assert [row.one("th").text for row in view.one("tbody").all("tr")] == line["tokens"]
+        assert ("✓ right" if line["correct"] else "✗ wrong") in card.one("p", "meta").text
+        assert card.one("pre", "prompt").text == line["prompt"]
+    # 0.75 a, 0.75 a and −1.5 a of grpo, ± a of dapo (test_explanation), a = 0.7071.
+    first = [[row.all("td")[1].text for row in view.one("tbody").all("tr")] for view in cards[0].all("section", "view")]
+    assert first[:2] == [["0.53", "0.53"], ["0.707", "0.707"]]
+    # HAPO's differ from token to token of one response.
+    push = result().methods[2].push[0].tolist()
+    assert first[2] == [f"{x:.3g}" for x in push] and len(set(first[2])) == 2
+    second = [view.one("tbody").one("tr") for view in cards[1].all("section", "view")]
+    assert [row.all("td")[1].text for row in second[:2]] == ["-1.06", "-0.707"]
+    # Orange below zero, blue above: of nine colours the middle one is number 4.
+    assert int(second[0].classes[0][1:]) < 4 < int(cards[0].all("tbody")[0].all("tr")[0].classes[0][1:])
+
+
+def test_tokens_of_older_policies_are_noted_and_drawn(result):
+    """Of six tokens the two of the third response are older, by three updates."""
+    versions = (9, 9, 6, 9)
+    made = result([line | {"version": version} for line, version in zip(FOUR, versions, strict=True)])
+    assert "33.3 % of the tokens are older than the newest, by 3 updates at most." in " ".join(made.notes)
+    assert [scale.quantity.name for scale in draw_responses(made, 8).scales if scale.quantity.name == "lag"] == ["lag"]
+    assert not [note for note in result().notes if "older" in note]
+
+
+def test_totals_are_on_the_page_and_what_does_not_vary_once(result):
+    tree = read_html(render(result()))
+    shares, cosines = tree.one("table", "shares"), tree.one("table", "cosines")
+    rows = {row.one("th").text: [td.text for td in row.all("td")] for row in shares.one("tbody").all("tr")}
+    assert list(rows) == ["(all tokens)", "grpo", "dapo", "hapo"]
+    assert rows["grpo"] == ["0.354", *["50 %"] * 6, "0 %"]
+    assert rows["(all tokens)"][:5] == ["–", "83.3 %", "16.7 %", "33.3 %", "66.7 %"]
+    table = [[td.text for td in row.all("td")] for row in cosines.one("tbody").all("tr")]
+    assert table[0][:2] == ["1.000", "0.943"] and table[1][:2] == ["0.943", "1.000"]
+    alone = read_html(render(result(methods="grpo")))
+    assert not alone.all("table", "cosines")
+    assert "weight 1 · ratio 1 · clip state no" in alone.one("p", "fixed").text
+    assert [label.text for label in alone.all("fieldset")[0].all("label")] == ["push", "advantage", "entropy"]
+
+
+def test_a_long_response_is_drawn_at_both_ends(result):
+    n = HEAD + TAIL + 7
+    lines = [
+        {"group": 0, "reward": r, "tokens": [f"t{i}" for i in range(n)], "old_logprob": [-1.0] * n} for r in (1, 0)
+    ]
+    tree = read_html(render(result(lines, "grpo")))
+    rows = tree.all("article", "card")[0].one("tbody").all("tr")
+    assert len(rows) == HEAD + TAIL + 1
+    assert rows[HEAD].text == "… 7 tokens left out …"
+    assert rows[-1].one("th").text == f"t{n - 1}"
+
+
+def test_which_responses_are_drawn(result):
+    """The best and the worst of a group, groups with unlike rewards first; never one without tokens."""
+    rewards = [(0, 1), (0, 1), (1, 0), (1, 1), (1, 2), (2, 5)]
+    lines = [{"group": g, "reward": r, "tokens": ["a"], "old_logprob": [-1.0]} for g, r in rewards]
+    lines.append({"group": 1, "reward": 9, "tokens": [], "old_logprob": []})
+    found = result(lines, "grpo")
+    assert chosen(found) == [4, 2, 0, 1, 5, 3]
+    assert [card.row for card in draw_responses(found, 3).cards] == [0, 2, 4]
+    assert draw_responses(found, 0).cards == ()
+    assert read_html(render(found, 0)).all("table", "shares")
+    assert draw_responses(found, 3).notes[0] == "Drawn are 3 of 7 responses; the shares are over all of them."
+
+
+def test_a_large_recording_stays_a_small_page(result):
+    lines = [
+        {"group": i // 2, "reward": i % 2, "tokens": ["<"] * 400, "old_logprob": [-1.0 - t / 400 for t in range(400)]}
+        for i in range(40)
+    ]
+    methods = ",".join(f"m{i}@grpo:high=0.{i + 2}" for i in range(14))
+    page = render(result(lines, methods), 40)
+    assert len(page.encode()) < 3_000_000
+    assert "Tokens are drawn for the first 12 of 14 methods." in page
+    assert "Drawn are 5 of 40 responses" in page
+
+
+def test_hostile_text_stays_text(result):
+    pages = [render(result(hostile(text))) for text in ("plain", *HOSTILE)]
+    assert all(skeleton(read_html(page)) == skeleton(read_html(pages[0])) for page in pages)
+    for page in pages:
+        stands_alone(page)

@@ -1,0 +1,206 @@
+"""One method on recorded rollouts: against every oracle, against closed forms, and what it refuses.
+
+Shares and cosines by hand.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import tokenpo
+from oracle_support import ragged, score
+from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.lab.explain.explanation import explain_all, to_json
+from tokenpo.lab.explain.push import TokenKinds, cosine, missing, of_tokens, push_of, shares
+from tokenpo.methods import METHODS
+from tokenpo.train.recipe.command_line import parse_entries
+from tokenpo.train.run.rollouts import read
+from written_rollouts import FOUR, lines_of, write
+
+# What they draw at random, or remember, goes to their oracles by another way: tests/methods. gkd pushes no token.
+PLAIN = [name for name in METHODS if name not in ("clip_cov", "s_grpo", "ha_dw", "skywork_entropy", "aer", "gkd")]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_push_is_the_oracles_gradient_times_minus_the_tokens(name, tmp_path):
+    """−M ∂L/∂lp, where ∂L/∂lp stands in tests/oracles, derived by hand."""
+    sample = ragged(3)
+    result = push_of(name, tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(sample))))
+    expected = -sample.mask.sum() * score(name, sample).gradient
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(result.push.numpy(), expected, rtol=1e-10, atol=1e-13)
+    assert not result.push[~torch.tensor(sample.mask)].any()
+
+
+@pytest.fixture
+def four(tmp_path):
+    return read(write(tmp_path / "r.jsonl"))
+
+
+def test_grpo_and_dapo_in_closed_form(four):
+    """Group a: rewards 1, 0, std √½, A = ±a with a = ½ / (√½ + 1e-6); group b: equal rewards, A = 0. The policy has not
+    moved: L = −Σ_i (1/N) (1/|o_i|) Σ_t r A_i, so −∂L/∂lp = A_i / (4 |o_i|), times M = 6 tokens: ±a 6 / (4 |o_i|) =
+    0.75 a for both tokens of the right answer, −1.5 a for the one of the wrong. DAPO divides by M alone: ±a."""
+    a = 0.5 / (np.sqrt(0.5) + 1e-6)
+    grpo = push_of("x", tokenpo.method("grpo"), four)
+    np.testing.assert_allclose(grpo.push, [[0.75 * a, 0.75 * a], [-1.5 * a, 0], [0, 0], [0, 0]], rtol=1e-12)
+    np.testing.assert_allclose(grpo.advantage, [[a, a], [-a, 0], [0, 0], [0, 0]], rtol=1e-12)
+    assert grpo.weight.tolist() == [[1, 1], [1, 0], [1, 1], [1, 0]]
+    assert grpo.ratio.tolist() == [[1, 1], [1, 0], [1, 1], [1, 0]]
+    assert not grpo.clipped.any()
+    assert not (torch.signbit(grpo.push) & (grpo.push == 0)).any()  # no negative zeros
+    dapo = push_of("x", tokenpo.method("dapo"), four)
+    np.testing.assert_allclose(dapo.push, [[a, a], [-a, 0], [0, 0], [0, 0]], rtol=1e-12)
+
+
+def test_a_policy_that_moved_meets_the_clip(tmp_path):
+    """Ratios 1.5 and 0.5 in both rows; GRPO keeps the inside and the pessimistic side: 1.5 is cut for A > 0, 0.5 for
+    A < 0. What stays is r A 4 / (2 · 2) = r A."""
+    logs = (np.log([0.3, 0.1]).tolist(), np.log([0.2, 0.2]).tolist())
+    lines = [
+        {"group": 0, "reward": reward, "tokens": ["x", "y"], "logprob": logs[0], "old_logprob": logs[1]}
+        for reward in (1, 0)
+    ]
+    result = push_of("x", tokenpo.method("grpo"), read(write(tmp_path / "r.jsonl", lines)))
+    a = 0.5 / (np.sqrt(0.5) + 1e-6)
+    np.testing.assert_allclose(result.push, [[0, 0.5 * a], [-1.5 * a, 0]], rtol=1e-12)
+    np.testing.assert_allclose(result.ratio, [[1.5, 0.5], [1.5, 0.5]], rtol=1e-12)
+    assert result.clipped.tolist() == [[True, False], [False, True]]
+
+
+def test_a_missing_input_is_named_with_what_to_write(four, tmp_path):
+    assert missing("x", tokenpo.method("hapo"), four) == ""
+    bare = [{k: v for k, v in line.items() if k != "entropy"} | {"entropies": [0]} for line in FOUR]
+    found = read(write(tmp_path / "bare.jsonl", bare))
+    with pytest.raises(MissingInput) as error:
+        push_of("mine", tokenpo.method("hapo"), found)
+    assert str(error.value).startswith("mine needs what ")
+    assert "bare.jsonl does not hold: write 'old_entropy' (full-vocabulary entropy" in str(error.value)
+    assert "one number for each token (docs/rollouts.md; fields that are not read: entropies)" in str(error.value)
+    assert "; 'ref_logprob' (" in missing("x", tokenpo.method("archer"), found)
+    assert "one number for each response" in missing("x", tokenpo.method("arm"), found)
+
+
+def test_the_objective_sees_only_what_it_needs(tmp_path):
+    """Otherwise it might read what it does not declare."""
+    read_by = []
+
+    class Spy:
+        def __getattr__(self, name):
+            return getattr(tokenpo.method("grpo"), name)
+
+        def prepare(self, rollouts):
+            read_by.append(rollouts)
+            return tokenpo.method("grpo").prepare(rollouts)
+
+        def loss(self, batch, totals):
+            read_by.append(batch.policy)
+            return tokenpo.method("grpo").loss(batch, totals)
+
+    push_of("x", Spy(), read(write(tmp_path / "r.jsonl", lines_of(ragged(0)))))
+    given = {name for owner in read_by for name, x in vars(owner).items() if x is not None}
+    assert given == {"mask", "reward", "group", "old_logprob", "logprob"}
+
+
+def test_what_training_would_refuse_of_older_tokens_is_noted(tmp_path):
+    lines = [line | {"version": version} for line, version in zip(FOUR, (4, 4, 2, 4), strict=True)]
+    found = read(write(tmp_path / "r.jsonl", lines))
+    (note,) = push_of("x", tokenpo.method("gpg"), found).notes
+    assert note.startswith("x: LogLikelihood()") and note.endswith("training refuses tokens of older policies.")
+    assert not push_of("x", tokenpo.method("grpo"), found).notes
+    alike = read(write(tmp_path / "alike.jsonl", [line | {"version": 4} for line in FOUR]))
+    assert not push_of("x", tokenpo.method("gpg"), alike).notes
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("aer", ["an entropy bonus pushes through the entropy too", "it remembers earlier batches"]),
+        ("lopti", ["it makes 2 passes over a batch"]),
+        ("clip_cov", ["it draws tokens at random; shown is one draw"]),
+        ("hapo", ["samples at a temperature of its own"]),
+        ("grpo", []),
+    ],
+)
+def test_what_a_push_leaves_out_is_noted(name, words, tmp_path):
+    notes = push_of("mine", tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(ragged(0))))).notes
+    assert len(notes) == len(words)
+    for note, word in zip(notes, words, strict=True):
+        assert note.startswith("mine: ")
+        assert word in note
+
+
+def test_by_hand(tmp_path):
+    """Entropies 0.1 0.2 0.3 0.4 0.6 0.9: the 0.8 quantile of six is the number round(0.8 · 5) = 4 from 0: 0.6, so 0.9
+    and 0.6 are high. Pushes 3 and −1 on the right answer, −4 on the wrong one, 2 and 0 on the next, 0 on the last:
+    Σ|push| = 10. Right 3 + 1 + 2 = 6, wrong 4. High: the wrong one and the last, 4. Up 3 + 2. Two of six are 0."""
+    kinds = TokenKinds.of(read(write(tmp_path / "r.jsonl")), 0.8)
+    assert kinds.threshold == 0.6
+    push = torch.tensor([[3.0, -1], [-4, 0], [2, 0], [0, 0]], dtype=torch.float64)
+    clipped = torch.tensor([[0, 1], [0, 0], [0, 0], [0, 0]]).bool()
+    row = shares(push, clipped, kinds)
+    assert vars(row) == pytest.approx(
+        {"size": 10 / 6, "up": 0.5, "right": 0.6, "wrong": 0.4, "high": 0.4, "low": 0.6, "silent": 2 / 6,
+         "clipped": 1 / 6},
+        rel=1e-14,
+    )  # fmt: skip
+    # A push that is equal everywhere: five of six tokens are right, two of six high.
+    alike = of_tokens(kinds)
+    assert (alike.right, alike.wrong, alike.high, alike.low) == pytest.approx((5 / 6, 1 / 6, 2 / 6, 4 / 6))
+    assert math.isnan(alike.size) and math.isnan(alike.up)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gtpo", "tepo"])
+@pytest.mark.parametrize("quantile", [0.0, 0.5, 0.8, 1.0])
+def test_against_numpy(name, quantile, tmp_path):
+    sample = ragged(5)
+    result = explain_all(read(write(tmp_path / "r.jsonl", lines_of(sample))), parse_entries(name), quantile)
+    mask = sample.mask
+    g = np.abs(score(name, sample).gradient[mask])
+    h, right = sample.old_entropy[mask], np.broadcast_to(sample.reward[:, None] > 0, mask.shape)[mask]
+    high = h >= np.sort(h)[round(quantile * (len(h) - 1))]
+    (row,) = result.table
+    expected = (g.sum(), g[right].sum() / g.sum(), g[~right].sum() / g.sum(), g[high].sum() / g.sum(), (g == 0).mean())
+    np.testing.assert_allclose((row.size, row.right, row.wrong, row.high, row.silent), expected, rtol=1e-10)
+    assert row.right + row.wrong == pytest.approx(1, rel=1e-12)
+    assert row.high + row.low == pytest.approx(1, rel=1e-12)
+
+
+def test_cosines(tmp_path):
+    sample = ragged(5)
+    names = ["grpo", "dapo", "gtpo", "tr_grpo"]
+    result = explain_all(read(write(tmp_path / "r.jsonl", lines_of(sample))), parse_entries(",".join(names)))
+    rows = [score(name, sample).gradient.ravel() for name in names]
+    expected = [[a @ b / np.sqrt((a @ a) * (b @ b)) for b in rows] for a in rows]
+    np.testing.assert_allclose(result.cosines, expected, rtol=1e-10)
+    np.testing.assert_allclose(np.diag(result.cosines), 1, rtol=1e-14)
+    assert min(map(min, result.cosines)) < 0.99
+    a = torch.tensor([[3.0, 4.0]])
+    for other, expected in ((torch.tensor([[4.0, 3.0]]), 24 / 25), (-a, -1), (a.double() * 1e-200, 1)):
+        assert cosine(a, other) == pytest.approx(expected, rel=1e-7)
+    assert math.isnan(cosine(a, 0 * a))
+
+
+def test_what_is_not_known_is_not_a_number(tmp_path):
+    bare = [{k: v for k, v in line.items() if k not in ("entropy", "correct")} for line in FOUR]
+    result = explain_all(read(write(tmp_path / "r.jsonl", bare)), parse_entries("grpo"))
+    (row,) = result.table
+    assert all(map(math.isnan, (row.right, row.wrong, row.high, row.low)))
+    assert any("`correct`" in note for note in result.notes) and any("No entropy" in note for note in result.notes)
+    assert '"right": null' in to_json(result)
+    some = [FOUR[0], FOUR[1] | {"correct": None}, *FOUR[2:]]
+    result = explain_all(read(write(tmp_path / "r.jsonl", some)), parse_entries("grpo"))
+    # 0.75 + 0.75 of 3 on the right answer (see test_explanation); the wrong one is not judged.
+    assert (result.table[0].right, result.table[0].wrong) == pytest.approx((0.5, 0))
+    assert any("neither right nor wrong" in note for note in result.notes)
+
+
+def test_methods_that_push_nothing_and_methods_that_are_all_refused(tmp_path):
+    result = explain_all(read(write(tmp_path / "r.jsonl", FOUR[2:])), parse_entries("grpo,dapo"))
+    assert (result.table[0].size, result.table[0].silent) == (0, 1)
+    assert math.isnan(result.table[0].right) and math.isnan(result.cosines[0][0])
+    assert any(note.startswith("grpo, dapo push no token") for note in result.notes)
+    with pytest.raises(TokenPOError, match=r"archer needs what .*; adv_reweight needs what"):
+        explain_all(read(write(tmp_path / "r.jsonl")), parse_entries("archer,adv_reweight"))

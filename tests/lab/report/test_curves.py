@@ -1,0 +1,292 @@
+"""The curves and the head of the page say what metrics.jsonl says."""
+
+import math
+import re
+
+import pytest
+
+from run_views import lines
+from tokenpo.core.statistics import _BY_LAG, Statistics
+from tokenpo.lab.page.chart import Chart, Line, draw, log_ticks, ticks
+from tokenpo.train.run.read import LOGGED
+from written_runs import write_lines
+
+LABELS = {  # chart -> label of a line -> metric
+    "Accuracy": {"held-out, greedy": "eval/accuracy", "training, sampled": "accuracy"},
+    "Reward": {"training": "reward"},
+    "Entropy": {"mean": "entropy", "median": "entropy_q50"},
+    "Ratio": {"mean": "ratio_mean"},
+    "Clipped tokens": {"all": "clip_fraction", "above": "clip_high_fraction", "below": "clip_low_fraction"},
+    "KL moved": {"new against old (k3)": "kl"},
+    "Gradient norm": {"norm": "grad_norm"},
+    "Response length": {"mean": "length", "longest": "length_max", "held-out, mean": "eval/length"},
+    "Truncated": {"without an end": "truncated"},
+    "Learning signal": {
+        "effective tokens": "effective_tokens",
+        "zero-advantage groups": "zero_advantage_groups",
+        "discarded groups": "discarded_groups",
+    },
+    "Time": {"rollout": "seconds_rollout", "update": "seconds_update", "other": "seconds_other"},
+    "Loss": {"loss": "loss"},
+    "Learning rate": {"learning rate": "lr"},
+    "Sampling temperature": {"sampling temperature": "temperature_mean"},
+}
+
+
+@pytest.fixture
+def logged(make_run, page):
+    """`logged(rows)` -> the page of a run with these metrics."""
+    run = make_run(steps=2)
+
+    def make(rows):
+        write_lines(run / "metrics.jsonl", rows)
+        return page(run)
+
+    return make
+
+
+def value(text):
+    """The number in a text of the page, percent taken as a fraction."""
+    return float(text.replace(",", "").removesuffix(" %")) / (100 if text.endswith(" %") else 1)
+
+
+def close(x):
+    """Equal to the digits that the page writes: three, or two beside an exponent."""
+    return pytest.approx(x, rel=0.0051 if abs(x) >= 1e-4 else 0.051, abs=1e-12)
+
+
+def figure(tree, title):
+    (found,) = [f for f in tree.all("figure") if f.one("h3").text == title]
+    return found
+
+
+def titles(node):
+    return [f.one("h3").text for f in node.all("figure")]
+
+
+def readings(figure):
+    """step -> {label: text} that a reader sees who points at the step."""
+    rows = {}
+    for column in figure.all("g", "hit"):
+        step, *parts = (line.text for line in column.all("tspan"))
+        rows[int(step.removeprefix("step "))] = {p.rpartition(" ")[0]: p for p in parts}
+    return rows
+
+
+def decode(figure, path, log=False):
+    """[(x, y)] of a path of the chart, y read back against the axis's own labels."""
+    marks = [(float(t["y"]) - 3.5, value(t.text)) for t in figure.all("text", "y")]
+    (a, low), (b, high) = marks[0], marks[-1]
+    place, back = (math.log10, lambda y: 10**y) if log else (float, float)
+    points = [tuple(map(float, pair.split())) for pair in path.removeprefix("M").removesuffix("Z").split("L")]
+    return [(x, back(place(low) + (y - a) / (b - a) * (place(high) - place(low)))) for x, y in points]
+
+
+def paths(figure, *classes):
+    found = [p for p in figure.all("path") if set(classes) <= set(p.classes) and p["d"].startswith("M")]
+    return [p["d"] for p in found if "H22" not in p["d"]]  # not those of the key
+
+
+def constant(**metrics):
+    """Twelve steps in which only the entropy moves, and `metrics`."""
+    rows = [
+        {"step": s, "entropy": 0.1 * s, "lr": 1e-5, "truncated": 0.0, "temperature_mean": 1.0} for s in range(1, 13)
+    ]
+    return [row | {name: values[i] for name, values in metrics.items()} for i, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("title", LABELS)
+def test_the_numbers_of_a_chart_are_those_of_metrics(story, title):
+    run, tree = story
+    rows = readings(figure(tree, title))
+    assert sorted(rows) == list(range(1, 61))
+    for row in lines(run):
+        shown = " · ".join(["", *rows[row["step"]].values(), ""])
+        for label, name in LABELS[title].items():
+            found = re.search(rf" · {re.escape(label)} (\S+(?: %)?) · ", shown)
+            assert (found is not None) == (name in row), (row["step"], name)
+            if found:
+                assert value(found[1]) == close(row[name])
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "colour", "tolerance", "log"),
+    [
+        ("Entropy", "entropy", "c0", 0.002, False),
+        ("KL moved", "kl", "c0", 1e-5, False),
+        ("Response length", "length_max", "c2", 0.05, False),
+        ("Clipped tokens", "clip_low_fraction", "c2", 2e-5, False),
+        ("Ratio", "ratio_mean", "c0", 0.005, True),
+    ],
+)
+def test_a_line_is_drawn_where_its_numbers_are(story, title, name, colour, tolerance, log):
+    run, tree = story
+    found = figure(tree, title)
+    (path,) = paths(found, "line", colour)
+    points, rows = decode(found, path, log), lines(run)
+    assert [y for _, y in points] == pytest.approx([row[name] for row in rows], abs=tolerance)
+    assert [x for x, _ in points] == pytest.approx([46 + (row["step"] - 1) / 59 * 344 for row in rows], abs=0.06)
+
+
+def test_the_shade_spans_the_recorded_quantiles_and_times_are_stacked(story):
+    run, tree = story
+    rows = lines(run)
+    for title, shade in (("Entropy", "10 % to 90 % of tokens"), ("Ratio", "smallest to largest")):
+        (key,) = [li for li in figure(tree, title).all("li") if li.text == shade]
+        assert key.one("path", "band").classes == ["band", "c0"]
+    found = figure(tree, "Ratio")
+    edge = [y for _, y in decode(found, paths(found, "band", "c0")[0], log=True)]
+    assert edge == pytest.approx([row["ratio_max"] for row in rows] + [r["ratio_min"] for r in rows[::-1]], rel=0.01)
+    found = figure(tree, "Time")
+    total = [row["seconds_rollout"] + row["seconds_update"] + row["seconds_other"] for row in rows]
+    assert [y for _, y in decode(found, paths(found, "line", "c2")[0])] == pytest.approx(total, abs=0.004)
+
+
+def test_lags_are_drawn_by_the_names_that_engines_log(logged):
+    names = [*Statistics._by_lag(dict.fromkeys(_BY_LAG, 1.0))]
+    assert {name for name in LOGGED if name.startswith("lag")} == set(names)
+    tree = logged([{"step": s, "accuracy": 0.5, "reward": 0.5} | dict.fromkeys(names, 0.25) for s in (1, 2)])
+    for title in ("Ratio by lag", "Clipped by lag", "Tokens by lag"):
+        assert [len(paths(figure(tree, title), "line", f"c{i}")) for i in range(3)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(("held", "lines"), [(2, 0), (3, 1)])
+def test_two_evaluations_are_two_points_and_three_a_line(logged, held, lines):
+    rows = [{"step": s, "accuracy": s / 5, "reward": s / 5} for s in range(1, 6)]
+    for row in (*rows[: held - 1], rows[-1]):
+        row |= {"eval/accuracy": 0.5, "eval/low": 0.4, "eval/high": 0.6}
+    found = figure(logged(rows), "Accuracy")
+    assert len(paths(found, "line", "c1")) == lines and len(paths(found, "line", "c0")) == 1
+    assert len(found.all("circle", "c1")) == held + 1  # one in the key
+    assert len(found.all("path", "whisker")) == 1
+
+
+def test_head_and_facts(story):
+    run, tree = story
+    first, *_, last = lines(run)
+    for node, row in zip(tree.all("span", "value"), (first, last), strict=True):
+        shown = re.fullmatch(r"([\d.]+) %step (\d+), ([\d.]+)–([\d.]+) %", node.text)
+        assert shown is not None and int(shown[2]) == row["step"]
+        expected = [row["eval/accuracy"], row["eval/low"], row["eval/high"]]
+        assert [float(shown[i]) / 100 for i in (1, 3, 4)] == pytest.approx(expected, rel=0.0051)
+    picture = tree.one("section", "outcome").all("svg", "strip")[0]
+    places = [14 + 372 * row["eval/accuracy"] for row in (first, last)]
+    assert [float(c["cx"]) for c in picture.all("circle")] == pytest.approx(places, abs=0.06)
+    found = tree.one("header").one("dl")
+    facts = {name.text: fact.text for name, fact in zip(found.all("dt"), found.all("dd"), strict=True)}
+    facts = {key: text for key, text in facts.items() if key in ("method", "task", "seed", "steps", "model", "time")}
+    assert facts.pop("time").endswith(" s")
+    assert facts == {"method": "hapo", "task": "dial_sum", "seed": "3", "steps": "60", "model": "tiny"}
+    assert tree.one("head").one("title").text == "hapo on dial_sum: tokenpo report"
+    assert [fact.one("dt").text for fact in found.all("div", "long")] == ["paper"]
+    assert "TokenGroupAverage()" in tree.one("section", "objective").text
+
+
+def test_without_a_greedy_evaluation_the_head_shows_the_sampled_one_and_else_the_training(logged):
+    rows = [{"step": 1, "accuracy": 0.1, "eval/avg": 0.25}, {"step": 2, "accuracy": 0.9, "eval/avg": 0.5}]
+    rows[1] |= {"eval/avg_low": 0.375, "eval/avg_high": 0.625}
+    tree = logged(rows)
+    assert tree.one("p", "kicker").text == "Held-out accuracy"
+    assert [v.text for v in tree.all("span", "value")] == ["25 %step 1", "50 %step 2, 37.5–62.5 %"]
+    tree = logged([{"step": row["step"], "accuracy": row["accuracy"]} for row in rows])
+    assert tree.one("p", "kicker").text.startswith("Accuracy of the training rollouts (no held-out")
+    assert [v.text for v in tree.all("span", "value")] == ["10 %step 1", "90 %step 2"]
+
+
+def test_the_table_holds_every_number(story):
+    run, tree = story
+    table = tree.one("table", "numbers")
+    names = [th.text for th in table.one("thead").all("th")]
+    rows = table.one("tbody").all("tr")
+    assert len(rows) == 60 and len(names) == 31
+    for tr, row in zip(rows, lines(run), strict=True):
+        for name, td in zip(names, [tr.one("th"), *tr.all("td")], strict=True):
+            assert td.text == "–" if name not in row else value(td.text) == close(row[name]), (row["step"], name)
+
+
+def test_spikes_survive_thinning_and_a_line_breaks_where_nothing_was_measured():
+    points = [(float(x), {1234: 7.0, 3456: -5.0}.get(x, 1.0)) for x in range(5000)]
+    (path,) = re.findall(r'class="line c0" d="M([^"]+)"', draw(Chart("spiky", "", "", [Line("a", points)])))
+    assert path.count("L") < 310
+    ys = [float(pair.split()[1]) for pair in path.split("L")]  # y points down
+    assert len(set(ys)) == 3 and ys.index(min(ys)) < ys.index(max(ys))
+    broken = Line("a", [(0, 1.0), (1, 2.0), (2, None), (3, 1.0), (4, 2.0), (9, 1.0)])
+    assert len(re.findall('class="line c0"', draw(Chart("gap", "", "", [broken])))) == 3
+
+
+@pytest.mark.parametrize(
+    ("of", "low", "high"),
+    [
+        *((ticks, *x) for x in ((0.0, 0.93), (-3.2, 8.0), (1e-9, 3e-9), (5.0, 5.0), (0.0, 0.0), (1e90, 1e99))),
+        *((log_ticks, *x) for x in ((0.93, 1.04), (0.9997, 1.0003), (1.0, 1.0), (0.5, 2.0), (2.1, 5.5), (0.01, 300))),
+    ],
+)
+def test_ticks_enclose_the_numbers_and_waste_little(of, low, high):
+    found = of(low, high)
+    assert found[0] <= low * (1 + 1e-9) and found[-1] >= high * (1 - 1e-9) and 2 <= len(found) <= 8
+    assert found == sorted(set(found))
+    assert of is ticks or low == high or 0 < found[-1] / found[0] <= (high / low) ** 3
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.93, 1.04), (0.9999, 1.0001), (0.3, 70.0)])
+def test_the_axis_of_ratios_follows_them_and_its_labels_differ(logged, low, high):
+    ends = {"ratio_min": [low] * 12, "ratio_max": [*[1.0] * 11, high]}
+    found = figure(logged(constant(ratio_mean=[1.0] * 12, **ends)), "Ratio")
+    labels = [value(text.text) for text in found.all("text", "y")]
+    assert len(set(labels)) == len(labels) and labels[0] <= low and labels[-1] >= high
+    band = [y for _, y in decode(found, paths(found, "band", "c0")[0], log=True)]
+    assert max(band) - min(band) == pytest.approx(high - low, rel=0.02)
+
+
+def test_constant_charts_come_last_closed_and_summed_up(logged):
+    tree = logged(constant(kl=[0.0] * 12, clip_fraction=[0.25] * 12, clip_low_fraction=[0.0] * 12))
+    shut = tree.one("details", "constant")
+    assert "open" not in shut.attributes
+    assert titles(shut) == ["Clipped tokens", "KL moved", "Truncated", "Learning rate", "Sampling temperature"]
+    assert titles(tree) == ["Entropy", *titles(shut)]
+    assert shut.one("summary").text == (
+        "Constant over the run: Clipped tokens all 25 %, below 0 % · KL moved 0 · Truncated 0 % · "
+        "Learning rate 1e-05 · Sampling temperature 1"
+    )
+    assert not logged(constant()[:1]).all("details", "constant")  # one step is too short to call anything constant
+
+
+def test_what_moves_at_all_stays_in_sight(logged):
+    spread = {"ratio_mean": [1.0] * 12, "ratio_min": [0.9] * 12, "ratio_max": [1.1] * 11 + [2.0]}
+    gap = {"kl": [None, *[0.0] * 11], "grad_norm": [1.0] * 11 + [1.001], "accuracy": [0.0] * 12}
+    tree = logged(constant(**spread, **gap))
+    shut = titles(tree.one("details", "constant"))
+    assert shut == ["Truncated", "Learning rate", "Sampling temperature"]
+    # Accuracy that never moves is the first thing to know about a run.
+    assert titles(tree)[: -len(shut)] == ["Accuracy", "Entropy", "Ratio", "KL moved", "Gradient norm"]
+
+
+def test_held_out_rewards_stand_beside_the_training_reward(logged):
+    """An evaluation that leaves them out has rewards that are its verdicts: its accuracy is drawn."""
+    rows = [
+        {"step": 0, "eval/accuracy": 0.25, "eval/low": 0.2, "eval/high": 0.4, "eval/avg": 0.125},
+        *({"step": s, "accuracy": 0.5, "reward": 0.75} for s in (1, 2)),
+    ]
+    rows[2] |= {"eval/accuracy": 0.5, "eval/reward": 0.625, "eval/reward_low": None, "eval/reward_high": None}
+    rows[2] |= {"eval/avg_reward": 1.5, "eval/avg": 0.5}
+    tree = logged(rows)
+    assert not [title for title in titles(tree) if "eval/" in title.lower()]
+    found = readings(figure(tree, "Reward"))
+    assert [*found[0].values()] == ["held-out, greedy 0.25", "held-out, sampled 0.125"]
+    assert sorted(found[2].values()) == ["held-out, greedy 0.625", "held-out, sampled 1.5", "training 0.75"]
+    rows[1]["reward"] = rows[2]["reward"] = 0.5  # training met verdicts alone
+    assert "held-out, greedy 0.625" in readings(figure(logged(rows), "Reward"))[2].values()
+
+
+def test_a_note_of_the_verifier_is_zero_where_it_is_not_logged(logged):
+    rows = [
+        {"step": 0, "eval/accuracy": 0.5},
+        *({"step": s, "accuracy": 0.5, "skipped_updates": 0} for s in range(1, 5)),
+    ]
+    rows[2]["note/no answer"] = rows[4]["note/no answer"] = 0.25
+    tree = logged(rows)
+    found = figure(tree, "Verifier: no answer")
+    assert len(paths(found, "line")) == 1 and "not a metric this report knows" not in found.text.lower()
+    shown = [text for row in readings(found).values() for text in row.values()]
+    assert shown == ["no answer 0 %", "no answer 25 %"] * 2
+    assert tree.one("details", "constant").one("summary").text == "Constant over the run: Skipped updates 0"

@@ -1,0 +1,483 @@
+"""Runs that are cut off, incomplete, broken or too large: what is whole is drawn, the rest is named.
+
+What a model writes stays text. The tokens are those of the trace.
+"""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import tokenpo.lab.report
+from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
+from page_laws import skeleton, stands_alone
+from page_tree import drawn, embedded
+from run_views import lines
+from tokenpo.base.errors import TokenPOError
+from tokenpo.lab.report import write_report
+from written_runs import write_lines
+
+LIMIT = 2_000_000  # bytes
+
+
+def notes(tree):
+    return [li.text for section in tree.all("section", "notes") for li in section.all("li")]
+
+
+def numbers(tree):
+    return tree.one("table", "numbers").one("tbody").all("tr")
+
+
+def write(run, rows, name="metrics.jsonl"):
+    write_lines(run / name, rows)
+
+
+def test_cut_off_last_lines(story, make_run, page, traced):
+    assert notes(story[1]) == []
+    run, names = make_run(), {"metrics.jsonl": 60, "trace.jsonl": 28}
+    for name in names:
+        (run / name).write_bytes((run / name).read_bytes()[:-30])
+    tree = page(run)
+    assert (len(numbers(tree)), len(embedded(tree))) == (59, 27)
+    assert notes(tree) == [
+        f"{name}: 1 line was left out (line {line}: not valid JSON, cut off while it was being written)."
+        for name, line in names.items()
+    ]
+    assert "59 of 60" in tree.one("header").text
+    line = json.dumps(traced(["€"], entropy=[1.0]), ensure_ascii=False).encode()
+    (run / "trace.jsonl").write_bytes(line + b"\n" + line[: line.index("€".encode()) + 1])  # inside a character
+    tree = page(run)
+    assert len(embedded(tree)) == 1
+    assert "line 2: not valid JSON, cut off" in notes(tree)[1]
+
+
+def test_broken_lines_in_the_middle_are_counted(make_run, page, traced):
+    run = make_run(steps=3)
+    bad = [
+        [1],
+        {"tokens": []},
+        traced("ab", entropy=[1.0]),
+        traced(["a", 3], entropy=[1.0, 2.0]),
+        {"step": 1, "tokens": ["a"], "terms": [1]},
+    ]
+    write(run, [traced("ab", entropy=[0.1, 0.2]), *bad, traced("ab", entropy=[0.1, 0.3])], "trace.jsonl")
+    tree = page(run)
+    assert notes(tree) == [
+        "trace.jsonl: 5 lines were left out (line 2: not an object with a step; line 3: not an object with a step; "
+        "line 4: 'entropy' has 1 numbers for 2 tokens; and 2 more)."
+    ]
+    assert len(embedded(tree)) == 2
+
+
+def test_steps_without_a_group_to_learn_from_are_named_where_their_trace_would_be(make_run, page, traced):
+    run = make_run(steps=3)
+    (run / "config.json").write_text(json.dumps({"output": {"trace_every": 2}}))
+    write(run, [{"step": s, "zero_advantage_groups": float(s > 2)} for s in range(1, 9)])
+    write(run, [traced(["a"], step=s, entropy=[1.0]) for s in (1, 2, 6)], "trace.jsonl")
+    assert notes(page(run)) == [
+        "No tokens were traced at steps 4, 8: no group there had an advantage, so nothing was learnt."
+    ]
+
+
+def test_missing_and_null_steps(make_run, page):
+    run = make_run(steps=3)
+    write(run, [{"step": s, "entropy": 0.1 * s if s != 2 else None} for s in (1, 2, 3, 4, 8, 9)])
+    tree = page(run)
+    assert notes(tree) == ["metrics.jsonl: steps are missing between 4–8; the curves break there."]
+    (figure,) = tree.all("figure")
+    assert len([p for p in figure.all("path", "line") if not p["d"].startswith("M0 5")]) == 3
+    assert "entropy –" not in figure.text and "mean –" in figure.text
+    nan = '{"step": 1, "loss": NaN, "kl": 1e999, "lr": 1}\n{"step": 2, "loss": 1, "lr": 2}\n'
+    (run / "metrics.jsonl").write_text(nan)
+    assert [[td.text for td in tr.all("td")] for tr in numbers(page(run))] == [["–", "–", "1"], ["1", "–", "2"]]
+
+
+@pytest.mark.parametrize("name", ["config.json", "objective.txt", "versions.json", "trace.jsonl"])
+def test_a_missing_file_is_named_and_the_rest_drawn(make_run, page, name):
+    run = make_run(steps=10)
+    (run / name).unlink()
+    tree = page(run)
+    (note,) = notes(tree)
+    assert note.startswith(f"{name} is missing")
+    assert len(tree.all("figure")) == 14
+    assert not tree.all("script") if name == "trace.jsonl" else len(embedded(tree)) == 8
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "", "\x00", "[" * 100_000])
+@pytest.mark.parametrize("name", ["config.json", "versions.json"])
+def test_a_broken_description_is_named(make_run, page, name, text):
+    run = make_run(steps=2)
+    (run / name).write_text(text)
+    (note,) = notes(page(run))
+    assert note.startswith(f"{name} is not ") and note.endswith("left out.")
+
+
+@pytest.mark.parametrize("config", [{}, {"method": "grpo"}, {"method": None, "task": [], "train": 3, "seed": {}}])
+def test_configurations_of_any_shape(make_run, page, config):
+    run = make_run(steps=2)
+    (run / "config.json").write_text(json.dumps(config))
+    assert page(run).one("h1").text == f"{config.get('method') or 'A run'} on an unnamed task"
+
+
+@pytest.mark.parametrize("name", ["reward", "loss", "eval/accuracy", "unheard/of", None])
+def test_one_metric_alone_makes_a_page(make_run, page, name, traced):
+    run = make_run(steps=2, trace=[traced("ab"), {"step": 2, "tokens": []}])  # without any terms
+    write(run, [{"step": 1}, {"step": 2}] if name is None else [{"step": 1, name: 0.5}, {"step": 2, name: 0.75}])
+    tree = page(run)
+    assert len(tree.all("figure")) == (name is not None)
+    assert [len(card.tokens) for card in embedded(tree)] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"step reward\n1 0.5\n", r"whole line with a step \(.*2 lines were left out \(line 1: not valid JSON; .*rest"),
+        (b"\x80PNG\x00", r"metrics\.jsonl holds no whole line .*line 1: not valid JSON, cut off"),
+        (b"", r"metrics\.jsonl holds no whole line with a step \(it is empty\): train again"),
+        (None, r"run holds no metrics\.jsonl: give the run directory .*or train again"),
+    ],
+)
+def test_errors_name_the_place_and_the_remedy(make_run, tmp_path, content, message):
+    run = make_run(steps=2)
+    log = run / "metrics.jsonl"
+    for wrong, name in ((tmp_path / "nowhere", "nowhere"), (log, r"metrics\.jsonl")):
+        with pytest.raises(TokenPOError, match=rf"{name} is not a directory: give the run directory that `tokenpo tr"):
+            write_report(wrong)
+    log.unlink()
+    if content is not None:
+        log.write_bytes(content)
+    with pytest.raises(TokenPOError, match=message):
+        write_report(run)
+    assert not (run / "report.html").exists()
+
+
+def test_where_the_page_is_written_and_that_a_run_gives_the_same_bytes(make_run, tmp_path):
+    run, twin = make_run(steps=2), make_run(steps=2, name="twin")
+    assert write_report(str(run)) == run / "report.html"
+    assert write_report(twin).read_bytes() == (run / "report.html").read_bytes()
+    assert write_report(run, tmp_path) == tmp_path / "report.html"
+    assert write_report(run, str(tmp_path / "other.html")) == tmp_path / "other.html"
+    with pytest.raises(TokenPOError, match=r"cannot write .*missing/page\.html: No such file"):
+        write_report(run, tmp_path / "missing" / "page.html")
+    assert not [path for path in (*tmp_path.iterdir(), *run.iterdir()) if path.suffix == ".part"]
+
+
+def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
+    names = ("advantage", "weight", "ratio", "entropy", "logprob", "temperature", "loss", "novel", "strange")
+    terms = {name: [round(0.001234 * (i * 7 % 101) + 0.5, 6) for i in range(650)] for name in names}
+    lines = [traced(["word"] * 650, step=step, row=row, **terms) for step in range(9) for row in range(5)]
+    run = make_run(steps=2, trace=lines)
+    assert (run / "trace.jsonl").stat().st_size > LIMIT
+    tree = page(run)
+    cards = embedded(tree)
+    assert LIMIT / 3 < (run / "report.html").stat().st_size < LIMIT
+    first, second = notes(tree)
+    counted = re.fullmatch(
+        r"Drawn are (\d+) of 45 recorded responses, from 9 of 9 steps; trace.jsonl holds them all\.", first
+    )
+    assert counted is not None and len(cards) == int(counted[1]) >= 9
+    assert (
+        second == f"{counted[1]} responses are longer than 600 tokens: their first 400 and last 200 tokens are drawn."
+    )
+    positions = [*range(1, 401), *range(451, 651)]
+    for card, *_ in (cards, drawn(tree)):
+        assert [int(columns["no."]) for _, columns, _ in card.tokens] == positions
+    assert tree.all("tr", "gap")[0].text == "… 50 tokens left out …"
+    few = page(make_run(trace=[line for line in lines if line["step"] < 2 and line["row"] < 3], name="few"))
+    assert len(embedded(few)) == 6 and [card.step for card in drawn(few)] == [0, 1]  # one of three on each side
+
+
+def test_steps_without_end_are_spread_and_a_normal_run_is_small(story, make_run, page, traced):
+    """Of 200 traced steps 64 are drawn, first and last among them, evenly: 199 / 63 lies between 3 and 4."""
+    lines = [traced("ab", step=step, entropy=[0.1, 0.01 * step]) for step in range(200)]
+    tree = page(make_run(steps=2, trace=lines))
+    steps = [card.step for card in embedded(tree)]
+    assert (len(steps), steps[0], steps[-1]) == (64, 0, 199)
+    assert {b - a for a, b in pairwise(steps)} == {3, 4}
+    assert notes(tree) == ["Drawn are 64 of 200 recorded responses, from 64 of 200 steps; trace.jsonl holds them all."]
+    assert (story[0] / "report.html").stat().st_size < LIMIT / 4
+
+
+def test_bulky_marks_cannot_burst_the_page(make_run, page, traced):
+    lines = [traced(["\u202e" * 60] * 600, row=row, entropy=[0.1 * i for i in range(600)]) for row in range(8)]
+    run = make_run(steps=2, trace=[line | {"prompt": "\u202e" * 2000} for line in lines])
+    assert notes(page(run))[0].startswith("Drawn are ")
+    assert (run / "report.html").stat().st_size < LIMIT
+
+
+def test_thousands_of_metrics_and_steps(make_run, page):
+    run = make_run(steps=2)
+    many = {f"metric_{i:04}": 0.123456 for i in range(1500)}
+    write(run, [{"step": s, **(many if s in (1, 900) else {"metric_0000": 0.1 * s})} for s in range(1, 901)])
+    tree = page(run)
+    assert (run / "report.html").stat().st_size < LIMIT
+    assert len(tree.one("table", "numbers").one("thead").all("th")) == 80 and len(numbers(tree)) <= 121
+    part = f"{len(numbers(tree))} of 900 steps and 79 of 1,500 metrics; metrics.jsonl holds them all."
+    assert part in [p.text for p in tree.all("p")]
+    (undrawn,) = [note for note in notes(tree) if note.startswith("Metrics that no chart shows: metric_0012, ")]
+    assert undrawn.endswith("metric_0051 and 1,448 more.")
+
+
+SCRIPT = Path(tokenpo.lab.report.__file__).with_name("report.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def hostile(make_run):
+    return spoilt(make_run, HOSTILE.__getitem__)
+
+
+def test_hostile_text_changes_nothing_but_text(story, make_run, page, hostile):
+    mild = page(spoilt(make_run, "plain {}".format, name="mild"))
+    tree = page(hostile)
+    assert len(skeleton(tree)) > 300
+    assert skeleton(mild) == skeleton(tree)
+    assert mild.one("style").text == tree.one("style").text
+    for found in (story[1], tree):
+        assert {node.tag for node in found} <= set(ELEMENTS.split())
+        assert {name for node in found for name in node.attributes} <= set(ATTRIBUTES.split())
+
+
+def test_hostile_text_is_shown_as_it_is(page, hostile):
+    tree = page(hostile)
+    card = drawn(tree)[0]
+    texts = [text for text, _, _ in card.tokens]
+    assert texts == [text for text, _, _ in embedded(tree)[0].tokens]
+    assert texts[0] == HOSTILE[0].replace(" ", "␣")
+    assert texts[1].startswith("</style></title></textarea><script>document.title='pwned'</s")
+    assert texts[6] == HOSTILE[6].replace(" ", "␣")
+    assert texts[8] == "⟨202E⟩ltr⟨2066⟩x⟨2069⟩⟨200F⟩⟨FEFF⟩⟨00AD⟩"
+    assert texts[9] == "␀␇␛[31mred␡⟨0085⟩␍↵⟨2028⟩⟨2029⟩"
+    assert texts[10] == "⟨D800⟩⟨FFFE⟩\U0001f600"
+    assert tree.one("h1").text == f"{HOSTILE[0]} on {HOSTILE[1]}"
+    assert tree.one("head").one("title").text == f"{HOSTILE[0]} on {HOSTILE[1]}: tokenpo report"
+    assert HOSTILE[6] in tree.one("section", "objective").text
+    # Numbers that are none.
+    assert "reward – " in card.meta and card.verdict == "not judged"
+    assert card.tokens[1][1]["advantage"] == "–" and "an" in card.tokens[1][2]
+
+
+def test_the_page_stands_alone(story, hostile):
+    stands_alone((story[0] / "report.html").read_text(encoding="utf-8"), SCRIPT)
+    stands_alone(write_report(hostile).read_text(encoding="utf-8"), SCRIPT)
+    (hostile / "trace.jsonl").unlink()
+    stands_alone(write_report(hostile).read_text(encoding="utf-8"))  # without tokens it has no script
+
+
+def test_the_script_makes_no_markup_and_reaches_for_nothing(story, page, hostile):
+    forbidden = (
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|import|fetch|XMLHttp|https?:|setTimeout"
+    )
+    assert not re.search(forbidden, SCRIPT)
+    # The data element holds no character that could end it, whatever the texts are; nor does the script.
+    for tree in (story[1], page(hostile)):
+        data, script = tree.all("script")
+        assert sorted(data.attributes.items()) == [("id", "data"), ("type", "application/json")]
+        assert not script.attributes
+        assert not set(data.text) & set("<>&") and "</script" not in script.text.lower()
+        assert "<!--" not in script.text
+
+
+def test_the_first_view_needs_no_script(story):
+    """Without scripts, and even without :has(), the numbers are there as text: only choosing needs CSS or a script."""
+    _, tree = story
+    header = tree.one("header").text
+    assert "hapo on dial_sum" in header and "Held-out accuracy" in header and "%" in header
+    assert not [n for n in tree if "style" in n.attributes]
+    hidden = [n for n in tree if "hidden" in n.attributes]
+    assert [n.classes for n in hidden] == [["sides"], ["choose"], ["choose"]]  # menus that only the script can fill
+    assert "needs JavaScript" in tree.one("noscript").text
+    assert len(drawn(tree)) == 4
+    assert [c.attributes["name"] for c in tree.all("input") if "checked" in c.attributes and c["type"] == "radio"]
+
+
+def test_a_token_of_200_kilobytes(make_run, page, traced):
+    big = traced(["<" * 200_000, "b"], entropy=[0.5, 1.0]) | {"prompt": "&" * 200_000}
+    run = make_run(trace=[big])
+    tree = page(run)
+    assert (run / "report.html").stat().st_size < 400_000
+    for card in (drawn(tree)[0], embedded(tree)[0]):
+        assert card.tokens[0][0] == "<" * 60 + "… (200,000 characters)"
+        assert card.prompt == "&" * 2000 + "… (200,000 characters)"
+
+
+# Label on the page -> name in the trace.
+LABELS = {name: name for name in ("advantage", "weight", "ratio", "loss", "entropy", "temperature")} | {
+    "log-prob": "logprob"
+}
+
+
+def rows(tree):
+    """Each token of the one response of the page as (text, {column: text}, classes)."""
+    (card,) = embedded(tree)
+    return card.tokens
+
+
+def legend(tree, label):
+    """(classes, edges) of a quantity's colours, as the legend states them."""
+    (found,) = [d for d in tree.all("div", "legend") if d.one("b").text == label]
+    swatches = found.one("ol", "swatches").all("li")
+    return [li.one("i").classes[0] for li in swatches], [span.text for li in swatches for span in li.all("span")]
+
+
+def chosen(tree):
+    return [node["id"] for node in tree.all("input") if "checked" in node.attributes]
+
+
+def test_every_token_carries_its_recorded_numbers(story):
+    run, tree = story
+    traced, cards = lines(run, "trace.jsonl"), embedded(tree)
+    assert len(cards) == len(traced) == 28
+    for card, line in zip(cards, traced, strict=True):
+        assert card.meta.endswith(f"{len(line['tokens'])} tokens · row {line['row']}, group {line['group']}")
+        assert f"reward {line['reward']:g} · expected {line['answer']} · " in card.meta
+        assert card.verdict == ("✓ right" if line["correct"] else "✗ wrong")
+        assert (card.step, card.prompt) == (line["step"], line["prompt"])
+        assert [text for text, _, _ in card.tokens] == [token.replace(" ", "␣") for token in line["tokens"]]
+        assert [columns.pop("no.") for _, columns, _ in card.tokens] == [str(i + 1) for i in range(len(card.tokens))]
+        for t, (_, columns, _) in enumerate(card.tokens):
+            state, ratio = columns.pop("clip state"), line["terms"]["ratio"][t]
+            assert state == ("no" if not line["terms"]["clipped"][t] else "below" if ratio < 1 else "above")
+            assert set(columns) == set(LABELS)
+            for label, text in columns.items():
+                recorded = line["terms"][LABELS[label]][t]
+                assert float(text) == pytest.approx(recorded, rel=0.0051, abs=5e-7), label
+
+
+def test_the_first_view_and_what_it_leaves_out(story):
+    """Both prompts have two responses, so each side shows its first prompt whole."""
+    _, tree = story
+    fixed, lacks = [p.text for p in tree.all("p", "fixed")]
+    assert fixed == "The same for every drawn token: coefficient 0.000125 · lower bound 0.8 · upper bound 1.2."
+    assert lacks == "Not in the trace: effective coefficient, probability, KL moved, KL to reference."
+    first = [card for card in embedded(tree) if card.step in (1, 60)]
+    assert [(c.step, c.prompt) for c in drawn(tree)] == [(1, first[0].prompt)] * 2 + [(60, first[4].prompt)] * 2
+    for card, there in zip(drawn(tree), (first[0], first[1], first[4], first[5]), strict=True):
+        assert (card.meta, card.tokens) == (there.meta, there.tokens)
+
+
+def test_a_colour_means_what_the_legend_says(story):
+    _, tree = story
+    for label in LABELS:
+        classes, texts = legend(tree, label)
+        edges = [float(text) for text in texts]
+        assert edges == sorted(edges) and len(edges) == len(classes) + 1
+        width = edges[-1] - edges[0]
+        for card in embedded(tree):
+            for _, columns, names in card.tokens:
+                (level,) = [i for i, name in enumerate(classes) if name in names]
+                x = min(max(float(columns[label]), edges[0]), edges[-1])
+                assert edges[level] - 0.006 * width <= x <= edges[level + 1] + 0.006 * width, (label, x)
+
+
+# Label: values of four tokens, the ends of the scale, and the colours: d0..d8 from orange over neutral d4 to blue,
+# s0..s7 from faint to strong.
+SCALES = {
+    "advantage": ([-0.9, 0.0, 0.05, 0.9], ("-0.9", "0.9"), "d0 d4 d4 d8"),
+    "weight": ([0.55, 1.0, 1.2, 1.45], ("0.55", "1.45"), "d0 d4 d6 d8"),
+    # edges exp(±0.1), exp(±0.3), ...: the next short width above ln(2) / 4.5
+    "ratio": ([0.5, 1.0, 1.1, 2.0], ("0.407", "2.46"), "d1 d4 d4 d7"),
+    "entropy": ([0.0, 0.05, 0.4, 0.8], ("0", "0.8"), "s0 s0 s4 s7"),
+    "temperature": ([0.9, 1.0, 1.1, 1.3], ("0.9", "1.3"), "s0 s2 s4 s7"),
+    "log-prob": ([-1.6, -0.01, -0.3, 0.0], ("-1.6", "0"), "s7 s0 s1 s0"),
+}
+
+
+def test_scales_and_colours_by_hand(make_run, page, traced):
+    terms = {LABELS[label]: values for label, (values, _, _) in SCALES.items()}
+    tree = page(make_run(steps=2, trace=[traced("abcd", **terms)]))
+    style = tree.one("style").text
+    radios = {label.one("span").text: label.one("input")["id"] for label in tree.all("fieldset")[0].all("label")}
+    assert list(radios) == list(SCALES)
+    for label, (_, ends, colours) in SCALES.items():
+        texts = legend(tree, label)[1]
+        assert (texts[0], texts[-1]) == ends
+        rule = rf":root:has\(#{radios[label]}:checked\) \.(\w+)\{{background:var\(--(\w+)\);color:var\(--(\w)t(\d)\)\}}"
+        colour = {name: shade for name, shade, p, i in re.findall(rule, style) if shade == p + i}
+        assert [next(colour[n] for n in names if n in colour) for _, _, names in rows(tree)] == colours.split()
+
+
+def test_an_outlier_does_not_bleach_the_rest(make_run, page, traced):
+    entropy = [i / 200 for i in range(200)] + [60.0]
+    tree = page(make_run(steps=2, trace=[traced("a" * 201, entropy=entropy)]))
+    assert legend(tree, "entropy")[1][-1] == "1.2"
+    assert "1 tokens lie beyond the ends and take the last colour" in tree.one("div", "legend").text
+    assert rows(tree)[-1][1]["entropy"] == "60"
+
+
+def test_an_advantage_that_tells_no_tokens_apart_gives_way_to_entropy(make_run, page, traced):
+    lines = [traced("ab", row=i, advantage=[a, a], entropy=[0.1, 0.2]) for i, a in enumerate((1.0, -1.0))]
+    assert chosen(page(make_run(steps=2, trace=lines))) == ["q1", "both"]
+    lines[0]["terms"]["advantage"] = [1.0, 0.5]
+    assert chosen(page(make_run(steps=2, trace=lines, name="apart"))) == ["q0", "both"]
+
+
+@pytest.mark.parametrize(
+    ("places", "sides"),  # (step, group, row) of the responses; step, prompt and number of responses of each side
+    [
+        ([(1, 0, 0)], [(1, "p0", 1)]),  # one response: one side
+        ([(1, 0, 0), (1, 0, 1)], [(1, "p0", 1), (1, "p0", 1)]),  # two to one prompt
+        ([(1, 0, 0), (1, 1, 2)], [(1, "p0", 1), (1, "p1", 1)]),  # two prompts
+        ([(1, 0, 0), (3, 0, 0), (9, 4, 0), (9, 4, 1)], [(1, "p0", 1), (9, "p4", 2)]),  # the first and the last step
+        ([(1, 0, 0), (1, 2, 2), (2, 3, 3)], [(1, "p2", 1), (2, "p3", 1)]),  # a prompt with an advantage first
+    ],
+)
+def test_what_the_first_view_shows(make_run, page, traced, places, sides):
+    lines = [
+        traced("ab", step=s, group=g, row=r, entropy=[0.1 * s, 0.2], advantage=[0.0, 1.0 * (g == 2)])
+        | {"prompt": f"p{g}"}
+        for s, g, r in places
+    ]
+    panes = [p for p in page(make_run(steps=2, trace=lines)).all("section", "pane") if "hidden" not in p.attributes]
+    found = [(pane.one("h3").text, pane.one("pre").text, len(pane.all("article"))) for pane in panes]
+    assert found == [(f"Step {s}", text, n) for s, text, n in sides]
+
+
+def test_probability_is_that_of_the_sampler(make_run, page, traced):
+    """exp(-0.5) = 0.6065, exp(-3) = 0.0498; the scale always runs from 0 to 1, the improbable takes the strong end."""
+    tree = page(make_run(steps=2, trace=[traced("ab", old_logprob=[-0.5, -3.0], logprob=[-0.1, -0.2])]))
+    assert [columns["probability"] for _, columns, _ in rows(tree)] == ["0.607", "0.0498"]
+    classes, edges = legend(tree, "probability")
+    assert edges == ["0", "0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "0.875", "1"]
+    assert [classes.index(names[0]) for _, _, names in rows(tree)] == [4, 0]
+    assert ".a0{background:var(--s7);color:var(--st7)}" in tree.one("style").text
+    assert "old_logprob" not in tree.text
+
+
+def test_the_sign_can_be_told_without_colour(make_run, page, traced):
+    terms = {"advantage": [-1.0, 1.0], "entropy": [0.0, 1.0], "clipped": [1, 0], "ratio": [0.5, 1.0]}
+    tree = page(make_run(steps=2, trace=[traced("ab", **terms)]))
+    bars = re.findall(r"([^\n{}]+)\{box-shadow:inset 0 -\.14em var\(--d0\)\}", tree.one("style").text)
+    marked = [re.findall(r"\.(\w\d)", rule) for rule in bars]
+    # advantage a, ratio b: the four colours below the middle; clip state c: clipped below; entropy d: none
+    assert marked == [["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c1"]]
+    assert "A bar under the token: below the middle." in tree.all("div", "legend")[0].text
+
+
+def test_a_step_without_advantages_says_so(make_run, page, traced):
+    lines = [
+        traced("ab", step=1, reward=0.0, advantage=[-1.0, 0.0]),
+        *(traced("ab", step=2, row=i, group=i, reward=r, advantage=[0.0, -0.0]) for i, r in enumerate((0.0, 1.0))),
+        *(traced("ab", step=3, row=i, group=0, reward=r, advantage=[0.0, 0.0]) for i, r in enumerate((0.0, 1.0))),
+        traced("ab", step=4, advantage=[0.0, None]),
+        traced("ab", step=5, entropy=[0.0, 0.1]),
+    ]
+    tree = page(make_run(steps=2, trace=lines))
+    (script,) = [node for node in tree.all("script") if "id" in node.attributes]
+    remarks = {step["number"]: step["remark"] for step in json.loads(script.text)["runs"][0]["steps"]}
+    same = "all advantages are 0 here: every answer of these groups got the same reward"
+    # In step 3 one group holds different rewards: something else made its advantages zero.
+    assert remarks == {1: "", 2: same, 3: "all advantages are 0 here", 4: "", 5: ""}
+    assert [p.text for p in tree.all("p", "remark")] == ["", ""]
+
+
+def test_unknown_quantities_chat_messages_and_line_breaks(make_run, page, traced):
+    line = traced(["a\nb", "\n", " x", ""], entropy=[0.0, 0.1, 0.2, 0.3], novelty=[0.5, 2.0, 2.0, 2.0])
+    line["prompt"] = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1"}]
+    tree = page(make_run(steps=2, trace=[line]))
+    assert drawn(tree)[0].prompt == "system: Add.\nuser: 1+1"
+    assert [text for text, _, _ in rows(tree)] == ["a↵b", "↵", "␣x", "∅"]
+    assert ["br" in names for _, _, names in rows(tree)] == [True, True, False, False]
+    assert "novelty: not a quantity this report knows" in " ".join(p.text for p in tree.all("p"))
+    assert [columns["novelty"] for _, columns, _ in rows(tree)] == ["0.5", "2", "2", "2"]

@@ -1,0 +1,154 @@
+import functools
+
+import pytest
+import torch
+
+from run_views import lines
+from tokenpo.cli.view import SilentView
+from tokenpo.core.parts import GroupOverlong, SoftOverlong
+from tokenpo.methods import method
+from tokenpo.train.recipe.config import Config, parse_config
+from tokenpo.train.recipe.objective import build_objective, warnings
+from tokenpo.train.recipe.plan import Plan
+from tokenpo.train.run.embedded.loop import build_engine, train, with_optional_inputs
+from tokenpo.train.tasks import Score
+
+
+def recipe(**sections) -> Config:
+    return parse_config(sections, "test")
+
+
+def test_the_reference_is_the_model_before_training(small, coin, tmp_path):
+    config = small(tmp_path / "run", method={"name": "grpo", "beta": 0.5}, evaluate={"problems": 0})
+    engine = build_engine(Plan(config))
+    assert engine.reference is not None
+    assert engine.reference.model is not engine.lm.model
+    train(config, SilentView())
+    free = small(tmp_path / "free", method={"name": "grpo", "beta": 0.0}, evaluate={"problems": 0})
+    assert build_engine(Plan(free)).reference is None
+    train(free, SilentView())
+    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "free"))
+    assert a != b
+
+
+def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
+    pytest.importorskip("peft")
+    from tokenpo.train.models import load
+
+    lora = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}}
+    config = small(tmp_path / "run", model=lora, method={"name": "grpo", "beta": 0.1}, evaluate={"problems": 0})
+    assert build_engine(Plan(config)).reference is None
+    assert train(config, SilentView()).finished
+    before, after = load(config.model.path).model, load(tmp_path / "run" / "model").model
+    changed = [
+        name
+        for (name, x), y in zip(before.named_parameters(), after.parameters(), strict=True)
+        if not torch.equal(x, y)
+    ]
+    assert changed
+    assert all("q_proj" in name or "v_proj" in name for name in changed)
+
+    import peft
+
+    alone = peft.PeftModel.from_pretrained(load(config.model.path).model, str(tmp_path / "run" / "adapter"))
+    assert not list((tmp_path / "run" / "adapter").glob("*.bin"))
+    for (name, x), y in zip(alone.merge_and_unload().named_parameters(), after.parameters(), strict=True):
+        assert torch.equal(x, y), name
+
+
+def test_overlong_penalties_of_the_recipe_join_the_method():
+    objective = build_objective(recipe(
+        method={"name": "dapo"},
+        rollout={"max_new_tokens": 40, "soft_overlong": {"cache": 8}, "group_overlong": {"easy": 0.25}},
+    ))  # fmt: skip
+    assert objective.shaping == (*method("dapo").shaping, SoftOverlong(40, 8), GroupOverlong(easy=0.25))
+
+
+def test_none_is_spelled_none_where_a_builder_takes_it():
+    assert build_objective(recipe(method={"name": "dapo", "dual": "none"})) == method("dapo", dual=None)
+    assert build_objective(recipe(method={"name": "tr_grpo", "beta": 0.1, "kl_weighting": "none"})) == method(
+        "tr_grpo", beta=0.1, kl_weighting="none"
+    )
+
+
+@pytest.mark.parametrize(("name", "fraction"), [("kl_cov", 1.0), ("sent", 0.5)])
+def test_what_cannot_act_in_one_update_does_not(name, fraction, small, tmp_path):
+    """The sampler and the trainer score the same policy: what rounding leaves between the two is no distance."""
+    weights = []
+    for key, price in (("off", 0.0), ("on", 5.0)):
+        chosen = {"name": name, "fraction": fraction, "coef": price}
+        config = small(tmp_path / key, method=chosen, train={"steps": 1, "minibatches": 1}, evaluate={"problems": 0})
+        assert train(config, SilentView()).finished
+        weights.append((tmp_path / key / "model" / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+MOVED, IDLE, RATE = "takes the policy for the one that sampled", "one update per rollout batch", "train.lr is not set"
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "options", "said"),
+    [
+        *((name, "tiny", {"minibatches": 4}, MOVED) for name in ("gpg", "opo", "raft")),
+        *((name, "tiny", {"minibatches": 4}, None) for name in ("raft_pp", "grpo")),
+        *((name, "tiny", {"minibatches": 1}, None) for name in ("gpg", "opo", "raft", "raft_pp", "grpo")),
+        *((name, "tiny", {"minibatches": 1}, IDLE) for name in ("tepo", "kl_cov")),
+        *((name, "tiny", {"minibatches": 1, "epochs": 2}, None) for name in ("tepo", "kl_cov", "grpo")),
+        ("grpo", "a/model", {}, RATE), ("grpo", "a/model", {"lr": 2e-4}, None), ("grpo", "tiny", {}, None),
+    ],
+)  # fmt: skip
+def test_what_cannot_act_or_correct_is_warned_of(name, model, options, said):
+    """Weights for a moved policy in one update, none in several; the tiny model's learning rate at another model."""
+    config = recipe(method={"name": name}, model={"path": model}, train=options)
+    notes = warnings(build_objective(config), config)
+    assert len(notes) == (said is not None) and all(said in note for note in notes)
+
+
+@pytest.mark.parametrize("how", ["autocast", "weights"])
+def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
+    """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
+    bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
+    for module in ("train.run.embedded.forward", "train.run.rollouts.draw"):
+        monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
+    sections = (
+        {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}
+    )
+    config = small(tmp_path / "run", method={"name": "tepo"}, evaluate={"problems": 0}, **sections)
+    assert train(config, SilentView()).finished
+    first = lines(tmp_path / "run")[0]
+    assert first["grad_norm"] > 0 and first["kl"] < 0.2
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_reference_keeps_saying_what_the_first_policy_said(lora, begin):
+    if lora:
+        pytest.importorskip("peft")
+    adapters = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}} if lora else {}
+    engine, trainer, experience = begin(model=adapters, method={"name": "grpo", "beta": 0.1})
+    forward = trainer.forward
+    with torch.no_grad():
+        for x in engine.lm.model.parameters():
+            x += 0.3 * x.requires_grad
+    facts = with_optional_inputs(engine, forward, experience.rollouts, experience.kept)
+    torch.testing.assert_close(facts.ref_logprob, facts.old_logprob, rtol=0, atol=1e-4)
+    with torch.no_grad():
+        now = forward.policy(facts, experience.kept.prompts).logprob
+    assert (now - facts.ref_logprob).abs().max() > 0.1
+
+
+def test_training_raises_the_reward(small, coin, tmp_path, monkeypatch):
+    """Even tokens are rewarded one by one; a policy that climbs the wrong way would shun them."""
+
+    def score(problems, completions, completion_ids):
+        return [Score(sum(i % 2 == 0 for i in ids) / len(ids), False) for ids in completion_ids]
+
+    monkeypatch.setattr(coin, "score", score)
+    sections = {"rollout": {"prompts": 8, "group_size": 8}, "train": {"steps": 12, "lr": 2e-2}}
+    train(small(tmp_path / "run", method={"name": "hapo"}, evaluate={"problems": 0}, **sections), SilentView())
+    first, *_, last = lines(tmp_path / "run")
+    assert first["reward"] < 0.65 and last["reward"] > 0.85
+
+
+def test_the_learning_rate_follows_the_updates_of_all_steps(small, coin, tmp_path):
+    train(small(tmp_path / "run", train={"warmup": 5, "lr": 0.6}, evaluate={"problems": 0}), SilentView())
+    assert [line["lr"] for line in lines(tmp_path / "run")] == pytest.approx([0.2, 0.4, 0.6, 0.6])

@@ -1,0 +1,99 @@
+import dataclasses
+import random
+
+import pytest
+import torch
+
+from tokenpo.base.intervals import mean_of_numbers, mean_of_shares, wilson
+from tokenpo.core.seeds import keyed_seed
+from tokenpo.train.models import Sampling
+from tokenpo.train.recipe.plan import Plan
+from tokenpo.train.run import evaluation
+from tokenpo.train.run.embedded.loop import Engine, build_engine
+from tokenpo.train.run.rollouts.draw import draw
+
+
+def evaluate(engine: Engine) -> evaluation.Evaluation:
+    return evaluation.evaluate(engine.config, engine.lm, engine.task)
+
+
+def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_path):
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 8})))
+    first, second = evaluate(engine), evaluate(engine)
+    assert first == second
+    assert {split for split, _, _ in coin.seen} == {"test"}
+    assert coin.seen[:5] == [("test", 0, 7), ("test", 0, 2), ("test", 2, 2), ("test", 4, 2), ("test", 6, 1)]
+    assert first.greedy.low <= first.greedy.value <= first.greedy.high
+    assert (first.problems, first.k) == (7, 4)
+    assert first.sampled.value * 28 == pytest.approx(round(first.sampled.value * 28))
+    assert first.metrics()["eval/avg"] == first.sampled.value
+    whole = build_engine(Plan(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 1000})))
+    assert evaluate(whole) == first
+
+
+def test_greedy_alone_is_possible(small, coin, tmp_path):
+    result = evaluate(build_engine(Plan(small(tmp_path, evaluate={"problems": 3, "samples": 0}))))
+    assert set(result.metrics()) == {"eval/accuracy", "eval/low", "eval/high", "eval/length"}
+    assert "avg@" not in str(result)
+
+
+def test_a_finite_test_split_is_not_counted_twice(small, coin, tmp_path):
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 50, "samples": 2})))
+    object.__setattr__(engine.task, "test_size", 4)
+    result = evaluate(engine)
+    assert result.problems == 4
+    assert (result.greedy.low, result.greedy.high) == wilson(round(result.greedy.value * 4), 4)
+
+
+def graded(monkeypatch, coin, reward):
+    """The coin with another reward: `reward(length of the response)`."""
+    judged = coin.score
+    monkeypatch.setattr(
+        coin, "score",
+        lambda problems, texts, ids: [
+            dataclasses.replace(score, reward=reward(len(row)))
+            for score, row in zip(judged(problems, texts, ids), ids, strict=True)
+        ],
+    )  # fmt: skip
+
+
+def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monkeypatch):
+    """0.1 a token: the mean greedy reward is a tenth of the mean length. Samples: the mean of the problems' means."""
+    graded(monkeypatch, coin, lambda length: length / 10)
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 3, "rows": 6})))
+    lengths = [
+        draw(engine.lm, coin, "test", i, 1, 3, Sampling(6, 1.0, keyed_seed(5, "evaluation"))).mask.sum(1)
+        for i in range(5)
+    ]
+    means = [float(of_problem.double().mean()) / 10 for of_problem in lengths]
+    result = evaluate(engine)
+    assert result.reward is not None and result.sampled_reward is not None
+    assert result.reward.value == pytest.approx(result.length / 10, rel=1e-12)
+    assert result.sampled_reward.value == pytest.approx(sum(means) / 5, rel=1e-12)
+    expected = mean_of_numbers(means, 5)
+    assert expected.kind == "bootstrap"
+    ends = (result.sampled_reward.low, result.sampled_reward.high)
+    assert ends == pytest.approx((expected.low, expected.high), rel=1e-12)
+    told = result.metrics()
+    assert (told["eval/avg_reward"], told["eval/avg_reward_low"], told["eval/avg_reward_high"]) == (
+        result.sampled_reward.value, *ends)  # fmt: skip
+    assert told["eval/reward"] == result.reward.value
+    assert f"greedy reward {result.reward.value:.3f}" in str(result)
+    assert f"sampled reward {result.sampled_reward.value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})" in str(result)
+    greedy = evaluate(build_engine(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 0}))))
+    assert greedy.reward == result.reward and greedy.sampled_reward is None
+
+
+def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path, monkeypatch):
+    """Resampled by the seed of the run, exact thirds, and no random number of anybody else's is drawn."""
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6})))
+    right = iter([torch.tensor([1.0, 0, 0, 1, 1, 1]), torch.tensor([0.0, 0, 0, 1, 0, 0])])
+    monkeypatch.setattr("tokenpo.train.run.rollouts.draw.Draw.correct", lambda piece: next(right))
+    assert engine.config.seed == 5
+    states = torch.get_rng_state(), random.getstate()
+    result = evaluate(engine)
+    expected = mean_of_shares([1 / 3, 1, 0, 1 / 3])
+    assert (result.sampled.low, result.sampled.high) == (expected.low, expected.high)
+    assert result.sampled.value == pytest.approx(5 / 12, abs=1e-15)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]

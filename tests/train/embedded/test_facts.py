@@ -1,0 +1,280 @@
+"""Influence, divergence and confidence in the prompt against double sums over full forward passes in float64."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from oracle_support.group_stats import naive_collision, naive_divergence, naive_influence, naive_prompt_logprob
+from tokenpo.cli.view import SilentView
+from tokenpo.train.models import LoraOptions, Samples, Sampling, load, sample
+from tokenpo.train.models.score import has_plain_head, predictions
+from tokenpo.train.run.embedded import facts
+from tokenpo.train.run.embedded.facts import prompt_logprob
+from tokenpo.train.run.embedded.loop import train, with_optional_inputs
+
+FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
+PLAIN = [family for family in FAMILIES if family not in {"gemma2_softcap", "cohere2_scale"}]
+# Only GPT-2 stays in float64 throughout; the norms of the others pass through float32.
+PRECISION = {"gpt2": 1e-10}
+# Five groups of four: mixed, mixed with values between, all right, mixed with one right, all wrong. The −9 would lower
+# the mean of its group below 0, did it count where its response has no token (`holes`).
+REWARD = torch.tensor([[1, 0, 1, 0], [0.9, 0.6, -9, 0], [1, 1, 1, 1], [0, 0, 0, 1], [0.1, 0.1, 0.1, 0.1]]).flatten()
+
+
+@pytest.fixture
+def double(make_model):
+    return lambda family="gpt2", **options: load(make_model(family, **options), dtype="float64")
+
+
+@pytest.fixture
+def rollouts(prompts):
+    """Four responses of unequal length to each prompt, every token at a temperature of its own."""
+
+    def make(lm) -> Samples:
+        samples = sample(lm, prompts, 4, Sampling(9, 0.9, seed=4), rule=lambda h, base: base + 0.3 * torch.tanh(h))
+        assert samples.mask.sum(1).unique().numel() > 3
+        return samples
+
+    return make
+
+
+def influence(lm, *texts, reward, **more) -> torch.Tensor:
+    """At temperature 1 where none is given."""
+    return facts.influence(lm, texts if len(texts) == 5 else (*texts, torch.ones(texts[3].shape)), reward, **more)
+
+
+def divergence(lm, *texts, **more) -> torch.Tensor:
+    return facts.divergence(lm, texts if len(texts) == 5 else (*texts, torch.ones(texts[3].shape)), **more)
+
+
+def given(prompts, s: Samples, rows=slice(None), mask=None) -> tuple:
+    mask = s.mask if mask is None else mask
+    return prompts, s.prompt[rows], s.token_ids[rows], mask[rows], s.temperature[rows]
+
+
+def holes(mask: torch.Tensor) -> torch.Tensor:
+    """Some tokens inside responses are not theirs, and two rows have none at all."""
+    mask = mask.clone()
+    mask[:, 1::3] = False
+    mask[[1, 6]] = False
+    return mask
+
+
+def same(got: torch.Tensor, want: torch.Tensor, precision: float = 1e-5) -> None:
+    torch.testing.assert_close(got.double(), want.double(), rtol=precision, atol=precision * float(want.abs().max()))
+    assert (want != 0).sum() > 20
+
+
+@pytest.mark.parametrize(("family", "holed"), [*((family, True) for family in FAMILIES), ("gpt2", False)])
+def test_influence_and_divergence_are_sums_over_the_group(double, prompts, rollouts, family, holed):
+    lm, precision = double(family, eos=(1, 2)), PRECISION.get(family, 1e-5)
+    samples = rollouts(lm)
+    mask = holes(samples.mask) if holed else samples.mask
+    arguments = given(prompts, samples, mask=mask)
+    if family in PLAIN:
+        got = influence(lm, *arguments, reward=REWARD)
+        assert got.dtype == torch.float64 and not got.requires_grad
+        same(got, naive_influence(lm, *arguments, REWARD), precision)
+        assert not got[~mask].any() and not got[8:12].any() and not got[16:].any()
+    got = divergence(lm, *arguments)
+    same(got, naive_divergence(lm, *arguments), precision)
+    assert not got[~mask].any() and not got.requires_grad
+    for group in range(len(prompts)):
+        of_group, alive = got[samples.prompt == group], mask[samples.prompt == group]
+        for t in alive.any(0).nonzero()[:, 0]:
+            assert of_group[alive[:, t], t].unique().numel() == 1
+
+
+def test_influence_is_the_inner_product_of_gradients_in_the_head(double, prompts, rollouts):
+    """At temperature 1: of a token's log-probability and of the right responses' summed one."""
+    lm = double()
+    s = rollouts(lm)
+    head = lm.model.get_output_embeddings().weight.detach().clone().requires_grad_()
+    ones, wanted = torch.ones_like(s.temperature), []
+    for row in range(4):
+        length, prompt = int(s.mask[row].sum()), prompts[0]
+        ids = torch.tensor([[*prompt, *s.token_ids[row, :length].tolist()]])
+        with torch.no_grad():
+            hidden = lm.model.base_model(ids).last_hidden_state[0, len(prompt) - 1 : -1]
+        logp = (hidden @ head.T).log_softmax(-1)
+        wanted.append(logp.gather(1, s.token_ids[row, :length, None])[:, 0])
+    (goal,) = torch.autograd.grad(wanted[0].sum() + wanted[2].sum(), head, retain_graph=True)
+    first = slice(0, 4)
+    got = influence(lm, prompts[:1], s.prompt[first], s.token_ids[first], s.mask[first], ones[first], reward=REWARD[:4])
+    for row in range(4):
+        for t, logprob in enumerate(wanted[row]):
+            (pull,) = torch.autograd.grad(logprob, head, retain_graph=True)
+            assert got[row, t].item() == pytest.approx(float((pull * goal).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("name", ["influence", "divergence"])
+def test_order_cutting_and_padding_are_free(lm, prompts, rollouts, packed, name, monkeypatch):
+    def what(*arguments, rows=slice(None), **options):
+        if name == "influence":
+            return influence(*arguments, reward=REWARD[rows], **options)
+        return divergence(*arguments, **options)
+
+    lm.abilities["packed"] = packed
+    s = rollouts(lm)
+    whole = what(lm, *given(prompts, s))
+    assert whole.dtype == torch.float32
+    for most in (1, 150):
+        same(what(lm, *given(prompts, s), max_tokens=most), whole)
+    with monkeypatch.context() as patch:
+        for chunk in (1, 30):
+            patch.setattr(facts, "chunk_rows", lambda vocabulary, rows=chunk: rows)
+            same(what(lm, *given(prompts, s)), whole)
+    order = torch.randperm(len(s), generator=torch.Generator().manual_seed(2))
+    for rows in (order, (s.prompt == 1).nonzero()[:, 0]):
+        same(what(lm, *given(prompts, s, rows), rows=rows), whole[rows])
+    wide = [torch.nn.functional.pad(x, (0, 3), value=fill) for x, fill in (
+        (s.token_ids.masked_fill(~s.mask, 10**6), 10**6), (s.mask, False), (s.temperature, 1.0),
+    )]  # fmt: skip
+    same(what(lm, prompts, s.prompt, *wide)[:, :-3], whole)
+
+
+def test_nothing_to_compare_is_zero(lm, prompts):
+    """No tokens, equal rewards, responses that go alone, and equal responses."""
+    ids, none = torch.full((2, 3), 5), torch.zeros(2, 3, dtype=torch.bool)
+    owner, reward = torch.tensor([1, 1]), torch.tensor([1.0, 0.0])
+    assert not influence(lm, prompts, owner, ids, none, reward=reward).any()
+    assert not divergence(lm, prompts, owner, ids, none).any()
+    assert not influence(lm, prompts, owner, ids, ~none, reward=torch.full((2,), 0.1)).any()
+    apart = torch.tensor([0, 1])
+    assert not influence(lm, prompts, apart, ids, ~none, reward=reward).any()
+    assert influence(lm, prompts, owner, ids, ~none, reward=reward).all()
+    for case in (apart, owner):
+        torch.testing.assert_close(divergence(lm, prompts, case, ids, ~none), torch.zeros(2, 3), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("most", "calls"), [(1, [1, 1, 1]), (115, [2, 1]), (114, [1, 1, 1]), (10**6, [3])])
+def test_whole_groups_share_a_pass_that_fits(lm, prompts, rollouts, monkeypatch, most, calls):
+    """Groups 0, 1 and 3 (43, 72 and 54 tokens), as the others' rewards are all equal: at most `most`, or a group."""
+    s, seen = rollouts(lm), []
+
+    def watched(lm, prompts, owner, token_ids, mask, *rest):
+        groups = owner.unique().tolist()
+        assert all((owner == group).sum() == 4 for group in groups)
+        seen.append((groups, sum(len(prompts[group]) for group in owner.tolist()) + int(mask.sum())))
+        return predictions(lm, prompts, owner, token_ids, mask, *rest)
+
+    monkeypatch.setattr("tokenpo.train.run.embedded.facts.predictions", watched)
+    influence(lm, *given(prompts, s), reward=REWARD, max_tokens=most)
+    assert [group for groups, _ in seen for group in groups] == [0, 1, 3]
+    assert [len(groups) for groups, _ in seen] == calls
+    assert all(tokens <= most or len(groups) == 1 for groups, tokens in seen)
+
+
+def test_no_more_than_a_chunk_of_logits_is_made(lm, prompts, rollouts, monkeypatch):
+    """Of seven rows; where four responses stand side by side, of one position, or of two in a chunk of eight."""
+    s, rows = rollouts(lm), []
+    assert has_plain_head(lm)
+    lm.model.get_output_embeddings().register_forward_hook(lambda head, inputs, out: rows.append(len(out)))
+    monkeypatch.setattr(facts, "chunk_rows", lambda vocabulary: 7)
+    influence(lm, *given(prompts, s), reward=REWARD)
+    assert max(rows) == 7 and len(rows) > 10
+    for chunk, most in ((1, 4), (7, 4), (8, 8)):
+        rows.clear()
+        monkeypatch.setattr(facts, "chunk_rows", lambda vocabulary, rows=chunk: rows)
+        divergence(lm, *given(prompts, s))
+        assert max(rows) == most
+
+
+def test_far_apart_log_probabilities_are_cut(double, prompts, rollouts):
+    """Sampled at 0.9 and more, judged at 0.01: laws lie apart by far more than 11 nats, which is what counts."""
+    lm = double()
+    s = rollouts(lm)
+    s = dataclasses.replace(s, temperature=torch.full_like(s.temperature, 0.01))
+    got = divergence(lm, *given(prompts, s))
+    same(got, naive_divergence(lm, *given(prompts, s)), 1e-9)
+    assert math.exp(11) < got.max() < lm.model.config.vocab_size * math.exp(11)
+
+
+def test_influence_of_a_model_with_adapters(make_model, prompts):
+    pytest.importorskip("peft")
+    ids, reward = torch.full((2, 3), 5), torch.tensor([1.0, 0.0])
+    body = load(make_model("qwen2"), lora=LoraOptions(2, 4.0, ("q_proj",)))
+    assert influence(body, prompts, torch.tensor([0, 0]), ids, ids == 5, reward=reward).any()
+
+
+def test_products_keep_their_precision_under_autocast(lm, prompts, rollouts):
+    """The forward pass and the head run in bf16; the sums are those of their very outputs."""
+    s = rollouts(lm)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        got = influence(lm, *given(prompts, s), reward=REWARD)
+        assert has_plain_head(lm)
+        (seen,) = predictions(lm, *given(prompts, s))
+        logits = lm.model.get_output_embeddings()(seen.out).double()
+    assert seen.out.dtype == torch.bfloat16 or logits.bfloat16().equal(logits)
+    g = -(logits / seen.temperature[:, None]).softmax(-1)
+    g[torch.arange(len(g)), seen.target] += 1
+    pairs = (g @ g.T) * (seen.out.double() @ seen.out.double().T)
+    group, right = s.prompt[seen.row], torch.zeros(len(s), dtype=torch.bool)
+    for k in (0, 1, 3):
+        rows = slice(4 * k, 4 * k + 4)
+        right[rows] = REWARD[rows] > REWARD[rows].mean()
+    want = (pairs * (right[seen.row] & (group[:, None] == group))).sum(1)
+    same(got[seen.row, seen.column], torch.where(torch.isin(group, torch.tensor([0, 1, 3])), want, 0), 1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompt_logprob_is_the_mean_after_the_first_token(double, prompts, family):
+    lm = double(family)
+    wanted = naive_prompt_logprob(lm, prompts, 0.7)
+    got = prompt_logprob(lm, prompts, 0.7)
+    assert got.tolist() == pytest.approx(wanted, rel=PRECISION.get(family, 1e-5))
+    assert len(prompts[2]) == 1 and got[2] == 0
+    for tokens in (1, 12):
+        assert prompt_logprob(lm, prompts, 0.7, max_tokens=tokens).tolist() == pytest.approx(wanted, rel=1e-5)
+    assert prompt_logprob(lm, prompts[2:3], 1.0).tolist() == [0.0]
+    assert not got.requires_grad
+
+
+INPUTS = {
+    "tw_grpo": "divergence",
+    "nthr": "influence",
+    "thr": "influence",
+    "arm": "prompt_logprob",
+    "otb": "old_collision",
+}
+
+
+def recomputed(name: str, lm, rollouts, kept) -> torch.Tensor:
+    """By full forward passes under the weights of the moment."""
+    texts = (lm, kept.prompts, rollouts.group, kept.token_ids, kept.mask, kept.temperature)
+    if name == "influence":
+        return naive_influence(*texts, kept.reward())
+    if name == "divergence":
+        return naive_divergence(*texts)
+    if name == "old_collision":
+        return naive_collision(*texts)
+    return torch.tensor(naive_prompt_logprob(lm, kept.prompts, 0.8), dtype=torch.float64)[rollouts.group]
+
+
+@pytest.mark.parametrize("method", INPUTS)
+def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_path, monkeypatch):
+    """In every step, of the weights before it; the passes of at most 60 tokens cut through groups."""
+    steps = []
+
+    def watched(engine, forward, rollouts, kept):
+        made = with_optional_inputs(engine, forward, rollouts, kept)
+        steps.append((made, recomputed(INPUTS[method], engine.lm, rollouts, kept)))
+        return made
+
+    monkeypatch.setattr("tokenpo.train.run.embedded.loop.with_optional_inputs", watched)
+    config = small(
+        tmp_path / "run", method={"name": method}, train={"steps": 2, "micro_tokens": 60},
+        rollout={"temperature": 0.8}, evaluate={"problems": 0},
+    )  # fmt: skip
+    assert train(config, SilentView()).finished
+    assert len(steps) == 2
+    for made, wanted in steps:
+        got = getattr(made, INPUTS[method])
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))
+        assert wanted.unique().numel() > 3
+        others = set(INPUTS.values()) - {INPUTS[method]}
+        assert all(getattr(made, name) is None for name in others), "nobody asked for these"

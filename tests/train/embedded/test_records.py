@@ -1,0 +1,194 @@
+"""The files of a run hold what they promise."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from run_views import Watch, lines
+from tokenpo.cli.view import SilentView
+from tokenpo.train.recipe.plan import Plan
+from tokenpo.train.run.directory import describe
+from tokenpo.train.run.embedded import loop
+from tokenpo.train.run.embedded.loop import resume, train
+from tokenpo.train.run.read import read_trace
+from tokenpo.train.run.records import rollout_metrics
+from tokenpo.train.run.rollouts import read
+from tokenpo.train.run.rollouts.experience import Experience
+from tokenpo.train.tasks import Problem, Score
+
+STEP = {
+    "step", "reward", "reward_std", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length",
+    "length_min", "length_max", "ratio_mean", "ratio_min", "ratio_max", "clip_fraction", "clip_low_fraction",
+    "clip_high_fraction", "kl", "zero_advantage_groups", "equal_reward_groups", "effective_tokens", "truncated",
+    "continued_tokens", "discarded_groups", "grad_norm",
+    "loss", "lr", "temperature_mean", "seconds_rollout", "seconds_update",
+    "seconds_other",
+}  # fmt: skip
+
+
+def test_a_run_directory_is_complete(small, coin, tmp_path):
+    train(small(tmp_path / "run", evaluate={"every": 2}), SilentView())
+    run = tmp_path / "run"
+    metrics = lines(run, "metrics.jsonl")
+    assert [line["step"] for line in metrics] == [0, 1, 2, 3, 4]
+    assert [line["step"] for line in metrics if "eval/accuracy" in line] == [0, 2, 4]
+    assert all(line.keys() >= STEP for line in metrics[1:])
+    assert metrics[1]["note/odd"] == pytest.approx(1 - metrics[1]["accuracy"])
+    samples = lines(run, "samples.jsonl")
+    assert [(line["step"], line["position"]) for line in samples][:5] == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 4)]
+    assert {"prompt", "completion", "reward", "correct", "note", "length", "finished"} <= samples[0].keys()
+    assert json.loads((run / "config.json").read_text())["train"]["lr"] == 0.01
+    assert json.loads((run / "versions.json").read_text())["torch"] == torch.__version__
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-000000", "step-000004"]
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    assert AutoModelForCausalLM.from_pretrained(run / "model").config.hidden_size == 16
+    assert AutoTokenizer.from_pretrained(run / "model").decode([70]) == AutoTokenizer.from_pretrained(
+        json.loads((run / "config.json").read_text())["model"]["path"]
+    ).decode([70])
+
+
+def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
+    """Two minibatches a batch: the first learns from its own policy, at ratio 1, the second from the one before."""
+    train(small(tmp_path / "two", train={"minibatches": 2}, output={"rollouts_every": 2}), SilentView())
+    for number, line in enumerate(lines(tmp_path / "two", "metrics.jsonl")[1:]):
+        assert line["lag_0_ratio_mean"] == pytest.approx(1, abs=1e-5), number
+        assert 0 < line["lag_1_share"] < 1 and line["lag_0_share"] + line["lag_1_share"] == pytest.approx(1, rel=1e-12)
+        assert line["lag_1_ratio_mean"] != pytest.approx(1, abs=1e-5)
+    kept = lines(tmp_path / "two" / "rollouts", "step-000002.jsonl")
+    assert {line["version"] for line in kept} == {2}
+    train(small(tmp_path / "one", train={"minibatches": 1}, output={"rollouts_every": 2}), SilentView())
+    assert not [name for line in lines(tmp_path / "one", "metrics.jsonl") for name in line if name.startswith("lag")]
+    assert "version" not in lines(tmp_path / "one" / "rollouts", "step-000002.jsonl")[0]
+
+
+def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
+    """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
+    names: list[str] = []
+    monkeypatch.setattr("tokenpo.train.run.directory.write_whole", lambda path, text: names.append(path.name))
+    describe(tmp_path, Plan(small(tmp_path / "run")))
+    assert names[0] == "config.json" and len(names) == 5
+
+
+def test_statistics_are_over_everything_drawn_by_hand():
+    """Rewards (1 0)(1 1) and, from a second draw, (0 0): mean 1/2, squared deviations 6/4 over n - 1 = 5; two of the
+    three groups are equal. Lengths 1 2 3 3 and 2 2."""
+
+    def piece(rewards: list[float], lengths: list[int]) -> SimpleNamespace:
+        mask = torch.arange(3) < torch.tensor(lengths)[:, None]
+        scores = [Score(reward, reward > 0) for reward in rewards]
+        return SimpleNamespace(
+            problems=[Problem("", 0)] * (len(rewards) // 2), group_size=2,
+            prompt=torch.arange(len(rewards)) // 2, scores=scores, mask=mask,
+            reward=lambda: torch.tensor(rewards).float(), entropy=mask.float(), temperature=mask.float(),
+            finished=torch.tensor([x < 3 for x in lengths]),
+        )  # fmt: skip
+
+    drawn: Any = [piece([1, 0, 1, 1], [1, 2, 3, 3]), piece([0, 0], [2, 2])]
+    got = rollout_metrics(Experience(None, None, drawn, 0.0, 3))
+    assert got["reward"] == 0.5
+    assert got["reward_std"] == pytest.approx(0.3**0.5, rel=1e-12)
+    assert got["equal_reward_groups"] == pytest.approx(2 / 3, rel=1e-12)
+    assert (got["length"], got["length_min"], got["length_max"]) == (pytest.approx(13 / 6), 1, 3)
+    assert got["truncated"] == pytest.approx(1 / 3, rel=1e-6)
+    alone = rollout_metrics(Experience(None, None, [piece([1, 1], [1, 1])], 0.0, 1))  # pyright: ignore
+    assert alone["reward_std"] == 0 and alone["equal_reward_groups"] == 1
+
+
+def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
+    train(small(tmp_path / "run", output={"trace_every": 2, "trace_rollouts": 2}), SilentView())
+    traces = lines(tmp_path / "run", "trace.jsonl")
+    assert [line["step"] for line in traces] == [1, 1, 2, 2, 4, 4]
+    for line in traces:
+        assert {len(values) for values in line["terms"].values()} == {len(line["tokens"])}
+        needed = {"advantage", "weight", "ratio", "clipped", "low", "high", "loss", "logprob", "entropy", "temperature"}
+        needed |= {"old_logprob", "kl", "effective"}
+        assert needed <= line["terms"].keys() and "kl_ref" not in line["terms"]
+        assert line["prompt"] == f"{line['answer']}="
+
+
+def test_a_problem_without_a_reference_has_none(small, coin, tmp_path, monkeypatch):
+    monkeypatch.setattr(coin, "problems", lambda split, start, count: [Problem("1=", None)] * count)
+    run = tmp_path / "run"
+    train(small(run, output={"trace_every": 2, "samples": 1}, train={"steps": 2}), SilentView())
+    assert {line["answer"] for name in ("samples", "trace") for line in lines(run, f"{name}.jsonl")} == {None}
+    trace = read_trace(run)
+    assert {trace.load(offset).answer for _, offset in trace.index} == {""}
+
+
+def files(directory):
+    return {file.name: file.read_bytes() for file in (directory / "rollouts").iterdir()}
+
+
+def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypatch):
+    given = []
+    improve = loop.improve
+
+    def watched(trainer, step, *rest, **more):
+        given.append(step.rollouts)
+        return improve(trainer, step, *rest, **more)
+
+    monkeypatch.setattr(loop, "improve", watched)
+    config = small(
+        tmp_path / "run",
+        output={"rollouts_every": 2},
+        method={"name": "archer"},
+        rollout={"temperature": 0.7, "rescore": True},
+    )
+    run = train(config, SilentView()).directory
+    assert sorted(files(run)) == ["step-000002.jsonl", "step-000004.jsonl"]
+    for step, facts in ((2, given[1]), (4, given[3])):
+        found = read(run, step)
+        assert (found.step, found.moved, found.notes) == (step, True, ())
+        width = found.rollouts.mask.shape[1]
+        for name, x in vars(facts).items():
+            seen = getattr(found.rollouts, name)
+            if x is None:
+                assert seen is None, name
+                continue
+            x = x[:, :width] if x.dim() == 2 else x
+            x = x.masked_fill(~facts.mask[:, :width], 0) if x.dim() == 2 else x
+            assert torch.equal(seen.to(x.dtype), x), name
+        assert {"ref_logprob", "old_entropy", "rollout_logprob", "temperature"} <= found.inputs
+        # rescore: what the sampler said differs from what the trainer says.
+        assert [r.correct for r in found.responses] == [r.reward > 0 for r in found.responses]
+        assert all(r.prompt and len(r.tokens) == len(r.token_ids) for r in found.responses)
+
+
+def test_the_policy_after_the_updates_is_recorded(small, coin, tmp_path):
+    """Without a step of the optimiser it is the one that sampled; with one it is another."""
+    still, moved = (
+        train(small(tmp_path / str(lr), output={"rollouts_every": 1}, train={"lr": lr}), SilentView()).directory
+        for lr in (0.0, 1e-2)
+    )
+    found = read(still, 1)
+    torch.testing.assert_close(found.policy.logprob, found.rollouts.old_logprob, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.policy.entropy, found.rollouts.old_entropy, rtol=0, atol=1e-5)
+    found = read(moved, 1)
+    assert (found.policy.logprob - found.rollouts.old_logprob).abs().max() > 1e-3
+    assert torch.equal(found.at_first_update().policy.logprob, found.rollouts.old_logprob)
+
+
+def test_a_resumed_run_records_the_same_bytes(small, coin, tmp_path):
+    once = train(small(tmp_path / "once", output={"rollouts_every": 1}), SilentView()).directory
+    output = {"rollouts_every": 1, "checkpoint_every": 2}
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(small(tmp_path / "twice", output=output), Watch(crash=3))
+    stale = tmp_path / "twice" / "rollouts" / "step-000003.jsonl"
+    assert stale.is_file()  # one more than the checkpoint knows
+    stale.with_name("step-000009.jsonl").write_text("of another life\n")
+    twice = resume(tmp_path / "twice", SilentView()).directory
+    assert sorted(files(once)) == [f"step-00000{i}.jsonl" for i in (1, 2, 3, 4)]
+    assert files(once) == files(twice)
+
+
+def test_recording_may_begin_with_a_resume_and_changes_no_step(small, coin, tmp_path):
+    plain = train(small(tmp_path / "plain"), SilentView()).directory
+    train(small(tmp_path / "run", train={"steps": 2}), SilentView())
+    run = resume(tmp_path / "run", SilentView(), small(tmp_path / "run", output={"rollouts_every": 1})).directory
+    assert sorted(files(run)) == ["step-000003.jsonl", "step-000004.jsonl"] and not (plain / "rollouts").exists()
+    one, two = ((where / "model" / "model.safetensors").read_bytes() for where in (plain, run))
+    assert one == two

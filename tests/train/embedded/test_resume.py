@@ -1,0 +1,403 @@
+"""2N steps == N + resume + N, bit for bit; and the same seed gives the same bytes."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save as dump
+
+from run_views import Watch, numbers
+from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.view import SilentView
+from tokenpo.train.models import LanguageModel
+from tokenpo.train.recipe.config import Output, differences, parse_config
+from tokenpo.train.recipe.plan import Plan
+from tokenpo.train.run import checkpoint
+from tokenpo.train.run.checkpoint import Progress
+from tokenpo.train.run.directory import LOGS, describe, edited_recipe, new_directory, require_engine, resumed
+from tokenpo.train.run.embedded.loop import resume, train
+
+
+def logged(directory: Path) -> dict[str, object]:
+    """Everything a run left that must not depend on the clock."""
+    last = max((directory / "checkpoints").iterdir())
+    state = json.loads((last / "state.json").read_text())
+    critic = last / "critic.safetensors"
+    return {
+        "critic": critic.read_bytes() if critic.exists() else None,
+        "metrics": numbers(directory),
+        "samples": (directory / "samples.jsonl").read_bytes(),
+        "trace": (directory / "trace.jsonl").read_bytes(),
+        "state": {k: v for k, v in state.items() if k != "sizes"},
+        "weights": (last / "model.safetensors").read_bytes(),
+        "moments": (last / "optimizer.safetensors").read_bytes(),
+        "model": (directory / "model" / "model.safetensors").read_bytes(),
+    }
+
+
+CRASHED = {
+    **{key: {} for key in ("grpo", "hapo", "tepo", "ha_dw", "lopti", "remax")},
+    # A toy's covariances are small: a band and a share in which tokens are drawn, so that the draw is tested.
+    "clip_cov": {"method": {"cov_low": 0.0, "cov_high": 100.0, "fraction": 0.2}},
+    # Coefficients that act from the first step on and move in every one.
+    **{key: {"method": {"start": 0.1, "largest": 1.0, "delta": 0.01}} for key in ("aer", "skywork_entropy")},
+    "dapo": {"train": {"kl_target": 1e-5}}, "ppo": {"critic": {"warmup": 3}},  # longer than the first checkpoint
+    "vineppo": {"method": {"every": 3, "continuations": 2}}, "spo": {"method": {"interval": 2, "continuations": 2}},
+    "ospo": {"method": {"segments": 3}}, "igrpo": {"method": {"drafts": 2, "template": "{draft}{prompt}"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", CRASHED)
+def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
+    usual = {
+        "method": {"name": method}, "evaluate": {"every": 2, "problems": 2},
+        "train": {"epochs": 2, "warmup": 5, "micro_rows": 8},
+    }  # fmt: skip
+    sections = usual | {name: usual.get(name, {}) | more for name, more in CRASHED[method].items()}
+    once = train(small(tmp_path / "once", **sections), SilentView())
+    output = {"checkpoint_every": 2, "keep": 1}
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(small(tmp_path / "twice", output=output, **sections), Watch(crash=3))
+    written = (tmp_path / "twice" / "metrics.jsonl").read_text()
+    assert len(written.splitlines()) == 4  # steps 0 to 3: one more than the checkpoint knows
+    twice = resume(tmp_path / "twice", SilentView())
+    assert once.finished and twice.finished
+    made = numbers(once.directory)[1:]
+    assert any(line["grad_norm"] > 0 for line in made)
+    assert all(line["continued_tokens"] > 0 for line in made) == (method in ("vineppo", "spo", "remax", "igrpo"))
+    if method == "dapo":  # the rate moves in every batch
+        assert len({line["kl_rate"] for line in made}) > 2
+    assert logged(once.directory) == logged(twice.directory)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(small, coin, tmp_path):
+    runs = [train(small(tmp_path / name), SilentView()).directory for name in "ab"]
+    assert logged(runs[0]) == logged(runs[1])
+    config = small(tmp_path / "c").model_copy(update={"seed": 6})
+    other = train(config, SilentView()).directory
+    assert logged(other)["weights"] != logged(runs[0])["weights"]
+
+
+@pytest.mark.slow
+def test_two_processes_and_two_orders_of_hashes_give_the_same_bytes(tmp_path: Path) -> None:
+    settings = (
+        "train.steps=2", "rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=24",
+        "evaluate.problems=4", "evaluate.samples=0", "evaluate.every=0", "threads=1",
+    )  # fmt: skip
+    command = [sys.executable, "-P", "-m", "tokenpo", "train", "quickstart", *(f"--set={x}" for x in settings)]
+    found = []
+    for hashes, seed in (("1", 0), ("2", 0), ("0", 1)):
+        out = tmp_path / hashes
+        environment = {**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+        words = [*command, f"--set=seed={seed}", "--out", str(out)]
+        done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (out / "report.html").stat().st_size > 10_000
+        found.append(logged(out))
+    first, second, other = found
+    assert first == second and first["weights"] != other["weights"]
+
+
+def test_a_finished_run_can_be_prolonged(small, coin, tmp_path):
+    straight = train(small(tmp_path / "once", evaluate={"problems": 0}), SilentView())
+    short = small(tmp_path / "twice", evaluate={"problems": 0}, train={"steps": 2})
+    train(short, SilentView())
+    with pytest.raises(TokenPOError, match=r"--set train.steps=4"):
+        resume(short.directory(), SilentView())
+    fewer = small(tmp_path / "twice", evaluate={"problems": 0}, train={"steps": 1})
+    with pytest.raises(TokenPOError, match=r"all of its 2 steps: .*--set train.steps=4"):
+        resume(short.directory(), SilentView(), fewer)
+    longer = small(tmp_path / "twice", evaluate={"problems": 0})
+    assert differences(short, longer) == ["train.steps: 2 -> 4"]
+    assert resume(short.directory(), SilentView(), longer).steps == 4
+    assert logged(straight.directory) == logged(longer.directory())
+
+
+@pytest.mark.parametrize("name", ["task.options.path", "task.options.test_path", "task.options.verifier", "model.path"])
+def test_other_files_under_the_same_name_are_refused(name, small, tmp_path, model_dir):
+    files = {"task.options.path": tmp_path / "train.jsonl", "task.options.test_path": tmp_path / "test.jsonl"}
+    for place, file in files.items():
+        file.write_text("".join(json.dumps({"prompt": f"{place} {i}", "answer": "1"}) + "\n" for i in range(6)))
+    files["task.options.verifier"] = tmp_path / "mine.py"
+    files["task.options.verifier"].write_text("def reward(completions):\n    return [0.0] * len(completions)\n")
+    model = shutil.copytree(model_dir, tmp_path / "model")
+    options = {"path": str(files["task.options.path"]), "test_path": str(files["task.options.test_path"])}
+    options |= {"verifier": f"{files['task.options.verifier']}:reward", "reward_seconds": 0.0}
+    run, train_ = tmp_path / "run", {"steps": 2}
+    config = small(run, task={"name": "files", "options": options}, model={"path": str(model)}, train=train_)
+    train(config, SilentView())
+    assert resumed(run, None) == (Plan(config), [])
+    file = files.get(name, model / "config.json")
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(TokenPOError, match=rf"\(contents of {name}: \w+ -> \w+\): leave settings and files as they"):
+        resume(run, SilentView())
+    _, changed = resumed(run, config, accept=True)
+    assert [line.partition(":")[0] for line in changed] == [f"contents of {name}"]
+
+
+def test_an_edited_config_is_another_config(small, coin, tmp_path):
+    """Not by hand in the run directory either, whatever recipe.toml says; and the files stay as they are."""
+    run = tmp_path / "run"
+    train(small(run, evaluate={"problems": 0}), SilentView())
+    config, recipe = run / "config.json", (run / "recipe.toml").read_text()
+    edited = json.loads(config.read_text())
+    edited["train"] |= {"lr": 0.02, "steps": 6}
+    config.write_text(json.dumps(edited))
+    with pytest.raises(TokenPOError, match=r"another config \(train\.lr: 0\.01 -> 0\.02\): .*--accept-changes"):
+        resume(run, SilentView())
+    (run / "inputs.json").unlink()  # the checkpoint knows it without
+    with pytest.raises(TokenPOError, match=r"another config \(train\.lr: 0\.01 -> 0\.02\)"):
+        resume(run, SilentView())
+    assert (run / "recipe.toml").read_text() == recipe
+    assert resume(run, SilentView(), accept=True).steps == 6
+    assert json.loads((run / "changes.jsonl").read_text())["changes"] == ["train.lr: 0.01 -> 0.02"]
+
+
+def test_a_config_edited_before_the_first_checkpoint_is_another_config(small, tmp_path):
+    describe(tmp_path, Plan(small(tmp_path)))
+    edited = json.loads((tmp_path / "config.json").read_text()) | {"seed": 6}
+    (tmp_path / "config.json").write_text(json.dumps(edited))
+    with pytest.raises(TokenPOError, match=r"another config \(seed: 5 -> 6\)"):
+        resumed(tmp_path, None)
+
+
+def test_what_was_accepted_stays_accepted(small, coin, tmp_path):
+    """A resumed run that dies before its next checkpoint need not be told again; another change is another matter."""
+    run, longer = tmp_path / "run", {"steps": 6, "lr": 0.02}
+    train(small(run, evaluate={"problems": 0}), SilentView())
+    with pytest.raises(RuntimeError, match="power cut"):
+        resume(run, Watch(crash=5), small(run, evaluate={"problems": 0}, train=longer), accept=True)
+    with pytest.raises(TokenPOError, match=r"train\.lr: 0\.01 -> 0\.03"):
+        resume(run, SilentView(), small(run, evaluate={"problems": 0}, train=longer | {"lr": 0.03}))
+    assert resume(run, SilentView()).steps == 6
+
+
+OWN = """
+import tokenpo
+
+def mine():
+    return tokenpo.method("hapo", low=0.2)
+"""
+
+
+@pytest.mark.parametrize("changed", ["reference", "length", "file"])
+def test_an_accepted_change_may_alter_the_objective(changed, small, coin, tmp_path):
+    """Its memory begins anew, and the number of updates goes on."""
+    run, own = tmp_path / "run", tmp_path / "own.py"
+    own.write_text(OWN)
+    usual = {"method": {"name": f"{own}:mine"}, "evaluate": {"problems": 0}}
+    rollout = {"soft_overlong": {"cache": 2}}
+    train(small(run, rollout=rollout, train={"steps": 2}, **usual), SilentView())
+    if changed == "file":
+        own.write_text(OWN.replace("0.2", "0.1"))
+    more = {"reference": {"train": {"reference_kl": {"beta": 0.1}}}, "length": {"rollout": {"max_new_tokens": 5}}}
+    parts = more.get(changed, {})
+    wanted = small(run, rollout=rollout | parts.get("rollout", {}), train=parts.get("train", {}), **usual)
+    assert resume(run, SilentView(), wanted, accept=True).steps == 4
+    assert (run / "changes.jsonl").is_file()
+    assert checkpoint.last_progress(run).learner["updates"] == 8
+
+
+def altered(**fields):
+    """state.json with other fields."""
+    return lambda last: json.dumps(json.loads((last / "state.json").read_text()) | fields).encode()
+
+
+def moments(**tensors: torch.Tensor):
+    """optimizer.safetensors with these tensors; NAME is a weight of the model."""
+    name = "model.layers.0.self_attn.q_proj.weight"
+    return lambda last: dump({key.replace("__", "/").replace("NAME", name): x for key, x in tensors.items()})
+
+
+NO_STATE = r"state\.json is not the state of a run"
+UNFIT = r"step-000004.* (does not fit|cannot be read)"
+FORGED = [
+    *(("state.json", altered(**fields), r"step-000004|step 4") for fields in (
+        {"step": 7}, {"cursor": -1}, {"sizes": [1]}, {"settings": {"seed": "x"}}, {"learner": {"memory": [[1]]}},
+        {"more": 1}, {"updates": 3},
+    )),
+    *(("state.json", content, NO_STATE) for content in (
+        b"", b"7", b"[" * 10**5, b"\xff", b'{"settings": ' + b'{"a":' * 500 + b"1" + b"}" * 501,
+    )),
+    *(("optimizer.safetensors", content, UNFIT) for content in (
+        moments(exp_avg__nowhere=torch.zeros(1)), moments(nameless=torch.zeros(1)),
+        moments(exp_avg__NAME=torch.zeros(3, 3, 3)), b"no tensors",
+    )),
+]  # fmt: skip
+
+
+@pytest.fixture
+def finished(small, coin, tmp_path, made=[]) -> Path:  # noqa: B006
+    """A run of four steps with an evaluation after each; made once, a copy for every test."""
+    if not made:
+        made.append(train(small(tmp_path / "made", evaluate={"every": 1}), SilentView()).directory)
+    return shutil.copytree(made[0], tmp_path / "run")
+
+
+@pytest.mark.parametrize(("file", "content", "said"), FORGED)
+def test_a_forged_file_whose_checksum_fits_is_one_sentence(file, content, said, small, finished):
+    last = max((finished / "checkpoints").iterdir())
+    forged(last, file, content if isinstance(content, bytes) else content(last))
+    with pytest.raises(TokenPOError, match=said) as caught:
+        resume(finished, SilentView(), small(finished, evaluate={"every": 1}, train={"steps": 5}))
+    assert "\n" not in str(caught.value)
+
+
+def forged(place: Path, name: str, content: bytes) -> None:
+    (place / name).write_bytes(content)
+    sums = json.loads((place / "checksums.json").read_text())
+    (place / "checksums.json").write_text(json.dumps(sums | {name: hashlib.sha256(content).hexdigest()}))
+
+
+REFUSED = {
+    "name": "other", "seed": 6, "threads": 2, "model.dtype": "float64", "method.name": "tepo", "task.name": "countdown",
+    "rollout.prompts": 8, "rollout.temperature": 0.9, "train.lr": 0.02, "train.epochs": 2, "train.nonfinite": "skip",
+    "evaluate.problems": 7,
+}  # fmt: skip
+FREE = {"train.steps": 9, "output.keep": 5, "output.checkpoint_every": 3, "output.trace_every": 1}
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *FREE])
+def test_only_steps_and_output_may_change(name, small, tmp_path):
+    config = small(tmp_path)
+    describe(tmp_path, Plan(config))
+    raw = config.model_dump()
+    place, _, key = name.rpartition(".")
+    (raw[place] if place else raw)[key] = (REFUSED | FREE)[name]
+    wanted = parse_config(raw, "test")
+    assert [line.partition(":")[0] for line in differences(config, wanted)] == [name]
+    if name in FREE:
+        assert resumed(tmp_path, wanted) == (Plan(wanted), [])
+        return
+    with pytest.raises(TokenPOError, match=rf"cannot be resumed with another config \({re.escape(name)}: .*--accept"):
+        resumed(tmp_path, wanted)
+
+
+def test_a_run_is_resumed_where_it_is(small, tmp_path):
+    """Another directory would hold nothing of it, and its config.json would name a place where it is not."""
+    run = tmp_path / "run"
+    run.mkdir()
+    describe(run, Plan(small(run)))
+    with pytest.raises(TokenPOError, match=r"is resumed where it is, not in .*other: leave out --out"):
+        resumed(run, small(tmp_path / "other"))
+    with pytest.raises(TokenPOError, match=r"nowhere holds no config\.json"):
+        resumed(tmp_path / "nowhere", None)
+    moved = run.rename(tmp_path / "moved")
+    for wanted in (None, small(run), small(moved), small(moved / ".." / "moved")):
+        assert resumed(moved, wanted)[1] == []
+
+
+def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
+    config = small(tmp_path / "run", output={"checkpoint_every": 1, "keep": 4})
+    whole = logged(train(config, SilentView()).directory)
+    checkpoints = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    assert [path.name for path in checkpoints] == [f"step-00000{i}" for i in (1, 2, 3, 4)]
+    (checkpoints[3] / "state.json").unlink()
+    file = checkpoints[2] / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    view = Watch()
+    resume(tmp_path / "run", view)
+    assert view.begun == 2
+    assert "step-000004 is damaged" in view.notes[0] and "step-000003 is damaged" in view.notes[1]
+    assert logged(tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("damage", [b"{!", b"[0,", b"\xff\xfe", b"7  "])
+def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(damage, small, finished):
+    log, view = finished / "metrics.jsonl", Watch()
+    first, second, *rest = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, damage + b" " * (len(second) - len(damage) - 1) + b"\n", *rest]))
+    outcome = resume(finished, view, small(finished, evaluate={"every": 1}, train={"steps": 5}))
+    assert [line["step"] for line in outcome.evaluations] == [0, 2, 3, 4, 5]
+    assert any(note.startswith("metrics.jsonl: 1 line was left out (line 2: not") for note in view.notes)
+
+
+def test_lost_lines_are_noticed(small, finished):
+    (finished / "metrics.jsonl").write_text("")
+    with pytest.raises(TokenPOError, match="changed since"):
+        resume(finished, SilentView(), small(finished, evaluate={"every": 1}, train={"steps": 5}))
+
+
+def test_a_directory_with_something_in_it_is_not_overwritten(small, coin, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("years of work")
+    with pytest.raises(TokenPOError, match="not empty"):
+        train(small(tmp_path / "run"), SilentView())
+
+
+def test_a_run_that_breaks_before_its_first_step_leaves_nothing(small, coin, tmp_path, monkeypatch):
+    """A chat template, say, that fails on the first prompt: the same command is to work once it is corrected."""
+
+    def broken(self, prompt):
+        raise TokenPOError("the chat template fails")
+
+    config = small(tmp_path / "run")
+    for problems in (0, 6):  # while sampling for step 1, in the first evaluation
+        monkeypatch.setattr(LanguageModel, "encode", broken)
+        with pytest.raises(TokenPOError, match="the chat template fails"):
+            train(small(tmp_path / "run", evaluate={"problems": problems}), SilentView())
+        assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr("tokenpo.train.recipe.plan.make_task", lambda name, options, seed: coin)
+    assert train(config, SilentView()).finished
+
+
+def test_an_edited_recipe_in_a_run_directory_is_not_passed_over_in_silence(small, coin, tmp_path):
+    train(small(tmp_path / "run", train={"steps": 1}), SilentView())
+    recipe = tmp_path / "run" / "recipe.toml"
+    assert edited_recipe(tmp_path / "run") == []
+    recipe.write_text(recipe.read_text().replace("lr = 0.01", "lr = 0.02"))
+    view = Watch()
+    resume(tmp_path / "run", view, small(tmp_path / "run", train={"steps": 2}))
+    said = [note for note in view.notes if note.startswith("recipe.toml is not what config.json says")]
+    assert len(said) == 1 and "(train.lr: 0.01 -> 0.02): it is not read when a run is resumed" in said[0]
+    assert "lr = 0.01" in recipe.read_text()
+
+
+@pytest.mark.parametrize("sizes", [{"../victim.txt": 0}, dict.fromkeys(LOGS, 0) | {"/dev/null": 0}, {}])
+def test_a_checkpoint_cuts_no_file_but_the_logs(sizes, small, coin, tmp_path):
+    """A run directory that somebody else made, with checksums that fit."""
+    victim = tmp_path / "victim.txt"
+    victim.write_text("years of work")
+    (tmp_path / "run").mkdir()
+    describe(tmp_path / "run", Plan(small(tmp_path / "run")))
+    checkpoint.begin(tmp_path / "run", Progress(sizes=sizes))
+    with pytest.raises(TokenPOError, match=r"state\.json is damaged: it gives sizes for .*; remove "):
+        resume(tmp_path / "run", SilentView())
+    assert victim.read_text() == "years of work"
+
+
+def test_a_place_for_runs_that_leads_nowhere(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    config = small(tmp_path).model_copy(update={"output": Output()})
+    with pytest.raises(TokenPOError, match=r"cannot be made: File exists \(runs\); give another with --out"):
+        new_directory(config)
+    (tmp_path / "gone").mkdir()
+    assert [new_directory(config).name for _ in range(2)] == ["run-grpo-seed5", "run-grpo-seed5-2"]
+
+
+def test_a_run_on_a_server_is_not_resumed_here(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "service.json").write_text("{}")
+    with pytest.raises(TokenPOError, match="holds a run of the tinker engine: resume it with --engine tinker"):
+        resume(tmp_path, SilentView())
+    (tmp_path / "service.json").unlink()
+    with pytest.raises(TokenPOError, match="holds a run of the embedded engine"):
+        require_engine(tmp_path, "tinker")
+
+
+def test_a_model_is_not_resumed_but_its_run(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 9}')
+    with pytest.raises(TokenPOError, match=f"is a model, not a run: give {tmp_path}$"):
+        resume(tmp_path / "model", SilentView())

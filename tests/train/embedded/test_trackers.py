@@ -1,0 +1,243 @@
+"""Trackers get what metrics.jsonl got, once, under the documented names; none of them can end a run."""
+
+import json
+import re
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from run_views import Watch, lines
+from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.cli.view import SilentView
+from tokenpo.train.recipe.config import load_config, parse_config
+from tokenpo.train.run.embedded.loop import resume, train
+from tokenpo.train.run.trackers import TRL, Trackers, require_trackers, tracker_name
+
+
+class FakeRun:
+    """What a tracker's `init` returns: records, or fails at one step."""
+
+    def __init__(self, service: "Fake", arguments: dict[str, Any]) -> None:
+        self.service, self.arguments = service, arguments
+        self.lines: dict[int, dict[str, float]] = {}
+        self.closed = False
+
+    def finish(self) -> None:
+        self.closed = True
+        if self.service.fails_at == "close":
+            raise OSError("the disk is full")
+
+    def log(self, data: dict[str, float], step: int, commit: bool | None = None) -> None:
+        if step == self.service.fails_at:
+            raise ConnectionError("no route\nto host")
+        assert step not in self.lines, "sent twice"
+        self.lines[step] = data
+
+
+class Fake(ModuleType):
+    """A tracker package with the few names that are used of it."""
+
+    class Settings:
+        def __init__(self, console: str) -> None:
+            self.console = console
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None, origin="fake")
+        self.runs: list[FakeRun] = []
+        self.fails_at: int | str | None = None
+
+    def init(self, **arguments: Any) -> FakeRun:
+        if self.fails_at == "init":
+            raise RuntimeError("No API key configured.")
+        self.runs.append(FakeRun(self, arguments))
+        return self.runs[-1]
+
+    def lines(self) -> list[dict[int, dict[str, float]]]:
+        return [run.lines for run in self.runs]
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    return _installed(monkeypatch, "wandb")
+
+
+@pytest.fixture
+def trackio(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    return _installed(monkeypatch, "trackio")
+
+
+def _installed(monkeypatch: pytest.MonkeyPatch, name: str) -> Fake:
+    module = Fake(name)
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+
+def config(*names: str, project: str | None = None) -> Any:
+    return parse_config({"output": {"track": list(names), "project": project}}, "test")
+
+
+def record(directory: Path, steps: int) -> list[dict]:
+    """A metrics.jsonl of `steps` + 1 lines."""
+    lines = [{"step": step, "reward": step / 4, "kl": None if step == 1 else 0.5} for step in range(steps + 1)]
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return lines
+
+
+def expected(line: dict) -> dict[str, float]:
+    return {tracker_name(name): x for name, x in line.items() if name != "step" and x is not None}
+
+
+def test_a_crashed_and_resumed_run_is_one_run_of_every_tracker(small, coin, tmp_path, wandb, trackio):
+    """Wandb fails at step 2, then the run crashes at 3; its checkpoint is that of step 2."""
+    output = {"track": ["trackio", "wandb"], "checkpoint_every": 2, "keep": 1, "project": "p"}
+    wandb.fails_at = 2
+    view = Watch(crash=3)
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(small(tmp_path / "run", output=output), view)
+    warned = [line for line in view.lines if "wandb" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith("warning: wandb failed at step 2 (ConnectionError: no route to host) and is off")
+    assert [sorted(sent) for sent in wandb.lines() + trackio.lines()] == [[0, 1], [0, 1, 2, 3]]
+    assert [trackio.runs[0].closed, wandb.runs[0].closed] == [True, False]
+
+    wandb.fails_at = None
+    resume(tmp_path / "run", SilentView())
+    metrics = lines(tmp_path / "run")
+    assert [sorted(sent) for sent in wandb.lines() + trackio.lines()] == [[0, 1], [2, 3, 4], [0, 1, 2, 3], [4]]
+    whole = {step: line for sent in wandb.lines() for step, line in sent.items()}
+    assert whole == {line["step"]: expected(line) for line in metrics}
+    assert "train/completions/mean_length" in whole[1] and "eval/accuracy" in whole[0] and "tokenpo/kl" in whole[1]
+
+    first, second = (run.arguments for run in wandb.runs)
+    assert first == {**second, "config": first["config"], "settings": first["settings"]}
+    assert (first["project"], first["name"], first["resume"]) == ("p", "run", "allow")
+    assert first["dir"] == str(tmp_path / "run") and first["settings"].console == "off"
+    assert first["config"]["method"]["name"] == "grpo"
+    assert trackio.runs[0].arguments["name"] == trackio.runs[1].arguments["name"] == f"run-{first['id']}"
+
+
+def test_two_runs_of_one_recipe_have_two_ids(tmp_path):
+    assert len({Trackers(tmp_path, config(), 0, print).run for _ in range(2)}) == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"run": 3, "sent": {}}', '{"run": "x"}'])
+def test_a_damaged_record_is_said_and_another_run_gets_everything(text, tmp_path, wandb):
+    lines, said = record(tmp_path, 2), []
+    (tmp_path / "trackers.json").write_text(text)
+    Trackers(tmp_path, config("wandb"), 2, said.append).close()
+    assert len(said) == 1 and "trackers.json is damaged, so the trackers begin another run" in said[0]
+    assert wandb.lines() == [{line["step"]: expected(line) for line in lines}]
+    assert json.loads((tmp_path / "trackers.json").read_text())["sent"] == {"wandb": 2}
+    assert {path.name for path in tmp_path.iterdir()} == {"trackers.json", "metrics.jsonl"}
+
+
+def test_a_tracker_that_is_new_gets_the_whole_course(tmp_path, wandb, trackio):
+    first, *rest = record(tmp_path, 4)
+    Trackers(tmp_path, config("trackio"), 0, pytest.fail).close()
+    trackers = Trackers(tmp_path, config("trackio", "wandb"), 4, pytest.fail)
+    trackers.send({"step": 5, "reward": float("inf"), "kl": float("nan"), "lr": 1e-3})
+    trackers.close()
+    course = {line["step"]: expected(line) for line in [first, *rest]} | {5: {"train/learning_rate": 1e-3}}
+    assert wandb.lines() == [course]
+    assert trackio.lines()[0] | trackio.lines()[1] == course
+    assert wandb.runs[0].closed
+    saved = json.loads((tmp_path / "trackers.json").read_text())
+    assert saved == {"run": wandb.runs[0].arguments["id"], "sent": {"trackio": 5, "wandb": 5}}
+
+
+def test_a_tracker_that_cannot_close_is_reported_and_the_next_is_closed(tmp_path, wandb, trackio):
+    said: list[str] = []
+    trackers = Trackers(tmp_path, config("wandb", "trackio"), 0, said.append)
+    wandb.fails_at = "close"
+    trackers.close()
+    trackers.close()
+    assert said == ["warning: wandb failed as it was closed (OSError: the disk is full); metrics.jsonl has everything"]
+    assert trackio.runs[0].closed
+
+
+def test_tensorboard_hides_the_steps_that_are_made_again(tmp_path):
+    """Five lines, then a crash behind the checkpoint of step 2; the second course differs and is what counts."""
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    trackers = Trackers(tmp_path, config("tensorboard"), 0, pytest.fail)
+    for step in range(5):
+        trackers.send({"step": step, "reward": 1.0})
+    record(tmp_path, 2)
+    trackers = Trackers(tmp_path, config("tensorboard"), 2, pytest.fail)
+    trackers.send({"step": 3, "reward": 0.25})
+    trackers.close()
+    board = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(x.step, x.value) for x in board.Scalars("train/reward")] == [(0, 1), (1, 1), (2, 1), (3, 0.25)]
+
+
+def test_what_is_not_installed_is_named_before_anything_is_loaded(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenpo.train.recipe.plan.Plan.load_model", lambda config: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("tokenpo.train.run.trackers.find_spec", lambda name: None)
+    for name, extra in (("tensorboard", "track"), ("trackio", "trackio"), ("wandb", "wandb")):
+        with pytest.raises(Unsupported, match=rf"names {name}, .*: pip install 'tokenpo\[{extra}\]', or take it out"):
+            train(small(tmp_path / "run", output={"track": [name]}), SilentView())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_is_not_a_package(tmp_path, monkeypatch):
+    """An offline run of wandb leaves a folder of its name, which Python takes for a namespace package."""
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr("sys.path_importer_cache", {})
+    assert find_spec("wandb") is not None
+    with pytest.raises(Unsupported, match="not installed"):
+        require_trackers(["wandb"])
+
+
+def test_what_cannot_begin_ends_the_command_and_leaves_the_directory_free(small, coin, tmp_path, wandb, trackio):
+    wandb.fails_at = "init"
+    settings = small(tmp_path / "run", output={"track": ["trackio", "wandb"]}, train={"steps": 1})
+    with pytest.raises(Unsupported, match=r"wandb could not begin \(RuntimeError: No API key.*WANDB_MODE=offline"):
+        train(settings, SilentView())
+    assert trackio.runs[0].closed
+    wandb.fails_at = None
+    assert train(settings, SilentView()).finished
+
+
+def test_project_of_the_recipe_or_of_wandb_or_ours(tmp_path, wandb, trackio, monkeypatch):
+    def seen(project: str | None) -> list[str]:
+        Trackers(tmp_path, config("wandb", "trackio", project=project), 0, pytest.fail).close()
+        return [fake.runs[-1].arguments["project"] for fake in (wandb, trackio)]
+
+    assert seen(None) == ["tokenpo", "tokenpo"]
+    monkeypatch.setenv("WANDB_PROJECT", "theirs")
+    assert seen(None) == ["theirs", "tokenpo"]
+    assert seen("mine") == ["mine", "mine"]
+
+
+def test_the_option(tmp_path):
+    recipe = tmp_path / "r.toml"
+    recipe.write_text("")
+
+    def track(text: str) -> list[str]:
+        return list(load_config(recipe, overrides=[f"output.track={text}"]).output.track)
+
+    assert track("wandb") == ["wandb"]
+    assert track("wandb, tensorboard,wandb") == ["wandb", "tensorboard"]
+    assert track('["trackio"]') == ["trackio"] and track("none") == [] and track("[]") == []
+    with pytest.raises(TokenPOError, match=r"output.track.*'wandbb'.*'tensorboard', 'trackio' or 'wandb'"):
+        track("wandbb")
+    with pytest.raises(TokenPOError, match=r"output\.track"):
+        track("3")
+
+
+def test_the_document_names_what_trl_calls_the_same():
+    rows = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
+    pairs: dict[str, str] = {}
+    for row in rows:
+        cells = [re.findall(r"`([^`]+)`", cell) for cell in row.split("|")]
+        if row.startswith("| `") and len(cells) == 7 and cells[2]:
+            pairs |= dict(zip(cells[1], cells[2], strict=True))
+    assert pairs == TRL

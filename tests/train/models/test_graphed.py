@@ -1,0 +1,254 @@
+"""Decoding in fixed places against the ordinary sampler; the steps run as they are instead of in CUDA graphs."""
+
+import dataclasses
+import warnings
+
+import pytest
+import torch
+
+from tokenpo.base.errors import NotFinite
+from tokenpo.train.models import LoraOptions, Sampling, graphed, load, sample
+from tokenpo.train.models.graphed import BLOCK, FixedStep, Graphs, size_for
+
+
+class Spy:
+    """Repeats a step by running it; counts the steps it was given and their runs."""
+
+    def __init__(self) -> None:
+        self.recorded = self.runs = 0
+
+    def __call__(self, step, moved):
+        self.recorded += 1
+        before = [x.clone() for x in moved]
+        step()  # as a recorder does that loads kernels
+        for x, old in zip(moved, before, strict=True):
+            x.copy_(old)
+
+        def replay():
+            self.runs += 1
+            step()
+
+        return replay
+
+
+def both(lm, *arguments, **options):
+    """The ordinary samples, those of fixed places, and the recorder."""
+    lm.abilities["graphed"] = None
+    ordinary = sample(lm, *arguments, **options)
+    spy = Spy()
+    lm.abilities["graphed"] = Graphs(spy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return ordinary, sample(lm, *arguments, **options), spy
+
+
+def assert_equal(ordinary, fixed):
+    for field in dataclasses.fields(ordinary):
+        a, b = getattr(ordinary, field.name), getattr(fixed, field.name)
+        assert a.dtype == b.dtype
+        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5, msg=lambda text, name=field.name: f"{name}: {text}")
+
+
+# Prompts of unequal length are padded, and rows that end early leave the batch.
+@pytest.mark.parametrize(
+    ("family", "temperature"),
+    [("qwen3", 1.0), ("qwen3", 0.0), *((name, 0.8) for name in ("qwen3", "qwen2", "llama", "cohere2_scale", "gpt2"))],
+)
+def test_samples_are_the_ordinary_ones(load_family, prompts, family, temperature):
+    ordinary, fixed, spy = both(load_family(family, eos=(1, 2)), prompts, 16, Sampling(100, temperature, seed=1))
+    if temperature:
+        assert ordinary.mask.sum(1).unique().numel() > 3
+    assert ordinary.mask.shape[1] > 2 * BLOCK
+    assert_equal(ordinary, fixed)
+    assert spy.runs
+
+
+def test_rows_and_slots_come_in_few_sizes(lm, prompts):
+    """Buffers that grow, rows that leave, and steps that are recorded once and kept for the next call."""
+    ordinary, fixed, spy = both(lm, prompts, 20, Sampling(100, seed=1))
+    assert_equal(ordinary, fixed)
+    graphs = lm.abilities["graphed"]
+    windows = [window[:2] for window in graphs.replays]
+    assert len({rows for rows, _ in windows}) > 1 < len({slots for _, slots in windows})
+    before = spy.recorded
+    assert_equal(sample(lm, prompts, 20, Sampling(100, seed=1)), fixed)
+    assert spy.recorded == before == len(windows)
+
+
+def test_buffers_serve_whatever_they_have_room_for(lm, prompts):
+    both(lm, prompts, 4, Sampling(30, seed=1))
+    graphs = lm.abilities["graphed"]
+    for group, longest, same, heat in (
+        (2, 10, True, 1.0), (6, 30, False, 1.0), (2, 100, False, 1.0), (6, 100, True, 1.0), (6, 100, True, 0.5)
+    ):  # fmt: skip
+        held, how = graphs.step, Sampling(longest, heat, seed=1)
+        fixed = sample(lm, prompts, group, how)
+        assert (graphs.step is held) == same
+        lm.abilities["graphed"] = None
+        assert_equal(sample(lm, prompts, group, how), fixed)
+        lm.abilities["graphed"] = graphs
+
+
+def test_sizes():
+    assert [size_for(n, 16) for n in (1, 16, 17, 24, 25, 33, 48, 49, 512)] == [16, 16, 24, 24, 32, 48, 48, 64, 512]
+
+
+@pytest.mark.parametrize("longest", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+def test_limits_and_every_length_of_a_block(lm, longest):
+    prompts = [[5, 6, 7], [8], [9, 10]]
+    limits = [longest, max(1, longest // 2), 1]
+    unending = dataclasses.replace(lm, eos_ids=())
+    for model, given in ((unending, None), (lm, limits)):
+        ordinary, fixed, spy = both(model, prompts, 3, Sampling(longest, seed=4), limits=given)
+        assert_equal(ordinary, fixed)
+        assert spy.runs >= longest - 1 if given is None else spy.runs < longest
+    assert both(lm, prompts, 3, Sampling(longest), limits=[1, 1, 1])[2].runs < BLOCK
+
+
+def test_rows_that_have_ended_keep_to_the_models_positions(load_family):
+    """A prompt near the last position ends by its limit, while a shorter one goes on."""
+    lm = load_family("gpt2", eos=(1,))
+    lm = dataclasses.replace(lm, eos_ids=())
+    prompts = [[5] * 120, *([6, 7 + i] for i in range(3))]
+    lm.abilities["graphed"] = Graphs(Spy())
+    fixed = sample(lm, prompts, 8, Sampling(40), limits=[8, 40, 40, 40])
+    assert fixed.mask.sum(1).tolist() == [8] * 8 + [40] * 24
+
+
+def test_streams_and_weights_that_change_in_place(lm, prompts):
+    both(lm, prompts, 4, Sampling(40))
+    graphs, spy = lm.abilities["graphed"], lm.abilities["graphed"].recorder
+    before = spy.recorded
+    with torch.no_grad():
+        for weight in lm.model.parameters():
+            weight.mul_(1.1)
+    fixed = sample(lm, prompts, 4, Sampling(40), streams=[3, 1, 4, 0, 2])
+    assert spy.recorded == before
+    # A weight in another place makes the recorded steps stale.
+    norm = lm.model.model.norm
+    norm.weight = torch.nn.Parameter(norm.weight.detach().clone())
+    assert_equal(sample(lm, prompts, 4, Sampling(40), streams=[3, 1, 4, 0, 2]), fixed)
+    assert spy.recorded > before
+    lm.abilities["graphed"] = None
+    assert_equal(sample(lm, prompts, 4, Sampling(40), streams=[3, 1, 4, 0, 2]), fixed)
+    assert graphs.verified
+
+
+def test_adapters_that_are_switched_off_are_recorded_anew(make_model, prompts):
+    lm = load(make_model("qwen3"), lora=LoraOptions(rank=2))
+    with torch.no_grad():
+        for name, weight in lm.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(0.0, 0.3, generator=torch.Generator().manual_seed(0))
+    lm.model.train()
+    ordinary, fixed, spy = both(lm, prompts, 4, Sampling(20))
+    assert_equal(ordinary, fixed)
+    before = spy.recorded
+    with lm.adapter.disable_adapter():
+        without = sample(lm, prompts, 4, Sampling(20))
+        assert spy.recorded > before and not torch.equal(without.token_ids, fixed.token_ids)
+    assert_equal(ordinary, sample(lm, prompts, 4, Sampling(20)))
+    assert lm.model.training
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "autocast"])
+def test_half_precision(make_model, prompts, kind):
+    """The same operations, so nearly all tokens are the same."""
+    lm = load(make_model("qwen3"), dtype="float32" if kind == "autocast" else kind)
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+        ordinary, fixed, spy = both(lm, prompts, 8, Sampling(40))
+        before = spy.recorded
+        assert before and lm.abilities["graphed"].step.bias.dtype == torch.bfloat16
+    columns = min(ordinary.token_ids.shape[1], fixed.token_ids.shape[1])
+    same = ordinary.token_ids[:, :columns] == fixed.token_ids[:, :columns]
+    assert same.float().mean() > 0.9
+    both_there = same.cumprod(1).bool() & ordinary.mask[:, :columns]
+    assert (ordinary.logprob[:, :columns] - fixed.logprob[:, :columns])[both_there].abs().max() < 0.1
+    if kind == "autocast":
+        sample(lm, prompts, 8, Sampling(40))
+        assert spy.recorded > before, "without autocast other steps are recorded"
+        # Weights that move under one autocast are cast anew by every step.
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            sample(lm, prompts, 8, Sampling(40))
+            with torch.no_grad():
+                for weight in lm.model.parameters():
+                    weight.mul_(1.1)
+            fixed = sample(lm, prompts, 8, Sampling(40))
+            lm.abilities["graphed"] = None
+            ordinary = sample(lm, prompts, 8, Sampling(40))
+        columns = min(ordinary.token_ids.shape[1], fixed.token_ids.shape[1])
+        assert (ordinary.token_ids[:, :columns] == fixed.token_ids[:, :columns]).float().mean() > 0.9
+
+
+def test_a_rule_and_a_tool_take_the_ordinary_path(lm, prompts):
+    lm.abilities["graphed"] = Graphs(spy := Spy())
+
+    class Silent:
+        ends = (4,)
+
+        def __call__(self, row, token_ids):
+            return []
+
+    sample(lm, prompts, 2, Sampling(8), rule=lambda entropy, base: base + 0 * entropy)
+    sample(lm, prompts, 2, Sampling(8), tool=Silent())
+    assert not spy.recorded
+
+
+def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
+    """NaN at one position of one response, after the step that is compared."""
+    run = graphed.packed_logits
+
+    def breaking(model, ids, position, packing, *keep):
+        logits = run(model, ids, position, packing, *keep)
+        if not keep and isinstance(packing, FixedStep):
+            logits[5] = torch.where(packing.step == 7, float("nan"), logits[5])
+        return logits
+
+    monkeypatch.setattr(graphed, "packed_logits", breaking)
+    lm = dataclasses.replace(lm, eos_ids=())
+    lm.abilities["graphed"] = Graphs(Spy())
+    with pytest.raises(NotFinite, match="at token 7 of response 5 of 8"):
+        sample(lm, [[5, 6], [7]], 4, Sampling(40))
+    # A response that has ended by then is whole.
+    assert torch.isfinite(sample(lm, [[5, 6], [7]], 4, Sampling(40), limits=[40, 7]).logprob).all()
+    # Of ten rows that are left, the first place holds another response than at the start.
+    monkeypatch.setattr(graphed, "packed_logits", lambda *a: run(*a) * torch.where(a[-1].step == 20, float("nan"), 1.0))
+    with pytest.raises(NotFinite, match=r"at token 20 of response 3\d of 40"):
+        sample(lm, [[5, 6], *([7, 8 + i] for i in range(3))], 10, Sampling(80), limits=[3, 3, 3, 80])
+
+
+def test_nothing_of_broken_weights_is_left_in_the_buffers(lm):
+    wanted = sample(lm, [[5, 6], [7]], 4, Sampling(40))
+    lm.abilities["graphed"] = Graphs(Spy())
+    weight = lm.model.model.layers[0].mlp.down_proj.weight
+    whole = weight.detach().clone()
+    with torch.no_grad():
+        weight.fill_(float("nan"))
+        with pytest.raises(NotFinite, match="at token 0 of response 0 of 8"):
+            sample(lm, [[5, 6], [7]], 4, Sampling(40))
+        weight.copy_(whole)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_equal(wanted, sample(lm, [[5, 6], [7]], 4, Sampling(40)))
+
+
+@pytest.mark.parametrize("fault", ["a wait", "another step"])
+def test_a_fault_leaves_the_ordinary_path_and_one_warning(lm, prompts, fault, monkeypatch):
+    wanted = sample(lm, prompts, 4, Sampling(20))
+
+    def recorder(step, moved):
+        if fault == "a wait":
+            raise RuntimeError("called a synchronizing CUDA operation\nand more")
+        return step
+
+    if fault == "another step":
+        forward = FixedStep.attend
+        monkeypatch.setattr(FixedStep, "attend", lambda *a: 1.01 * forward(*a))
+    lm.abilities["graphed"] = Graphs(recorder)
+    message = "without CUDA graphs.*(synchronizing CUDA operation$|differ by .* of the largest)"
+    with pytest.warns(UserWarning, match=message):
+        fixed = sample(lm, prompts, 4, Sampling(20))
+    assert_equal(wanted, fixed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_equal(wanted, sample(lm, prompts, 4, Sampling(20)))

@@ -1,0 +1,361 @@
+"""Loading and saving: what comes back is what was saved; text, chats and adapters. The shipped tiny model."""
+
+import importlib.util
+import json
+import math
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_model import Example, WarmUp, _pack, config, fresh, main, orthogonal, tokenizer, warm_up
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.base.pool import Pool
+from tokenpo.base.silence import muted
+from tokenpo.train.models import LanguageModel, LoraOptions, Sampling, load, sample, save, score, vocabulary
+from tokenpo.train.models.directory import ASSETS
+from tokenpo.train.models.model import _load_weights
+from tokenpo.train.tasks.dial_sum import DialSum, evaluate
+
+peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def test_unknown_dtype_and_device(make_model):
+    with pytest.raises(UnknownName, match="did you mean 'bfloat16'"):
+        load(make_model(), dtype="bfloat")
+    with pytest.raises(TokenPOError, match="device 'nosuch' cannot be used"):
+        load(make_model(), device="nosuch")
+    assert load(make_model(), device="auto").device.type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_nothing_that_native_code_prints_reaches_the_terminal(capfd: pytest.CaptureFixture) -> None:
+    with muted():
+        os.write(1, b"from below")
+        os.write(2, b"from below")
+    print("after")
+    assert capfd.readouterr() == ("after\n", "")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_saved_model_comes_back(make_model, tmp_path, prompts, dtype):
+    lm = load(make_model(eos=(1, 2)), dtype=dtype)
+    assert lm.model.dtype == getattr(torch, dtype) and not lm.model.training and lm.eos_ids == (1, 2)
+    save(lm, tmp_path / "out")
+    again = load(tmp_path / "out", dtype=dtype)
+    assert again.eos_ids == lm.eos_ids and again.pad_id == lm.pad_id
+    for (name, a), (_, b) in zip(lm.model.state_dict().items(), again.model.state_dict().items(), strict=True):
+        assert torch.equal(a, b), name
+    assert torch.equal(sample(lm, prompts, 2, Sampling(9)).token_ids, sample(again, prompts, 2, Sampling(9)).token_ids)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 0.9, "top_p": 0.6}, {"early_stopping": True}, {"output_scores": True}, {"typical_p": 0.5}],
+)
+def test_generation_settings_that_transformers_loads_but_does_not_save_stay(make_model, tmp_path, settings):
+    path = Path(shutil.copytree(make_model(), tmp_path / "model"))
+    file = path / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    lm = load(path)
+    save(lm, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text()).items() >= settings.items()
+    assert load(tmp_path / "out").model.generation_config.to_dict() == lm.model.generation_config.to_dict()
+
+
+def test_save_replaces_a_model_whole_and_spares_anything_else(lm, tmp_path, monkeypatch):
+    """A disk with room for 1 KiB files: tokenizer.json is longer, and its library writes it itself."""
+    target = tmp_path / "model"
+    save(lm, target)
+    (target / "stale").write_text("")
+    save(lm, target)
+    assert not (target / "stale").exists() and [p.name for p in tmp_path.iterdir()] == ["model"]
+    before, write, rename = content(target), type(lm.tokenizer).save_pretrained, Path.rename
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_a_small_disk(self, directory):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+        try:
+            return write(self, directory)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    def only_aside(self, place):
+        if Path(place) == target and self.name != f".old-{target.name}":
+            raise OSError("the name is taken")
+        return rename(self, place)
+
+    for owner, name, broken, message in (
+        (type(lm.tokenizer), "save_pretrained", on_a_small_disk, r"the tokenizer cannot be saved: .*File too large"),
+        (Path, "rename", only_aside, "the name is taken"),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match=message):
+            patch.setattr(owner, name, broken)
+            save(lm, target, {"step": 1})
+        assert content(target) == before and list(tmp_path.iterdir()) == [target]
+
+    mine = tmp_path / "thesis"
+    mine.mkdir()
+    (mine / "chapter1").write_text("years of work")
+    with pytest.raises(TokenPOError, match="is not a model directory"):
+        save(lm, mine)
+    assert (mine / "chapter1").read_text() == "years of work"
+
+
+def test_text_to_tokens_and_back(lm):
+    ids = lm.encode("3-9+6=")
+    assert lm.decode(ids) == "3-9+6=" and lm.pieces(ids) == list("3-9+6=")
+    assert lm.decode([*ids, 1, 0]) == "3-9+6=" and lm.pieces([1]) == ["<eos>"]
+    assert lm.encode("3<eos>") == lm.encode("3"), "a prompt is to be continued"
+    with pytest.raises(TokenPOError, match="no tokens"):
+        lm.encode("")
+
+
+def test_a_padding_token_that_is_not_embedded_is_never_used(make_model, tmp_path, prompts):
+    lm, path = load(make_model()), tmp_path / "odd"
+    lm.tokenizer.add_special_tokens({"pad_token": "<none>"})
+    save(lm, path)
+    odd = load(path)
+    assert odd.tokenizer.pad_token_id >= odd.rows > odd.pad_id
+    assert torch.equal(sample(odd, prompts, 2, Sampling(6)).mask, sample(lm, prompts, 2, Sampling(6)).mask)
+
+
+def test_a_chat_has_the_tokens_that_transformers_gives_it(lm):
+    with pytest.raises(TokenPOError, match="no chat template"):
+        lm.encode([{"role": "user", "content": "1+1="}])
+    lm.tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}\n  {%- if loop.first %}[{{ m.role }}]{% endif %}\n  {{ m | tojson }}\n"
+        "{% endfor %}{% if add_generation_prompt %}#{% endif %}"
+    )
+    for text in ("1+1=", "ü\u2028 <b>'\"\\", "a" * 5000, ""):
+        chat = [{"role": "system", "content": text}, {"role": "user", "content": [{"type": "text", "text": text}]}]
+        theirs = lm.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        assert lm.encode(chat) == theirs
+
+
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for m in messages %}", "Unexpected end of template"),
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[0].name.first }}", "has no attribute 'name'"),
+        ("{{ messages[0].content + 1 }}", "can only concatenate str"),
+        (ENDLESS, "it does not end within 0.5 seconds"),
+        ("{{ 'a' * 2000000 }}", "a prompt of 2,000,000 characters, of which 1,000,000 are the most"),
+        ("{{ 'a' * 2000000000 }}", "more memory than it may"),
+        ("{% set ns = namespace(s='ab') %}{% for i in range(40) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "memory"),
+        ("{{ ''.__class__.__mro__ }}", "is unsafe"),
+    ],
+)
+def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, message, monkeypatch):
+    if template == ENDLESS:
+        short = Pool(Path(vocabulary.__file__).with_name("template.py"), "render", 1, limit=0.5)
+        monkeypatch.setattr(vocabulary, "_template_pool", lambda: short)
+        monkeypatch.setattr(vocabulary, "CHAT_SECONDS", 0.5)
+    lm.tokenizer.chat_template = template
+    with pytest.raises(TokenPOError, match=message) as caught:
+        lm.encode([{"role": "user", "content": "1+1="}])
+    text = str(caught.value)
+    assert f"the chat template of {make_model()} fails on the prompt" in text and "1+1=" in text and "\n" not in text
+
+
+@peft
+def test_lora_trains_only_adapters_and_saves_merged(make_model, tmp_path, prompts):
+    plain = load(make_model())
+    lm = load(make_model(), lora=LoraOptions(rank=4, targets=("q_proj", "up_proj")))
+    trained = [name for name, p in lm.model.named_parameters() if p.requires_grad]
+    assert trained and all("lora_" in name for name in trained)
+    torch.manual_seed(0)
+    for name, parameter in lm.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    samples = sample(lm, prompts, 2, Sampling(12))
+    policy = score(lm, prompts, samples.prompt, samples.token_ids, samples.mask)
+    torch.testing.assert_close(policy.logprob, samples.logprob, rtol=1e-5, atol=1e-5)
+    policy.logprob.sum().backward()
+    assert all(p.grad is not None for p in lm.model.parameters() if p.requires_grad)
+
+    save(lm, tmp_path / "merged")
+    merged = load(tmp_path / "merged")
+    assert set(merged.model.state_dict()) == set(plain.model.state_dict())
+    with torch.no_grad():
+        of_merged = score(merged, prompts, samples.prompt, samples.token_ids, samples.mask).logprob
+        of_plain = score(plain, prompts, samples.prompt, samples.token_ids, samples.mask).logprob
+    torch.testing.assert_close(of_merged, samples.logprob, rtol=1e-4, atol=1e-4)
+    assert (of_plain - samples.logprob).abs().max() > 0.1
+    assert lm.adapter is not None and any("lora_A" in name for name, _ in lm.model.named_parameters())
+
+
+@peft
+def test_adapters_that_are_refused(make_model, tmp_path):
+    """From the hub, where there is no directory to look into before it is loaded; and on unknown layers."""
+    path = Path(shutil.copytree(make_model(), tmp_path / "model"))
+    load(path, lora=LoraOptions(rank=2, targets=("q_proj",))).adapter.save_pretrained(path)
+    with pytest.raises(TokenPOError, match=r"holds a LoRA adapter, which is never applied here: merge it"):
+        _load_weights(str(path), torch.float32)
+    with pytest.raises(TokenPOError, match="LoRA targets"):
+        load(make_model(), lora=LoraOptions(targets=("nowhere",)))
+
+
+@peft
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+def test_lora_on_weights_that_two_layers_share(make_model, target):
+    """A layer of its own may be adapted; where head and embedding are one, the merged model could not hold it."""
+    with pytest.raises(TokenPOError, match=rf"targets .*{target}.* are tied .*leave it out of model\.lora\.targets"):
+        load(make_model("qwen3"), lora=LoraOptions(targets=("q_proj", target)))
+    load(make_model("qwen2"), lora=LoraOptions(targets=("q_proj", target)))
+
+
+DIALS = DialSum(operands=8)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> LanguageModel:
+    return load(ASSETS)
+
+
+def accuracy(lm: LanguageModel, count: int, group: int, temperature: float) -> tuple[float, float]:
+    """Share right, and mean response length, on held-out problems."""
+    problems = DIALS.problems("test", 0, count)
+    prompts = [lm.encode(problem.prompt) for problem in problems]
+    samples = sample(lm, prompts, group, Sampling(max_new_tokens=48, temperature=temperature, seed=0))
+    lengths = samples.mask.sum(1)
+    texts = [lm.decode(ids[:n].tolist()) for ids, n in zip(samples.token_ids, lengths, strict=True)]
+    repeated = [problems[i] for i in samples.prompt.tolist()]
+    scores = DIALS.score(repeated, texts, [[]] * len(texts))
+    return sum(score.correct for score in scores) / len(scores), lengths.float().mean().item()
+
+
+@pytest.mark.parametrize(
+    "text", ["3-9+6*6-1*8*8-9=", "", " two  spaces ", "line\nline\n\n", "\t\r\n", "naïve 数 🙂", "\x00"]
+)
+def test_tokenizer_gives_back_the_exact_text(text):
+    for encoder in (tokenizer(), AutoTokenizer.from_pretrained(ASSETS)):
+        ids = encoder(text)["input_ids"]
+        assert len(ids) == len(text.encode())
+        assert all(i > 2 for i in ids), "no special token is added"
+        assert encoder.decode(ids) == text
+
+
+def test_tokenizer_has_its_special_tokens_and_a_chat_template():
+    encoder, made = AutoTokenizer.from_pretrained(ASSETS), tokenizer()
+    assert encoder.backend_tokenizer.to_str() == made.backend_tokenizer.to_str()
+    assert encoder.chat_template == made.chat_template
+    assert (encoder.pad_token_id, encoder.bos_token_id, encoder.eos_token_id) == (0, 1, 2)
+    assert len(encoder) == config().vocab_size
+    assert encoder.decode([2, *encoder("7")["input_ids"], 0], skip_special_tokens=True) == "7"
+    chat = [{"role": "user", "content": "1+"}, {"role": "user", "content": "2="}]
+    assert encoder.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == "1+2="
+
+
+def test_directory_is_ordinary_and_small():
+    model = AutoModelForCausalLM.from_pretrained(ASSETS)
+    assert [p.shape for p in model.parameters()] == [p.shape for p in fresh().parameters()]
+    assert sum(file.stat().st_size for file in ASSETS.iterdir()) < 2_500_000
+    assert {file.suffix for file in ASSETS.iterdir()} <= {".json", ".safetensors", ".jinja"}
+
+
+def test_fresh_weights_depend_on_the_seed_alone():
+    before = torch.random.get_rng_state()
+    first = fresh(3).state_dict()
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.rand(1)
+    second = fresh(3).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["lm_head.weight"], fresh(4).state_dict()["lm_head.weight"])
+
+
+def test_warm_up_learns_what_follows_the_prompt_and_repeats_itself():
+    def examples(step: int) -> list[Example]:
+        return [("ab", "c"), ("abab", "d")]
+
+    losses: list[float] = []
+    first, second = fresh(0), fresh(0)
+    warm_up(first, examples, WarmUp(steps=40, rise=5), lambda _, loss: losses.append(loss))
+    warm_up(second, examples, WarmUp(steps=40, rise=5))
+    assert losses[-1] < 0.05 < losses[0]
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    encoder = tokenizer()
+    for prompt, completion in examples(0):
+        ids = torch.tensor([encoder(prompt)["input_ids"]])
+        out = first.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)
+        assert out[0, ids.shape[1] :].tolist() == [*encoder(completion)["input_ids"], encoder.eos_token_id]
+
+
+def test_prompt_tokens_bear_no_loss():
+    ids, target = _pack(tokenizer(), [("ab", "c"), ("a", "bcd")])
+    a, b, c, d = tokenizer()("abcd")["input_ids"]
+    assert ids.tolist() == [[a, b, c, 0], [a, b, c, d]]
+    assert target.tolist() == [[-1, c, 2, -1], [b, c, d, 2]]
+
+
+def test_newton_schulz_keeps_directions_and_evens_out_singular_values():
+    generator = torch.Generator().manual_seed(0)
+    for rows, columns in ((6, 6), (4, 9), (9, 4)):
+        matrix = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+        u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+        inner = u.T @ orthogonal(matrix) @ v.T
+        values = inner.diagonal()
+        torch.testing.assert_close(inner, values.diag(), rtol=0, atol=1e-9)
+        assert values.min() > 0.5
+        assert values.max() < 1.3
+
+
+def test_shipped_model_is_right_about_as_often_as_stated(shipped):
+    greedy, short = accuracy(shipped, 200, 1, 0.0)
+    sampled, longer = accuracy(shipped, 50, 8, 1.0)
+    assert 0.15 < greedy < 0.32
+    assert 0.22 < sampled < 0.42
+    assert short < 22 < 26 < longer < 31, "greedily it leaps all the way; sampled, it steps now and then"
+
+
+def test_shipped_model_is_uncertain_where_it_decides_to_step_or_leap(shipped):
+    problems = DIALS.problems("test", 0, 16)
+    prompts = [shipped.encode(problem.prompt) for problem in problems]
+    samples = sample(shipped, prompts, 8, Sampling(max_new_tokens=48, seed=0))
+    decisions, others = [], []
+    for ids, mask, entropy in zip(samples.token_ids, samples.mask, samples.entropy, strict=True):
+        text = shipped.decode(ids[mask].tolist())
+        for position, character in enumerate(text):
+            # After the second operand of a step and later: "=" (a step) or the next operator (a leap).
+            after_operand = position >= 3 and text[position - 1].isalnum() and character in "+-*="
+            decided = after_operand and text[position - 2] in "+-*"
+            (decisions if decided else others).append(entropy[position].item())
+    mean = torch.tensor(decisions).mean().item()
+    assert mean == pytest.approx(-0.6 * math.log(0.6) - 0.4 * math.log(0.4), abs=0.1)
+    assert mean > 3 * torch.tensor(others).mean().item()
+
+
+def test_small_steps_are_known_facts(shipped):
+    """Every fact of the tables, as the second step of a problem whose first step leads to it."""
+    prompts, answers = [], []
+    for value in range(10):
+        first = 2 if value == 1 else 1
+        opening = f"{first}+{(value - first) % 10}"
+        for rest in (f"{operator}{digit}" for operator in "+-*" for digit in range(1, 10)):
+            prompts.append(shipped.encode(f"{opening}{rest}={opening}={value};{value}{rest}="))
+            answers.append(str(evaluate(f"{opening}{rest}")))
+    samples = sample(shipped, prompts, 1, Sampling(max_new_tokens=1, temperature=0.0))
+    said = [shipped.decode(ids[:1].tolist()) for ids in samples.token_ids]
+    assert sum(a == b for a, b in zip(said, answers, strict=True)) / 270 > 0.97
+
+
+@pytest.mark.slow
+def test_the_command_makes_what_is_shipped(tmp_path, shipped):
+    """The same bytes where the arithmetic is the same; the same accuracy where it is not."""
+    main([str(tmp_path / "tiny")])
+    made = load(tmp_path / "tiny")
+    for count, group, temperature in ((200, 1, 0.0), (50, 8, 1.0)):
+        again, ours = (accuracy(lm, count, group, temperature)[0] for lm in (made, shipped))
+        assert again == pytest.approx(ours, abs=0.1)

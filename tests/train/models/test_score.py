@@ -1,0 +1,160 @@
+"""Scoring against full forward passes: values, gradients, any subset of the rows."""
+
+import pytest
+import torch
+
+from small_models import CONFIGS
+from tokenpo.base.errors import TokenPOError
+from tokenpo.train.models import Sampling, load, sample, score
+from tokenpo.train.models.score import has_plain_head
+
+
+def naive(lm, prompts, samples):
+    """Row by row, in the model's own forward pass and a float64 softmax."""
+    tables = [torch.zeros(samples.mask.shape, dtype=torch.float64) for _ in range(3)]
+    rows: list[list[torch.Tensor]] = []
+    for row in range(len(samples)):
+        length = int(samples.mask[row].sum())
+        prompt, target = prompts[int(samples.prompt[row])], samples.token_ids[row, :length]
+        ids = torch.tensor([[*prompt, *target.tolist()]])
+        logits = lm.model(ids).logits[0, len(prompt) - 1 : -1].double()
+        logp = torch.log_softmax(logits / samples.temperature[row, :length, None].double(), -1)
+        p = logp.exp()
+        entropy = -(p * logp).sum(-1)
+        rows.append([logp.gather(-1, target[:, None])[:, 0], entropy, (p**2 * (logp + entropy[:, None])).sum(-1)])
+    for row, values in enumerate(rows):
+        for k, value in enumerate(values):
+            tables[k] = tables[k].index_put((torch.tensor(row), torch.arange(len(value))), value)
+    return tables
+
+
+@pytest.fixture
+def rollouts(prompts):
+    def make(lm, group_size=3):
+        rule = lambda entropy, base: base + 0.3 * torch.tanh(entropy)  # noqa: E731
+        samples = sample(lm, prompts, group_size, Sampling(20, temperature=0.9, seed=4), rule=rule)
+        assert samples.mask.sum(1).unique().numel() > 3
+        return samples
+
+    return make
+
+
+def run(lm, prompts, s, rows=slice(None), **options):
+    return score(lm, prompts, s.prompt[rows], s.token_ids[rows], s.mask[rows], s.temperature[rows], **options)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_values_and_gradients_equal_full_forward_passes(load_family, prompts, rollouts, family):
+    lm = load_family(family, eos=(1, 2))
+    assert has_plain_head(lm) == (family not in {"gemma2_softcap", "cohere2_scale"})
+    samples = rollouts(lm)
+    policy, wanted = run(lm, prompts, samples, drift=True), naive(lm, prompts, samples)
+    for got, want in zip((policy.logprob, policy.entropy, policy.entropy_drift), wanted, strict=True):
+        assert got is not None
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(policy.logprob, samples.rollout_logprob, rtol=1e-5, atol=1e-5)
+    assert policy.entropy is not None and not policy.entropy.requires_grad
+
+    weight = torch.randn(samples.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    parameters = [p for p in lm.model.parameters() if p.requires_grad]
+    got = torch.autograd.grad((policy.logprob * weight).sum(), parameters)
+    want = torch.autograd.grad((wanted[0] * weight).sum(), parameters)
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_any_subset_and_any_cutting_gives_the_same_values(lm, prompts, rollouts, packed):
+    lm.abilities["packed"] = packed
+    samples = rollouts(lm)
+    whole = run(lm, prompts, samples).logprob
+    n = len(samples)
+    subsets = [torch.tensor([7]), torch.arange(0, n, 4), torch.randperm(n, generator=torch.Generator().manual_seed(2))]
+    for rows in subsets:
+        torch.testing.assert_close(run(lm, prompts, samples, rows).logprob, whole[rows], rtol=1e-5, atol=1e-5)
+    for tokens in (1, 40, 200):
+        cut = run(lm, prompts, samples, max_tokens=tokens).logprob
+        torch.testing.assert_close(cut, whole, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_ids_beyond_a_response_are_never_read_and_masked_ones_inside_are_context(lm, prompts, rollouts, packed):
+    lm.abilities["packed"] = packed
+    samples = rollouts(lm)
+    whole = run(lm, prompts, samples).logprob
+    garbage = samples.token_ids.masked_fill(~samples.mask, 10**6)
+    got = score(lm, prompts, samples.prompt, garbage, samples.mask, samples.temperature).logprob
+    assert torch.equal(got, whole)
+    assert not got[~samples.mask].any()
+    holes = samples.mask.clone()
+    holes[:, 1::3] = False
+    got = score(lm, prompts, samples.prompt, samples.token_ids, holes, samples.temperature).logprob
+    torch.testing.assert_close(got, whole * holes, rtol=1e-5, atol=1e-5)
+
+
+def test_empty_responses_and_single_tokens(lm, prompts):
+    ids, mask = torch.full((3, 4), 5), torch.zeros(3, 4, dtype=torch.bool)
+    mask[1, 0] = True
+    got = score(lm, prompts, torch.tensor([0, 1, 2]), ids, mask).logprob
+    with torch.no_grad():
+        logits = lm.model(torch.tensor([prompts[1]])).logits[0, -1]
+    assert (got != 0).nonzero().tolist() == [[1, 0]]
+    torch.testing.assert_close(got[1, 0], torch.log_softmax(logits, -1)[5])
+    assert not score(lm, prompts, torch.tensor([0, 1, 2]), ids, torch.zeros_like(mask)).logprob.any()
+
+
+def test_no_grad_and_gradient_checkpointing(lm, prompts, rollouts):
+    samples = rollouts(lm)
+    with torch.no_grad():
+        silent = run(lm, prompts, samples).logprob
+    assert not silent.requires_grad
+    parameter = lm.model.get_input_embeddings().weight
+    (plain,) = torch.autograd.grad(run(lm, prompts, samples).logprob.sum(), parameter)
+    lm.model.gradient_checkpointing_enable({"use_reentrant": False})
+    lm.model.train()
+    checked = run(lm, prompts, samples).logprob
+    torch.testing.assert_close(checked.detach(), silent, rtol=1e-5, atol=1e-5)
+    (again,) = torch.autograd.grad(checked.sum(), parameter)
+    torch.testing.assert_close(again, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_autocast_and_bf16_weights(make_model, prompts):
+    half = load(make_model(), dtype="bfloat16")
+    samples = sample(half, prompts, 2, Sampling(12))
+    policy = run(half, prompts, samples)
+    assert policy.logprob.dtype == samples.logprob.dtype == torch.float32
+    assert (policy.logprob - samples.logprob).abs().max() < 0.2
+
+    lm = load(make_model())
+    with torch.autocast("cpu", torch.bfloat16):
+        samples = sample(lm, prompts, 2, Sampling(12))
+        policy = run(lm, prompts, samples)
+    assert lm.abilities == {"packed": True, "plain_head": True}, "autocast must not spoil the probes"
+    assert (policy.logprob - samples.logprob).abs().max() < 0.2
+    policy.logprob.sum().backward()
+    assert lm.model.get_input_embeddings().weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mask": torch.ones(2, 3)}, "expected .N, T. bool"),
+        ({"mask": torch.ones(0, 3, dtype=torch.bool)}, "expected .N, T. bool"),
+        ({"token_ids": torch.ones(2, 2, dtype=torch.long)}, "token_ids has shape"),
+        ({"prompt_of_row": torch.tensor([0, 2])}, "prompt_of_row holds 0 to 2, but there are 2 prompts"),
+        ({"prompt_of_row": torch.tensor([0])}, "prompt_of_row has shape"),
+        ({"temperature": torch.ones(3)}, "temperature has shape"),
+        ({"temperature": torch.zeros(2, 3)}, "expected > 0"),
+        ({"prompts": [[3], []]}, "prompt has no tokens"),
+    ],
+)
+def test_bad_input_is_named(lm, change, message):
+    given = {
+        "prompts": [[3], [4]],
+        "prompt_of_row": torch.tensor([0, 1]),
+        "token_ids": torch.ones(2, 3, dtype=torch.long),
+        "mask": torch.ones(2, 3, dtype=torch.bool),
+        "temperature": 1.0,
+    } | change
+    with pytest.raises(TokenPOError, match=message):
+        score(lm, **given)

@@ -1,0 +1,121 @@
+"""One draw: the right distribution, the right statistics, never an impossible token. Addressed uniforms."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tokenpo.core.head.softmax_backend import trusted
+from tokenpo.train.models.token_draw import draw, greedy, stream_keys, uniforms
+
+TOP = 1 - 2.0**-32
+
+
+@pytest.mark.parametrize("vocabulary", [1, 2, 20, 1024, 1025, 1152, 3000])
+def test_the_token_is_the_inverse_of_the_cumulative_distribution(vocabulary):
+    g = torch.Generator().manual_seed(vocabulary)
+    logits = torch.randn(50, vocabulary, generator=g, dtype=torch.float64) * 3
+    uniform = torch.rand(50, generator=g, dtype=torch.float64)
+    token = draw(logits, uniform, 0.8).token
+    cumulative = torch.softmax(logits / 0.8, -1).cumsum(-1)
+    assert torch.equal(token, (cumulative <= uniform.unsqueeze(-1)).sum(-1))
+
+
+@pytest.mark.parametrize("vocabulary", [20, 2000])
+def test_statistics_are_those_of_the_temperature_that_sampled(vocabulary):
+    logits = torch.randn(9, vocabulary)
+    got = draw(logits, torch.rand(9).double(), 0.6)
+    logp = torch.log_softmax(logits.double() / 0.6, -1)
+    torch.testing.assert_close(got.logprob.double(), logp.gather(-1, got.token[:, None])[:, 0], rtol=0, atol=2e-6)
+    torch.testing.assert_close(got.entropy.double(), -(logp.exp() * logp).sum(-1), rtol=1e-5, atol=1e-6)
+    assert got.temperature.tolist() == [pytest.approx(0.6)] * 9
+    assert got.rollout_logprob is got.logprob
+
+
+def test_a_rule_sees_the_entropy_at_the_base_temperature_and_sets_each_row_its_own():
+    logits = torch.randn(5, 11, dtype=torch.float64)
+    seen = {}
+
+    def rule(entropy, base):
+        seen.update(entropy=entropy, base=base)
+        return base + torch.arange(5).double() / 10
+
+    uniform = torch.rand(5, dtype=torch.float64)
+    got = draw(logits, uniform, 0.9, rule)
+    base = torch.log_softmax(logits / 0.9, -1)
+    torch.testing.assert_close(seen["entropy"], -(base.exp() * base).sum(-1))
+    assert seen["base"] == 0.9
+    constant = base.gather(-1, got.token[:, None])[:, 0]
+    torch.testing.assert_close(got.logprob, constant)
+    torch.testing.assert_close(got.entropy, seen["entropy"])
+    for row in range(5):
+        alone = draw(logits[row : row + 1], uniform[row : row + 1], 0.9 + row / 10)
+        for name in ("token", "temperature", "rollout_logprob"):
+            torch.testing.assert_close(getattr(got, name)[row : row + 1], getattr(alone, name))
+    assert (got.rollout_logprob - got.logprob)[1:].abs().min() > 1e-3
+
+
+@pytest.mark.parametrize("vocabulary", [6, 2050, 2176])
+@pytest.mark.parametrize("uniform", [0.0, 2.0**-32, 0.5, TOP])
+def test_excluded_tokens_are_never_drawn(vocabulary, uniform):
+    logits = torch.full((3, vocabulary), -math.inf)
+    logits[0, 1] = 0.0
+    logits[1, [2, vocabulary - 3]] = 0.0
+    logits[2, [1, 4]] = torch.tensor([80.0, -80.0])
+    token = draw(logits, torch.full((3,), uniform, dtype=torch.float64), 1.0).token
+    assert torch.isfinite(logits[range(3), token]).all()
+    assert int(token[1]) == (2 if uniform < 0.5 else vocabulary - 3)
+
+
+def test_greedy_takes_the_first_maximum_with_statistics_at_temperature_one():
+    logits = torch.tensor([[0.0, 2.0, 2.0], [5.0, 0.0, 0.0]])
+    got = greedy(logits)
+    assert got.token.tolist() == [1, 0] and got.temperature.tolist() == [1.0, 1.0]
+    torch.testing.assert_close(got.logprob, torch.log_softmax(logits, -1)[[0, 1], [1, 0]])
+
+
+def test_a_kernel_is_checked_on_its_device_after_a_model_was_loaded(lm):
+    """Loading a model changes which functions follow `with torch.device(...)`."""
+    seen = []
+
+    def kernel(logits, scale, out, count):
+        seen.extend(x.device.type for x in (logits, out))
+        raise RuntimeError("seen")
+
+    with pytest.warns(UserWarning, match="RuntimeError: seen"):
+        trusted(kernel, torch.device("meta"), torch.float32)
+    assert seen == ["meta", "meta"]
+
+
+def splitmix(key: int, step: int) -> float:
+    """SplitMix64 in plain integers."""
+    mask = 2**64 - 1
+    z = (key + (step + 1) * 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return ((z ^ (z >> 31)) >> 32) * 2.0**-32
+
+
+def test_the_numbers_are_splitmix64():
+    keys = torch.tensor([0, 1, -5, 2**62, -(2**63)])
+    got = uniforms(keys, 3, 4)
+    want = [[splitmix(k % 2**64, step) for k in keys.tolist()] for step in range(3, 7)]
+    assert got.tolist() == want
+
+
+def test_keys_differ_in_every_coordinate_and_accept_any_integer_seed():
+    stream, sample = torch.arange(100).repeat_interleave(100), torch.arange(100).repeat(100)
+    keys = torch.cat([stream_keys(seed, stream, sample) for seed in (0, 1, -1, 2**70 + 3, 2**63)])
+    assert len(keys.unique()) == len(keys)
+
+
+def test_numbers_are_uniform_over_steps_streams_and_samples():
+    keys = stream_keys(3, torch.arange(200).repeat_interleave(5), torch.arange(5).repeat(200))
+    u = uniforms(keys, 0, 100).numpy()
+    assert u.min() >= 0 and u.max() <= 1 - 2.0**-32
+    for values in (u.ravel(), u[0], u[:, 0], u[:, ::5].ravel()[::7]):
+        assert stats.kstest(values, "uniform").pvalue > 1e-3
+    for a, b in ((u[:-1], u[1:]), (u[:, :-1], u[:, 1:]), (u[:, :-5], u[:, 5:])):
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.015

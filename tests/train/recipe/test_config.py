@@ -1,0 +1,217 @@
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.train.recipe.config import (
+    Config,
+    Correction,
+    GroupOverlong,
+    Lora,
+    ReferenceKl,
+    SoftOverlong,
+    differences,
+    load_config,
+    parse_config,
+)
+from tokenpo.train.recipe.files import to_toml
+
+
+def recipe(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
+    config = load_config(recipe(tmp_path, '[train]\nlr = 0.5\n[method]\nname = "dapo"\nhigh = 0.3\n'))
+    assert (config.train.lr, config.train.steps) == (0.5, Config().train.steps)
+    assert (config.method.name, config.method.options) == ("dapo", {"high": 0.3})
+    assert config.directory() == Path("runs/mine-dapo-seed0")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[train]\nlearning_rat = 1", ["section [train]", "'learning_rat'"]),
+        ("[train]\nwarmpu = 1", ["section [train]", "'warmpu'", "did you mean 'warmup'"]),
+        ("lr = 1\nsteps = 3", ["'lr': did you mean train.lr or critic.lr?", "'steps': did you mean train.steps?"]),
+        ("[train]\nsamples = 3", ["did you mean evaluate.samples or output.samples?"]),
+        ("[trian]\nlr = 1", ["the top level", "'trian'", "did you mean 'train'"]),
+        ("[model.lora]\nrnak = 1", ["section [model.lora]", "did you mean 'rank'"]),
+        ("[rollout.soft_overlong]\ncahce = 1", ["section [rollout.soft_overlong]", "did you mean 'cache'"]),
+        ("\n".join(f"key{i} = {i}" for i in range(26)), ["'key4': known: ", "; and 21 more mistakes"]),
+        ("[train]\nlearning_rate = 1", ["'learning_rate': did you mean train.lr?"]),
+        ("learning_rate = 1", ["'learning_rate': did you mean train.lr or critic.lr?"]),
+        ("[rollout.soft_overlong]\nlength = 80", ["section [rollout.soft_overlong] lacks the key 'cache'"]),
+        ('[train]\nlr = "fast"', ["train.lr", "'fast'"]),
+        ("[train]\nlr = inf", ["train.lr"]),
+        ("[train]\nbetas = [2, 3]", ["train.betas"]),
+        ("[train]\nsteps = 0", ["train.steps", "0"]),
+        ("[rollout]\ntemperature = 1e-40", ["rollout.temperature = 1e-40: ", "float32", "give at least 1.2e-38"]),
+        ("[rollout]\ntemperature = 1e39", ["rollout.temperature = 1e+39: ", "float32", "give at most 3.4e38"]),
+        ("[train]\nminibatch_by = 'tokens'", ["train.minibatch_by", "'tokens'", "groups"]),
+        ("name = '../../elsewhere'", ["name"]),
+        ("method = 'hapo'", ['method is a section: write [method] and in it name = "hapo"']),
+        ("train = ", []),
+        (b"\xff\xfe", ["is not TOML in UTF-8"]),
+        ("#" * 262_145, ["it has 262,145 bytes, of which 262,144 are the most"]),
+    ],
+)
+def test_a_mistake_names_the_file_the_setting_and_what_to_write(tmp_path, text, words):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(TokenPOError) as error:
+        load_config(path, overrides=["train.weight_decay=0.1"])
+    assert isinstance(error.value, UnknownName) == ("did you mean" in str(error.value) or "known:" in str(error.value))
+    assert all(word in str(error.value) for word in ["mine.toml", *words])
+
+
+def test_none_is_a_name_where_a_name_is_wanted(tmp_path: Path) -> None:
+    config = load_config(recipe(tmp_path, 'name = "none"\nthreads = "none"\nmethod = {name = "grpo"}\n'))
+    assert (config.name, config.threads) == ("none", None)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        *((f"{name}={10**9 + 1}", f"{name} = 1000000001: input should be less") for name in (
+            "model.lora.rank", "rollout.prompts", "rollout.group_size", "rollout.max_new_tokens",
+            "rollout.max_extra_batches", "train.steps", "train.epochs", "train.minibatches", "evaluate.problems",
+            "evaluate.samples",
+        )),
+        ("rollout={prompts=100000, group_size=11}", "prompts x group_size is above 1,000,000: lower one of them"),
+        ("rollout={prompts=10000, group_size=10, max_new_tokens=1000000}", "prompts x group_size x max_new_tokens is"),
+        ("train={epochs=1000, minibatches=1001}", "epochs x minibatches is above 1,000,000"),
+        ("evaluate={problems=1000000, samples=11}", "problems x samples is above 10,000,000"),
+    ],
+)  # fmt: skip
+def test_counts_that_no_machine_can_make_are_refused_in_the_recipe(tmp_path, override, words):
+    with pytest.raises(TokenPOError, match=words):
+        load_config(recipe(tmp_path, ""), overrides=[override])
+
+
+def test_overrides_are_toml_values_or_else_strings(tmp_path):
+    overrides = ["train.lr=3e-4", "method.low=0.1", "task.options.operands=[4, 8]", "model.path=my/model", "seed=7"]
+    config = load_config(recipe(tmp_path, ""), overrides=overrides)
+    assert config.train.lr == 3e-4
+    assert config.method.options == {"low": 0.1}
+    assert config.task.options == {"operands": [4, 8]}
+    assert config.model.path == "my/model"
+    assert config.seed == 7
+
+
+def test_another_method_starts_from_its_own_defaults(tmp_path):
+    path = recipe(tmp_path, '[method]\nname = "tepo"\nbeta = 0.5\n')
+    assert load_config(path, method="hapo").method.options == {}
+    assert load_config(path, method="tepo").method.options == {"beta": 0.5}
+    assert load_config(path, method="hapo", overrides=["method.low=0.1"]).method.options == {"low": 0.1}
+    assert load_config(recipe(tmp_path, "method = 'hapo'"), method="grpo").method.name == "grpo"
+
+
+@pytest.mark.parametrize("override", ["method.name=tepo", 'method={name="tepo"}', "method={beta=0.5}"])
+def test_two_methods_on_one_command_line_are_refused(tmp_path, override):
+    path = recipe(tmp_path, '[method]\nname = "hapo"\n')
+    with pytest.raises(TokenPOError, match=r"--method dapo and --set method.* name two methods: leave one out"):
+        load_config(path, method="dapo", overrides=[override])
+    assert load_config(path, method="tepo", overrides=["method.name=tepo"]).method.name == "tepo"
+    assert load_config(path, overrides=["method.name=tepo"]).method.name == "tepo"
+
+
+def test_lists_become_tuples_for_builders():
+    config = parse_config({"method": {"name": "gtpo", "entropy_clamp": [0.2, 0.28]}}, "test")
+    assert config.method.options == {"entropy_clamp": (0.2, 0.28)}
+
+
+@pytest.mark.parametrize("config", [
+    Config(),
+    parse_config({
+        "name": 'quote " and \\ and \x7f ü', "threads": 2, "model": {"lora": {"targets": ["q", "v"]}},
+        "task": {"options": {"path": "a b.jsonl", "nested": {"odd key!": [1, 2]}}},
+        "method": {"name": "gtpo", "entropy_clamp": [0.2, float("inf")]},
+        "train": {"grad_clip": "none", "lr": 1e-7}, "rollout": {"soft_overlong": {"cache": 3}},
+    }, "test"),
+    parse_config({"rollout": {"correction": {"preset": "tis"}}}, "test"),
+])  # fmt: skip
+def test_the_resolved_recipe_reads_back_as_the_same_config(config, tmp_path):
+    text = to_toml(config)
+    assert parse_config(tomllib.loads(text), "text") == config
+    saved = tmp_path / "config.json"
+    saved.write_text(json.dumps(config.model_dump()))
+    assert load_config(saved) == config
+
+
+def test_a_written_config_is_given_a_section_that_it_lacks(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(Config().model_dump()))
+    for path in (tmp_path / "config.json", recipe(tmp_path, to_toml(Config()))):
+        config = load_config(path, overrides=["train.reference_kl.beta=0.1", "model.lora.rank=4"])
+        assert (config.train.reference_kl, config.model.lora) == (ReferenceKl(beta=0.1), Lora(rank=4))
+
+
+def test_the_mark_of_an_editor_at_the_start_of_a_recipe(tmp_path):
+    for name, text in (("a.toml", "seed = 7"), ("a.json", '{"seed": 7}')):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+        assert load_config(tmp_path / name).seed == 7
+
+
+def test_a_list_with_too_few_values(tmp_path):
+    with pytest.raises(TokenPOError, match=r"^--set train.betas=\[0.9\]: train.betas = .*: it has too few values$"):
+        load_config(recipe(tmp_path, ""), overrides=["train.lr=0.1", "train.betas=[0.9]"])
+
+
+def test_a_section_that_is_none_is_printed_as_comments_that_are_a_recipe_without_their_marks(tmp_path):
+    shown = to_toml(Config(), explain=True)
+    assert load_config(recipe(tmp_path, shown), overrides=["name=run"]) == Config()
+    assert "# cache = ...                   # to be given: tokens over which it grows\n" in shown
+    without = "".join(f"{line.removeprefix('# ')}\n" for line in shown.splitlines())
+    given = without.replace("cache = ...", "cache = 7").replace("beta = ...", "beta = 0.1")
+    config = load_config(recipe(tmp_path, given))
+    assert config.model.lora == Lora()
+    assert config.rollout.soft_overlong == SoftOverlong(cache=7)
+    assert (config.rollout.group_overlong, config.rollout.correction) == (GroupOverlong(), Correction())
+    assert config.train.reference_kl == ReferenceKl(beta=0.1)
+
+
+@pytest.mark.parametrize("out", ["plain", "a b", "😀", 'quo"te', "back\\slash", "\x7f"])
+def test_out_is_the_name_itself(tmp_path, out):
+    """Whatever TOML makes of it: a name is no value that `--set` reads."""
+    path = recipe(tmp_path, '[output]\ndir = "theirs"\n')
+    assert load_config(path, out=out).output.dir == out
+    assert load_config(path, overrides=["output.dir=set"], out=out).output.dir == out
+    assert load_config(path, out=None).output.dir == "theirs"
+    with pytest.raises(TokenPOError, match=r"^--out a\\nb: output.dir = "):
+        load_config(path, out="a\nb")
+
+
+def test_differences_name_the_setting_and_both_values():
+    new = parse_config({"train": {"lr": 0.5}, "method": {"name": "grpo", "low": 0.1}}, "test")
+    assert differences(Config(), new) == ["method.low: None -> 0.1", "train.lr: 0.0002 -> 0.5"]
+    assert differences(new, new) == []
+
+
+def test_a_list_is_no_recipe_and_a_table_no_option(tmp_path):
+    recipe = tmp_path / "config.json"
+    recipe.write_text("[1]")
+    with pytest.raises(TokenPOError, match="holds a list, expected the sections"):
+        load_config(recipe)
+    table = parse_config({"method": {"name": "grpo", "low": {"a": 1}}}, "test")
+    assert "[method.low]" in to_toml(table, explain=True)
+
+
+def test_a_run_directory_below_the_home_of_its_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse_config({"output": {"dir": "~/run"}}, "test").directory() == tmp_path / "run"
+    with pytest.raises(TokenPOError, match="~nouser/run begins with the home of an unknown user"):
+        parse_config({"output": {"dir": "~nouser/run"}}, "test").directory()
+
+
+def test_a_kl_that_nothing_can_hold():
+    for train, text in (
+        ({"kl_stop": 0.004, "minibatches": 1}, "ends a batch between its updates, and it has one"),
+        ({"kl_target": 0.004, "kl_stop": 0.004}, "would end a batch that is on target"),
+    ):
+        with pytest.raises(TokenPOError, match=text):
+            parse_config({"train": train}, "test")
+    assert parse_config({"train": {"kl_stop": 0.01}}, "test").train.kl_hold().limit == 0.01

@@ -1,0 +1,174 @@
+"""Recipes and `--set` as nobody should write them: one sentence, exit code 2, nothing made."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tokenpo
+from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.main import main
+from tokenpo.train.recipe.config import Train, fields_of, load_config
+from tokenpo.train.recipe.files import to_toml
+
+few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def leaves(path: tuple[str, ...] = ()) -> list[str]:
+    """Every setting there is, by its dotted path."""
+    found = []
+    for name in fields_of(path):
+        below = leaves((*path, name)) if fields_of((*path, name)) else []
+        found += below or [".".join((*path, name))]
+    return found
+
+
+SETTINGS = [
+    *leaves(), "method.low", "method.beta", "task.options.operands", "task.options.modulus", "train", "task.options",
+]  # fmt: skip
+scalars = st.one_of(
+    st.booleans(), st.integers(-3, 3), st.integers(10**17, 10**30), st.floats(), st.text(max_size=8),
+    st.sampled_from(["none", "cpu", "inf", "\x00", "\ud7ff", "../..", "tiny", "2020-01-01", "[", '"', "1=2", " "]),
+)  # fmt: skip
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+)
+
+
+def nested(setting: str, value: Any) -> dict[str, Any]:
+    """The setting of a dotted path as the tables of a recipe."""
+    head, _, rest = setting.partition(".")
+    return {head: nested(rest, value) if rest else value}
+
+
+def said(arguments: list[str]) -> tuple[int, str]:
+    error = io.StringIO()
+    with contextlib.redirect_stderr(error), contextlib.redirect_stdout(io.StringIO()):
+        code = main(arguments)
+    return code, error.getvalue()
+
+
+def refused(arguments: list[str], out: Path) -> str:
+    """What `train` says, whose model does not exist: nothing may get past that."""
+    code, text = said(["train", *arguments, "--set", "model.path=/nowhere/at/all", "--out", str(out)])
+    assert code == 2
+    assert text.startswith("tokenpo: ")
+    assert text.count("\n") == 1, text
+    assert not out.exists()
+    return text
+
+
+@few
+@given(st.sampled_from(SETTINGS), values)
+def test_any_value_of_any_setting(tmp_path_factory, setting: str, value: Any) -> None:
+    """As a flag, as TOML writes it, and as a config.json."""
+    folder = tmp_path_factory.getbasetemp() / "fuzz"
+    folder.mkdir(exist_ok=True)
+    recipe = folder / "empty.toml"
+    recipe.write_text("")
+    text = value if isinstance(value, str) else json.dumps(value)
+    refused([str(recipe), f"--set={setting}={text}"], folder / "out")
+    written = folder / "config.json"
+    written.write_text(json.dumps(nested(setting, value)))
+    refused([str(written)], folder / "out")
+
+
+@few
+@given(st.one_of(st.binary(max_size=60), st.text("[]=\"'{}.#\n ab1\\", max_size=60).map(str.encode)))
+def test_any_bytes_as_a_recipe(tmp_path_factory, content: bytes) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for suffix in (".toml", ".json"):
+        (folder / f"bytes{suffix}").write_bytes(content)
+        refused([str(folder / f"bytes{suffix}")], folder / "out")
+
+
+@few
+@given(st.text(max_size=20))
+def test_any_text_behind_set(tmp_path_factory, text: str) -> None:
+    recipe = tmp_path_factory.getbasetemp() / "empty.toml"
+    recipe.write_text("")
+    refused([str(recipe), f"--set={text}"], recipe.with_name("out"))
+
+
+@few
+@given(st.sampled_from(SETTINGS), values)
+def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "one.json").write_text(json.dumps({"name": "x", **nested(setting, value)}))
+    try:
+        config = load_config(folder / "one.json")
+    except TokenPOError:
+        return
+    (folder / "two.toml").write_text(to_toml(config), encoding="utf-8")
+    assert repr(load_config(folder / "two.toml")) == repr(config)  # repr: NaN is not itself
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.lr=fast", "--set train.lr=fast: train.lr = 'fast': must be a number"),
+        ("train.lr=true", "--set train.lr=true: train.lr = True: must be a number"),
+        ("train.betas=[0.9, true]", "must be a number"),
+        ("rollout.rescore=1", "rollout.rescore = 1: must be true or false"),
+        ("train.lrr=1", "--set train.lrr=1: section [train] has no key 'lrr'"),
+        (
+            "train=3",
+            "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KEY=VALUE"
+            f", where KEY is one of {', '.join(Train.model_fields)}",
+        ),
+        ("seed=2020-01-01", "--set seed=2020-01-01: seed = 2020-01-01 is a date: put it in quotes"),
+        ("method=hapo", "--set method=hapo: method is a section"),
+        ("model.lora.targets=3",
+         "--set model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n"),
+        ("task.options.operands=1e400", "task 'dial_sum' cannot be made with"),
+        ("output.dir=", "--set output.dir=: output.dir = ''"),
+        ("rollout.soft_overlong.length=80",
+         "section [rollout.soft_overlong] lacks the key 'cache': write it there, or"),
+        ("model.lora=8", "or --set model.lora.KEY=VALUE, where KEY is one of rank, alpha, targets"),
+        ("train.lr", "--set train.lr: write section.key=value"),
+        ("=3", "--set =3: write section.key=value"),
+        ("train.steps.x.y=1", "--set train.steps.x.y=1: steps is a setting, not a section"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_set_names_the_flag(tmp_path: Path, override: str, words: str) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("[train]\nsteps = 3\n")
+    code, text = said(["train", str(recipe), "--set", override])
+    assert code == 2
+    assert words in text
+    assert "mine.toml" not in text
+
+
+@pytest.mark.parametrize("section", ["", "task.options.", "method.", "verl."])
+@pytest.mark.parametrize("kind", ["dots", "lists", "tables"])
+def test_settings_inside_each_other_without_end(tmp_path: Path, section: str, kind: str) -> None:
+    """As a flag, as TOML, as a config.json; how deep decides which parser would fail first."""
+    for depth in (40, 150, 2000):
+        key, value = f"{section}a", "1"
+        if kind == "dots":
+            key += ".a" * depth
+        else:
+            value = "[" * depth + "]" * depth if kind == "lists" else '{"a" = ' * depth + "1" + "}" * depth
+        (tmp_path / "deep.toml").write_text(f"{key} = {value}")
+        raw = value.replace("=", ":")
+        for part in reversed(key.split(".")):
+            raw = f'{{"{part}": {raw}}}'
+        (tmp_path / "deep.json").write_text(raw)
+        for words in (
+            ["quickstart", "--set", f"{key}={value}"],
+            [str(tmp_path / "deep.toml")],
+            [str(tmp_path / "deep.json")],
+        ):
+            assert len(refused(words, tmp_path / "out")) < 1000 or words[0] == "quickstart"
+
+
+def test_every_option_of_every_method_has_a_kind_that_is_checked() -> None:
+    for name, build in tokenpo.methods.METHODS.items():
+        for option in tokenpo.methods.options_of(build):
+            with pytest.raises(TokenPOError, match=rf"^(method {name}: option {option} = |{name}: {option} is )"):
+                tokenpo.method(name, **{option: object()})

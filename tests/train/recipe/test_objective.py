@@ -1,0 +1,160 @@
+"""What goes with every method: the settings of a recipe that add stages to its objective."""
+
+import math
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.parts import (
+    K1,
+    K2,
+    K3,
+    Criterion,
+    EachToken,
+    Every,
+    Mean,
+    NormalisedWeight,
+    ReferenceKl,
+    Rejection,
+    Reweighted,
+    RolloutCorrection,
+    RolloutMean,
+    StraightThrough,
+    Total,
+)
+from tokenpo.methods import method
+from tokenpo.train.recipe.config import Config, parse_config
+from tokenpo.train.recipe.objective import build_objective, warnings
+
+
+def recipe(**sections) -> Config:
+    return parse_config(sections, "test")
+
+
+@pytest.mark.parametrize(
+    ("asked", "stage"),
+    [
+        ({}, RolloutCorrection()),
+        ({"level": "sequence"}, RolloutCorrection(sequence=True)),
+        ({"mode": "mask", "cap": 3.0, "floor": 0.2}, RolloutCorrection(mask=True, cap=3.0, floor=0.2)),
+    ],
+)
+def test_a_correction_joins_the_weights(asked: dict, stage: RolloutCorrection) -> None:
+    objective = build_objective(recipe(method={"name": "adv_reweight"}, rollout={"correction": asked}))
+    assert objective.weights == (*method("adv_reweight").weights, stage)
+    assert "rollout_logprob" in objective.needs
+
+
+@pytest.mark.parametrize(
+    ("asked", "estimator"),
+    [
+        ({}, K3()), ({"estimator": "k1"}, K1()), ({"estimator": "k2"}, K2()),
+        ({"estimator": "k1", "straight_through": True}, StraightThrough(K1())),
+    ],
+)  # fmt: skip
+def test_a_penalty_joins_the_penalties(asked: dict, estimator) -> None:
+    objective = build_objective(recipe(method={"name": "tepo"}, train={"reference_kl": {"beta": 0.2, **asked}}))
+    assert objective.penalties == (*method("tepo").penalties, ReferenceKl(0.2, estimator))
+
+
+def test_the_unbiased_divergence_is_an_option_of_every_method() -> None:
+    """As TRL's use_bias_correction_kl makes it (tests/hosts/trl/test_parts.py), which names DeepSeek-V3.2's."""
+    asked = {"beta": 0.2, "unbiased": True}
+    objective = build_objective(recipe(method={"name": "dapo"}, train={"reference_kl": asked}))
+    assert objective.penalties == (Reweighted(ReferenceKl(0.2, K3())),)
+    for more in ({"estimator": "k2"}, {"straight_through": True}):
+        with pytest.raises(TokenPOError, match=r"reference_kl\.unbiased weighs k1 or k3 by the ratio"):
+            build_objective(recipe(train={"reference_kl": {**asked, **more}}))
+
+
+def test_two_penalties_on_the_reference_are_refused() -> None:
+    with pytest.raises(TokenPOError, match=r"train.reference_kl comes on top of ReferenceKl\(beta=0.001.*adv_reweight"):
+        build_objective(recipe(method={"name": "adv_reweight"}, train={"reference_kl": {"beta": 0.2}}))
+
+
+def test_two_corrections_for_the_policy_that_sampled_are_refused() -> None:
+    asked = {"rollout": {"correction": {}, "rescore": True}}
+    with pytest.raises(TokenPOError, match=r"rollout.correction comes on top of RolloutRatio\(\).*dppo_tv weighs"):
+        build_objective(recipe(method={"name": "dppo_tv"}, **asked))
+    to_old = build_objective(recipe(method={"name": "dppo_tv", "anchor": "old"}, **asked))
+    assert to_old.weights == (RolloutCorrection(),)
+
+
+TIS = RolloutCorrection()
+
+
+@pytest.mark.parametrize(
+    ("asked", "weights"),
+    [
+        ({"level": "geometric", "floor": 0.9, "cap": "none"}, (RolloutCorrection(True, False, math.inf, 0.9, True),)),
+        ({"normalise": True}, (NormalisedWeight(TIS, RolloutMean(TIS)),)),
+        ({"reject": [{"over": "mean", "low": 0.9, "high": 1.1}, {"of": "k3", "over": "every", "high": 2}]},
+         (TIS, Rejection((Criterion(Mean(), 0.9, 1.1), Criterion(Every(), high=2, of=K3()))))),
+        ({"level": "none", "leaves": True, "reject": [{"of": "k2", "over": "total", "high": 1}]},
+         (Rejection((Criterion(Total(), high=1, of=K2()),), leaves=True),)),
+        ({"level": "none", "reject": [{"of": "k2", "over": "total", "high": 1}, {"low": 0.1}]},
+         (Rejection((Criterion(Total(), high=1, of=K2()), Criterion(EachToken(), 0.1))),)),
+        ({"preset": "icepop"}, (RolloutCorrection(mask=True, floor=0.5, cap=5.0),)),
+        ({"preset": "mis-k3", "leaves": True}, (Rejection((Criterion(Mean(), high=0.01, of=K3()),), leaves=True),)),
+    ],
+)  # fmt: skip
+def test_every_key_of_a_correction(asked: dict, weights) -> None:
+    assert build_objective(recipe(rollout={"correction": asked})).weights == weights
+
+
+def test_a_preset_may_bypass_the_old_policy() -> None:
+    assert build_objective(recipe(rollout={"correction": {"preset": "bypass"}})).bypass
+
+
+def test_a_correction_of_nothing_is_noted() -> None:
+    asked = {"correction": {}}
+    config = recipe(rollout=asked)
+    assert any("rollout.correction cannot act" in note for note in warnings(build_objective(config), config))
+    config = recipe(rollout={**asked, "rescore": True})
+    assert not any("rollout.correction" in note for note in warnings(build_objective(config), config))
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"rollout": {"correction": {"level": "tokens"}}}, "rollout.correction.level = 'tokens'"),
+        ({"rollout": {"correction": {"cap": 0.5}}}, "rollout.correction.cap = 0.5"),
+        (
+            {"rollout": {"correction": {"reject": [{"over": "max"}]}}},
+            "reject.0 = 'max': input should be 'token', 'total', 'mean'",
+        ),
+        ({"train": {"reference_kl": {}}}, "train.reference_kl.beta"),
+        ({"train": {"reference_kl": {"beta": 0.1, "estimator": "k4"}}}, "train.reference_kl.estimator = 'k4'"),
+    ],
+)
+def test_refused_settings(sections: dict, message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        recipe(**sections)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"preset": "tis", "cap": 3}, "with a preset only leaves can be set: drop cap, or preset"),
+        ({"level": "none"}, "without a weight and without reject it corrects nothing"),
+        ({"leaves": True}, "leaves is about what is rejected: add reject"),
+        ({"preset": "tiss"}, "did you mean 'tis'"),
+    ],
+)
+def test_a_correction_that_contradicts_itself(asked: dict, message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        build_objective(recipe(rollout={"correction": asked}))
+
+
+@pytest.mark.parametrize(("name", "noted"), [("grpo", True), ("tepo", True), ("remax", False), ("raft_pp", False)])
+def test_a_group_of_one_is_noted_where_it_teaches_nothing(name: str, noted: bool) -> None:
+    config = recipe(method={"name": name}, rollout={"group_size": 1})
+    said = [note for note in warnings(build_objective(config), config) if "group_size is 1" in note]
+    assert bool(said) == noted
+
+
+@pytest.mark.parametrize(("preset", "noted"), [("bypass_pg_is", False), ("bypass_pg_geo_rs", True)])
+def test_a_weight_by_the_current_ratio_may_take_many_updates(preset: str, noted: bool) -> None:
+    config = recipe(rollout={"correction": {"preset": preset}}, train={"minibatches": 4})
+    said = [note for note in warnings(build_objective(config), config) if "takes the policy for" in note]
+    assert bool(said) == noted

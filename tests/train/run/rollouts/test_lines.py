@@ -1,0 +1,373 @@
+"""Recorded rollouts as JSON lines: what is read, and each mistake in one sentence.
+
+Turns of a task with a tool.
+"""
+
+import json
+
+import pytest
+import torch
+
+from oracle_support import ragged, tensors
+from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.core.types import Policy, Rollouts
+from tokenpo.train.models import load, locate
+from tokenpo.train.models.sampler import Sampling
+from tokenpo.train.run.rollouts import Response, read, responses, write_lines
+from tokenpo.train.run.rollouts.draw import Called, Draw, draw
+from tokenpo.train.run.rollouts.experience import credited, facts
+from tokenpo.train.tasks import Problem, Score, Turn
+from tokenpo.train.tasks.dial_calculator import DialCalculator
+from written_rollouts import FOUR, lines_of, write
+
+
+def spoilt(**fields):
+    """The third line with other fields; None takes one away."""
+    line = {name: value for name, value in (FOUR[2] | fields).items() if value is not None}
+    return [FOUR[0], FOUR[1], line, FOUR[3]]
+
+
+def test_ten_lines_of_a_user(tmp_path):
+    found = read(write(tmp_path / "r.jsonl"))
+    facts = found.rollouts
+    assert facts.mask.tolist() == [[True, True], [True, False], [True, True], [True, False]]
+    assert facts.group.tolist() == [0, 0, 1, 1]
+    assert facts.reward.tolist() == [1, 0, 1, 1]
+    assert facts.old_logprob.tolist() == [[-0.1, -0.2], [-2.0, 0], [-0.1, -0.3], [-0.5, 0]]
+    assert found.policy.logprob is facts.old_logprob or torch.equal(found.policy.logprob, facts.old_logprob)
+    assert facts.old_entropy.tolist() == [[0.3, 0.1], [0.9, 0], [0.2, 0.4], [0.6, 0]]
+    assert torch.equal(found.policy.entropy, facts.old_entropy)
+    assert [r.prompt for r in found.responses] == ["1+1=", "1+1=", "1+2=", "1+2="]
+    assert found.correct == [True, False, True, True]
+    assert (found.moved, found.step, found.unread, found.notes) == (False, None, (), ())
+    assert facts.old_logprob.dtype == torch.float64
+
+
+def test_every_input_survives(tmp_path):
+    sample = ragged(0)
+    found = read(write(tmp_path / "r.jsonl", lines_of(sample)))
+    field = tensors(sample, padding=0.0)
+    assert found.moved
+    for owner in (found.rollouts, found.policy):
+        for name, x in vars(owner).items():
+            # Groups are numbered anew, in the order in which they appear.
+            if name == "group":
+                pairs = set(zip(x.tolist(), sample.group.tolist(), strict=True))
+                assert len(pairs) == len(set(sample.group.tolist()))
+            elif x is None:
+                assert name not in field  # no sample has it
+            elif name in ("token_ids", "turn", "anchor", "version"):
+                assert torch.equal(x[found.rollouts.mask], field[name][field["mask"]])
+            else:
+                assert torch.equal(x, field[name]), name
+    # A rollout without a token stays a row: it counts in no group, but it is there.
+    assert not found.rollouts.mask.any(1).all()
+
+
+def test_float32_survives_as_short_decimals(tmp_path):
+    n, t = 3, 4
+    generator = torch.Generator().manual_seed(0)
+    old = -torch.rand(n, t, generator=generator)
+    facts = Rollouts(torch.ones(n, t, dtype=torch.bool), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 0, 0]), old)
+    policy = Policy(logprob=old.double() * 1.1)
+    tokens = [["a"] * t] * n
+    path = write_lines(tmp_path / "new" / "r.jsonl", responses(facts, tokens, policy=policy, step=7))
+    assert '"reward": 0.1,' in path.read_text()
+    for line in map(json.loads, path.read_text().splitlines()):
+        assert all(float(f"{x:.9g}") == x for x in line["old_logprob"])
+    found = read(path)
+    assert torch.equal(found.rollouts.old_logprob.float(), old)
+    assert torch.equal(found.policy.logprob, policy.logprob)
+    assert found.step == 7
+    again = write_lines(tmp_path / "again.jsonl", found.responses)
+    assert again.read_bytes() == path.read_bytes()
+    assert not list(tmp_path.glob("**/.writing-*"))
+
+
+def test_a_temperature_may_be_one_number(tmp_path):
+    found = read(write(tmp_path / "r.jsonl", [line | {"temperature": 0.7} for line in FOUR]))
+    assert found.rollouts.temperature.tolist() == [[0.7, 0.7], [0.7, 0], [0.7, 0.7], [0.7, 0]]
+    path = write_lines(tmp_path / "again.jsonl", found.responses)
+    assert json.loads(path.read_text().splitlines()[0])["temperature"] == 0.7
+
+
+def test_a_version_is_one_number_or_one_for_each_token(tmp_path):
+    """Updates that the policy had had: the second response was begun by an older one than it was ended by."""
+    versions = [7, [5], [5, 7], 7]
+    lines = [line | {"version": version} for line, version in zip(FOUR, versions, strict=True)]
+    found = read(write(tmp_path / "r.jsonl", lines))
+    assert found.rollouts.version.tolist() == [[7, 7], [5, 0], [5, 7], [7, 0]]
+    assert found.lag.tolist() == [[0, 0], [2, 0], [2, 0], [0, 0]]
+    path = write_lines(tmp_path / "again.jsonl", found.responses)
+    assert [json.loads(line)["version"] for line in path.read_text().splitlines()] == [7, 5, [5, 7], 7]
+    made = responses(found.rollouts, [response.tokens for response in found.responses])
+    assert [json.loads(x)["version"] for x in write_lines(path, made).read_text().splitlines()] == [7, 5, [5, 7], 7]
+    alike = read(write(tmp_path / "alike.jsonl", [line | {"version": 3} for line in FOUR]))
+    assert alike.lag is None and alike.rollouts.version is not None
+
+
+def test_ids_take_the_place_of_tokens(tmp_path):
+    lines = [{"group": 0, "reward": 1, "token_ids": [5, 6], "old_logprob": [-1, -2]}]
+    found = read(write(tmp_path / "r.jsonl", lines))
+    assert found.responses[0].tokens == ("[5]", "[6]")
+    assert found.rollouts.token_ids.tolist() == [[5, 6]]
+    assert found.inputs == {"mask", "reward", "group", "old_logprob", "token_ids", "logprob"}
+
+
+def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
+    now = [line | {"logprob": line["old_logprob"]} for line in FOUR]
+    found = read(write(tmp_path / "r.jsonl", now))
+    assert found.rollouts.old_entropy is None
+    assert found.policy.entropy is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "message"),
+    [
+        ({"reward": None}, MissingInput, r"no field 'reward' \(fields: group, prompt, .*\): give the number that the"),
+        ({"old_logprob": None, "old_logprobs": [-1, -1]}, MissingInput, "'old_logprob' .*did you mean 'old_logprobs'"),
+        ({"tokens": None}, MissingInput, "no field 'tokens' .* give one string for each response token, or token_ids"),
+        ({"reward": "1"}, TokenPOError, "'reward' is '1': give a number"),
+        ({"reward": float("nan")}, TokenPOError, "'reward' is nan: give a finite number"),
+        ({"reward": 10**400}, TokenPOError, "'reward' is inf: give a finite number"),
+        ({"group": 1.5}, TokenPOError, "'group' is 1.5: give a whole number or text"),
+        ({"group": True}, TokenPOError, "'group' is true or false: give a whole number or text"),
+        ({"correct": 1}, TokenPOError, "'correct' is 1: give true, false or null"),
+        ({"tokens": "3."}, TokenPOError, "'tokens' is '3.': give a list of strings"),
+        ({"tokens": ["3", 4]}, TokenPOError, r"'tokens\[1\]' is 4: give a list of strings"),
+        ({"token_ids": [1]}, TokenPOError, "'token_ids' has 1 values for 2 tokens"),
+        ({"token_ids": [1, -2]}, TokenPOError, r"'token_ids\[1\]' is -2: give a list of ids"),
+        ({"old_logprob": [-1.0]}, TokenPOError, "'old_logprob' has 1 numbers for 2 tokens: give one for each response"),
+        ({"old_logprob": [-1.0, None]}, TokenPOError, r"'old_logprob\[1\]' is null: give a list of numbers"),
+        ({"entropy": [0.1, float("inf")]}, TokenPOError, r"'entropy\[1\]' is inf: give a finite number"),
+        ({"entropy": {"a": 1}}, TokenPOError, "'entropy' is an object: give a list of numbers"),
+        ({"old_logprob": [-1.0, 0.5]}, TokenPOError, r"'old_logprob\[1\]' is 0.5, but log-probabilities are <= 0"),
+        ({"entropy": [-0.6, 1.0]}, TokenPOError, r"'entropy\[0\]' is -0.6, but entropies are >= 0"),
+        ({"version": [1.5, 2]}, TokenPOError, r"'version\[0\]' is 1.5: give a list of whole numbers from 0 on"),
+        ({"version": -1}, TokenPOError, "'version' is -1: give .* from 0 on, or one for all tokens"),
+        ({"temperature": 0}, TokenPOError, r"'temperature\[0\]' is 0, but it must be > 0"),
+        ({"prompt": [{"role": "user"}]}, TokenPOError, "'prompt' is a list: give text; write chat messages out"),
+        ({"step": "2"}, TokenPOError, "'step' is '2': give a whole number"),
+        ({"entropy": None}, TokenPOError, "no field 'entropy', which .*line 1 has: write it for every response"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_line_field_and_remedy(tmp_path, fields, kind, message):
+    path = write(tmp_path / "r.jsonl", spoilt(**fields))
+    with pytest.raises(kind, match=message) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path} line 3: ")
+
+
+def test_other_reward_functions_are_named(tmp_path):
+    lines = [line | {"rewards": {name: 1.0}} for line, name in zip(FOUR, "aaba", strict=True)]
+    with pytest.raises(TokenPOError, match=r"line 3: 'rewards' has the names b, and .*line 1 has a: write 'a' into"):
+        read(write(tmp_path / "r.jsonl", lines))
+
+
+def test_broken_lines_are_left_out_counted_and_told(tmp_path):
+    path = write(tmp_path / "r.jsonl")
+    whole = path.read_text()
+    path.write_text(whole[:-30])
+    found = read(path)
+    assert len(found.responses) == 3
+    assert (
+        found.notes[0] == "r.jsonl: 1 line was left out (line 4: not valid JSON, cut off while it was being written)."
+    )
+    assert "group b has 1" in found.notes[1]
+    assert "mean and deviation of the group, and so its credit, are not those of the training" in found.notes[1]
+    path.write_text("[1]\n" + whole + "nonsense\n")
+    found = read(path)
+    assert len(found.responses) == 4
+    assert "2 lines were left out (line 1: a list, not an object; line 6: not valid JSON)" in found.notes[0]
+    assert "whole groups may be missing" in found.notes[1]
+
+
+def test_groups_that_look_odd_are_told(tmp_path):
+    assert (
+        "Every response is a group of its own"
+        in read(write(tmp_path / "r.jsonl", [line | {"group": i} for i, line in enumerate(FOUR)])).notes[0]
+    )
+    three = read(write(tmp_path / "r.jsonl", FOUR[:3]))
+    assert "Groups differ in size" in three.notes[0]
+    assert not read(write(tmp_path / "r.jsonl", [line | {"group": 0} for line in FOUR])).notes
+
+
+def test_a_number_and_a_text_are_two_groups(tmp_path):
+    lines = [FOUR[0] | {"group": 1}, FOUR[1] | {"group": "1"}, FOUR[2] | {"group": 1}, FOUR[3] | {"group": "1"}]
+    assert read(write(tmp_path / "r.jsonl", lines)).rollouts.group.tolist() == [0, 1, 0, 1]
+
+
+def test_steps_of_one_file(tmp_path):
+    lines = [line | {"step": step} for step in (10, 20) for line in FOUR]
+    path = write(tmp_path / "r.jsonl", lines)
+    assert (read(path).step, len(read(path).responses)) == (20, 4)
+    assert read(path, 10).step == 10
+    assert read(path).notes == ("r.jsonl holds 2 steps; shown is step 20.",)
+    path.write_text(path.read_text() + "{")
+    assert [note[:9] for note in read(path).notes] == ["r.jsonl: ", "r.jsonl h", "What was "]
+    odd = read(write(path, lines[:-1])).notes[1]
+    assert "where responses are missing" in odd
+    with pytest.raises(TokenPOError, match=r"holds no rollouts of step 15 \(steps: 10, 20\)"):
+        read(path, 15)
+    with pytest.raises(TokenPOError, match=r"line 5: no field 'step'"):
+        read(write(path, [*lines[:4], *FOUR]))
+    with pytest.raises(TokenPOError, match=r"does not say which step its rollouts are from: do not ask for step 1"):
+        read(write(path), 1)
+
+
+def test_fields_that_nobody_reads_are_told(tmp_path):
+    found = read(write(tmp_path / "r.jsonl", [line | {"entropies": [1]} for line in FOUR]))
+    assert found.unread == ("entropies",)
+    assert found.notes == ("Fields that the format does not know, not read: entropies.",)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "not json\n"])
+def test_a_file_without_a_response(tmp_path, text):
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(TokenPOError, match=r"holds no response \(.*\): write one JSON object a line"):
+        read(path)
+
+
+def test_a_place_without_rollouts(tmp_path):
+    with pytest.raises(TokenPOError, match=r"gone.jsonl: there is no such file"):
+        read(tmp_path / "gone.jsonl")
+    with pytest.raises(TokenPOError, match=r"holds no recorded rollouts: train with --set output.rollouts_every=10"):
+        read(tmp_path)
+    lines = [FOUR[0] | {"tokens": [], "old_logprob": [], "entropy": []}]
+    with pytest.raises(TokenPOError, match=r"holds no response with a token"):
+        read(write(tmp_path / "r.jsonl", lines))
+
+
+def test_nothing_half_is_left_behind(tmp_path):
+    path = tmp_path / "r.jsonl"
+    good = Response(0, 1.0, ("a",), {"old_logprob": (-1.0,)})
+    bad = Response(0, float("nan"), ("a",), {"old_logprob": (-1.0,)})
+    with pytest.raises(TokenPOError, match=r"line 2 would hold a number that is not finite"):
+        write_lines(path, [good, bad])
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(TokenPOError, match=r"cannot be written"):
+        write_lines(write(path) / "below.jsonl", [good])
+
+
+def test_half_a_character_is_written_as_its_escape(tmp_path):
+    lines = [line | {"tokens": ["\ud800", "é"][: len(line["tokens"])]} for line in FOUR]
+    path = write_lines(tmp_path / "r.jsonl", lines)
+    assert '["\\ud800", "é"]' in path.read_text(encoding="utf-8")
+    again = write_lines(tmp_path / "again.jsonl", read(path).responses)
+    assert read(again).responses[0].tokens == ("\ud800", "é")
+
+
+PARTLY = {"step": 4, "rewards": {"right": 0.5, "short": None}}
+
+
+@pytest.mark.parametrize("lines", [FOUR, lines_of(ragged(1)), [line | PARTLY for line in FOUR]])
+def test_tensors_survive_as_lines(tmp_path, lines):
+    """Every input of a batch, its texts and the numbers of a later policy, written from tensors and read again."""
+    one = read(write(tmp_path / "r.jsonl", lines))
+    texts = {name: [getattr(r, name) for r in one.responses] for name in ("tokens", "prompt", "group")}
+    made = responses(
+        one.rollouts, texts["tokens"], groups=texts["group"], prompts=texts["prompt"], correct=one.correct,
+        step=one.step, policy=one.policy if one.moved else None, reward_names=one.reward_names,
+    )  # fmt: skip
+    two = read(write_lines(tmp_path / "again.jsonl", made))
+    for owner in ("rollouts", "policy"):
+        for name, x in vars(getattr(one, owner)).items():
+            y = getattr(getattr(two, owner), name)
+            assert (x is None) == (y is None), name
+            if x is not None:
+                torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True, msg=name)
+    for a, b in zip(one.responses, two.responses, strict=True):
+        assert (a.tokens, a.prompt, a.group, a.correct) == (b.tokens, b.prompt, b.group, b.correct)
+    assert (one.moved, one.step, one.correct) == (two.moved, two.step, two.correct)
+    assert one.reward_names == two.reward_names
+
+
+def test_tensors_are_refused(tmp_path):
+    path = tmp_path / "r.safetensors"
+    path.write_bytes(b"\x08")
+    with pytest.raises(TokenPOError, match="holds tensors: write them as JSON Lines with `responses`") as caught:
+        read(path)
+    assert str(caught.value).startswith(str(path))
+
+
+PROBLEM = Problem("3-9+6*6=", "0")
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Draw:
+    return draw(load(locate("tiny")), DialCalculator(call_reward=0.25), "train", 0, 4, 4, Sampling(48, seed=3))
+
+
+def test_a_response_holds_the_answers_outside_the_mask(drawn):
+    """The text is the whole of it, and every answer in it is what the calculator says of the text before it."""
+    lm, task, inserted = load(locate("tiny")), DialCalculator(), 0
+    for row, text in enumerate(drawn.completions):
+        problem = drawn.problems[row // 4]
+        ids, mask = drawn.token_ids[row].tolist(), drawn.mask[row].tolist()
+        length = max(i for i, sampled in enumerate(mask) if sampled) + 1
+        assert lm.decode(ids[:length]) == text
+        for place in range(1, length):
+            answer = task.reply(problem, lm.decode(ids[:place]))
+            assert mask[place] == (answer is None)
+            if answer is not None:
+                inserted += 1
+                assert lm.decode([ids[place]]) == answer
+        assert (ids[length - 1] in lm.eos_ids) == bool(drawn.finished[row])
+    assert inserted > 16
+    assert Called(lm, task, drawn.problems).ends == frozenset(lm.inserted("="))
+
+
+def test_the_facts_of_turns(drawn):
+    """Turns are runs of the mask; a reward stands at the last token of its turn; equal states have one number."""
+    rollouts = facts(drawn)
+    found = credited(drawn, rollouts, frozenset())
+    assert found.keys() == {"rewards", "turn", "anchor", "token_reward"}
+    torch.testing.assert_close(found["token_reward"].sum(1), rollouts.reward)
+    torch.testing.assert_close(found["rewards"].sum(1), rollouts.reward)
+    states: dict[tuple[int, str], set[int]] = {}
+    for row, score in enumerate(drawn.scores):
+        places = drawn.mask[row].nonzero()[:, 0].tolist()
+        turn = found["turn"][row]
+        for k in range(int(turn.max()) + 1):
+            mine = [place for place in places if turn[place] == k]
+            assert mine == list(range(mine[0], mine[-1] + 1))
+            assert not found["token_reward"][row, mine[:-1]].any()
+            if k < int(turn.max()):
+                assert float(found["token_reward"][row, mine[-1]]) == score.turns[k].reward
+            states.setdefault((row // 4, score.turns[k].state), set()).update(found["anchor"][row, mine].tolist())
+    assert all(len(numbers) == 1 for numbers in states.values())
+    assert len({*map(tuple, states.values())}) == len(states)
+
+
+def _drawn(*scores: Score) -> Draw:
+    """Responses of three tokens; the second of the first one is a tool's."""
+    mask = torch.tensor([[True, False, True]] + [[True] * 3] * (len(scores) - 1))
+    zeros = torch.zeros(mask.shape)
+    rows = dict.fromkeys(("logprob", "entropy", "rollout_logprob"), zeros)
+    return Draw(
+        start=0, problems=[PROBLEM], prompts=[[1]], token_ids=zeros.long(), mask=mask, temperature=zeros + 1, base=1.0,
+        prompt=torch.zeros(len(scores)).long(), finished=mask.any(1), completions=[""] * len(scores),
+        scores=list(scores), **rows,
+    )  # fmt: skip
+
+
+def test_a_task_without_a_tool_has_one_turn_and_one_reward():
+    kept = _drawn(Score(0.5, True), Score(0.25, True))
+    kept = Draw(**{**vars(kept), "mask": torch.ones(2, 3, dtype=torch.bool)})
+    assert credited(kept, facts(kept), frozenset({"old_entropy"})) == {}
+    found = credited(kept, facts(kept), frozenset({"rewards", "turn", "anchor", "token_reward"}))
+    assert found["rewards"].tolist() == [[0.5], [0.25]]
+    assert found["token_reward"].tolist() == [[0, 0, 0.5], [0, 0, 0.25]]
+    assert not found["turn"].any() and not found["anchor"].any()
+
+
+def test_turns_that_a_cut_response_never_had_arrive_with_its_last_and_scores_that_do_not_fit_are_refused():
+    kept = _drawn(Score(1.0, True, turns=(Turn(0.25, "a"), Turn(0.25, "b"), Turn(0.5, "c"))))
+    assert credited(kept, facts(kept), frozenset())["token_reward"].tolist() == [[0.25, 0, 0.75]]
+    few = _drawn(Score(1.0, True, turns=(Turn(1.0, "a"),)))
+    with pytest.raises(TokenPOError, match="response 0 has 2 turns, and the task told of 1: give one for each"):
+        credited(few, facts(few), frozenset())
+    odd = _drawn(Score(1.0, True, rewards={"a": 1.0}), Score(1.0, True, rewards={"b": 1.0}))
+    with pytest.raises(TokenPOError, match="scored response 0 by a and response 1 by b: let it name the same rewards"):
+        credited(odd, facts(odd), frozenset())

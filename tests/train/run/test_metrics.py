@@ -1,0 +1,144 @@
+"""Logs of metrics of any length: what is thinned, what stays exact.
+
+What a run of another framework says.
+"""
+
+import json
+import math
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tokenpo.base import files
+from tokenpo.base.jsonl import last_line
+from tokenpo.lab.report.curves import charts
+from tokenpo.train.run.directory import describe_foreign
+from tokenpo.train.run.metrics import BUCKETS, EXACT, SAMPLED
+from tokenpo.train.run.read import read_run
+
+LONG = 3 * EXACT
+
+
+def entropy(step: int) -> float:
+    """Falls in a line, and leaps once for one step."""
+    return 9.0 if step == 17_003 else 1 - step / (2 * LONG)
+
+
+def rows(steps: int) -> list[dict]:
+    lines = [{"step": s, "entropy": entropy(s), "seconds_update": 0.5} for s in range(1, steps + 1)]
+    for line in lines[999::1000]:
+        line["eval/accuracy"] = line["step"] / LONG
+    return lines
+
+
+def write(directory: Path, lines: list[dict]) -> Path:
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory) -> Path:
+    return write(tmp_path_factory.mktemp("long"), rows(LONG))
+
+
+def test_a_long_series_is_thinned_to_means_between_its_true_ends(long):
+    run = read_run(long)
+    points, extremes = run.series("entropy"), run.extremes("entropy")
+    assert run.thinned("entropy") and BUCKETS / 2 <= len(points) <= BUCKETS + 1
+    assert points[0] == (1, entropy(1)) and points[-1] == (LONG, entropy(LONG))
+    # 30,000 points are merged by two until at most 298 are left: 2^7 = 128 a bucket. The second is of steps 129 to 256.
+    assert points[2] == (256, pytest.approx(sum(map(entropy, range(129, 257))) / 128, rel=1e-12))
+    assert extremes[2] == (256, entropy(256), entropy(129))
+    assert [x for x, _ in points] == [x for x, _, _ in extremes]
+    assert max(high for _, _, high in extremes) == 9.0
+
+
+def test_what_a_run_logged_seldom_its_sums_and_what_is_asked_for_stay_exact(long):
+    run = read_run(long)
+    assert run.series("eval/accuracy") == [(s, s / LONG) for s in range(1000, LONG + 1, 1000)]
+    assert run.total("seconds_update") == LONG / 2
+    assert (run.metrics.steps, run.metrics.trained) == (LONG, LONG)
+    assert len(run.metrics.lines) <= SAMPLED + 1
+    assert run.metrics.lines[1] == {"step": 251, "entropy": entropy(251), "seconds_update": 0.5}
+    assert run.metrics.lines[-1] == rows(LONG)[-1]
+    assert read_run(long, {"entropy"}).series("entropy") == [(s, entropy(s)) for s in range(1, LONG + 1)]
+
+
+def test_up_to_the_limit_nothing_is_thinned(tmp_path):
+    run = read_run(write(tmp_path, rows(EXACT)))
+    assert run.series("entropy") == [(s, entropy(s)) for s in range(1, EXACT + 1)]
+    assert run.extremes("entropy") == [(s, entropy(s), entropy(s)) for s in range(1, EXACT + 1)]
+
+
+def test_the_chart_shows_the_leap(long):
+    drawn, _ = charts(read_run(long))
+    (line,) = next(chart for chart in drawn if chart.title == "Entropy").lines
+    assert line.shade == "mean, lowest to highest"
+    assert max(high or 0 for _, _, high in line.span) == 9.0 > max(y or 0 for _, y in line.points)
+    (stacked,) = next(chart for chart in drawn if chart.stacked).lines
+    assert not stacked.span
+
+
+def test_of_a_resumed_run_the_later_lines_count_however_many_there_are(tmp_path):
+    first = [{**line, "entropy": 5.0} for line in rows(LONG)[: LONG // 2]]
+    run = read_run(write(tmp_path, [*first, *rows(LONG)[1000:]]), {"entropy"})
+    repeated = LONG // 2 - 1000
+    assert run.notes[0].startswith(f"metrics.jsonl: {repeated} steps were logged twice")
+    values = [y for _, y in run.series("entropy")]
+    assert values == [5.0] * 1000 + [entropy(s) for s in range(1001, LONG + 1)]
+
+
+def test_a_note_is_zero_where_it_was_not_written(tmp_path):
+    lines = [{"step": 1, "accuracy": 1.0}, {"step": 2, "accuracy": 0.5, "note/timeout": 0.25}, {"step": 3, "lr": 1.0}]
+    run = read_run(write(tmp_path, lines))
+    assert run.series("note/timeout") == [(1, 0.0), (2, 0.25)]
+    assert run.series("note/never") == [(1, 0.0), (2, 0.0)]
+    assert run.names == ["accuracy", "note/timeout", "lr"]
+
+
+def test_what_is_no_number_is_left_out_and_what_is_too_large_is_none(tmp_path):
+    lines = [{"step": 1, "lr": "1e-3", "kl": 10**400, "loss": None}, {"step": 2, "lr": [1], "kl": 1e-200, "loss": True}]
+    run = read_run(write(tmp_path, lines))
+    assert run.names == ["kl", "loss"]
+    assert run.series("kl") == [(1, None), (2, 0.0)]
+    assert run.series("loss") == [(1, None), (2, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (b"", b""),
+        (b"cut", b""),
+        (b"a\n", b"a"),
+        (b"a\nb\ncut", b"b"),
+        (b"a\n" + b"b" * 200_000 + b"\ncut", b"b" * 200_000),
+    ],
+)
+def test_the_last_line_is_read_from_behind(tmp_path, text, last):
+    (tmp_path / "log").write_bytes(text)
+    assert last_line(tmp_path / "log") == last
+
+
+def test_settings_of_any_kind_become_plain_json(tmp_path: Path) -> None:
+    config = {"engine": "other", "clip": math.inf, "where": Path("a/b"), "each": [{"lr": math.nan}]}
+    describe_foreign(tmp_path, config, "the objective", ["pytest", "no-such-package"])
+    said = json.loads((tmp_path / "config.json").read_text())
+    assert said == {"engine": "other", "clip": None, "where": "a/b", "each": [{"lr": None}]}
+    assert (tmp_path / "objective.txt").read_text() == "the objective\n"
+    software = json.loads((tmp_path / "versions.json").read_text())
+    assert (software["pytest"], software["no-such-package"]) == (version("pytest"), None)
+    assert software["torch"] == version("torch")
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe_foreign(tmp_path, {"steps": 1}, "first", [])
+
+    def full(path: Path) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(OSError, match="no space"):
+        describe_foreign(tmp_path, {"steps": 2}, "second", [])
+    assert json.loads((tmp_path / "config.json").read_text()) == {"steps": 1}
+    assert {file.name for file in tmp_path.iterdir()} == {"config.json", "objective.txt", "versions.json"}

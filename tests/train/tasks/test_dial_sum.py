@@ -1,0 +1,193 @@
+"""dial_sum: the arithmetic, the worked solutions, the order of problems, the verifier.
+
+What the calculator answers.
+"""
+
+import hashlib
+import itertools
+import re
+from collections import Counter
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.train.tasks import ToolTask, Turn, make_task, refuse_tool
+from tokenpo.train.tasks.dial_calculator import DialCalculator
+from tokenpo.train.tasks.dial_sum import DialSum, evaluate
+from tokenpo.train.tasks.types import Problem
+
+
+def straight_line(expression: str, modulus: int) -> int:
+    """Left to right with Python's own arithmetic: brackets from the left, the remainder at the end."""
+    parts = re.findall(r"[-+*]?[0-9a-z]", expression)
+    code = ""
+    for part in parts:
+        operator, digit = (part[0], part[1]) if len(part) == 2 else ("", part)
+        code = f"({code}{operator}{int(digit, 36)})"
+    return eval(code) % modulus
+
+
+@pytest.mark.parametrize(("operands", "modulus"), [(2, 2), (8, 10), (8, 36), (64, 7)])
+def test_answers_are_pythons_answers(operands, modulus):
+    for problem in DialSum(operands=operands, modulus=modulus).problems("train", 0, 50):
+        expression = problem.prompt.removesuffix("=")
+        assert len(expression) == 2 * operands - 1
+        assert int(problem.answer, 36) == straight_line(expression, modulus) == evaluate(expression, modulus)
+
+
+def test_known_problem():
+    problem = Problem(prompt="3-9+6*6-1*8*8-9=", answer="7")
+    assert DialSum(leap=0.0).solution(problem) == "3-9=4;4+6=0;0*6=0;0-1=9;9*8=2;2*8=6;6-9=7#7"
+    assert DialSum(leap=1.0).solution(problem) == "3-9+6*6-1*8*8-9#7"
+
+
+def test_every_statement_of_a_solution_is_true_and_the_answer_is_last():
+    task = DialSum(operands=(2, 12), modulus=13)
+    for problem in task.problems("train", 0, 200):
+        text, answer = task.solution(problem).split("#")
+        assert answer == problem.answer
+        *steps, last = text.split(";")
+        value = None
+        for step in [*steps, last]:
+            left, _, right = step.partition("=")
+            assert value in (None, left[0]), "a step goes on from the result before it"
+            assert right == "" or int(right, 36) == evaluate(left, 13)
+            value = right
+        assert value or int(answer, 36) == evaluate(last, 13)
+        first, *rest = (step.split("=")[0] for step in (*steps, last))
+        assert "".join([first, *(step[1:] for step in rest)]) == problem.prompt.removesuffix("=")
+
+
+def test_leaps_come_with_their_probability():
+    task = DialSum(operands=8, leap=0.6)
+    problems = task.problems("train", 0, 2000)
+    assert task.solution(problems[0], draw=1) == task.solution(problems[0], draw=1)
+    assert len({task.solution(problems[0], draw=draw) for draw in range(8)}) > 4
+    steps = sum(task.solution(problem).count("=") for problem in problems)
+    assert steps / (2000 * 7) == pytest.approx(0.4, abs=0.0125)  # three standard errors of a fair draw
+
+
+def test_the_first_problems_of_every_recorded_run():
+    assert [p.prompt for p in DialSum().problems("train", 0, 2)] == ["8-8-7*3*1-2*9-4=", "5+6*3+3*3+5+3-7="]
+
+
+def test_no_expression_is_in_both_splits_whatever_the_seed():
+    train = {p.prompt for seed in range(3) for p in DialSum(operands=3, seed=seed).problems("train", 0, 1500)}
+    test = {p.prompt for seed in range(3, 6) for p in DialSum(operands=3, seed=seed).problems("test", 0, 300)}
+    assert train.isdisjoint(test)
+    assert len(test) > 300
+
+
+@pytest.mark.parametrize(("operands", "modulus", "size"), [(2, 10, 29), (2, 5, 6), ((2, 3), 3, 7)])
+def test_a_small_test_split_holds_each_problem_once(operands, modulus, size):
+    """Its size is that of the held-out share of all expressions, written out here with itertools."""
+    digits = "123456789"[: modulus - 1]
+    lengths = (operands, operands) if isinstance(operands, int) else operands
+    every = [
+        first + "".join(rest)
+        for count in range(lengths[0], lengths[1] + 1)
+        for first in digits
+        for rest in itertools.product(*["+-*", digits] * (count - 1))
+    ]
+    held_out = [text for text in every if hashlib.blake2b(text.encode(), digest_size=1).digest()[0] < 26]
+    task = DialSum(operands=operands, modulus=modulus)
+    assert task.test_size == size == len(held_out)
+    whole = [problem.prompt for problem in task.problems("test", 0, size)]
+    assert sorted(whole) == sorted(f"{text}=" for text in held_out)
+    assert [p.prompt for p in task.problems("test", 1, size - 1)] == whole[1:]
+    with pytest.raises(
+        TokenPOError, match=f" has {size} held-out problems, not the {size + 1} asked for: ask for fewer"
+    ):
+        task.problems("test", 1, size)
+
+
+def test_a_larger_test_split_repeats_nothing_and_says_where_it_ends():
+    task = DialSum(operands=3)
+    prompts = [problem.prompt for problem in task.problems("test", 0, 400)]
+    assert task.test_size is None and len(set(prompts)) == 400
+    assert [problem.prompt for problem in DialSum(operands=3).problems("test", 100, 5)] == prompts[100:105]
+    with pytest.raises(TokenPOError, match=r"dial_sum with operands=3 and modulus=10 has \d{3} different held-out"):
+        task.problems("test", 0, 800)
+
+
+@pytest.mark.parametrize(("operands", "modulus"), [(2, 2), (2, 3)])
+def test_options_that_leave_no_test_problem_are_an_error(operands, modulus):
+    """With modulus 2 the only expressions are 1+1, 1-1 and 1*1."""
+    with pytest.raises(TokenPOError, match=f"operands=2 and modulus={modulus} leave no test problem: give more"):
+        DialSum(operands=operands, modulus=modulus).problems("test", 0, 1)
+    assert len(DialSum(operands=operands, modulus=modulus).problems("train", 0, 9)) == 9
+
+
+def test_operands_are_drawn_from_the_whole_range():
+    lengths = Counter(len(p.prompt) // 2 for p in DialSum(operands=(4, 6)).problems("train", 0, 600))
+    assert sorted(lengths) == [4, 5, 6]
+    assert min(lengths.values()) > 150
+
+
+@pytest.mark.parametrize(
+    ("completion", "correct", "note"),
+    [
+        ("#7", True, ""), ("3-9=4;4+6=0#7", True, ""), ("#3 no: #7", True, ""), ("#3", False, ""),
+        ("#7 ", False, "no answer"), ("#77", False, "no answer"), ("#", False, "no answer"), ("7", False, "no answer"),
+        ("", False, "no answer"), ("#7#", False, "no answer"),
+    ],
+)  # fmt: skip
+def test_verifier_takes_the_exact_final_answer_only(completion, correct, note):
+    score = DialSum().score([Problem(prompt="", answer="7")], [completion], [[]])[0]
+    assert (score.correct, score.reward, score.note) == (correct, float(correct), note)
+    assert score.answer == (None if note else completion[-1])
+
+
+@pytest.mark.parametrize(
+    "options", [{"operands": 1}, {"operands": 65}, {"operands": (5, 3)}, {"operands": "8"}, {"operands": (2, 3, 4)},
+                {"modulus": 1}, {"modulus": 37}, {"leap": 1.5}, {"leap": -0.1}]
+)  # fmt: skip
+def test_bad_options_name_themselves(options):
+    with pytest.raises(TokenPOError, match=f"dial_sum: {next(iter(options))}="):
+        DialSum(**options)
+
+
+PROBLEM = Problem("3-9+6*6=", "0")  # 4, 0, 0
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("3-9=", "4"), ("3-9+6=", "0"), ("3-9=4;4+6=", "0"), ("7=", "7"), ("=", None), ("3-=", None), ("-3=", None),
+        ("3-9=4=", None), ("3--9=", None), ("3-9#4;=", None), ("3-9", None), ("3-a=", None),
+    ],
+)  # fmt: skip
+def test_the_calculator(text, answer):
+    """It reads what stands between the last semicolon and the `=`; the `4=` of `3-9=4=` is no expression of its own."""
+    assert DialCalculator().reply(PROBLEM, text) == answer
+
+
+def test_what_a_response_earns():
+    """Two right calls and a right answer; a first call that takes up nothing; one that goes astray and stays so."""
+    task = DialCalculator(call_reward=0.25)
+    texts = ["3-9=4;4+6*6=0#0", "3=3;3-9=4;4+6*6#0", "3+9=2;2+6*6=8#8", "3-9+6*6#1"]
+    scores = task.score([PROBLEM] * 4, texts, [[]] * 4)
+    assert [score.reward for score in scores] == [1.5, 1.0, 0.0, 0.0]
+    assert [score.correct for score in scores] == [True, True, False, False]
+    assert scores[0].rewards == {"calls": 0.5, "answer": 1.0}
+    assert scores[0].turns == (Turn(0.25, "3-9+6*6="), Turn(0.25, "4+6*6="), Turn(1.0, "0="))
+    # A call that takes up nothing leaves the way for good: its expression is not where the work stands.
+    assert [turn.reward for turn in scores[1].turns] == [0.0, 0.0, 1.0]
+    assert scores[2].turns == (Turn(0.0, "3-9+6*6="), Turn(0.0, "3+9=2"), Turn(0.0, "3+9=2;2+6*6=8"))
+    assert scores[3].turns == (Turn(0.0, "3-9+6*6="),)
+    for score in scores:
+        assert sum(turn.reward for turn in score.turns) == score.reward == sum(score.rewards.values())
+
+
+def test_its_problems_are_those_of_the_dial():
+    ours, dial = make_task("dial_calculator", {"operands": 5}, 3), make_task("dial_sum", {"operands": 5}, 3)
+    assert isinstance(ours, ToolTask)
+    assert not isinstance(dial, ToolTask)
+    for split in ("train", "test"):
+        assert ours.problems(split, 7, 20) == dial.problems(split, 7, 20)
+    with pytest.raises(TokenPOError, match="call_reward=inf must be a finite number"):
+        DialCalculator(call_reward=float("inf"))
+    words = "answers its responses while they are sampled, which the TRL engine has no way for: leave out --engine"
+    with pytest.raises(Unsupported, match=f"^task 'dial_calculator' {words}$"):
+        refuse_tool(ours, "TRL")
+    refuse_tool(dial, "TRL")

@@ -1,0 +1,194 @@
+"""Data-set files: the two layouts, the order of rows, the test split, and every way to get a file wrong."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.lab.evaluate.benchmarks import benchmark, load
+from tokenpo.train.tasks import make_task
+from tokenpo.train.tasks.types import Score, Task
+
+TRL = [{"prompt": f"{i}+1=", "answer": i + 1, "level": i % 3} for i in range(20)]
+VERL = [
+    {
+        "data_source": "sums",
+        "prompt": [{"role": "user", "content": f"{i}+1="}],
+        "reward_model": {"style": "rule", "ground_truth": str(i + 1)},
+        "extra_info": {"index": i},
+    }
+    for i in range(20)
+]
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> str:
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        path.write_text("\ufeff" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", "utf-8")
+    return str(path)
+
+
+def made(path: str, seed: int = 0, **options: Any) -> Task:
+    return make_task("files", {"path": path} | options, seed)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("rows", [TRL, VERL], ids=["trl", "verl"])
+def test_both_layouts_in_both_formats(tmp_path: Path, suffix: str, rows: list[dict[str, Any]]) -> None:
+    task = made(written(tmp_path / f"data{suffix}", rows))
+    problems = task.problems("train", 0, 18) + task.problems("test", 0, 2)
+    assert sorted(str(p.prompt) for p in problems) == sorted(str(row["prompt"]) for row in rows)
+    assert all(p.columns in rows for p in problems)
+    right = task.score(problems, [rf"\boxed{{{p.answer}}}" for p in problems], [[]] * 20)
+    assert right == [Score(1.0, True)] * 20
+    assert task.score(problems[:1], [r"\boxed{0}"], [[]]) == [Score(0.0, False)]
+
+
+def test_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written(tmp_path / "data.jsonl", TRL)
+    assert made("~/data.jsonl", test_path="~/data.jsonl").problems("train", 0, 1)
+
+
+def test_the_order_is_seeded_endless_reshuffled_and_of_random_access(tmp_path: Path) -> None:
+    path = written(tmp_path / "data.jsonl", TRL)
+    order = [p.prompt for p in made(path).problems("train", 0, 54)]
+    epochs = [order[:18], order[18:36], order[36:]]
+    assert all(sorted(epoch) == sorted(epochs[0]) and len(set(epoch)) == 18 for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    late = made(path)
+    for start in (40, 3, 17, 36):
+        assert [p.prompt for p in late.problems("train", start, 5)] == order[start : start + 5]
+    assert [p.prompt for p in made(path, seed=1).problems("train", 0, 18)] != epochs[0]
+
+
+def test_the_held_out_prompts_depend_on_neither_seed_nor_row_order(tmp_path: Path) -> None:
+    def held_out(rows: list[dict[str, Any]], seed: int) -> set[str]:
+        task = made(written(tmp_path / "data.jsonl", rows), seed, holdout=0.25)
+        test = {str(p.prompt) for p in task.problems("test", 0, task.test_size)}
+        assert not test & {str(p.prompt) for p in task.problems("train", 0, 40)}
+        return test
+
+    twice = TRL[::-1] + TRL[3:9]
+    assert held_out(TRL, 0) == held_out(twice, 7) and len(held_out(TRL, 0)) == 5
+    task = made(str(tmp_path / "data.jsonl"))
+    assert task.test_size == 2, "a tenth"
+    with pytest.raises(TokenPOError, match=r"^task 'files' has 2 held-out problems, not the 3 asked for: ask for fewe"):
+        task.problems("test", 1, 2)
+
+
+def test_a_test_file_and_a_warning_where_it_overlaps(tmp_path: Path) -> None:
+    train, test = written(tmp_path / "a.jsonl", TRL[:15]), written(tmp_path / "b.parquet", TRL[15:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task = made(train, test_path=test)
+    assert [p.prompt for p in task.problems("test", 0, 5)] == [f"{i}+1=" for i in (15, 16, 17, 18, 19)]
+    assert [p.prompt for p in task.problems("test", 3, 2)] == ["18+1=", "19+1="]
+    with pytest.warns(UserWarning, match="3 of the 3 prompts"):
+        made(train, test_path=written(tmp_path / "c.jsonl", TRL[:3]))
+
+
+def test_own_columns_chat_and_a_reward_function_without_answers(tmp_path: Path) -> None:
+    rows = [{"question": f"q{i}", "target": ["a", "b"], "level": i} for i in range(4)]
+    path = written(tmp_path / "data.parquet", rows)
+    task = made(path, prompt_key="question", answer_key="target", chat=True)
+    (problem,) = task.problems("train", 0, 1)
+    assert problem.prompt == [{"role": "user", "content": problem.columns["question"]}]
+    assert task.score([problem], ["#### B"], [[]])[0].correct
+
+    (tmp_path / "score.py").write_text("def score(completions, level): return [l / 4 for l in level]")
+    task = made(path, prompt_key="question", verifier=f"{tmp_path}/score.py:score", correct_at=0.5)
+    problems = task.problems("train", 0, 3)
+    expected = [Score(p.columns["level"] / 4, p.columns["level"] >= 2) for p in problems]
+    assert task.score(problems, ["x"] * 3, [[]] * 3) == expected and problems[0].answer is None
+    task.close()
+
+
+GOOD = b'{"prompt": "p", "answer": "a"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("d.jsonl", GOOD + b'{"prompt": ', r"d.jsonl line 2: not JSON .*one JSON object a line"),
+        ("d.jsonl", GOOD + b"[1]", "line 2: a list, not an object"),
+        ("d.jsonl", GOOD + b"\xff", "line 2: not UTF-8"),
+        ("d.jsonl", GOOD + b"[" * 100_000, "line 2: not JSON"),
+        ("d.jsonl", GOOD + b'{"prompt": ' + b"9" * 5000 + b"}", "line 2: not JSON"),
+        ("d.jsonl", GOOD + b'{"prompt": "\\ud800", "answer": 1}', "line 2: 'prompt' holds half a character"),
+        ("d.jsonl", GOOD + b"\x00", "line 2: not JSON"),
+        ("d.jsonl", b"\n \n", "the file is empty"),
+        ("d.jsonl", GOOD + b'{"promt": "p"}', r"line 2: no column 'prompt' .*did you mean 'promt'.*prompt_key"),
+        ("d.jsonl", GOOD + b'{"prompt": "p"}', "line 2: no column 'answer'"),
+        ("d.jsonl", b'{"prompt": "p", "gold": 1}', r"no column with the reference answer \(columns: prompt, gold\)"),
+        ("d.jsonl", GOOD + b'{"prompt": 3, "answer": "a"}', "line 2: 'prompt' is a int: give text"),
+        ("d.jsonl", b'{"prompt": "", "answer": "a"}', "'prompt' is empty"),
+        ("d.jsonl", b'{"prompt": [{"role": "user"}], "answer": "a"}', "holds the message {'role': 'user'}"),
+        ("d.jsonl", b'{"prompt": [{"role": "u", "content": ""}], "answer": "a"}', "line 1: .* without content"),
+        ("d.jsonl", b'{"prompt": ["hi"], "answer": "a"}', "holds the message 'hi'"),
+        ("d.jsonl", b'{"prompt": "p", "answer": null}', "'answer' is null: give text, a number, or a list"),
+        ("d.jsonl", b'{"prompt": "p", "answer": {"a": 1}}', "'answer' is a dict"),
+        ("d.jsonl", b'{"prompt": "p", "answer": []}', "'answer' is empty"),
+        ("d.jsonl", b'{"prompt": "p", "answer": " "}', "'answer' is empty text: give text"),
+        ("d.jsonl", b'{"prompt": "p", "answer": true}', "'answer' is a bool"),
+        ("d.jsonl", b'{"prompt": "p", "answer": NaN}', "'answer' is nan"),
+        ("d.jsonl", b'{"prompt": "p", "answer": [1, -Infinity]}', "'answer' is a list that holds -inf"),
+        ("d.jsonl", b'{"prompt": "p", "reward_model": "x"}', "'reward_model' is a str without 'ground_truth'"),
+        ("d.jsonl", GOOD, "one prompt can't be split"),
+        ("d.json", GOOD, r"can't read files called \*.json \(one JSON object a line is .jsonl\); known: .jsonl, .parq"),
+        ("d.parquet", GOOD, "not a readable parquet file"),
+    ],
+)
+def test_errors_name_file_line_key_and_remedy(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TokenPOError, match=words) as caught:
+        made(str(tmp_path / name))
+    assert name in str(caught.value)
+    assert isinstance(caught.value, MissingInput) == ("no column" in words)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "good", "bad", "words"),
+    [
+        ("countdown", {"nums": [1, 2], "answer": 3}, {"num": [1, 2], "answer": 3}, "no column with the numbers"),
+        ("countdown", {"nums": [1, 2], "answer": 3}, {"nums": [1, 2], "answer": "x"}, "list of whole numbers"),
+        ("knights_knaves", {"answer": "Ann is a knight"}, {"answer": "Ann?"}, "does not say who is what"),
+    ],
+)
+def test_what_a_verifier_cannot_judge_is_found_at_once(
+    tmp_path: Path, verifier: str, good: dict[str, Any], bad: dict[str, Any], words: str
+) -> None:
+    path = written(tmp_path / "d.jsonl", [{"prompt": "p"} | good, {"prompt": "q"} | bad])
+    with pytest.raises(TokenPOError, match=rf"d.jsonl line 3: {verifier}: .*{words}"):
+        made(path, verifier=verifier)
+    other = written(tmp_path / "t.jsonl", [{"prompt": "p"} | good])
+    with pytest.raises(TokenPOError, match=r"d.jsonl line 3"):
+        made(other, verifier=verifier, test_path=path)
+    with pytest.raises(TokenPOError, match=r"d.jsonl line 3"):
+        load(benchmark(path, verifier=verifier), Path(path))
+
+
+def test_none_is_the_default_of_an_option_without_a_value(tmp_path: Path) -> None:
+    path = written(tmp_path / "train.jsonl", TRL)
+    assert made(path, holdout="none").problems("test", 0, 2) == made(path).problems("test", 0, 2)
+    with pytest.raises(TokenPOError, match="verifier_seconds = 'none' must be of type float"):
+        made(path, verifier_seconds="none")
+
+
+def test_missing_files_and_contradictory_options(tmp_path: Path) -> None:
+    path = written(tmp_path / "train.jsonl", TRL)
+    shares = [(path, {"holdout": share}, "more than 0 and less than 1") for share in (0.0, 1.0, True, "0.1")]
+    for place, options, words in (
+        (str(tmp_path / "trian.jsonl"), {}, r"no such file.*did you mean 'train.jsonl'"),
+        (str(tmp_path / "nowhere" / "train.jsonl"), {}, "no such file"),
+        (path, {"test_path": path, "holdout": 0.1}, "not both"),
+        *shares,
+    ):
+        with pytest.raises(TokenPOError, match=words):
+            made(place, **options)

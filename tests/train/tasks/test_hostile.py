@@ -1,0 +1,240 @@
+"""Data files and answers as nobody should write them: one sentence that names the place, and no wrong 1.0.
+
+A trainer that is killed takes its processes along.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import verifiers as hostile
+from tokenpo.base import pool as pool_module
+from tokenpo.base.errors import TokenPOError
+from tokenpo.train.tasks import held_out, make_task
+from tokenpo.train.tasks.types import Problem
+from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
+
+few = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+plain = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=6),
+    st.sampled_from(["\ud800", "", " ", "{question}", "\x00", "a" * 3000]),
+)  # fmt: skip
+anything = st.recursive(
+    plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+)
+keys = st.sampled_from(["prompt", "answer", "solution", "reward_model", "extra", "role", "content"])
+rows = st.dictionaries(
+    keys, anything | st.lists(st.fixed_dictionaries({"role": anything, "content": anything}), max_size=2)
+)
+
+
+def opened(path: Path, **options: Any) -> bool:
+    """Whether it makes a task whose problems can be asked and judged; else it is refused in one sentence."""
+    try:
+        task = make_task("files", {"path": str(path), **options}, 0)
+    except TokenPOError as error:
+        assert path.name in str(error) or "task 'files'" in str(error)
+        assert "\n" not in str(error)
+        return False
+    for split in ("train", "test"):
+        for problem in task.problems(split, 0, 3 if split == "train" else held_out(task, 3)):
+            text = problem.prompt if isinstance(problem.prompt, str) else json.dumps(problem.prompt, ensure_ascii=False)
+            assert text.encode()
+            task.score([problem], [r"\boxed{1}"], [[1]])
+    task.close()
+    return True
+
+
+@few
+@given(st.lists(rows, max_size=4), st.booleans())
+def test_any_rows(tmp_path_factory, content: list[dict[str, Any]], chat: bool) -> None:
+    path = tmp_path_factory.getbasetemp() / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in content))
+    opened(path, chat=chat)
+
+
+@few
+@given(
+    st.binary(max_size=80),
+    st.sampled_from([b"", b'{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": 1}\n', b"PAR1"]),
+)
+def test_any_bytes(tmp_path_factory, content: bytes, before: bytes) -> None:
+    for suffix in (".jsonl", ".parquet"):
+        path = tmp_path_factory.getbasetemp() / f"bytes{suffix}"
+        path.write_bytes(before + content)
+        opened(path)
+
+
+def test_parquet_of_other_kinds_is_read_or_refused(tmp_path: Path) -> None:
+    import datetime
+    import decimal
+
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    kinds = {
+        "text": ["a", "b", "c"], "number": [1, 2, 3], "none": [None, None, None], "bytes": [b"\xff", b"", b"x"],
+        "date": [datetime.date(1, 1, 1)] * 3, "decimal": [decimal.Decimal("1.5")] * 3,
+        "chat": [[{"role": "user", "content": x}] for x in "abc"], "list": [["a"], [], None],
+    }  # fmt: skip
+    opens = set()
+    for prompt in kinds:
+        for answer in kinds:
+            path = tmp_path / "rows.parquet"
+            parquet.write_table(pyarrow.table({"prompt": kinds[prompt], "answer": kinds[answer]}), path)
+            if opened(path):
+                opens.add((prompt, answer))
+    assert opens == {(p, a) for p in ("text", "chat") for a in ("text", "number")}
+
+
+def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed() -> None:
+    """The kinds that take no time, and of those that may take forever a few, whose worker is killed and replaced."""
+    quick = [a for a in hostile.answers(110, 1) if a.kind not in ("deep", "powers", "long")]
+    bombs = [
+        hostile.Answer("powers", r"\boxed{9^{9^{9^{9}}}}", "42", False),
+        hostile.Answer("deep", r"\boxed{" + r"\sqrt{" * 3000 + "43" + "}" * 3000 + "}", "42", False),
+        hostile.Answer("long", "{" * 10**6 + r"\boxed{43}", "42", False),
+        hostile.Answer("odd_text", r"\boxed{" + "\ud800" + "}", "42", False),
+    ]
+    some = [*quick[:60], *bombs, *quick[60:]]
+    scores, took = hostile.judge(some, 2.0, 1)
+    assert len(scores) == len(some) > 95
+    wrong = [(a.text[:80], a.reference) for a, s in zip(some, scores, strict=True) if s.reward == 1.0 and not a.right]
+    assert not wrong
+    assert {s.reward for s in scores} == {0.0, 1.0}
+    missed = [a.text for a, s in zip(some, scores, strict=True) if a.right and not s.correct]
+    assert not missed
+    assert max(took) < 2.0 + 5 * hostile.SLACK  # a machine may be busy; benchmarks/verifiers.py is strict
+
+
+@pytest.mark.parametrize("name", ["exact", "countdown", "knights_knaves"])
+def test_the_other_verifiers_take_anything(name: str) -> None:
+    answers = {"countdown": 24, "knights_knaves": "Ann is a knight, Bob is a knave"}
+    columns = {"nums": [2, 3, 4, 1], "target": 24, "names": ["Ann", "Bob"]}
+    verifier = make_verifier(name, VerifierOptions(), "t")
+    for answer in hostile.answers(600, 2):
+        reference = answers.get(name, answer.reference)
+        (score,) = verifier([Problem("?", reference, columns)], [answer.text], [[]])
+        assert score.reward == 0.0 or (name == "exact" and answer.right), answer.text[:80]
+
+
+REWARD = """
+import os, re, subprocess, sys, time
+
+def say():
+    print("at work in", os.getpid(), flush=True)
+
+def make(kind):
+    if kind == "begins":
+        say()
+        time.sleep(1000)
+    return reward
+
+def reward(kind):
+    children = [subprocess.Popen(["sleep", "1000"])] if kind == "has a child" else []
+    say()
+    while kind in ("computes", "has a child"):
+        pass
+    if kind == "lets nobody run":
+        re.match("(a+)+$", "a" * 60 + "b")
+"""
+TRAINER = """
+import signal, sys
+from pathlib import Path
+from tokenpo.base.pool import Pool
+
+pool = Pool(Path(sys.argv[1]), "make", workers=1, limit=600, users=[sys.argv[2]])
+pool.map([(sys.argv[2],)])
+signal.pause()
+"""
+WORKER = """
+import fcntl, importlib.util, sys
+
+if hasattr(fcntl, "F_SETSIG"):
+    del fcntl.F_SETSIG  # as where the kernel cannot do it
+spec = importlib.util.spec_from_file_location("worker", sys.argv[1])
+worker = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(worker)
+worker.main(int(sys.argv[2]), sys.argv[3], "make", 600.0, 0, sys.argv[4])
+"""
+ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux's kernel watches a pipe")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "reward.py").write_text(REWARD)
+    return tmp_path / "reward.py"
+
+
+def began(command: Sequence[str], **more) -> tuple[subprocess.Popen, int]:
+    """A process, and the one in which the reward function is at work."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, **more)
+    assert process.stderr is not None
+    return process, int(process.stderr.readline().removeprefix(b"at work in "))
+
+
+def all_gone(process: subprocess.Popen, worker: int) -> None:
+    """Nobody holds the pipe any more; the minute is for a busy machine."""
+    try:
+        assert process.communicate(timeout=60)[1] == b""
+        assert process.returncode == -signal.SIGKILL
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "kind", ["begins", "is idle", "computes", "has a child", pytest.param("lets nobody run", marks=ON_LINUX)]
+)
+def test_a_killed_trainer_leaves_no_worker(source: Path, kind: str) -> None:
+    trainer, worker = began([sys.executable, "-c", TRAINER, str(source), kind])
+    trainer.kill()
+    all_gone(trainer, worker)
+
+
+@pytest.mark.parametrize("kind", ["begins", "is idle", "computes", "has a child"])
+def test_a_thread_watches_where_the_kernel_does_not(source: Path, kind: str) -> None:
+    script, (theirs, ours) = Path(pool_module.__file__).with_name("worker.py"), os.pipe()
+    command = [sys.executable, "-c", WORKER, str(script), str(theirs), str(source), kind]
+    # Its stdin stays open: it is not for want of jobs that it ends.
+    jobs = os.pipe()
+    os.write(jobs[1], f'["token"]\n["token", "{kind}"]\n'.encode())
+    worker, number = began(command, stdin=jobs[0], stdout=subprocess.DEVNULL, pass_fds=[theirs])
+    os.close(ours)
+    all_gone(worker, number)
+    for end in (theirs, *jobs):
+        os.close(end)
+
+
+def test_a_worker_that_comes_too_late_ends_at_once(source: Path) -> None:
+    script, (theirs, ours) = Path(pool_module.__file__).with_name("worker.py"), os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-P", str(script), str(theirs), str(source), "make", "600", "0", "begins"]
+    worker = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs], start_new_session=True)
+    os.close(theirs)
+    all_gone(worker, worker.pid)
+
+
+def test_a_worker_outlives_the_thread_that_started_it(source: Path) -> None:
+    """And the pool does not keep the files of those that it has killed."""
+    open_before = len([*Path("/dev/fd").iterdir()])
+    pool = pool_module.Pool(source, "make", workers=1, limit=600, users=["is idle"])
+    starter = threading.Thread(target=pool.map, args=[[("is idle",)]])
+    starter.start()
+    starter.join()
+    (worker,) = pool._workers
+    assert pool.map([("is idle",)]) == [pool_module.Outcome(None)]
+    assert pool._workers == [worker]
+    pool.close()
+    assert len([*Path("/dev/fd").iterdir()]) == open_before

@@ -1,0 +1,253 @@
+"""Reward functions of the user: both signatures, and every way to get them wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.train.tasks.rewards import UserReward
+from tokenpo.train.tasks.types import Problem, Score
+
+FUNCTIONS = """
+import numpy, torch
+
+def trl(prompts, completions, completion_ids, level, trainer_state=None, missing=5):
+    assert trainer_state is None and missing == 5 and len(prompts) == len(completion_ids)
+    return [float(len(c)) * l if isinstance(c, str) else c for c, l in zip(completions, level)]
+
+def everything(completions, **columns):
+    return [len(columns) + (sorted(columns) != ["answer", "completion_ids", "level", "prompts", "trainer_state"])] * 2
+
+def chat(completions, **_):
+    return [c[0]["content"] == "ab" and c[0]["role"] == "assistant" for c in completions]
+
+def kinds(completions):
+    return torch.tensor([1.0, 0.5])
+
+def mixed(completions):
+    return [None, numpy.float32(2)]
+
+def lazy(completions):
+    return (1.0 for _ in completions)
+
+
+def short(completions): return [1.0]
+def single(completions): return 1.0
+def nan(completions): return [0.0, float("nan")]
+def text(completions): return [0.0, "1"]
+def raising(completions): raise ZeroDivisionError("oops")
+def greedy(completions, levle): return [0.0, 0.0]
+async def later(completions): return [0.0, 0.0]
+constant = 3
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    assert data_source == "mine" and extra_info == {"index": 1}
+    return float(solution_str == ground_truth)
+
+def verl_dict(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    assert not kwargs
+    return {"score": -1.0, "acc": solution_str == "ab"}
+
+def verl_bad(solution_str, ground_truth): return {"reward": 1}
+def verl_raising(solution_str, ground_truth): return 1 / (len(solution_str) - 3)
+def hanging(completions):
+    while True: pass
+def dying(completions):
+    import os
+    os._exit(3)
+def verl_slow(solution_str, ground_truth):
+    import time
+    print("a reward function may print", solution_str)
+    time.sleep(60 * (len(solution_str) == 3))
+    return 1.0
+def forging(completions):
+    import os
+    for fd in range(256):
+        try:
+            os.write(fd, b'{"value": {"value": [1.0, 1.0], "kind": "list"}}\\n{"value": {}}\\n' if fd != 2 else b"")
+        except OSError:
+            pass
+    return [0.0, 0.0]
+def reading(completions):
+    import sys
+    return [0.5 if sys.stdin.read() == "" else 0.0, float("nan")]
+def wordy(completions): raise ValueError("x" * 10 ** 7)
+def big(completions): return [10 ** 400, 1.0]
+def huge(completions): return [1e300, 3.4e38]
+def handle(completions): return object()
+def where(completions):
+    import os
+    return [os.getpid(), float("nan")]
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my_rewards.py").write_text(FUNCTIONS)
+    (tmp_path / "my_broken.py").write_text("import no_such_package")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def scored(
+    path: str, columns: dict[str, Any] | None = None, prompt: Any = "p", seconds: float = 0.0, on_error: str = "stop"
+) -> list[Score]:
+    problems = [Problem(prompt, "ab", columns or {"prompt": "p", "answer": "ab", "level": i}) for i in (1, 2)]
+    reward = UserReward(path, 1.0, seconds, on_error)
+    try:
+        return reward(problems, ["ab", "abc"], [[1], [2]])
+    finally:
+        reward.close()
+
+
+@pytest.mark.parametrize("place", ["my_rewards", "my_rewards.py"])
+def test_trl_functions_get_what_they_name(place: str) -> None:
+    assert scored(f"{place}:trl") == [Score(2.0, True), Score(6.0, True)]
+    assert scored(f"{place}:everything") == [Score(5.0, True)] * 2
+    assert scored(f"{place}:kinds") == [Score(1.0, True), Score(0.5, False)]
+    assert scored(f"{place}:mixed") == [Score(0.0, False, "not applicable"), Score(2.0, True)]
+    assert scored(f"{place}:chat", prompt=[{"role": "user", "content": "p"}]) == [Score(1.0, True), Score(0.0, False)]
+
+
+def test_verl_functions_are_told_by_their_arguments() -> None:
+    columns = {"data_source": "mine", "extra_info": {"index": 1}, "prompt": "p"}
+    assert scored("my_rewards.py:compute_score", columns) == [Score(1.0, True), Score(0.0, False)]
+    assert scored("my_rewards.py:verl_dict", columns) == [Score(-1.0, True), Score(-1.0, False)]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words"),
+    [
+        ("my_rewards.py:single", TokenPOError, "gave a float for 2 completions"),
+        ("my_rewards.py:lazy", TokenPOError, "gave a generator for 2 completions: give a list with one number each"),
+        ("my_rewards.py:raising", TokenPOError, r"raised ZeroDivisionError at my_rewards.py:\d+: oops"),
+        ("my_rewards.py:greedy", TokenPOError, r"wants the argument 'levle'.*did you mean 'level'"),
+        ("my_rewards.py:later", Unsupported, "async"),
+        ("my_rewards.py:verl_raising", TokenPOError, r"raised ZeroDivisionError on row 1 at my_rewards.py:\d+: "),
+        ("my_rewards.py:constant", UnknownName, "no function 'constant'"),
+        ("my_rewards:trll", UnknownName, "did you mean 'trl'"),
+        ("my_reward:trl", UnknownName, "can't import 'my_reward'"),
+        ("my_reward.py:trl", UnknownName, "can't import 'my_reward.py'"),
+        ("my_broken.py:f", TokenPOError, "No module named 'no_such_package'"),
+    ],
+)
+def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
+    with pytest.raises(TokenPOError, match=words) as caught:
+        scored(path)
+    assert type(caught.value) is kind
+    if "raised" in words:
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("name", "notes", "words"),
+    [
+        ("raising", ["error: ZeroDivisionError"] * 2, "raised ZeroDivisionError at my_rewards.py"),
+        ("hanging", ["timeout"] * 2, r"took more than reward_seconds = 0\.5"),
+        ("dying", ["crash"] * 2, r"ended its process \(crash\)"),
+        ("forging", ["not an answer"] * 2, "wrote where its answers go: write only to files that it opens, or print"),
+        ("reading", ["", "not finite"], "gave nan on row 1"),
+        ("wordy", ["error: ValueError"] * 2,
+         r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 characters\)$"),
+        ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),
+        ("handle", ["wrong length"] * 2, "gave an object for 2 completions"),
+        ("nan", ["", "not finite"], "gave nan on row 1"),
+        ("big", ["not a number", ""], "on row 0: give a number"),
+        ("huge", ["not finite", ""], r"gave 1e\+300 on row 0: give a number of at most 3\.4e\+38 in size, or None"),
+        ("text", ["", "not a number"], "gave '1' on row 1: give a number"),
+        ("mixed", ["not applicable", ""], None),
+        ("verl_bad", ["not a number"] * 2, "a dict without 'score'"),
+        ("verl_raising", ["", "error: ZeroDivisionError"], "on row 1"),
+        ("verl_slow", ["", "timeout"], r"reward_seconds = 0\.5 on row 1"),
+    ],
+)  # fmt: skip
+def test_what_goes_wrong_stops_or_is_counted(name: str, notes: list[str], words: str | None, here: Path) -> None:
+    """In a process with half a second for a call; the worker that was killed is replaced for the next call."""
+    fast = FUNCTIONS.replace("import numpy, torch", "class numpy:\n    float32 = float")  # torch takes a second to load
+    (here / "quick.py").write_text(fast)
+    path = f"quick.py:{name}"
+    scores = scored(path, seconds=0.5, on_error="zero")
+    assert [score.note for score in scores] == notes
+    assert all(score.reward == 0 and not score.correct for score in scores if score.note)
+    if words is not None:
+        with pytest.raises(TokenPOError, match=words.replace("my_rewards", "quick")) as caught:
+            scored(path, seconds=0.5)
+        assert "\n" not in str(caught.value)
+
+
+WRITES = """
+import os, threading
+def write():
+    while True:
+        for fd in range(3, 32):
+            try: os.write(fd, b'{"value": {}}')
+            except OSError: pass
+BEGINS
+def f(completions): return [1.0, 1.0]
+"""
+
+
+@pytest.mark.parametrize("begins", ["threading.Thread(target=write, daemon=True).start()", "write()"])
+def test_a_file_that_writes_to_every_descriptor_as_it_is_loaded(here: Path, begins: str) -> None:
+    (here / "loud.py").write_text(WRITES.replace("BEGINS", begins))
+    with pytest.raises(TokenPOError, match=r"did not start \(not an answer\)"):
+        scored("loud.py:f", seconds=5)
+
+
+def test_a_function_that_cannot_be_loaded_is_quoted_in_short(here: Path) -> None:
+    (here / "wordy.py").write_text("raise ValueError('x' * 10 ** 7)")
+    with pytest.raises(TokenPOError, match=r"\(ValueError: x{500}… \(10,000,000 characters\)\)$"):
+        scored("wordy.py:f", seconds=5)
+
+
+def test_it_keeps_its_process_until_that_hangs(here: Path) -> None:
+    import os
+
+    (here / "quick.py").write_text(
+        "import os, time\n"
+        "def f(completions):\n"
+        "    time.sleep(60 * (completions[0] == 'sleep'))\n"
+        "    return [os.getpid()] * len(completions)\n"
+    )
+    reward = UserReward("quick.py:f", seconds=0.5, on_error="zero")
+    said = [reward([Problem("p", "a")], [text], [[1]])[0] for text in ("a", "b", "sleep", "c")]
+    first, again, hung, after = said
+    assert first.reward == again.reward != os.getpid()
+    assert hung.note == "timeout"
+    assert after.reward not in (0.0, first.reward)
+    reward.close()
+
+
+PROCESSES = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+fork = multiprocessing.get_context("fork")
+
+def twice(number): return 2.0 * number
+
+def pool(completions):
+    with fork.Pool(2) as pool: return pool.map(twice, map(len, completions))
+
+def executor(completions):
+    with ProcessPoolExecutor(2, mp_context=fork) as pool: return list(pool.map(twice, map(len, completions)))
+"""
+
+
+@pytest.mark.parametrize("name", ["pool", "executor"])
+def test_a_file_starts_processes_with_its_own_functions(here: Path, name: str) -> None:
+    (here / "my.own.py").write_text(PROCESSES)
+    assert scored(f"my.own.py:{name}", seconds=30) == [Score(4.0, True), Score(6.0, True)]
+
+
+def test_arguments_that_no_process_can_be_handed_and_options_that_mean_nothing(here: Path) -> None:
+    (here / "quick.py").write_text("def f(completions, when): return [1.0] * len(completions)")
+    rows = {"prompt": "p", "when": {1, 2}}
+    with pytest.raises(TokenPOError, match="set reward_seconds = 0, which calls it in this one"):
+        scored("quick.py:f", rows, seconds=5)
+    assert scored("quick.py:f", rows) == [Score(1.0, True)] * 2
+    with pytest.raises(TokenPOError, match=r"reward_seconds = -1"):
+        scored("quick.py:f", rows, seconds=-1)
+    with pytest.raises(UnknownName, match="reward_errors='zeros' is no choice; did you mean 'zero'"):
+        scored("quick.py:f", rows, on_error="zeros")

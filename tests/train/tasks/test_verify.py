@@ -1,0 +1,284 @@
+"""The verifiers `exact` and `math`, those of two puzzles, and where an answer stands."""
+
+import re
+import resource
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.train.tasks.extract import EXTRACTORS
+from tokenpo.train.tasks.types import Problem, Score
+from tokenpo.train.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references, words
+
+
+def scored(verifier: Verifier, *pairs: tuple[Any, str]) -> list[Score]:
+    return verifier([Problem("?", answer) for answer, _ in pairs], [text for _, text in pairs], [[]] * len(pairs))
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "correct"),
+    [
+        ("42", r"so \boxed{42}", True), (42, "<answer> 42. </answer>", True), (42.0, "#### 42", True),
+        ("6 * 7 = 42\n#### 42", "#### $42$", True), ("1,234", r"\boxed{1234}", True),
+        ("New York", "<answer>new\n york</answer>", True), (["4", "four"], r"\boxed{Four}", True),
+        ("42", r"\boxed{142}", False), ("(1,234)", r"\boxed{(1234)}", False), ("1,23", r"\boxed{123}", False),
+    ],
+)  # fmt: skip
+def test_exact(answer: Any, text: str, correct: bool) -> None:
+    assert scored(make_verifier("exact", VerifierOptions(), "t"), (answer, text)) == [Score(float(correct), correct)]
+
+
+def test_exact_notes_a_missing_answer_and_takes_an_extractor() -> None:
+    assert scored(make_verifier("exact", VerifierOptions(), "t"), ("7", "it is 7")) == [Score(0.0, False, "no answer")]
+    assert scored(make_verifier("exact", VerifierOptions(extract="hash"), "t"), ("7", "it is #7"))[0].correct
+    assert [normalised(text) for text in ("$5", "-1,000.5", "A, B", "3.", "")] == ["5", "-1000.5", "a, b", "3", ""]
+    assert references([1, [2.5, "x"]]) == ["1", "2.5", "x"]
+
+
+@pytest.mark.parametrize(
+    ("verifier", "options", "sentence"),
+    [
+        ("exakt", {}, "did you mean 'exact'"),
+        ("math", {"extract": "boxd"}, "did you mean 'boxed'"),
+        ("exact", {"correct_at": 0.5}, "correct_at = 0.5 means nothing to the verifier 'exact', which takes extract: "),
+        ("exact", {"reward_errors": "zzz"}, "reward_errors = 'zzz' means nothing to the verifier 'exact'"),
+        ("exact", {"verifier_seconds": 2.0}, "verifier_seconds = 2.0 means nothing to the verifier 'exact'"),
+        ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
+        ("countdown", {"verifier_workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
+        ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
+        ("x.py:f", {"correct_at": float("nan")}, "correct_at = nan must be a finite number"),
+        ("x.py:f", {"reward_seconds": 1e12}, "reward_seconds = 1000000000000.0 must be 0 or more, 1000000 at most"),
+        ("math", {"verifier_seconds": float("nan")},
+         "t: verifier_seconds = nan must be more than 0 and at most 1000000"),
+        ("math", {"verifier_seconds": 1e12}, "t: verifier_seconds = 1000000000000.0 must be more than 0"),
+        ("math", {"verifier_seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
+        ("math", {"verifier_workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
+    ],
+)  # fmt: skip
+def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, options: dict, sentence: str) -> None:
+    with pytest.raises(TokenPOError, match=re.escape(sentence)):
+        make_verifier(verifier, VerifierOptions(**options), "t")
+
+
+def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None:
+    right = [
+        ("4", "the answer is 4"), (r"\frac{1}{2}", r"\boxed{0.5}"), ("x^2+1", "$1+x^2$"),
+        (r"\sqrt{2}/2", r"$\frac{1}{\sqrt{2}}$"), (r"so $\boxed{3}$", "3"), ([3, 4], "$4$"), ("A", r"\boxed{A}"),
+        ("24 + 48 = 72 #### 72", "#### 72"), ("4.5e33", r"\boxed{4.5 \times 10^{33}}"),
+        ("-1.2E-3", r"so $\boxed{ -0.0012 }$"), ("120", r"\boxed{1.2e2}"),
+    ]  # fmt: skip
+    assert scored(math, *right) == [Score(1.0, True)] * len(right)
+    wrong = [("4", "5"), ("4", ""), ("4", "no number"), ("", "4")]
+    notes = ["", "no answer", "no answer", "unreadable reference"]
+    assert scored(math, *wrong) == [Score(0.0, False, note) for note in notes]
+
+
+@pytest.mark.parametrize(
+    ("reference", "said", "equal"),
+    [
+        ("0.0000004", "0.0000001", False),
+        ("9.1e-31", "1.6e-19", False),
+        (r"1.61 \times 10^{-19}", r"1.6 \times 10^{-19}", False),
+        (r"9 \times 10^{-31}", r"6 \times 10^{-34}", False),
+        (r"6.626 \times 10^{-34}", "0.000000", False),
+        (r"\frac{7}{10^{19}}", r"\frac{1}{10^{19}}", False),
+        ("e^{-41}", "e^{-40}", False),
+        (r"\sqrt{3} \times 10^{-20}", r"\sqrt{2} \times 10^{-20}", False),
+        ("1/3", "0.3333333333", False),
+        (r"\pi", "3.1415926536", False),
+        ("1.00000009", "1.0000001", False),
+        (r"0.0000334\%", r"0.0000333\%", False),
+        (r"\{0.00000002,2\}", r"\{0.00000001,2\}", False),
+        ("[0.0000002,1]", "[0.0000001,1]", False),
+        ("x=0.0000002", "x=0.0000001", False),
+        (r"\begin{pmatrix}0.0000002\\1\end{pmatrix}", r"\begin{pmatrix}0.0000001\\1\end{pmatrix}", False),
+        (".5", "0.50", True),
+        (r"33.3\%", "0.333", True),
+        ("1,234.50", "1234.5", True),
+        ("0.3", "0.1+0.2", True),
+        (r"\sqrt{e}", "e^{0.5}", True),
+        (r"\sin(\frac12)", r"\sin(0.5)", True),
+        (r"1.6 \times 10^{-19}", "0.00000000000000000016", True),
+        (r"\frac{1}{e^{40}}", "e^{-40}", True),
+        (r"\frac{x}{10^{19}}", "10^{-19}x", True),
+        ("(7/2,3/2)", "3.5,1.5", True),
+        (r"\{\frac{1}{10},\frac12\}", r"\{0.1,0.5\}", True),
+        (r"[\frac{1}{10},\frac15)", "[0.1,0.2)", True),
+        (r"x=\frac12", "x=0.5", True),
+        ("2y=x+2", "y=0.5x+1", True),
+        (r"x<\frac12", "0.5>x", True),
+        (r"\begin{pmatrix}1/2\\1\end{pmatrix}", r"\begin{pmatrix}0.5\\1\end{pmatrix}", True),
+    ],
+)
+def test_math_takes_decimals_for_the_numbers_they_are(math: Verifier, reference: str, said: str, equal: bool) -> None:
+    [score] = scored(math, (reference, rf"\boxed{{{said}}}"))
+    assert (score.correct, score.note) == (equal, "")
+
+
+def test_math_with_an_extractor_gives_up_on_an_answer_that_takes_too_long() -> None:
+    verifier = make_verifier("math", VerifierOptions(extract="tag", verifier_seconds=1, verifier_workers=1), "t")
+    scored(verifier, ("1", "<answer>1</answer>"))
+    long = r"<answer>2^{2^{2^{2^{100}}}}</answer>"
+    scores = scored(verifier, ("x+1", "7 <answer>1+x</answer> 7"), ("7", "it is 7"), ("4", long))
+    verifier.close()
+    assert scores == [Score(1.0, True), Score(0.0, False, "no answer"), Score(0.0, False, "timeout")]
+
+
+def test_every_verifier_says_what_it_read(math: Verifier) -> None:
+    """What a majority vote counts: the same text for the same answer, None where there was none."""
+    texts = [r"\boxed{0.5}", r"so $\frac{1}{2}$", r"\boxed{3}", "no number", ""]
+    read = [score.answer for score in scored(math, *[(r"\frac{1}{2}", text) for text in texts])]
+    assert read == ["1/2", "1/2", "3", None, None]
+    exact = make_verifier("exact", VerifierOptions(), "t")
+    assert [s.answer for s in scored(exact, ("7", r"\boxed{1,000.}"), ("7", "x"))] == ["1000", None]
+    assert Score(1.0, True, answer="a") == Score(1.0, True, answer="b")
+    # Python by itself refuses to write whole numbers of more than 4300 digits.
+    [long] = scored(math, ("4", r"\boxed{" + "9" * 4400 + "}"))
+    assert (long.correct, long.note, long.answer) == (False, "", "9" * 500)
+
+
+def test_limits_reach_the_processes(math: Verifier, tmp_path: Path) -> None:
+    assert scored(math, ("4", "$4$"))[0].correct
+    pool = cast(Any, math)._pool
+    assert pool.limit == 20
+    (worker,) = pool._workers
+    most, hard = resource.prlimit(worker.process.pid, resource.RLIMIT_AS)
+    assert most == (4 * 2**30 if hard == resource.RLIM_INFINITY else min(4 * 2**30, hard))
+    (tmp_path / "mine.py").write_text("def f(completions): return [1.0] * len(completions)")
+    mine: Any = make_verifier(f"{tmp_path / 'mine.py'}:f", VerifierOptions(reward_seconds=7), "t")
+    assert mine._pool.limit == 7
+    mine.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("tag", "<answer>1</answer> no, <answer>\n 2 </answer> bye", "2"),
+        ("tag", "<answer> </answer>", None),
+        ("tag", "<answer>2", None),
+        ("tag", "<answer>42</answer> no: <answer>41", None),
+        ("tag", "<think><answer>1</answer></think><answer>2</answer>", "2"),
+        ("tag", "2</answer>", None),
+        ("boxed", r"\boxed{1} then \boxed{\frac{1}{2}} end", r"\frac{1}{2}"),
+        ("boxed", r"\boxed{1} then \boxed{2", None),
+        ("boxed", r"\boxed{}", None),
+        ("boxed", r"\boxed{42} hmm no \boxed{41", None),
+        ("boxed", r"\boxed{42} \boxed{", None),
+        ("boxed", r"\boxed{42} \boxed", None),
+        ("boxed", r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        ("boxed", r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),
+        ("boxed", r"\fbox{7}", "7"),
+        ("boxed", "\\boxed{3}, no: \\boxed\n{7}", "7"),
+        ("boxed", r"<think>\boxed{1}</think> It is 2.", None),
+        ("boxed", r"1? </think> \boxed{2}", "2"),
+        ("boxed", r"\boxed{1} <think> hmm", None),
+        ("hash", "3-9=4#4 then #7\nmore", "7"),
+        ("hash", "#### 1,000 ", "1,000"),
+        ("hash", "no mark", None),
+        ("hash", "7#", None),
+        ("last_line", "a\n b \n\n", "b"),
+        ("last_line", "\n ", None),
+        ("auto", "# Title\n<answer>5</answer>", "5"),
+        ("auto", "# Title\nso 5", None),
+        ("auto", "x #### 5", "5"),
+        ("auto", r"<answer>so \boxed{6}</answer>", "6"),
+        ("auto", r"\boxed{1} no: <answer>2</answer>", "2"),
+        ("auto", r"<answer>2</answer> no: \boxed{1}", "1"),
+        ("auto", r"#### 1 \boxed{2}", "2"),
+        ("auto", r"\boxed{42} <answer>", None),
+        ("auto", "<answer>42</answer> no: <answer>41", None),
+        ("auto", "<think>#### 1", None),
+        ("auto", r"First \boxed{3}. So \boxed {7}.", "7"),
+        ("whole", " a b ", "a b"),
+        ("whole", " ", None),
+        ("whole", "<thinking>1</thinking> 2", "2"),
+        ("last_line", "<think>1\n2", None),
+        ("hash", "<think>#1</think>", None),
+    ],
+)
+def test_extractor(name: str, text: str, found: str | None) -> None:
+    assert EXTRACTORS[name].find(text) == found
+
+
+def judged(verifier: str, problem: Problem, said: str, extract: str = "") -> Score:
+    [score] = make_verifier(verifier, VerifierOptions(extract), "t")([problem], [said], [[]])
+    return score
+
+
+@pytest.mark.parametrize(
+    ("said", "correct", "note"),
+    [
+        ("<answer>(1+2)*3</answer>", True, ""),
+        ("<answer> 3 * (2 + 1) </answer>", True, ""),
+        ("<answer>3/1*2</answer>", False, ""),  # 6
+        ("<answer>3*3</answer>", False, "malformed"),  # 9, but not from these numbers
+        ("<answer>1+2+3+3</answer>", False, "malformed"),
+        ("<answer>12-3</answer>", False, "malformed"),
+        ("<answer>(1+2)*3 = 9</answer>", False, "malformed"),
+        ("<answer>9</answer>", False, "malformed"),
+        ("<answer>__import__('os')</answer>", False, "malformed"),
+        ("<answer>3/(2-1-1)</answer>", False, "malformed"),
+        ("(1+2)*3", False, "no answer"),
+    ],
+)
+def test_countdown(said: str, correct: bool, note: str) -> None:
+    problem = Problem("?", 9, {"nums": [3, 1, 2], "target": 9})
+    assert judged("countdown", problem, said) == Score(float(correct), correct, note)
+
+
+def test_countdown_in_fractions_with_other_columns_and_places() -> None:
+    """8 / (3 - 8/3) = 24, which floats miss."""
+    problem = Problem("?", "24", {"numbers": ["8", "3", "8", "3"]})
+    assert judged("countdown", problem, r"\boxed{8/(3-8/3)}", "boxed") == Score(1.0, True)
+    assert judged("countdown", problem, r"\boxed{ 8 / (3 - 8/3) }", "boxed").answer == "8/(3-8/3)"
+
+
+def test_countdown_says_what_a_row_lacks() -> None:
+    with pytest.raises(MissingInput, match="did you mean 'num'"):
+        judged("countdown", Problem("?", 9, {"num": [1]}), "x")
+    for target in ("1e999999999", "9" * 5000, "1/0", "nan", "1e", ""):
+        with pytest.raises(TokenPOError, match="and a number, of 40 digits at most"):
+            judged("countdown", Problem("?", target, {"nums": [1]}), "x")
+    for target in (9, 9.0, " 9 ", "18/2", "+0.9e1", "9e0"):
+        assert judged("countdown", Problem("?", target, {"nums": [9]}), "<answer>9</answer>").correct
+    for nums in ([3, 4], ["3", "4"], [3.0, 4.0], (3, 4)):
+        assert judged("countdown", Problem("?", 12, {"nums": nums}), "<answer>3*4</answer>").correct
+
+
+@pytest.mark.parametrize(
+    ("said", "correct", "note"),
+    [
+        ("<answer>Zoey is a knave, and Michael is a knight.</answer>", True, ""),
+        ("<answer>(1) Michael is a knight\n(2) Zoey is a knave</answer>", True, ""),
+        ("<answer>Michael: knight; Zoey: knave</answer>", True, ""),
+        ("<answer>Michael is a knave, and Zoey is a knave</answer>", False, ""),
+        ("<answer>Michael is a knight</answer>", False, "malformed"),
+        ("<answer>Michael is a knight, Zoey is a knave, Zoey is a knight</answer>", False, "malformed"),
+        ("<answer>Michael is not a knight, Zoey is a knave</answer>", False, "malformed"),
+        ("<answer>Michael is a knight, Bob is a knave</answer>", False, "malformed"),
+        ("<answer></answer>", False, "no answer"),
+        ("Michael is a knight, and Zoey is a knave", False, "no answer"),
+    ],
+)
+def test_knights_and_knaves(said: str, correct: bool, note: str) -> None:
+    problem = Problem("?", "Michael is a knight, and Zoey is a knave.")
+    assert judged("knights_knaves", problem, said) == Score(float(correct), correct, note)
+
+
+def test_the_order_of_names_is_no_other_answer() -> None:
+    problem = Problem("?", "(1) Ann is a knight\n(2) Bob is a knave")
+    texts = ["<answer>Bob is a knave, Ann is a knight</answer>", "<answer>Ann a knight. Bob a knave.</answer>"]
+    assert {judged("knights_knaves", problem, text).answer for text in texts} == {"ann knight, bob knave"}
+    assert words("Ann, and a knight") == ["ann", "knight"]
+    with pytest.raises(TokenPOError, match=r"\[True, False\].*does not say who is what"):
+        judged("knights_knaves", Problem("?", [True, False]), "x")
+
+
+@pytest.mark.parametrize("nums", [[3.7, 4], [-3, 5], "34", [], ["3", "x"], [True, 4], [float("inf")], None])
+def test_countdown_wants_numbers_that_an_expression_can_name(nums: object) -> None:
+    """A minus is an operation there, so that every answer with -3 would be malformed."""
+    verifier = make_verifier("countdown", VerifierOptions(), "t")
+    with pytest.raises(TokenPOError, match="must be a list of whole numbers of 0 or more and a number"):
+        verifier.check([Problem("?", 12, {"nums": nums})])
