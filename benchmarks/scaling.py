@@ -27,10 +27,10 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import tokenpo
+from tokenpo.records import Tracer
 from tokenpo.train.models import LanguageModel, Sampling, sample, score
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded.updates import Trainer, improve
-from tokenpo.train.run.records import Tracer
 
 PROMPTS, PROMPT_TOKENS = 4, 8
 PARTS = ("sampling", "scoring", "update")

@@ -195,10 +195,9 @@ def test_every_paper_stands_in_the_index_with_its_provenance() -> None:
 def test_every_metric_is_explained(tmp_path: Path) -> None:
     """One step of a real run writes exactly the names of the page."""
     from tokenpo.cli.view import SilentView
+    from tokenpo.records.metrics import BY_LAG, LAGS, LOGGED, REWARDS
     from tokenpo.train.recipe.config import parse_config
     from tokenpo.train.run.embedded.loop import train
-    from tokenpo.train.run.metrics import REWARDS
-    from tokenpo.train.run.read import BY_LAG, LAGS, LOGGED
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},

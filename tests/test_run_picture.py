@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import run_picture as picture
 
-from tokenpo.train.run.read import read_run
+from tokenpo.records.run import read_run
 
 
 @pytest.fixture

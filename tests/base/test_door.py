@@ -53,11 +53,11 @@ ALLOWED = {
     ("train/models/model.py", "to_json_file"): "into the directory that whole_directory gave `save`",
     ("train/run/checkpoint.py", "rmtree"): LINKLESS,
     ("train/run/directory.py", "mkdir"): USERS,
-    ("train/run/foreign.py", "mkdir"): USERS,
-    ("train/run/foreign.py", "rename"): LINKLESS,
+    ("records/log.py", "mkdir"): USERS,
+    ("records/log.py", "rename"): LINKLESS,
     ("train/run/loop.py", "rmtree"): LINKLESS,
-    ("train/run/rollouts/files.py", "mkdir"): BELOW,
-    ("train/run/rollouts/files.py", "unlink"): LINKLESS,
+    ("records/rollouts.py", "mkdir"): BELOW,
+    ("records/rollouts.py", "unlink"): LINKLESS,
     ("train/run/trackers.py", "SummaryWriter"): BELOW,
 }
 

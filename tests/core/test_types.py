@@ -25,7 +25,7 @@ from tokenpo.core.parts import OldEntropyScore, Part
 from tokenpo.core.ranges import Range
 from tokenpo.core.trial import example
 from tokenpo.core.types import FACTS, OPTIONAL, Fields
-from tokenpo.train.run.rollouts.response import KNOWN
+from tokenpo.records.response import KNOWN
 
 NAN, INF = float("nan"), float("inf")
 MASK = torch.tensor([[True, True, False], [True, False, False]])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tokenpo.lab.explain import page as explain_page
 from tokenpo.lab.explain.explanation import explain_all
+from tokenpo.records import read
 from tokenpo.train.recipe.command_line import parse_entries
-from tokenpo.train.run.rollouts import read
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 RECORDED = "rollouts.jsonl"

@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.files import whole
-from tokenpo.train.run.read import Rollout, Run, read_run, read_trace
+from tokenpo.records.run import Rollout, Run, read_run, read_trace
 
 BLUE, GREEN, GREY = "#0b62a4", "#1a8a66", "#6a6a6a"
 DPI = 140

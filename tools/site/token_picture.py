@@ -11,7 +11,7 @@ from torch import Tensor
 
 import tokenpo
 from tokenpo.lab.explain.push import push_of
-from tokenpo.train.run.rollouts import read
+from tokenpo.records import read
 
 ROLLOUTS = Path(__file__).resolve().parents[2] / "docs" / "rollouts.jsonl"
 METHODS = ("grpo", "gtpo", "tr_grpo", "hapo", "forking_tokens")

@@ -50,7 +50,7 @@ REFERENCE = {
     "models": ["tokenpo.train.models"],
     "tasks": ["tokenpo.train.tasks"],
     "recipe": ["tokenpo.train.recipe.config", "tokenpo.train.recipe.plan", "tokenpo.train.recipe.objective"],
-    "runs": ["tokenpo.train.run.read", "tokenpo.train.run.rollouts"],
+    "runs": ["tokenpo.records.run", "tokenpo.records.rollouts"],
     "engines": [f"tokenpo.hosts.{name}" for name in ENGINES],
     "evidence": [f"tokenpo.lab.{name}" for name in EVIDENCE],
     "lab": [f"tokenpo.lab.{name}" for name in LAB],

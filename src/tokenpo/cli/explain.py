@@ -48,8 +48,8 @@ def explain(options: argparse.Namespace) -> int:
     from ..lab.page.frame import write
     from ..lab.page.table import print_parts
     from ..lab.page.text import visible
+    from ..records import read, write_lines
     from ..train.recipe.command_line import parse_entries
-    from ..train.run.rollouts import read, write_lines
 
     if options.responses < 0:
         raise TokenPOError(f"--responses {options.responses}: give 0 or more")

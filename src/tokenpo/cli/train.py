@@ -125,7 +125,7 @@ def _trained(options: argparse.Namespace, config: Any) -> Path | None:
 
 def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
     """Held-out accuracy, and reward if rewards are graded, before and after, with 95 % intervals."""
-    from ..train.run.metrics import with_rewards
+    from ..records.metrics import with_rewards
 
     if len(evaluations) < 2:
         return []

@@ -28,8 +28,8 @@ from tokenpo.hosts import prime_rl, skyrl, verl
 from tokenpo.hosts.advantage_only import remedy
 from tokenpo.hosts.trl import objective as trl
 from tokenpo.methods import METHODS
+from tokenpo.records import read
 from tokenpo.train.recipe.objective import require_here
-from tokenpo.train.run.rollouts import read
 
 ALGORITHM = {"use_kl_loss": False, "advantage_batch_normalize": False, "max_seq_len": 9.0}
 HALVES = (slice(0, 8), slice(8, 16))

@@ -14,6 +14,7 @@ from tokenpo.base.errors import NotFinite, TokenPOError, Unsupported
 from tokenpo.core.learner import Learner
 from tokenpo.hosts.tinker import Trainer, rollouts
 from tokenpo.hosts.tinker.gradient import CROSS_ENTROPY, Loss
+from tokenpo.records import Tracer
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.recipe.plan import Plan
@@ -21,8 +22,7 @@ from tokenpo.train.run.embedded.loop import build_engine
 from tokenpo.train.run.embedded.rollout import collect
 from tokenpo.train.run.embedded.updates import Trainer as Embedded
 from tokenpo.train.run.embedded.updates import improve
-from tokenpo.train.run.records import Tracer
-from tokenpo.train.run.rollouts.experience import Experience
+from tokenpo.train.run.experience import Experience
 
 # One of each kind: a sequence ratio, whole-step looks, two passes, a memory, a reference, the prompt's log-probability,
 # the sampler's, rows that are dropped.

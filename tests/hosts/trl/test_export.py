@@ -8,7 +8,7 @@ from foreign_support.trl_trainer import rollouts
 from oracle_support import Sample, ragged, tensors
 from tokenpo.base.errors import MissingInput
 from tokenpo.hosts.trl.export import from_inputs
-from tokenpo.train.run.rollouts import read, step_file, write_lines
+from tokenpo.records import read, step_file, write_lines
 
 G = 4
 

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 import tokenpo
 from run_views import lines, numbers
 from tokenpo.lab.report import write_report
-from tokenpo.train.run.read import read_run, read_trace
-from tokenpo.train.run.rollouts import read
+from tokenpo.records import read
+from tokenpo.records.run import read_run, read_trace
 from trl_support import run_script
 from trl_support.reference import Reference, agrees, heated
 

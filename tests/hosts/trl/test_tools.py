@@ -15,9 +15,9 @@ from foreign_support import need
 from run_views import lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.hosts.trl import TokenPOTrainer
+from tokenpo.records import read
 from tokenpo.train.models import load
 from tokenpo.train.models.directory import ASSETS
-from tokenpo.train.run.rollouts import read
 from tokenpo.train.tasks import Problem
 from tokenpo.train.tasks.dial_calculator import DialCalculator
 from trl_support.small import config

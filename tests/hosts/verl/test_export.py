@@ -13,7 +13,7 @@ from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, NotFinite
 from tokenpo.hosts.verl.export import from_batch
 from tokenpo.lab.explain.push import push_of
-from tokenpo.train.run.rollouts import read, step_file, write_lines
+from tokenpo.records import read, step_file, write_lines
 
 
 def fields(sample):

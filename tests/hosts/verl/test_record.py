@@ -10,7 +10,7 @@ import torch
 import tokenpo
 from hosts.verl.support import batches
 from tokenpo.hosts.verl.record import PARTS, ZERO, Record, answer
-from tokenpo.train.run.read import read_run, read_trace
+from tokenpo.records.run import read_run, read_trace
 
 
 def test_traced_terms_are_the_losses_own(tmp_path: Path) -> None:

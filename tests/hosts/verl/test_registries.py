@@ -30,7 +30,7 @@ from tokenpo.core.parts import ConstantLength, TokenMean
 from tokenpo.core.types import Policy
 from tokenpo.hosts.verl.registries import LOSS_MODE, MODES, fitting
 from tokenpo.methods import METHODS
-from tokenpo.train.run.rollouts import read
+from tokenpo.records import read
 
 from .test_runs import settings
 

@@ -19,7 +19,7 @@ from hosts.verl.support import nodes, run
 from run_views import lines
 from tokenpo.core.ops.entropy_score import EntropyScale
 from tokenpo.hosts.verl.loss import DRIFT
-from tokenpo.train.run.read import read_run, read_trace
+from tokenpo.records.run import read_run, read_trace
 
 REPORT = run.documented()["+algorithm.tokenpo.report"]
 

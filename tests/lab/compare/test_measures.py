@@ -8,9 +8,9 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.lab.compare.measures import DEFAULT, Value, measures
+from tokenpo.records.metrics import read_metrics
+from tokenpo.records.run import Run
 from tokenpo.train.recipe.config import Config
-from tokenpo.train.run.metrics import read_metrics
-from tokenpo.train.run.read import Run
 from written_runs import write_lines
 
 CONFIG = Config()

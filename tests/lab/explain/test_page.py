@@ -8,8 +8,8 @@ from page_tree import read_html
 from tokenpo.lab.explain.explanation import explain_all
 from tokenpo.lab.explain.page import chosen, draw_responses, render
 from tokenpo.lab.page.tokens import HEAD, TAIL
+from tokenpo.records import read
 from tokenpo.train.recipe.command_line import parse_entries
-from tokenpo.train.run.rollouts import read
 from written_rollouts import FOUR, write
 
 

@@ -15,8 +15,8 @@ from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.lab.explain.explanation import explain_all, to_json
 from tokenpo.lab.explain.push import TokenKinds, cosine, missing, of_tokens, push_of, shares
 from tokenpo.methods import METHODS
+from tokenpo.records import read
 from tokenpo.train.recipe.command_line import parse_entries
-from tokenpo.train.run.rollouts import read
 from written_rollouts import FOUR, lines_of, write
 
 # What they draw at random, or remember, goes to their oracles by another way: tests/methods. gkd pushes no token.

@@ -8,7 +8,7 @@ import pytest
 from run_views import lines
 from tokenpo.core.statistics import _BY_LAG, Statistics
 from tokenpo.lab.page.chart import Chart, Line, draw, log_ticks, ticks
-from tokenpo.train.run.read import LOGGED
+from tokenpo.records.metrics import LOGGED
 from written_runs import write_lines
 
 LABELS = {  # chart -> label of a line -> metric

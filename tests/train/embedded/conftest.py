@@ -13,7 +13,7 @@ from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded.loop import Engine, build_engine
 from tokenpo.train.run.embedded.rollout import collect
 from tokenpo.train.run.embedded.updates import Trainer
-from tokenpo.train.run.rollouts.experience import Experience
+from tokenpo.train.run.experience import Experience
 from tokenpo.train.tasks import Problem, Score
 
 __all__ = ["lm", "make_model", "prompts"]

@@ -17,13 +17,13 @@ from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Step
 from tokenpo.core.parts import Penalty, Weight
 from tokenpo.core.statistics import Statistics
+from tokenpo.records import Tracer
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded.forward import Forward
 from tokenpo.train.run.embedded.loop import build_engine, train, with_optional_inputs
 from tokenpo.train.run.embedded.teacher import Teacher
 from tokenpo.train.run.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.train.run.evaluation import evaluate
-from tokenpo.train.run.records import Tracer
 from tokenpo.train.tasks import Score
 
 BAD = [float("nan"), float("inf"), float("-inf")]

@@ -9,14 +9,14 @@ import torch
 
 from run_views import Watch, lines
 from tokenpo.cli.view import SilentView
+from tokenpo.records import read
+from tokenpo.records.run import read_trace
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.directory import describe
 from tokenpo.train.run.embedded import loop
 from tokenpo.train.run.embedded.loop import resume, train
-from tokenpo.train.run.read import read_trace
+from tokenpo.train.run.experience import Experience
 from tokenpo.train.run.records import rollout_metrics
-from tokenpo.train.run.rollouts import read
-from tokenpo.train.run.rollouts.experience import Experience
 from tokenpo.train.tasks import Problem, Score
 
 STEP = {
@@ -68,7 +68,8 @@ def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
 def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
     """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
     names: list[str] = []
-    monkeypatch.setattr("tokenpo.train.run.directory.write_whole", lambda path, text: names.append(path.name))
+    for module in ("runs.directory", "records.log"):
+        monkeypatch.setattr(f"tokenpo.{module}.write_whole", lambda path, text: names.append(path.name))
     describe(tmp_path, Plan(small(tmp_path / "run")))
     assert names[0] == "config.json" and len(names) == 5
 

@@ -13,9 +13,9 @@ from tokenpo.core.parts import Continuations, Drafts
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
 from tokenpo.train.recipe.objective import build_objective, warnings
+from tokenpo.train.run.draw import draw, without_eos
 from tokenpo.train.run.embedded.loop import train
-from tokenpo.train.run.rollouts.draw import draw, without_eos
-from tokenpo.train.run.rollouts.experience import gather, mixed_groups
+from tokenpo.train.run.experience import gather, mixed_groups
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 

@@ -64,8 +64,8 @@ def test_each_token_is_scored_in_the_teachers_context(small, tmp_path, other_dir
 
 
 def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
+    from tokenpo.train.run.draw import Draw
     from tokenpo.train.run.embedded.teacher import Teacher
-    from tokenpo.train.run.rollouts.draw import Draw
     from tokenpo.train.tasks import Problem
 
     class Chat:

@@ -11,9 +11,9 @@ from tokenpo.core.learner import Step
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Totals
 from tokenpo.core.update import Update
+from tokenpo.records import Tracer
 from tokenpo.train.run.embedded.forward import Forward
 from tokenpo.train.run.embedded.updates import Trainer, _descend, gradients, improve
-from tokenpo.train.run.records import Tracer
 
 METHODS = ["grpo", "dr_grpo", "hapo", "tepo", "clip_cov", "kl_cov", "grpo_s"]
 

@@ -23,7 +23,7 @@ from ...core.objective import Objective
 from ...core.ratio_check import RatioCheck
 from ...core.types import Policy, Rollouts
 from ...core.update import Update
-from ...train.run.records import Tracer
+from ...records import Tracer
 from .answers import Answers
 from .gradient import CROSS_ENTROPY, Loss, scored, step
 from .inputs import RATIO, require

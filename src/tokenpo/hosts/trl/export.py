@@ -9,8 +9,8 @@ from torch import Tensor
 from ...base.errors import MissingInput
 from ...core.ops.group import numbered
 from ...core.types import Policy, Rollouts
+from ...records import Response, responses
 from ...train.models.vocabulary import pieces
-from ...train.run.rollouts import Response, responses
 
 
 def from_inputs(

@@ -16,11 +16,10 @@ from ...base.errors import TokenPOError
 from ...core.learner import Step
 from ...core.statistics import Statistics
 from ...core.types import TAUGHT, Rollouts
+from ...records import Response, RunLog, drop_after, responses, step_file, write_lines
+from ...records.metrics import credit_metrics, entropy_metrics
+from ...records.run import Rollout, in_words
 from ...train.models.vocabulary import pieces
-from ...train.run.foreign import ForeignRun
-from ...train.run.read import Rollout
-from ...train.run.records import credit_metrics, entropy_metrics, in_words
-from ...train.run.rollouts import Response, drop_after, responses, step_file, write_lines
 from .rollout_batch import RolloutBatch, plain
 from .settings import named
 from .updates import policy_now
@@ -142,7 +141,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             self._records.trace.write(trace)
 
 
-class Records(ForeignRun):
+class Records(RunLog):
     """A line of metrics stays open until the next one, so that TRL's log of its last update can add to it."""
 
     open_line: Mapping[str, Any] = {}

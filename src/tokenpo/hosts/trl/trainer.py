@@ -26,7 +26,7 @@ from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
 from ...core.types import Rollouts
 from ...core.update import Update
 from ...methods import METHODS, paper
-from ...train.run.records import Tracer
+from ...records import Tracer
 from . import contract
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .cycle import Cycle

@@ -15,7 +15,7 @@ from ...core.learner import Step
 from ...core.seeds import keyed_generator
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
-from ...train.run.records import Tracer
+from ...records import Tracer
 from .contract import moved
 from .forward import ROW, padded
 from .rollout_batch import RolloutBatch

@@ -9,8 +9,8 @@ from torch import Tensor
 from ...base.errors import MissingInput
 from ...core.ops.group import numbered
 from ...core.types import Rollouts
+from ...records import Response, responses
 from ...train.models.vocabulary import pieces
-from ...train.run.rollouts import Response, responses
 
 REWARDS = ("token_level_scores", "rm_scores", "token_level_rewards")
 

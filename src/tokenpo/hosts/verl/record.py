@@ -19,8 +19,7 @@ from ...base.files import write_whole
 from ...base.jsonl import finite
 from ...core.learner import Step
 from ...core.types import Batch, Loss
-from ...train.run.foreign import ForeignRun
-from ...train.run.records import Tracer
+from ...records import RunLog, Tracer
 from .layout import Rows, column
 
 FIELD = "tokenpo_trace"
@@ -37,8 +36,8 @@ NAMES = {
 }  # fmt: skip
 
 
-class Record(ForeignRun):
-    """A run directory that verl's driver fills; `ForeignRun` has the first arguments.
+class Record(RunLog):
+    """A run directory that verl's driver fills; `RunLog` has the first arguments.
 
     Args:
         every: steps between traces; 0 for none.

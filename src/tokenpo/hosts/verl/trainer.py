@@ -34,8 +34,8 @@ from ...core.objective import Objective
 from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
 from ...core.request_temperature import extra_args
+from ...records.metrics import credit_metrics
 from ...train.models.vocabulary import require_same_tokens
-from ...train.run.records import credit_metrics
 from . import temperature
 from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of, taught

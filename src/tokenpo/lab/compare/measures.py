@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...base.errors import TokenPOError, UnknownName, nearest
+from ...records.metrics import LOGGED, NOTE
+from ...records.run import Run
 from ...train.recipe.config import Config
-from ...train.run.metrics import NOTE
-from ...train.run.read import LOGGED, Run
 
 DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
 STEP = "step_seconds"  # verl's time of a whole step, without validation; its other timers leave parts out

@@ -13,12 +13,12 @@ from ...base.errors import TokenPOError
 from ...base.files import expanded
 from ...base.text import flat
 from ...core.objective import Objective
+from ...records.run import Run, read_run
 from ...train.recipe.command_line import SYNTAX, Entry, parse_entries, short
 from ...train.recipe.config import Config, load_config
 from ...train.recipe.engines import EMBEDDED, ENGINES
 from ...train.recipe.files import find_recipe
 from ...train.recipe.objective import accepted_here
-from ...train.run.read import Run, read_run
 
 EVALUATIONS = 10
 # Sections whose settings distinguish runs of one method.

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
-from ...train.run.read import Run, read_run
+from ...records.run import Run, read_run
 from .measures import SECONDS, Measure, Value
 from .plan import Plan, Subject, pairs
 from .runs import Failure, State, state

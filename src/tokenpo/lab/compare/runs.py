@@ -28,11 +28,11 @@ from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
 from ...base.text import duration
 from ...base.worker import PARENT
+from ...records.run import PLACES
 from ...train.recipe.config import differences, parse_config
 from ...train.recipe.plan import Plan
 from ...train.run import checkpoint
 from ...train.run.directory import changed_inputs, held
-from ...train.run.read import PLACES
 from ..page.text import visible
 from .plan import PlannedRun
 

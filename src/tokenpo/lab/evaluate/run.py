@@ -26,10 +26,10 @@ from ...base.files import explained, is_fresh, lock_file, locked, making, number
 from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
 from ...core.seeds import keyed_seed
+from ...records.log import versions
 from ...train.models import LanguageModel, Sampling
 from ...train.models.directory import identity, is_local
-from ...train.run.directory import versions
-from ...train.run.rollouts.draw import draw
+from ...train.run.draw import draw
 from ...train.tasks import Task
 from ...train.tasks.files import Files
 from .samples import record_of

@@ -15,9 +15,9 @@ from ...base.jsonl import finite
 from ...base.text import number
 from ...core.objective import Objective
 from ...methods.extensions import extended
+from ...records import Recording
 from ...train.recipe.command_line import Entry, toml_value
 from ...train.recipe.objective import build_entry
-from ...train.run.rollouts import Recording
 from ..page.table import Cell, Row, Table
 from ..page.text import percent, shortened, visible
 from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ...train.run.metrics import Number
+from ...records.metrics import Number
 from ..page import frame
 from ..page.text import paragraph, shortened, visible
 from ..page.tokens import (

@@ -17,7 +17,7 @@ from ...core.parts import MemorySignal
 from ...core.trial import evaluate
 from ...core.types import FACTS
 from ...methods.corrections import rejected
-from ...train.run.rollouts import Recording
+from ...records import Recording
 from ..page.text import percent
 
 # Input -> its form in a file, if that is not a number per token or response.

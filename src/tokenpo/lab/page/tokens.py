@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...base.text import number
-from ...train.run.metrics import Number
+from ...records.metrics import Number
 from .chart import nice
 from .text import visible
 

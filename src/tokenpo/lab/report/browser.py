@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from ...train.run.metrics import Number
-from ...train.run.read import Rollout, Trace
+from ...records.metrics import Number
+from ...records.run import Rollout, Trace
 from ..page.text import paragraph, visible
 from ..page.tokens import (
     EXPECTED,

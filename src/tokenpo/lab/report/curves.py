@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...train.run.metrics import NOTE, Number
-from ...train.run.read import LAGS, LOGGED, Run
+from ...records.metrics import LAGS, LOGGED, NOTE, Number
+from ...records.run import Run
 from ..page.chart import Chart, Line
 from ..page.text import visible
 

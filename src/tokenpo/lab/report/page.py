@@ -10,8 +10,8 @@ from typing import Any
 
 from ...base.text import differences, duration, number
 from ...methods import METHODS, paper
-from ...train.run.metrics import EXACT
-from ...train.run.read import Run, Trace, read_run, read_trace
+from ...records.metrics import EXACT
+from ...records.run import Run, Trace, read_run, read_trace
 from ..page import frame
 from ..page.chart import Axis, Spot, axis_labels, draw, strip
 from ..page.table import Cell, Row, Table

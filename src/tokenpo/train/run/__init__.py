@@ -1,1 +1,1 @@
-"""A run directory, written and read in the same format for every engine; the training loop."""
+"""A run of the small trainer: its directory, its checkpoints, and the training loop."""

@@ -13,15 +13,10 @@ trackers.json                                            the last step sent to e
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
-import platform
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from ...base import text
 from ...base.errors import TokenPOError
@@ -37,51 +32,17 @@ from ...base.files import (
     sweep,
     write_whole,
 )
-from ...base.jsonl import Lines, cut, finite, whole_lines, with_step
+from ...base.jsonl import Lines, cut, whole_lines, with_step
+from ...records import drop_after
+from ...records.log import describe as describe_run
+from ...records.log import versions
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.engines import EMBEDDED, SERVER, TINKER
 from ..recipe.files import to_toml
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import Progress
-from .rollouts import drop_after
 from .trackers import Trackers
-
-PACKAGES = (
-    "tokenpo", "torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "reasoning-gym", "math-verify",
-)  # fmt: skip
-
-
-def versions(*more: str) -> dict[str, Any]:
-    """Python, machine, versions of `PACKAGES` and `more`, and the commit of a clone; None if not installed."""
-    record: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
-    for name in (*PACKAGES, *more):
-        try:
-            record[name] = version(name)
-        except PackageNotFoundError:
-            record[name] = None
-    record["commit"] = commit(Path(__file__).parents[2])
-    return record
-
-
-@functools.cache
-def commit(package: Path) -> str | None:
-    """The commit of the clone that a package runs from, with " and changes" if files differ; None if it is installed.
-
-    A repository around the environment that has the package is not its clone.
-    """
-
-    def git(*words: str) -> str:
-        ran = subprocess.run(["git", "-C", package, *words], capture_output=True, text=True, timeout=10, check=True)
-        return ran.stdout.strip()
-
-    try:
-        if Path(git("rev-parse", "--show-toplevel")) / "src" / package.name != package.resolve():
-            return None
-        return git("rev-parse", "HEAD") + (" and changes" if git("status", "--porcelain", "--", ".") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
-
 
 # Settings that may change when a run is resumed: no step depends on them.
 FREE = ("train.steps", "output.")
@@ -169,7 +130,7 @@ def never_began(path: Path) -> bool:
 
 def describe(path: Path, plan: Plan) -> None:
     """Writes the files that describe a run; the config first, because a directory with it can be resumed."""
-    _describe(path, json.dumps(plan.config.model_dump(), indent=2), str(plan.objective), ())
+    describe_run(path, plan.config.model_dump(), str(plan.objective))
     write_whole(path / "recipe.toml", to_toml(plan.config))
     write_inputs(path, plan)
 
@@ -184,22 +145,6 @@ def changed_inputs(path: Path, plan: Plan) -> list[str]:
     then, now = json_object(path / INPUTS), plan.contents
     common = [name for name in then if name in now]
     return text.differences({name: then[name] for name in common}, {name: now[name] for name in common})
-
-
-def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:
-    """Like `describe`, for a run in another framework, whose settings are not a `Config`.
-
-    Args:
-        config: the keys that the report reads, and the framework's own settings of any kind.
-        packages: the framework's distributions, whose versions are recorded with ours.
-    """
-    _describe(path, json.dumps(finite(config), indent=2, default=str), objective, packages)
-
-
-def _describe(path: Path, config: str, objective: str, packages: Sequence[str]) -> None:
-    write_whole(path / "config.json", config + "\n")
-    write_whole(path / "objective.txt", objective + "\n")
-    write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")
 
 
 def require_engine(path: Path, engine: str) -> None:

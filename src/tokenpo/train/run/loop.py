@@ -18,6 +18,8 @@ from ...base.interrupt import Interrupt
 from ...base.memory import enough_memory, is_shortage
 from ...core.learner import Learner, Step
 from ...core.types import TAUGHT, Policy, Rollouts
+from ...records import step_file, write_lines
+from ...records.watch import Watch
 from ..models.vocabulary import Tokenized
 from ..recipe.config import Config
 from ..recipe.engines import EMBEDDED, again
@@ -39,13 +41,11 @@ from .directory import (
     require_engine,
     resumed,
 )
+from .draw import Draw
 from .evaluation import Evaluation
+from .experience import Experience
 from .records import Clock, Tracer, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
-from .rollouts import step_file, write_lines
-from .rollouts.draw import Draw
-from .rollouts.experience import Experience
 from .view import View, about
-from .watch import Watch
 
 SHORTER = "rollout.max_new_tokens"
 FEWER = f"rollout.prompts, rollout.group_size or {SHORTER}"

@@ -15,6 +15,7 @@ from ....base.errors import Unsupported, present
 from ....core.learner import Step
 from ....core.objective import Objective
 from ....core.types import TAUGHT, Policy, Rollouts
+from ....records import Tracer
 from ...models import LanguageModel
 from ...models.score import has_plain_head
 from ...recipe.config import Config
@@ -24,11 +25,10 @@ from ...recipe.plan import Plan
 from ...tasks import Task, ToolTask
 from .. import checkpoint, loop
 from ..checkpoint import Progress
+from ..draw import Draw
 from ..evaluation import Evaluation, evaluate
+from ..experience import Experience, credited
 from ..loop import SHORTER, Outcome
-from ..records import Tracer
-from ..rollouts.draw import Draw
-from ..rollouts.experience import Experience, credited
 from ..trackers import require_trackers
 from ..view import View
 from .facts import MAKERS

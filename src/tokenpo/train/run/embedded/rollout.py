@@ -17,8 +17,8 @@ from ...models import LanguageModel, Sampling, require_room, sample
 from ...models.device import precision
 from ...recipe.config import Config
 from ...tasks import Task
-from ..rollouts.draw import Draw, answered, draw, encoded, scored
-from ..rollouts.experience import Experience, gather
+from ..draw import Draw, answered, draw, encoded, scored
+from ..experience import Experience, gather
 
 
 def collect(

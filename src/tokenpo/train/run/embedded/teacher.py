@@ -16,7 +16,7 @@ from ...models.sampler import require_length
 from ...models.score import has_plain_head
 from ...models.vocabulary import require_same_tokens
 from ...recipe.plan import Plan
-from ..rollouts.draw import Draw, Prompt, encoded
+from ..draw import Draw, Prompt, encoded
 from .forward import Forward, Taught
 
 

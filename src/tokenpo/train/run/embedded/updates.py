@@ -24,11 +24,11 @@ from ....core.ratio_check import HALF_TOLERANCE, RatioCheck
 from ....core.request_temperature import TemperatureRule
 from ....core.types import Batch, Loss, Policy
 from ....core.update import Update
+from ....records import Tracer
 from ...models import LanguageModel
 from ...recipe import config as recipe
 from ...recipe.config import Config, Train
 from ..checkpoint import Trained
-from ..records import Tracer
 from .critic import Critic
 from .forward import Forward, Taught
 

@@ -25,6 +25,7 @@ from ....hosts.tinker.gradient import CROSS_ENTROPY, probe
 from ....hosts.tinker.inputs import RATIO
 from ....hosts.tinker.responses import Limits, table_of
 from ....hosts.tinker.trainer import Prompts, Trainer, score
+from ....records import Tracer
 from ...models import Samples, Sampling, Vocabulary
 from ...models.vocabulary import require_same_tokens
 from ...recipe.engines import SERVER, TINKER
@@ -32,11 +33,10 @@ from ...recipe.plan import Plan
 from ...tasks import Split, Task, refuse_tool
 from .. import checkpoint
 from ..checkpoint import Progress
+from ..draw import Draw, posed, verified
 from ..evaluation import Evaluation, evaluated
+from ..experience import Experience, credited, gather
 from ..loop import FEWER
-from ..records import Tracer
-from ..rollouts.draw import Draw, posed, verified
-from ..rollouts.experience import Experience, credited, gather
 from ..trackers import require_trackers
 from . import service
 from .needs import accepted

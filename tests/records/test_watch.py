@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.train.run.foreign import ForeignRun
-from tokenpo.train.run.watch import Watch
+from tokenpo.records import RunLog
+from tokenpo.records.watch import Watch
 
 GOOD = {"reward": 0.4, "zero_advantage_groups": 0.1, "kl": 0.001, "entropy": 0.2, "grad_norm": 0.3, "lr": 1e-4}
 DEAD = GOOD | {"reward": 0.0, "zero_advantage_groups": 1.0, "kl": math.nan, "grad_norm": 0.0}
@@ -65,7 +65,7 @@ def test_a_run_of_another_framework_warns_once_and_again_at_its_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    run = ForeignRun(tmp_path / "run", 0, {}, "objective", ())
+    run = RunLog(tmp_path / "run", 0, {}, "objective", ())
     for step in range(1, 6):
         run.write({"step": step, **DEAD})
     assert len(caplog.messages) == 1 and caplog.messages[0].startswith("warning: step 3: the reward of every response")

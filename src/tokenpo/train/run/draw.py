@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....base.errors import NotFinite, TokenPOError
-from ....core.request_temperature import TemperatureRule
-from ...models import LanguageModel, Samples, Sampling, require_room, sample
-from ...models.device import precision
-from ...models.vocabulary import Tokenized
-from ...tasks import Problem, Score, Split, Task, ToolTask
+from ...base.errors import NotFinite, TokenPOError
+from ...core.request_temperature import TemperatureRule
+from ..models import LanguageModel, Samples, Sampling, require_room, sample
+from ..models.device import precision
+from ..models.vocabulary import Tokenized
+from ..tasks import Problem, Score, Split, Task, ToolTask
 
 Prompt = str | list[dict[str, Any]]  # a text, or chat messages
 

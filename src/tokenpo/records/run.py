@@ -8,25 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import TokenPOError
-from ...base.files import LARGEST, opened, read_text
-from ...base.jsonl import parsed, whole_lines
+from ..base.errors import TokenPOError
+from ..base.files import LARGEST, opened, read_text
+from ..base.jsonl import parsed, whole_lines
 from .metrics import NOTE, Metrics, Number, number, read_metrics
 
-# Names of the metrics that engines log.
-_LOGGED = """
-    reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
-    eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
-    zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
-    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std
-    length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
-    eval/avg_reward_low eval/avg_reward_high continued_tokens kl_reached kl_rate kl_left_out value_loss
-    explained_variance teacher_kl
-"""
-# Updates between the sampling and the learning policy, in ranges: first number of a range -> its label.
-LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
-BY_LAG = ("share", "ratio_mean", "clip_fraction")
-LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
 # Subdirectory with the record of a run: that of ours and verl's, and that of TRL's trainer.
 PLACES = ("", "tokenpo")
 

@@ -1,4 +1,7 @@
-"""Reads metrics.jsonl of any length: long curves are thinned, and some whole lines are kept for a table."""
+"""The metrics of a run: their names, those that every engine computes alike, and a reader for logs of any length.
+
+Long curves are thinned, and some whole lines are kept for a table.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,30 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from ...base.errors import TokenPOError
-from ...base.jsonl import whole_lines
+from ..base.errors import TokenPOError
+from ..base.jsonl import whole_lines
+from ..core.ops import ranked
+from ..core.types import Credit, Rollouts
 
 Number = float | None
 Points = tuple[np.ndarray, np.ndarray]  # indices into the steps, ascending; values, NaN if not a finite number
+# Names of the metrics that engines log.
+_LOGGED = """
+    reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
+    eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
+    zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
+    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std
+    length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
+    eval/avg_reward_low eval/avg_reward_high continued_tokens kl_reached kl_rate kl_left_out value_loss
+    explained_variance teacher_kl
+"""
+# Updates between the sampling and the learning policy, in ranges: first number of a range -> its label.
+LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
+BY_LAG = ("share", "ratio_mean", "clip_fraction")
+LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
 NOTE = "note/"  # prefix of metrics that count a verifier's notes
 # Held-out mean reward -> the accuracy that it equals if every reward is 1 for a right and 0 for a wrong response. In
 # that case the metrics leave the reward out.
@@ -190,3 +211,17 @@ def _missing_steps(steps: np.ndarray) -> list[str]:
     holes = [f"{steps[i]:g}–{steps[i + 1]:g}" for i in wide[:5]]
     more = f" and {len(wide) - 5} more" if len(wide) > 5 else ""
     return [f"metrics.jsonl: steps are missing between {', '.join(holes)}{more}; the curves break there."]
+
+
+def entropy_metrics(entropy: Tensor) -> dict[str, float]:
+    """Mean and quantiles of the entropy over tokens [M], nats."""
+    quantiles = {f"entropy_q{q}": float(ranked.quantile(entropy, q / 100)) for q in (10, 50, 90)}
+    return {"entropy": float(entropy.mean()), **quantiles}
+
+
+def credit_metrics(rollouts: Rollouts, credit: Credit) -> dict[str, float]:
+    """Statistics of the groups that are trained on."""
+    live = ((credit.advantage != 0) & rollouts.mask).any(1)
+    groups = int(rollouts.group.max()) + 1
+    alive = torch.zeros(groups, dtype=torch.bool, device=live.device).index_put((rollouts.group[live],), live[live])
+    return {"groups": groups, "zero_advantage_groups": 1 - float(alive.float().mean())}

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ....base.errors import TokenPOError
-from ....core import dynamic_sampling
-from ....core.ops import turns
-from ....core.types import Rollouts
-from ...models import Samples
-from ...tasks.types import Turn
+from ...base.errors import TokenPOError
+from ...core import dynamic_sampling
+from ...core.ops import turns
+from ...core.types import Rollouts
+from ..models import Samples
+from ..tasks.types import Turn
 from .draw import Draw
 
 

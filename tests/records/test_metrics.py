@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tokenpo.base import files
-from tokenpo.base.jsonl import last_line
+from tokenpo.base.jsonl import finite, last_line
 from tokenpo.lab.report.curves import charts
-from tokenpo.train.run.directory import describe_foreign
-from tokenpo.train.run.metrics import BUCKETS, EXACT, SAMPLED
-from tokenpo.train.run.read import read_run
+from tokenpo.records.log import describe
+from tokenpo.records.metrics import BUCKETS, EXACT, SAMPLED
+from tokenpo.records.run import read_run
 
 LONG = 3 * EXACT
 
@@ -122,7 +122,7 @@ def test_the_last_line_is_read_from_behind(tmp_path, text, last):
 
 def test_settings_of_any_kind_become_plain_json(tmp_path: Path) -> None:
     config = {"engine": "other", "clip": math.inf, "where": Path("a/b"), "each": [{"lr": math.nan}]}
-    describe_foreign(tmp_path, config, "the objective", ["pytest", "no-such-package"])
+    describe(tmp_path, finite(config), "the objective", ["pytest", "no-such-package"])
     said = json.loads((tmp_path / "config.json").read_text())
     assert said == {"engine": "other", "clip": None, "where": "a/b", "each": [{"lr": None}]}
     assert (tmp_path / "objective.txt").read_text() == "the objective\n"
@@ -132,13 +132,13 @@ def test_settings_of_any_kind_become_plain_json(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe_foreign(tmp_path, {"steps": 1}, "first", [])
+    describe(tmp_path, {"steps": 1}, "first", [])
 
     def full(path: Path) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(files, "sync", full)
     with pytest.raises(OSError, match="no space"):
-        describe_foreign(tmp_path, {"steps": 2}, "second", [])
+        describe(tmp_path, {"steps": 2}, "second", [])
     assert json.loads((tmp_path / "config.json").read_text()) == {"steps": 1}
     assert {file.name for file in tmp_path.iterdir()} == {"config.json", "objective.txt", "versions.json"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.train.run.directory import commit
+from tokenpo.records.log import commit
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -11,11 +11,11 @@ import torch
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.core.types import Policy, Rollouts
+from tokenpo.records import Response, read, responses, write_lines
 from tokenpo.train.models import load, locate
 from tokenpo.train.models.sampler import Sampling
-from tokenpo.train.run.rollouts import Response, read, responses, write_lines
-from tokenpo.train.run.rollouts.draw import Called, Draw, draw
-from tokenpo.train.run.rollouts.experience import credited, facts
+from tokenpo.train.run.draw import Called, Draw, draw
+from tokenpo.train.run.experience import credited, facts
 from tokenpo.train.tasks import Problem, Score, Turn
 from tokenpo.train.tasks.dial_calculator import DialCalculator
 from written_rollouts import FOUR, lines_of, write

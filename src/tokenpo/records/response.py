@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from ....base.errors import MissingInput, TokenPOError, nearest
-from ....core.facts import facts_of
-from ....core.types import FACTS as DECLARED
-from ....core.types import OPTIONAL, Policy, Rollouts
+from ..base.errors import MissingInput, TokenPOError, nearest
+from ..core.facts import facts_of
+from ..core.types import FACTS as DECLARED
+from ..core.types import OPTIONAL, Policy, Rollouts
 
 # Fields with one number per token: FACTS are fractional, WHOLE are integers, NOW belong to the current policy.
 FACTS, WHOLE = (

@@ -1,0 +1,117 @@
+"""The run log: the files that describe a run, its metrics and its traces, written in one format for every engine."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import logging
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..base.files import aside, refuse_links, write_whole
+from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
+from .watch import Watch
+
+logger = logging.getLogger(__name__)
+LOGS = ("metrics.jsonl", "trace.jsonl")
+# Only these are moved aside: data and checkpoints in the directory may belong to the new run.
+OURS = (*LOGS, "config.json", "objective.txt", "versions.json", "rollouts", "report.html")
+PACKAGES = (
+    "tokenpo", "torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "reasoning-gym", "math-verify",
+)  # fmt: skip
+
+
+def versions(*more: str) -> dict[str, Any]:
+    """Python, machine, versions of `PACKAGES` and `more`, and the commit of a clone; None if not installed."""
+    record: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
+    for name in (*PACKAGES, *more):
+        try:
+            record[name] = version(name)
+        except PackageNotFoundError:
+            record[name] = None
+    record["commit"] = commit(Path(__file__).parents[1])
+    return record
+
+
+@functools.cache
+def commit(package: Path) -> str | None:
+    """The commit of the clone that a package runs from, with " and changes" if files differ; None if it is installed.
+
+    A repository around the environment that has the package is not its clone.
+    """
+
+    def git(*words: str) -> str:
+        ran = subprocess.run(["git", "-C", package, *words], capture_output=True, text=True, timeout=10, check=True)
+        return ran.stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) / "src" / package.name != package.resolve():
+            return None
+        return git("rev-parse", "HEAD") + (" and changes" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def describe(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str] = ()) -> None:
+    """Writes config.json, objective.txt and versions.json; the config first, because it marks a run.
+
+    Args:
+        config: the keys that the report reads, and the framework's own settings of any kind.
+        packages: the framework's distributions, whose versions are recorded with ours.
+    """
+    write_whole(path / "config.json", json.dumps(config, indent=2, default=str) + "\n")
+    write_whole(path / "objective.txt", objective + "\n")
+    write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")
+
+
+class RunLog:
+    """Writes metrics and traces, whose lines have a step.
+
+    Args:
+        step: the step after which the run resumes; later lines are cut. 0: a fresh run; older files are moved aside.
+        config, objective, packages: as in `describe`.
+        rewarded: as in `Watch`.
+    """
+
+    def __init__(
+        self, path: Path, step: int, config: Mapping[str, Any], objective: str, packages: Sequence[str], *,
+        rewarded: bool = True,
+    ) -> None:  # fmt: skip
+        refuse_links(path)
+        logs = [path / name for name in LOGS if (path / name).exists()]
+        for file in logs if step else ():
+            cut(file, _size_after(file, step))
+        if logs and not step:
+            older = aside(path)
+            older.mkdir()
+            for name in OURS:
+                if (path / name).exists():
+                    (path / name).rename(older / name)
+        path.mkdir(parents=True, exist_ok=True)
+        describe(path, finite(config), objective, packages)
+        self.path = path
+        self.metrics, self.trace = (Lines(path / name) for name in LOGS)
+        self._watch = Watch(step, rewarded=rewarded)
+
+    def write(self, metrics: Mapping[str, Any]) -> None:
+        """Writes a line of metrics, and warns if it shows that the run learns nothing."""
+        self.metrics.write(metrics)
+        self.warn(self._watch(metrics))
+
+    def warn(self, texts: Sequence[str] | None = None) -> None:
+        """Logs these warnings; None repeats all, at the end of a run."""
+        for text in self._watch.said if texts is None else texts:
+            logger.warning(f"warning: {text}")
+
+
+def _size_after(path: Path, step: int) -> int:
+    """Bytes up to the last whole line of a step, with damaged lines before it, which the report skips."""
+    size, data = 0, path.read_bytes()
+    for line in itertools.takewhile(lambda line: line.value["step"] <= step, whole_lines(path, with_step, [])):
+        size = data.find(b"\n", line.offset) + 1 or size
+    return size
