@@ -1,7 +1,6 @@
 """What a terminal would obey is shown, wherever it is quoted from; what rich makes of a table reaches the terminal."""
 
 import io
-import os
 import sys
 
 import pytest
@@ -9,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenpo.base.console import Console
-from tokenpo.base.silence import held_back
 from tokenpo.base.text import disarmed
 from tokenpo.cli.streams import Outliving, outliving
 
@@ -56,13 +54,3 @@ def test_an_encoding_that_lacks_a_character_gets_its_escape() -> None:
     stream.write("ĥ ≤ 1 \udcff\n")
     stream.flush()
     assert raw.getvalue() == rb"\u0125 \u2264 1 \udcff" + b"\n"
-
-
-def test_what_is_held_back_comes_unless_the_block_fails(capfd: pytest.CaptureFixture) -> None:
-    with held_back():
-        os.write(2, b"a warning\n")
-    with pytest.raises(KeyError), held_back():
-        os.write(2, b"a panic\n")
-        raise KeyError
-    os.write(2, b"later\n")
-    assert capfd.readouterr().err == "a warning\nlater\n"

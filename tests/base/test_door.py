@@ -35,8 +35,6 @@ LINKLESS = "follows no link"
 ALLOWED = {
     ("base/jsonl.py", "ftruncate"): "the log's own handle, which the door opened",
     ("base/jsonl.py", "truncate"): "a handle that the door opened",
-    ("base/silence.py", "os.open"): "os.devnull",
-    ("base/silence.py", "truncate"): "a nameless temporary file",
     ("base/pool.py", "os.open"): "os.devnull",
     ("cli/streams.py", "open"): "a descriptor that is open",
     ("cli/streams.py", "os.open"): "os.devnull",

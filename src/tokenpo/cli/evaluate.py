@@ -80,12 +80,13 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> Config | None:
     """The settings of the run directory MODEL; None if it is no run directory, or if other problems are named."""
-    from ..train.models.directory import is_local, is_run, path_of, require_there
+    from ..base.files import expanded
+    from ..train.models.directory import is_local, is_run, require_there
     from ..train.recipe.config import load_config
 
     if options.model in (None, "tiny") or options.task or options.benchmark:
         return None
-    path = path_of(options.model)
+    path = expanded(options.model)
     if is_local(options.model) or path.parts[0] == "runs":
         require_there(path)
     return load_config(path / "config.json") if is_run(path) else None

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import math
-import os
 import resource
 import shutil
 from pathlib import Path
@@ -15,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.base.pool import Pool
-from tokenpo.base.silence import muted
 from tokenpo.train.models import LanguageModel, LoraOptions, Sampling, load, sample, save, score, vocabulary
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.models.model import _load_weights
@@ -34,14 +32,6 @@ def test_unknown_dtype_and_device(make_model):
     with pytest.raises(TokenPOError, match="device 'nosuch' cannot be used"):
         load(make_model(), device="nosuch")
     assert load(make_model(), device="auto").device.type == ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def test_nothing_that_native_code_prints_reaches_the_terminal(capfd: pytest.CaptureFixture) -> None:
-    with muted():
-        os.write(1, b"from below")
-        os.write(2, b"from below")
-    print("after")
-    assert capfd.readouterr() == ("after\n", "")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -201,7 +191,7 @@ def test_adapters_that_are_refused(make_model, tmp_path):
     """From the hub, where there is no directory to look into before it is loaded; and on unknown layers."""
     path = Path(shutil.copytree(make_model(), tmp_path / "model"))
     load(path, lora=LoraOptions(rank=2, targets=("q_proj",))).adapter.save_pretrained(path)
-    with pytest.raises(TokenPOError, match=r"holds a LoRA adapter, which is never applied here: merge it"):
+    with pytest.raises(TokenPOError, match=r"holds a LoRA adapter: merge it"):
         _load_weights(str(path), torch.float32)
     with pytest.raises(TokenPOError, match="LoRA targets"):
         load(make_model(), lora=LoraOptions(targets=("nowhere",)))

@@ -18,12 +18,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as hf_logging
 
 from ...base.errors import TokenPOError, UnknownName, nearest
-from ...base.files import whole_directory
-from ...base.silence import held_back, muted
+from ...base.files import expanded, whole_directory
 from ...base.text import first_line
 from .device import resolve_device
-from .directory import RECORD, check_tokens, checked, is_local
-from .vocabulary import Tokenized, asked, token_ids
+from .directory import RECORD, check_directory, is_local, similar
+from .vocabulary import Tokenized
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 Prompts = Sequence[Sequence[int]]  # token ids of each
@@ -70,7 +69,7 @@ class LanguageModel(Tokenized):
 
     def inserted(self, text: str) -> list[int]:
         """Token ids of a text inside a response, without the special tokens that tokenizers put around a text."""
-        return self._embedded(token_ids(self.tokenizer, text, add_special_tokens=False))
+        return self._embedded(list(self.tokenizer(text, add_special_tokens=False)["input_ids"]))
 
     def _embedded(self, ids: list[int]) -> list[int]:
         """The ids; raises TokenPOError for one that is not below `rows`, as it would end the process on a GPU."""
@@ -86,8 +85,7 @@ class LanguageModel(Tokenized):
         """The tokens whose own text ends with `text`."""
         known = self.abilities.setdefault("tokens_ending", {})
         if text not in known:
-            with asked(self.tokenizer, "on single tokens"):
-                texts = self.tokenizer.batch_decode([[i] for i in range(self.rows)], skip_special_tokens=True)
+            texts = self.tokenizer.batch_decode([[i] for i in range(self.rows)], skip_special_tokens=True)
             known[text] = frozenset(i for i, x in enumerate(texts) if x.endswith(text))
         return known[text]
 
@@ -123,15 +121,15 @@ def load(
     """
     if dtype not in _DTYPES:
         raise UnknownName(f"unknown dtype {dtype!r}: {nearest(dtype, _DTYPES)}")
-    where, files = checked(path_or_hub_id)
+    where = str(expanded(path_or_hub_id)) if (local := is_local(path_or_hub_id)) else str(path_or_hub_id)
+    if local:
+        check_directory(Path(where))
     device = resolve_device(device)
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
     model = _load_weights(where, _DTYPES[dtype]).to(device)
-    if files is not None:
-        check_tokens(files, model.get_input_embeddings().weight.shape[0])
     tokenizer = _load_tokenizer(where)
     eos_ids = _eos_ids(model, tokenizer, where)
     pad_id = _pad_id(model, tokenizer, eos_ids)
@@ -160,8 +158,6 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
             _save_weights(model, fresh)
             try:
                 lm.tokenizer.save_pretrained(fresh)
-            except OSError:
-                raise
             except Exception as error:  # the tokenizers' library raises its own types on a full disk
                 raise OSError(f"the tokenizer cannot be saved: {error}") from error
         if record is not None:
@@ -202,12 +198,10 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
             )
             model, info = loaded
     except Exception as error:
-        here = "" if is_local(where) else f"there is no directory {where} here, and "
+        here = "" if is_local(where) else f"there is no directory {where} here{similar(Path(where))}, and "
         raise TokenPOError(f"{here}cannot load a causal language model from {where}: {first_line(error)}") from error
     if getattr(model, "_hf_peft_config_loaded", False):  # one from the hub; `check_directory` refuses a local one
-        raise TokenPOError(
-            f"{where} holds a LoRA adapter, which is never applied here: merge it into its base model first"
-        )
+        raise TokenPOError(f"{where} holds a LoRA adapter: merge it into its base model first")
     for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):
         names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get(kind) or ())
         if names:
@@ -221,7 +215,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
 
 def _load_tokenizer(where: str) -> Any:
     try:
-        with _quiet(), held_back(), muted():
+        with _quiet():
             return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise TokenPOError(
@@ -232,19 +226,10 @@ def _load_tokenizer(where: str) -> Any:
 
 def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
     """Every id that the generation config, the config or the tokenizer names as end of sequence."""
-    rows = model.get_input_embeddings().weight.shape[0]
     ids: dict[int, None] = {}
     for source in (getattr(model, "generation_config", None), model.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
-        for i in value if isinstance(value, list | tuple) else [value]:
-            if i is None:
-                continue
-            if not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < rows:
-                raise TokenPOError(
-                    f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number, one of the "
-                    f"{rows} that the model embeds"
-                )
-            ids[i] = None
+        ids |= dict.fromkeys(value if isinstance(value, list | tuple) else [] if value is None else [value])
     if not ids:
         raise TokenPOError(
             f"the model in {where} names no end-of-sequence token: set eos_token_id in generation_config.json"

@@ -1,15 +1,13 @@
 """Converts text and chats to token ids and back; needs a tokenizer, but no weights."""
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
 from ...base.pool import Pool
-from ...base.silence import held_back
 from ...base.text import first_line
 
 CHAT_SECONDS = 10.0  # limit for rendering a prompt
@@ -38,7 +36,7 @@ class Tokenized:
             TokenPOError: the chat template is missing or fails, or the prompt has no tokens.
         """
         if isinstance(prompt, str):
-            ids = token_ids(self.tokenizer, prompt)
+            ids = list(self.tokenizer(prompt)["input_ids"])
             # Some tokenizers end every text with EOS; a prompt must be open to continue.
             while len(ids) > 1 and ids[-1] in self.eos_ids:
                 ids.pop()
@@ -50,8 +48,7 @@ class Tokenized:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens, without special tokens (EOS, padding)."""
-        with asked(self.tokenizer, "on tokens of a response"):
-            return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One string per token, special tokens included; for reports."""
@@ -66,34 +63,14 @@ class Vocabulary(Tokenized):
     eos_ids: tuple[int, ...]
 
 
-def token_ids(tokenizer: Any, text: str, **settings: Any) -> list[int]:
-    """Token ids of a text; `settings` go to the tokenizer's call. Raises TokenPOError if the tokenizer fails."""
-    with asked(tokenizer, f"on the text {text!r:.80}"):
-        return list(tokenizer(text, **settings)["input_ids"])
-
-
-@contextlib.contextmanager
-def asked(tokenizer: Any, what: str) -> Iterator[None]:
-    """Turns any failure of the tokenizer inside the block, even a panic of its library, into a TokenPOError."""
-    try:
-        with held_back():
-            yield
-    except Exception as error:
-        raise TokenPOError(
-            f"the tokenizer of {tokenizer.name_or_path} fails {what}: {first_line(error)}; "
-            "correct its files, or use another model"
-        ) from error
-
-
 def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """One string per token, special tokens included, by transformers' `decode` and `convert_ids_to_tokens`."""
     texts = []
-    with asked(tokenizer, "on tokens of a response"):
-        for i in ids:
-            text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            raw = tokenizer.convert_ids_to_tokens(i)
-            # SentencePiece drops a leading space when a token is decoded alone.
-            texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
+    for i in ids:
+        text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        raw = tokenizer.convert_ids_to_tokens(i)
+        # SentencePiece drops a leading space when a token is decoded alone.
+        texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
     return texts
 
 
@@ -120,7 +97,7 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
             f"the chat template of {tokenizer.name_or_path} fails on the prompt {messages!r:.80}: "
             f"{first_line(error)}; give messages that it accepts, or correct the template"
         ) from error
-    return token_ids(tokenizer, outcome.value["text"], add_special_tokens=False)
+    return list(tokenizer(outcome.value["text"], add_special_tokens=False)["input_ids"])
 
 
 @functools.cache
