@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,8 +21,8 @@ from ..base.errors import MissingInput, TokenPOError
 from .culprit import SOUND, broken
 from .objective import Objective
 from .parts.part import walk
-from .trial import Inputs, close, fitting, hold, same
-from .types import OPTIONAL, Batch, Policy, Rollouts, Totals, Trust, copied
+from .trial import Inputs, close, fitting, hold, leaving_inputs_alone, same
+from .types import OPTIONAL, Batch, Rollouts, Totals, copied
 
 # Spread of the log-ratios at which some ratios exceed 1,000 and some are below 1/1,000.
 _FAR = 4.0
@@ -298,7 +298,7 @@ def passes_add_up(objective: Objective) -> None:
 @law_of_parts
 def memory_survives_a_checkpoint(objective: Objective) -> None:
     """A method's memory is finite numbers; after writing and reading them as JSON, the next batch is the same."""
-    objective, rollouts = _leaving_inputs_alone(objective), Rollouts(**fitting(objective, 14).rollouts)
+    objective, rollouts = leaving_inputs_alone(objective), Rollouts(**fitting(objective, 14).rollouts)
     state = objective.start()
     for _ in range(3):
         state = objective.after(state, rollouts)
@@ -346,7 +346,7 @@ def statement(law: Callable[[Any], None]) -> str:
 def _unsound(objective: Any) -> str:
     """The reason why an ordinary batch has no finite loss and gradient; "" if they are finite."""
     inputs, parts = fitting(objective), isinstance(objective, Objective)
-    watched = _leaving_inputs_alone(objective) if parts else objective
+    watched = leaving_inputs_alone(objective) if parts else objective
     try:
         step = inputs.evaluate(watched)
     except Exception as error:  # as with the laws
@@ -360,32 +360,6 @@ def _unsound(objective: Any) -> str:
 def _told(error: Exception) -> str:
     """Message and notes in one line; a note names the part that raised."""
     return " ".join(" ".join([*(f"{note}:" for note in getattr(error, "__notes__", ())), str(error)]).split())
-
-
-def _leaving_inputs_alone(objective: Objective) -> Objective:
-    """The objective, whose parts must not write into their arguments, which later parts and updates read again."""
-
-    def call(slot: str, part: Any, *given: Any, **method: str) -> Any:
-        before = [(name, x, x._version) for name, x in _tensors(given)]
-        result = objective.call(slot, part, *given, **method)
-        for name, x, version in before:
-            if x._version != version:
-                raise TokenPOError(f"{slot} {part!r} changed {name} in place: let it work on a clone()")
-        return result
-
-    return objective.called_by(call)
-
-
-def _tensors(given: tuple[Any, ...]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors in a part's arguments, each with its name."""
-    for x in given:
-        if isinstance(x, Batch):
-            yield from _tensors((x.rollouts, x.policy, {"the advantage": x.credit.advantage}, x.credit.signals))
-        elif isinstance(x, Rollouts | Policy | Trust | Mapping):
-            fields = x if isinstance(x, Mapping) else vars(x)
-            yield from ((str(name), value) for name, value in fields.items() if isinstance(value, Tensor))
-        elif isinstance(x, Tensor):
-            yield "an argument", x
 
 
 def _undeclared(objective: Objective, inputs: Inputs) -> str:

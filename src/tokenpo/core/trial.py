@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..base.errors import TokenPOError
 from .facts import facts_of
-from .objective import State
-from .types import FACTS, Batch, Credit, Loss, Policy, Rollouts, Totals
+from .objective import Objective, State
+from .types import FACTS, Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
 
 # The fields of the policy that carry a graph.
 LEAVES = ("logprob", "entropy", "teacher_divergence")
@@ -224,3 +225,29 @@ def close(actual: Tensor, expected: Tensor, prefix: str = "") -> None:
     rounds = "a part that rounds loses what float64 inputs carry"
     hold(actual.dtype == expected.dtype, f"{prefix}: {actual.dtype} in place of {expected.dtype}: {rounds}")
     torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-14, msg=lambda text: f"{prefix}: {text}")
+
+
+def leaving_inputs_alone(objective: Objective) -> Objective:
+    """The objective, whose parts must not write into their arguments, which later parts and updates read again."""
+
+    def call(slot: str, part: Any, *given: Any, **method: str) -> Any:
+        before = [(name, x, x._version) for name, x in _tensors(given)]
+        result = objective.call(slot, part, *given, **method)
+        for name, x, version in before:
+            if x._version != version:
+                raise TokenPOError(f"{slot} {part!r} changed {name} in place: let it work on a clone()")
+        return result
+
+    return objective.called_by(call)
+
+
+def _tensors(given: tuple[Any, ...]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in a part's arguments, each with its name."""
+    for x in given:
+        if isinstance(x, Batch):
+            yield from _tensors((x.rollouts, x.policy, {"the advantage": x.credit.advantage}, x.credit.signals))
+        elif isinstance(x, Rollouts | Policy | Trust | Mapping):
+            fields = x if isinstance(x, Mapping) else vars(x)
+            yield from ((str(name), value) for name, value in fields.items() if isinstance(value, Tensor))
+        elif isinstance(x, Tensor):
+            yield "an argument", x
