@@ -108,7 +108,7 @@ def test_what_cannot_act_or_correct_is_warned_of(name, model, options, said):
 def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
     bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
-    for module in ("engines.embedded.forward", "runs.draw"):
+    for module in ("train.run.embedded.forward", "train.run.draw"):
         monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
     sections = (
         {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}

@@ -68,7 +68,7 @@ def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
 def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
     """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
     names: list[str] = []
-    for module in ("runs.directory", "records.log"):
+    for module in ("train.run.directory", "records.log"):
         monkeypatch.setattr(f"tokenpo.{module}.write_whole", lambda path, text: names.append(path.name))
     describe(tmp_path, Plan(small(tmp_path / "run")))
     assert names[0] == "config.json" and len(names) == 5
