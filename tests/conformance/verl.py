@@ -32,18 +32,11 @@ def loss(
         strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1,
         policy_loss=PolicyLossConfig(loss_mode=loss_mode, **(policy_loss or {})), **actor,
     )  # fmt: skip
-    counts = {
-        "dp_size": len(step.ranks),
-        "batch_num_tokens": int(old.mask.sum()),
-        "global_batch_size": len(old.mask),
-    }
+    counts = {"dp_size": len(step.ranks), "batch_num_tokens": int(old.mask.sum()), "global_batch_size": len(old.mask)}
     advantage = step.advantage
     if adv_estimator:
         advantage, _ = get_adv_estimator_fn(adv_estimator)(
-            token_level_rewards=last(step),
-            response_mask=old.mask.long(),
-            config=AlgoConfig(),
-            index=old.group.numpy(),
+            token_level_rewards=last(step), response_mask=old.mask.long(), config=AlgoConfig(), index=old.group.numpy()
         )
     losses = []
     for rows in (rows for rank in step.ranks for rows in rank):

@@ -59,11 +59,7 @@ def test_a_quoted_line_break_starts_no_bullet() -> None:
     ("table", "error", "message"),
     [
         ({}, TokenPOError, "^my.table lacks beta: give it$"),
-        (
-            {"beta": 0.1, "estimater": "k1"},
-            UnknownName,
-            r"^my.table has no option 'estimater'; did you mean",
-        ),
+        ({"beta": 0.1, "estimater": "k1"}, UnknownName, r"^my.table has no option 'estimater'; did you mean"),
         ({"beta": 0.0}, OutOfRange, r"^my.table: beta is 0.0, expected a finite number > 0"),
         ({"beta": "x"}, TokenPOError, r"^my.table: option beta = 'x' must be a number"),
         ({"beta": 0.1, "unbiased": True, "estimator": "k2"}, TokenPOError, "unbiased weighs k1 or k3"),

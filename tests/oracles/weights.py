@@ -265,12 +265,7 @@ def thr(s, *, p=0.1, mask=True, low=0.2, high=0.2):
     return sequence_mean(s, *clipped(*ratio(s), A, low, high))
 
 
-@cases(
-    {},
-    {"delta": 0.05},
-    {"delta": 0.01, "anchor": "rollout", "low": 0.1, "high": 0.4},
-    {"delta": 0.05, "beta": 0.3},
-)
+@cases({}, {"delta": 0.05}, {"delta": 0.01, "anchor": "rollout", "low": 0.1, "high": 0.4}, {"delta": 0.05, "beta": 0.3})
 def opsm(s, *, delta=0.5, anchor="old", low=0.2, high=0.2, beta=0.0):
     # keep_i = 0 where A_i < 0 and the response was likelier before by more than delta nats a token
     A, before = group_advantage(s), s.old_logprob if anchor == "old" else s.rollout_logprob

@@ -81,8 +81,7 @@ class Boundary:
         if not math.isfinite(x.detach().sum().item()) and (bad := ~x.detach().isfinite()).any():
             row, place = self._first(x, name, bad)
             raise NotFinite(
-                f"{place} on a response token: find its cause (an overflow in the forward pass, or a wrong mask)",
-                row,
+                f"{place} on a response token: find its cause (an overflow in the forward pass, or a wrong mask)", row
             )
         return x
 

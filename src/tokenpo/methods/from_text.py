@@ -47,10 +47,7 @@ def read(owner: str, build: Callable[..., T], given: Mapping[str, Any]) -> T:
 
 
 def reference_kl(
-    beta: Positive,
-    estimator: Literal["k1", "k2", "k3"] = "k3",
-    straight_through: bool = False,
-    unbiased: bool = False,
+    beta: Positive, estimator: Literal["k1", "k2", "k3"] = "k3", straight_through: bool = False, unbiased: bool = False
 ) -> parts.Penalty:
     """Builds the penalty on leaving the reference from a table `reference_kl`.
 

@@ -12,14 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 import tokenpo
 from hosts.verl.support.composed import composed
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
-from tokenpo.core.parts import (
-    K3,
-    Criterion,
-    LogLikelihood,
-    Mean,
-    Rejection,
-    RolloutCorrection,
-)
+from tokenpo.core.parts import K3, Criterion, LogLikelihood, Mean, Rejection, RolloutCorrection
 from tokenpo.core.request_temperature import PROCESSOR
 from tokenpo.hosts.verl.configure import Settings, configure
 from tokenpo.hosts.verl.correction import KEYS

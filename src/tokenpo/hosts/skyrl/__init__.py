@@ -29,11 +29,7 @@ from ..advantage_only import (
 )
 
 PROVIDES = frozenset({"rollout_logprob", "token_reward"})
-REDUCTIONS = {
-    TokenMean: "token_mean",
-    SequenceMean: "sequence_mean",
-    ConstantLength: "seq_mean_token_sum_norm",
-}
+REDUCTIONS = {TokenMean: "token_mean", SequenceMean: "sequence_mean", ConstantLength: "seq_mean_token_sum_norm"}
 # Settings of SkyRL's own losses and estimators that change nothing in ours, and their defaults.
 LOSS = {
     "eps_clip_low": 0.2, "eps_clip_high": 0.2, "clip_ratio_c": 3.0, "use_tis": False,
@@ -70,10 +66,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
 
     Raises Unsupported as `require`.
     """
-    from skyrl.backends.skyrl_train.utils.ppo_utils import (  # pyright: ignore[reportMissingImports]
-        AdvantageEstimatorRegistry,
-        PolicyLossRegistry,
-    )
+    from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry, PolicyLossRegistry  # pyright: ignore[reportMissingImports]
 
     require(objective)
 

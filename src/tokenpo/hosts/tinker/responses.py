@@ -87,10 +87,7 @@ def table_of(
 
 
 def rollouts(
-    responses: Sequence[SampleResponse],
-    reward: Tensor,
-    ends: Collection[int] | None = None,
-    version: int | None = None,
+    responses: Sequence[SampleResponse], reward: Tensor, ends: Collection[int] | None = None, version: int | None = None
 ) -> Rollouts:
     """Rollouts from the responses to P prompts, sampled at temperature 1 without top-k and top-p.
 

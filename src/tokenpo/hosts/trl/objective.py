@@ -49,12 +49,7 @@ REMEDIES = {
 
 
 def chosen(
-    args: Any,
-    requested: str | Objective | None,
-    *,
-    own_rollouts: bool,
-    reported: bool = False,
-    taught: bool = False,
+    args: Any, requested: str | Objective | None, *, own_rollouts: bool, reported: bool = False, taught: bool = False
 ) -> Objective:
     """The method with TRL's penalty, mask and correction.
 
