@@ -29,7 +29,7 @@ from tokenpo.methods import METHODS
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tools" / "site" / "assets"
 ASSETS = ("site.css", "gallery.js", "iframe-worker.js")
-ENGINES = ("embedded.loop", "trl", "verl", "vllm")
+HOSTS = ("trl", "verl", "vllm")
 EVIDENCE = (
     "evaluate.estimators", "evaluate.summary", "compare.paired", "compare.verdict", "explain.explanation", "report",
 )  # fmt: skip
@@ -50,8 +50,8 @@ REFERENCE = {
     "models": ["tokenpo.train.models"],
     "tasks": ["tokenpo.train.tasks"],
     "recipe": ["tokenpo.train.recipe.config", "tokenpo.train.recipe.plan", "tokenpo.train.recipe.objective"],
-    "runs": ["tokenpo.records.run", "tokenpo.records.rollouts"],
-    "engines": [f"tokenpo.hosts.{name}" for name in ENGINES],
+    "runs": ["tokenpo.train.run.embedded.loop", "tokenpo.records.run", "tokenpo.records.rollouts"],
+    "hosts": [f"tokenpo.hosts.{name}" for name in HOSTS],
     "evidence": [f"tokenpo.lab.{name}" for name in EVIDENCE],
     "lab": [f"tokenpo.lab.{name}" for name in LAB],
 }
