@@ -55,9 +55,11 @@ class SlimeStep:
         tokens = [torch.randint(7, (PROMPT + int(n),), generator=generator) for n in LENGTH]
         before, self.after = ([torch.randn(len(x), 7, generator=generator) for x in tokens] for _ in range(2))
         self.whole: dict[str, Any] = {
-            "unconcat_tokens": tokens, "response_lengths": LENGTH.tolist(), "rollout_mask_sums": LENGTH.tolist(),
+            "unconcat_tokens": tokens,
+            "response_lengths": LENGTH.tolist(),
+            "rollout_mask_sums": LENGTH.tolist(),
             "loss_masks": [torch.ones(int(n)) for n in LENGTH],
-        }  # fmt: skip
+        }
         (self.old, _), (self.now, _) = (scored(torch.cat(x)[None], self.whole, self.args) for x in (before, self.after))
         self.samples = [
             SimpleNamespace(response_length=int(n), reward=float(r), group_index=int(g))

@@ -85,8 +85,10 @@ def test_recorded_rollouts_are_explained_by_it(capsys):
     assert main([*explain, "grpo,late.py:late,x@late.py:late:low=0.1", "--first-update", "--out", "out"]) == 0
     grpo, late, x = json.loads(Path("out", "explain.json").read_text())["methods"]
     assert [(one["label"], one["method"]) for one in (grpo, late, x)] == [
-        ("grpo", "grpo"), ("late", "late.py:late"), ("x", "late.py:late"),
-    ]  # fmt: skip
+        ("grpo", "grpo"),
+        ("late", "late.py:late"),
+        ("x", "late.py:late"),
+    ]
     # Position weighs late tokens more, so the two differ; at ratio 1 a bound changes nothing.
     assert x["options"] == {"low": 0.1} and grpo["cosines"]["late"] < 0.999
     assert late["cosines"]["x"] == pytest.approx(1, abs=1e-6)

@@ -150,7 +150,7 @@ def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
         ({"step": "2"}, TokenPOError, "'step' is '2': give a whole number"),
         ({"entropy": None}, TokenPOError, "no field 'entropy', which .*line 1 has: write it for every response"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_named_with_line_field_and_remedy(tmp_path, fields, kind, message):
     path = write(tmp_path / "r.jsonl", spoilt(**fields))
     with pytest.raises(kind, match=message) as caught:

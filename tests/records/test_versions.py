@@ -18,9 +18,10 @@ def clone(tmp_path: Path) -> Path:
     package.mkdir(parents=True)
     (package / "it.py").write_text("x = 1\n")
     for words in (
-        ("init", "-q"), ("add", "."),
+        ("init", "-q"),
+        ("add", "."),
         ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "first"),
-    ):  # fmt: skip
+    ):
         subprocess.run(["git", "-C", str(tmp_path / "clone"), *words], check=True)
     return package
 

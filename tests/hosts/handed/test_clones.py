@@ -71,8 +71,10 @@ def test_slimes_own_reduction_of_our_terms_is_our_loss(together: bool) -> None:
     """Its sum over samples, divided by `rollout_mask_sums`, for rollouts of one sample and of two."""
     source = named(tree("SLIME", "slime/backends/megatron_utils/cp_utils.py"), "get_sum_of_sample_mean")
     space: dict[str, Any] = {
-        "torch": torch, "Callable": Callable, "mpu": SimpleNamespace(get_context_parallel_world_size=lambda: 1)
-    }  # fmt: skip
+        "torch": torch,
+        "Callable": Callable,
+        "mpu": SimpleNamespace(get_context_parallel_world_size=lambda: 1),
+    }
     exec(compile(ast.unparse(source), LOSS, "exec"), space)
     step, length = SlimeStep(), LENGTH.tolist()
     advantages = [torch.full((n,), 1.0 - 2.0 * (row % 2)) for row, n in enumerate(length)]

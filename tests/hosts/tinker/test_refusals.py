@@ -24,11 +24,14 @@ METHODS = {
     "opd": "teacher_logprob", "hapo": "temperature",
 }  # fmt: skip
 SECTIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "teacher.hint": {"teacher": {"hint": "{answer}"}}, "tiny": {"model": {"path": "tiny"}},
-    "LoRA model.lora.rank": {"model": {"lora": None}}, "model.dtype": {"model": {"dtype": "bfloat16"}},
+    "teacher.hint": {"teacher": {"hint": "{answer}"}},
+    "tiny": {"model": {"path": "tiny"}},
+    "LoRA model.lora.rank": {"model": {"lora": None}},
+    "model.dtype": {"model": {"dtype": "bfloat16"}},
     "model.lora.alpha model.lora.targets": {"model": {"lora": {"rank": 8, "targets": ["q_proj"]}}},
-    "model.device 'cuda'": {"model": {"device": "cuda"}}, "rollout.temperature": {"rollout": {"temperature": 0.7}},
-}  # fmt: skip
+    "model.device 'cuda'": {"model": {"device": "cuda"}},
+    "rollout.temperature": {"rollout": {"temperature": 0.7}},
+}
 
 
 def ask(**sections: dict[str, Any]) -> object:

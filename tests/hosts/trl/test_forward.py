@@ -73,20 +73,26 @@ def sees_more_than_text() -> Any:
 def trainer(model: Any, kind: str = "NO", precision: str = "no", **args: Any) -> Any:
     """As much of a trainer as is read."""
     accelerator = SimpleNamespace(
-        distributed_type=DistributedType(kind), mixed_precision=precision, unwrap_model=lambda model: model,
-        device=torch.device(args.pop("device", "cpu")), autocast=lambda: torch.autocast("cpu", enabled=False),
-    )  # fmt: skip
+        distributed_type=DistributedType(kind),
+        mixed_precision=precision,
+        unwrap_model=lambda model: model,
+        device=torch.device(args.pop("device", "cpu")),
+        autocast=lambda: torch.autocast("cpu", enabled=False),
+    )
     settings = SimpleNamespace(**({"torch_compile": False, "fused_objective": None} | args))
     return SimpleNamespace(model=model, accelerator=accelerator, args=settings)
 
 
 PLAIN: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
-    **{f"{make.__name__} {kind}": (make, {"kind": kind}) for make in (qwen, untied)
-       for kind in ("NO", "MULTI_CPU", "MULTI_GPU")},
+    **{
+        f"{make.__name__} {kind}": (make, {"kind": kind})
+        for make in (qwen, untied)
+        for kind in ("NO", "MULTI_CPU", "MULTI_GPU")
+    },
     "a bias": (lambda: PhiForCausalLM(PhiConfig(**SMALL)), {"precision": "bf16"}),
     "an adapter elsewhere": (lambda: adapted(qwen(), "q_proj", "down_proj"), {}),
     "asked for on a GPU": (qwen, {"fused_objective": True, "device": "cuda"}),
-}  # fmt: skip
+}
 OTHERS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "an adapter on it": (lambda: adapted(untied(), "q_proj", "lm_head"), {}),
     "one trained beside an adapter": (lambda: adapted(untied(), "q_proj", modules_to_save=["lm_head"]), {}),
@@ -118,9 +124,11 @@ def test_hidden_states_are_those_before_each_token_and_the_model_is_itself_again
     model = qwen().eval()
     ids = torch.arange(3, 15).view(2, 6)
     inputs = {
-        "prompt_ids": ids[:, :2], "completion_ids": ids[:, 2:], "prompt_mask": torch.ones(2, 2).long(),
+        "prompt_ids": ids[:, :2],
+        "completion_ids": ids[:, 2:],
+        "prompt_mask": torch.ones(2, 2).long(),
         "completion_mask": torch.ones(2, 4).long(),
-    }  # fmt: skip
+    }
     expected = model(input_ids=ids).logits
     got = head_work(trainer(model), model, inputs, lambda hidden, head: head(hidden))
     torch.testing.assert_close(got, expected[:, 1:-1])

@@ -47,8 +47,11 @@ UNSCORED = {"rewards": ["seldom"]}
 CASES = {
     1: [
         *_cases("twice", TWICE, *MANY),
-        *(one for key, plan in (("aligned", ALIGNED), ("stale", STALE), ("folded", FOLDED))
-          for one in _cases(key, plan, *SOME)),
+        *(
+            one
+            for key, plan in (("aligned", ALIGNED), ("stale", STALE), ("folded", FOLDED))
+            for one in _cases(key, plan, *SOME)
+        ),
         *_cases("unscored", STALE, "grpo", **UNSCORED),
         *_cases("groups", GROUPED, "grpo", "kl_cov", settings=GROUPS),
         *_cases("own", TWICE, *SOME, "gspo", "kl_cov", "aer", settings=OWN),
@@ -65,16 +68,14 @@ CASES = {
         *_cases("own", SPLIT, "gspo", "kl_cov", settings=OWN),
         *_cases("own-unscored", SPLIT, "grpo", **UNSCORED, settings=OWN),
     ],
-}  # fmt: skip
+}
 
 LR = 2e-2  # of `frozen_run.py`
 BATCHES = 3
 
 
 def _held(key: str, plan: dict[str, int], target: float | None, stop: float | None = None) -> dict[str, Any]:
-    return case("grpo", key, plan, ["sums"]) | {
-        "batches": BATCHES, "settings": {"kl_target": target, "kl_stop": stop}
-    }  # fmt: skip
+    return case("grpo", key, plan, ["sums"]) | {"batches": BATCHES, "settings": {"kl_target": target, "kl_stop": stop}}
 
 
 HELD = {

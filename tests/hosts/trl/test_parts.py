@@ -202,7 +202,7 @@ def test_whole_groups_are_put_together_again() -> None:
     chunks = [
         {"tokenpo_row": rows, "ids": torch.stack([rows, -rows], 1), "count": torch.tensor(7), "none": None}
         for rows in shuffled.split(2)
-    ]  # fmt: skip
+    ]
     found = by_groups(chunks, 2, torch.Generator().manual_seed(0))
     rows = [chunk["tokenpo_row"].tolist() for chunk in found]
     assert sorted(rows) == [[first, first + 1] for first in range(8, 20, 2)]

@@ -70,9 +70,12 @@ def llava() -> tuple[Any, Any]:
         vision_feature_select_strategy="default", chat_template=TEMPLATE, num_additional_image_tokens=1,
     )  # fmt: skip
     small: dict[str, Any] = {
-        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
         "initializer_range": 0.5,
-    }  # fmt: skip
+    }
     seen = CLIPVisionConfig(**small, image_size=28, patch_size=14)
     said = Qwen3Config(**small, vocab_size=len(words), num_key_value_heads=1, head_dim=8)
     config = LlavaConfig(vision_config=seen, text_config=said, image_token_id=words.convert_tokens_to_ids("<image>"),

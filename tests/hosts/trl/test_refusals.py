@@ -35,9 +35,12 @@ LOSSES = [*dict.fromkeys(row.theirs["loss_type"] for row in TRANSLATED if "loss_
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [*((one.name, other(one.name)) for one in REFUSED if one.name != "loss_type"),
-     *(("loss_type", name) for name in LOSSES), ("scale_rewards", "none")],
-)  # fmt: skip
+    [
+        *((one.name, other(one.name)) for one in REFUSED if one.name != "loss_type"),
+        *(("loss_type", name) for name in LOSSES),
+        ("scale_rewards", "none"),
+    ],
+)
 def test_a_field_of_trls_own_loss(name: str, value: Any, tmp_path: Path) -> None:
     refused.check([f"{name} = {value!r}"], lambda: config(tmp_path, **{name: value}))
 
@@ -155,11 +158,14 @@ def test_whole_distributions(names: str, method: Any, settings: dict, model_dir:
     ("names", "settings", "given"),
     [
         ("lora_dropout 0.1 grpo", {}, {"peft_config": LORA}),
-        ("kl_target galore_adamw_layerwise", {"kl_target": 0.004, "optim": "galore_adamw_layerwise",
-                                              "optim_target_modules": ["q_proj"]}, {}),
+        (
+            "kl_target galore_adamw_layerwise",
+            {"kl_target": 0.004, "optim": "galore_adamw_layerwise", "optim_target_modules": ["q_proj"]},
+            {},
+        ),
         ("kl_stop", {"kl_stop": 0.01}, {}),
     ],
-)  # fmt: skip
+)
 def test_a_trainer_with_its_model(names: str, settings: dict, given: dict, model_dir: Path, tmp_path: Path) -> None:
     refused.check(names, lambda: trainer(str(model_dir), tmp_path, given, **settings))
 
@@ -179,9 +185,11 @@ def test_dropout_of_attention(model_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("names", "given"),
-    [("kl_target DeepSpeed", {"is_deepspeed_enabled": True}),
-     ("kl_target fp16", {"accelerator": SimpleNamespace(mixed_precision="fp16")})],
-)  # fmt: skip
+    [
+        ("kl_target DeepSpeed", {"is_deepspeed_enabled": True}),
+        ("kl_target fp16", {"accelerator": SimpleNamespace(mixed_precision="fp16")}),
+    ],
+)
 def test_a_kl_to_hold_where_updates_cannot_be_undone(names: str, given: dict, tmp_path: Path) -> None:
     usual = {"is_deepspeed_enabled": False, "accelerator": SimpleNamespace(mixed_precision="no")}
     held: Any = SimpleNamespace(**{**usual, **given}, args=config(tmp_path, kl_target=0.004))
@@ -214,10 +222,12 @@ def test_images(names: str, ask: Callable[[], object]) -> None:
 def test_a_vllm_server_without_our_processor(tmp_path: Path) -> None:
     client = SimpleNamespace(get_server_info=lambda: {"model_config": {"logits_processors": []}})
     made: Any = SimpleNamespace(
-        use_vllm=True, vllm_mode="server", vllm_generation=SimpleNamespace(vllm_client=client),
+        use_vllm=True,
+        vllm_mode="server",
+        vllm_generation=SimpleNamespace(vllm_client=client),
         accelerator=SimpleNamespace(is_main_process=True),
         args=config(tmp_path, vllm_server_base_url="http://localhost:8000"),
-    )  # fmt: skip
+    )
     refused.check("hapo temperature http://localhost:8000", require_server, made, tokenpo.method("hapo"))
 
 
@@ -228,11 +238,15 @@ def test_a_vllm_that_samples_without_the_temperatures(tmp_path: Path) -> None:
 def test_a_vllm_whose_log_probabilities_are_not_the_trainers(tmp_path: Path) -> None:
     """Two tokens, 0.01 and 0.03 nats from what the trainer computes in float32."""
     facts = {
-        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -0.9),
+        "mask": torch.ones(1, 2, dtype=torch.bool),
+        "old_logprob": torch.full((1, 2), -0.9),
         "rollout_logprob": torch.tensor([[-0.91, -0.87]]),
-    }  # fmt: skip
+    }
     made: Any = SimpleNamespace(
-        accelerator=SimpleNamespace(gather=lambda x: x), model=SimpleNamespace(dtype=torch.float32), current=None,
-        args=config(tmp_path, use_vllm=True, bf16=False), policy_objective=tokenpo.method("grpo"),
-    )  # fmt: skip
+        accelerator=SimpleNamespace(gather=lambda x: x),
+        model=SimpleNamespace(dtype=torch.float32),
+        current=None,
+        args=config(tmp_path, use_vllm=True, bf16=False),
+        policy_objective=tokenpo.method("grpo"),
+    )
     refused.check(["grpo", "0.02 nats"], Temperature(made, 1.0).check, {}, facts)

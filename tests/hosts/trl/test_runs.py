@@ -19,8 +19,7 @@ from tokenpo.records.run import read_run, read_trace
 from trl_support import run_script
 from trl_support.reference import Reference, agrees, heated
 
-PARTS = {1: ("hapo", "lora", "reference", "resume", "dynamic", "recording", "broken"),
-         2: ("dynamic", "recording")}  # fmt: skip
+PARTS = {1: ("hapo", "lora", "reference", "resume", "dynamic", "recording", "broken"), 2: ("dynamic", "recording")}
 CLIPPED = {f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")}
 
 

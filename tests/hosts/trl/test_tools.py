@@ -30,11 +30,14 @@ CALL = {"type": "object", "properties": {
         "arguments": {"type": "object", "properties": {"expression": {"type": "string"}}},
     }},
 }}  # fmt: skip
-SCHEMA = {"type": "object", "properties": {
-    "role": {"const": "assistant"},
-    "content": {"type": "string"},
-    "tool_calls": {"type": "array", "x-regex-iterator": r"([^;#=]+)=$", "items": CALL},
-}}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "role": {"const": "assistant"},
+        "content": {"type": "string"},
+        "tool_calls": {"type": "array", "x-regex-iterator": r"([^;#=]+)=$", "items": CALL},
+    },
+}
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}{% for call in message.get('tool_calls') or () %}"
     "{{ call['function']['name'] }}{{ call['function']['arguments'] | tojson }}{% endfor %}{% endfor %}"
@@ -119,9 +122,10 @@ def _trainer(player: Path, out: Path, method: str, **given: Any) -> TokenPOTrain
 
 
 @pytest.mark.parametrize(
-    ("method", "given"), [("mt_grpo", {"tools": [calculator]}), ("gdpo", {"environment_factory": Desk})],
+    ("method", "given"),
+    [("mt_grpo", {"tools": [calculator]}), ("gdpo", {"environment_factory": Desk})],
     ids=["tools", "environment"],
-)  # fmt: skip
+)
 def test_a_run_with_tools(method: str, given: dict, player: Path, tmp_path: Path) -> None:
     """Two updates on a rollout batch: the ratio is 1 at the first and moves; what the tool said is no response token;
     each reward function has its column, each turn its number."""

@@ -53,8 +53,11 @@ def test_verl_and_our_trainer_accept_its_command(example: dict[str, Any], files:
     assert config.data.train_files == str(files[0]) and config.actor_rollout_ref.actor.optim.lr == 1e-6
     OmegaConf.resolve(config)
     kinds = {
-        ACTOR: FSDPActorConfig, f"{REF}.fsdp_config": FSDPEngineConfig, ROLLOUT: RolloutConfig, "algorithm": AlgoConfig,
-    }  # fmt: skip
+        ACTOR: FSDPActorConfig,
+        f"{REF}.fsdp_config": FSDPEngineConfig,
+        ROLLOUT: RolloutConfig,
+        "algorithm": AlgoConfig,
+    }
     for key, kind in kinds.items():
         section = OmegaConf.select(config, key)  # AlgoConfig would refuse our section; verl's trainer never makes one
         section = OmegaConf.masked_copy(section, [name for name in section if name != "tokenpo"])
@@ -84,5 +87,7 @@ def test_it_measures_what_the_driver_holds(capsys: pytest.CaptureFixture[str]) -
     assert printed.startswith("grpo") and "0.0 M tokens" in printed and "at most" in printed
     fields = verl_driver.batch(["response_mask", "rm_scores", "old_log_probs"], torch.tensor([3, 1]), None)
     assert {name: x.values().nbytes for name, x in fields.items() if name != "uid"} == {
-        "response_mask": 32, "rm_scores": 16, "old_log_probs": 16,
-    }  # fmt: skip
+        "response_mask": 32,
+        "rm_scores": 16,
+        "old_log_probs": 16,
+    }

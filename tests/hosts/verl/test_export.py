@@ -97,9 +97,11 @@ def test_our_credit_is_verls_advantage(tmp_path):
     sample = sample.rows(np.flatnonzero(np.isin(sample.group, kept)))
     found = exported(tmp_path, padded(sample))
     theirs, _ = core.compute_grpo_outcome_advantage(
-        fields(sample)["token_level_scores"], torch.tensor(sample.mask), np.array(uids(sample)),
+        fields(sample)["token_level_scores"],
+        torch.tensor(sample.mask),
+        np.array(uids(sample)),
         norm_adv_by_std_in_grpo=False,
-    )  # fmt: skip
+    )
     ours = push_of("x", tokenpo.method("dr_grpo"), found).advantage
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
     assert theirs.abs().max() > 0.1

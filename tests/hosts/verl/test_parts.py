@@ -201,9 +201,12 @@ class Sampler:
         self.varies: dict[str, bool] = {}
         monkeypatch.setattr(replay_buffer, "tq", self)
         settings: dict[str, Any] = {
-            "poll_interval": 0, "refill_fn": self.refill, "filter_groups_metric": "reward",
-            "train_batch_size": refills.batch, "gen_batch_size": 1,
-        }  # fmt: skip
+            "poll_interval": 0,
+            "refill_fn": self.refill,
+            "filter_groups_metric": "reward",
+            "train_batch_size": refills.batch,
+            "gen_batch_size": 1,
+        }
         buffer = replay_buffer.ReplayBuffer("sync", OmegaConf.create(), None, "drop", OmegaConf.create(), **settings)
         buffer._wait_for_next_poll = self.poll
         self.buffer = refills.watch(buffer)

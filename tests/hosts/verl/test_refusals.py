@@ -88,10 +88,13 @@ def test_a_method(method: str, name: str) -> None:
     ("names", "method", "words"),
     [
         ("tepo entropy_drift", "tepo", ["+algorithm.tokenpo.options.decreasing=analytic"]),
-        ("grpo leaves", "grpo", ["+algorithm.tokenpo.correction.preset=mis_geo",
-                                 "+algorithm.tokenpo.correction.leaves=true"]),
+        (
+            "grpo leaves",
+            "grpo",
+            ["+algorithm.tokenpo.correction.preset=mis_geo", "+algorithm.tokenpo.correction.leaves=true"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_setting_of_ours(names: str, method: str, words: list[str]) -> None:
     refused.check(names, ours, method, *words)
 
@@ -119,9 +122,11 @@ def test_a_name_in_verls_own_trainer(names: str, words: list[str]) -> None:
 
 def test_verls_asynchronous_trainer() -> None:
     refused.check(
-        "algorithm.tokenpo trainer.v1.trainer_mode=colocate_async", theirs, "colocate_async",
+        "algorithm.tokenpo trainer.v1.trainer_mode=colocate_async",
+        theirs,
+        "colocate_async",
         "+algorithm.tokenpo.method=grpo",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

@@ -113,9 +113,11 @@ def test_through_verls_loss_by_ranks_and_micro_batches(name: str) -> None:
     sample = batches.both(seed=3, padding=padding)
     data, padded = sample.data.copy(), sample.data.select("rm_scores", "response_mask").to_padded_tensor()
     advantage = handed(
-        name, padded["rm_scores"].where(padded["response_mask"].bool(), 0.0), padded["response_mask"],
+        name,
+        padded["rm_scores"].where(padded["response_mask"].bool(), 0.0),
+        padded["response_mask"],
         [str(uid) for uid in data["uid"]],
-    )  # fmt: skip
+    )
     lengths = data["responses"].offsets().diff().tolist()
     data["advantages"] = batches.jagged([row[:length] for row, length in zip(advantage, lengths, strict=True)])
     one = tokenpo.method(name).aggregate
@@ -165,9 +167,11 @@ def test_each_process_that_imports_verls_functions_has_the_names() -> None:
 @pytest.mark.slow
 def test_verls_own_trainer_learns_with_the_two_settings(tmp_path: Path) -> None:
     """An unmodified main_ppo: verl's own trainer, CISPO's loss and credit of ours, two workers."""
-    words = settings(tmp_path, 25, **{
-        "trainer.v1.trainer_mode": "sync", LOSS_MODE: "tokenpo/cispo", "algorithm.adv_estimator": "tokenpo/cispo",
-    })  # fmt: skip
+    words = settings(
+        tmp_path,
+        25,
+        **{"trainer.v1.trainer_mode": "sync", LOSS_MODE: "tokenpo/cispo", "algorithm.adv_estimator": "tokenpo/cispo"},
+    )
     words = {key: value for key, value in words.items() if "algorithm.tokenpo" not in key}
     log = tmp_path / "metrics.jsonl"
     text = run.main_ppo(words, tmp_path, timeout=1800, env={"VERL_FILE_LOGGER_PATH": str(log)})

@@ -71,8 +71,10 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "+algorithm.tokenpo.trace_every": 1,
         "actor_rollout_ref.actor.calculate_entropy": True,
         "actor_rollout_ref.rollout.agent.default_agent_loop": "tokenpo_single_turn",
-        "trainer.val_before_train": True, "trainer.test_freq": last, "trainer.save_freq": last,
-    }  # fmt: skip
+        "trainer.val_before_train": True,
+        "trainer.test_freq": last,
+        "trainer.save_freq": last,
+    }
     text = run.main_ppo(settings(tmp_path, last, **more), tmp_path, timeout=2400)
     assert "tokenpo is active in verl's trainer.\n" in run.plain(text)
     logged = lines(tmp_path / "checkpoints", run.LOG)
@@ -173,9 +175,12 @@ def on_cluster(address: str, directory: Path) -> dict[str, Any]:
         ("", "num_cpus"), ("+", "num_gpus"), ("+", "object_store_memory"), ("+", "include_dashboard"),
     )}  # fmt: skip
     more = {
-        "+ray_kwargs.ray_init.address": address, "trainer.nnodes": 2, "trainer.save_freq": 2,
-        "trainer.resume_mode": "auto", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
-    }  # fmt: skip
+        "+ray_kwargs.ray_init.address": address,
+        "trainer.nnodes": 2,
+        "trainer.save_freq": 2,
+        "trainer.resume_mode": "auto",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
+    }
     return settings(directory, 5, **unset, **more)
 
 

@@ -33,12 +33,15 @@ GRPO, KEY, POLICY = "+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo", "act
     [
         ([f"{KEY}.method=tepo"], f"{POLICY}.actor.calculate_entropy", True),
         ([GRPO, f"{KEY}.correction.cap=2"], f"{POLICY}.rollout.calculate_log_probs", True),
-        ([f"{KEY}.method=hapo", "algorithm.filter_groups.enable=True"], f"{POLICY}.rollout.agent.default_agent_loop",
-         "tokenpo_single_turn"),
+        (
+            [f"{KEY}.method=hapo", "algorithm.filter_groups.enable=True"],
+            f"{POLICY}.rollout.agent.default_agent_loop",
+            "tokenpo_single_turn",
+        ),
         ([GRPO, f"{KEY}.reference_kl.beta=0.01"], f"{POLICY}.actor.use_kl_loss", True),
         ([GRPO, f"{KEY}.reference_kl.beta=0.01"], f"{POLICY}.ref.log_prob_micro_batch_size_per_gpu", 4),
     ],
-)  # fmt: skip
+)
 def test_what_is_set(words: list[str], key: str, value: Any) -> None:
     got, config = _configured(f"{POLICY}.rollout.calculate_log_probs=False", *words)
     assert OmegaConf.select(config, key) == value

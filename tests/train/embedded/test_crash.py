@@ -48,9 +48,11 @@ def tiny(small, coin, tmp_path):
 
     def build(name: str, **sections):
         usual = {
-            "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 4}, "train": {"steps": 2, "minibatches": 1},
-            "evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1},
-        }  # fmt: skip
+            "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 4},
+            "train": {"steps": 2, "minibatches": 1},
+            "evaluate": {"problems": 2, "samples": 0},
+            "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1},
+        }
         return small(tmp_path / name, **{key: usual.get(key, {}) | sections.get(key, {}) for key in usual | sections})
 
     return build

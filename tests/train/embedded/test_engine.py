@@ -57,10 +57,12 @@ def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
 
 
 def test_overlong_penalties_of_the_recipe_join_the_method():
-    objective = build_objective(recipe(
-        method={"name": "dapo"},
-        rollout={"max_new_tokens": 40, "soft_overlong": {"cache": 8}, "group_overlong": {"easy": 0.25}},
-    ))  # fmt: skip
+    objective = build_objective(
+        recipe(
+            method={"name": "dapo"},
+            rollout={"max_new_tokens": 40, "soft_overlong": {"cache": 8}, "group_overlong": {"easy": 0.25}},
+        )
+    )
     assert objective.shaping == (*method("dapo").shaping, SoftOverlong(40, 8), GroupOverlong(easy=0.25))
 
 
@@ -94,9 +96,11 @@ MOVED, IDLE, RATE = "takes the policy for the one that sampled", "one update per
         *((name, "tiny", {"minibatches": 1}, None) for name in ("gpg", "opo", "raft", "raft_pp", "grpo")),
         *((name, "tiny", {"minibatches": 1}, IDLE) for name in ("tepo", "kl_cov")),
         *((name, "tiny", {"minibatches": 1, "epochs": 2}, None) for name in ("tepo", "kl_cov", "grpo")),
-        ("grpo", "a/model", {}, RATE), ("grpo", "a/model", {"lr": 2e-4}, None), ("grpo", "tiny", {}, None),
+        ("grpo", "a/model", {}, RATE),
+        ("grpo", "a/model", {"lr": 2e-4}, None),
+        ("grpo", "tiny", {}, None),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_act_or_correct_is_warned_of(name, model, options, said):
     """Weights for a moved policy in one update, none in several; the tiny model's learning rate at another model."""
     config = recipe(method={"name": name}, model={"path": model}, train=options)

@@ -49,12 +49,13 @@ def graded(monkeypatch, coin, reward):
     """The coin with another reward: `reward(length of the response)`."""
     judged = coin.score
     monkeypatch.setattr(
-        coin, "score",
+        coin,
+        "score",
         lambda problems, texts, ids: [
             dataclasses.replace(score, reward=reward(len(row)))
             for score, row in zip(judged(problems, texts, ids), ids, strict=True)
         ],
-    )  # fmt: skip
+    )
 
 
 def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monkeypatch):
@@ -76,7 +77,9 @@ def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monke
     assert ends == pytest.approx((expected.low, expected.high), rel=1e-12)
     told = result.metrics()
     assert (told["eval/avg_reward"], told["eval/avg_reward_low"], told["eval/avg_reward_high"]) == (
-        result.sampled_reward.value, *ends)  # fmt: skip
+        result.sampled_reward.value,
+        *ends,
+    )
     assert told["eval/reward"] == result.reward.value
     assert f"greedy reward {result.reward.value:.3f}" in str(result)
     assert f"sampled reward {result.sampled_reward.value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})" in str(result)

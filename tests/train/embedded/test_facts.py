@@ -130,9 +130,10 @@ def test_order_cutting_and_padding_are_free(lm, prompts, rollouts, packed, name,
     order = torch.randperm(len(s), generator=torch.Generator().manual_seed(2))
     for rows in (order, (s.prompt == 1).nonzero()[:, 0]):
         same(what(lm, *given(prompts, s, rows), rows=rows), whole[rows])
-    wide = [torch.nn.functional.pad(x, (0, 3), value=fill) for x, fill in (
-        (s.token_ids.masked_fill(~s.mask, 10**6), 10**6), (s.mask, False), (s.temperature, 1.0),
-    )]  # fmt: skip
+    wide = [
+        torch.nn.functional.pad(x, (0, 3), value=fill)
+        for x, fill in ((s.token_ids.masked_fill(~s.mask, 10**6), 10**6), (s.mask, False), (s.temperature, 1.0))
+    ]
     same(what(lm, prompts, s.prompt, *wide)[:, :-3], whole)
 
 
@@ -266,9 +267,12 @@ def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_pa
 
     monkeypatch.setattr("tokenpo.train.run.embedded.loop.with_optional_inputs", watched)
     config = small(
-        tmp_path / "run", method={"name": method}, train={"steps": 2, "micro_tokens": 60},
-        rollout={"temperature": 0.8}, evaluate={"problems": 0},
-    )  # fmt: skip
+        tmp_path / "run",
+        method={"name": method},
+        train={"steps": 2, "micro_tokens": 60},
+        rollout={"temperature": 0.8},
+        evaluate={"problems": 0},
+    )
     assert train(config, SilentView()).finished
     assert len(steps) == 2
     for made, wanted in steps:

@@ -48,18 +48,22 @@ CRASHED = {
     "clip_cov": {"method": {"cov_low": 0.0, "cov_high": 100.0, "fraction": 0.2}},
     # Coefficients that act from the first step on and move in every one.
     **{key: {"method": {"start": 0.1, "largest": 1.0, "delta": 0.01}} for key in ("aer", "skywork_entropy")},
-    "dapo": {"train": {"kl_target": 1e-5}}, "ppo": {"critic": {"warmup": 3}},  # longer than the first checkpoint
-    "vineppo": {"method": {"every": 3, "continuations": 2}}, "spo": {"method": {"interval": 2, "continuations": 2}},
-    "ospo": {"method": {"segments": 3}}, "igrpo": {"method": {"drafts": 2, "template": "{draft}{prompt}"}},
-}  # fmt: skip
+    "dapo": {"train": {"kl_target": 1e-5}},
+    "ppo": {"critic": {"warmup": 3}},  # longer than the first checkpoint
+    "vineppo": {"method": {"every": 3, "continuations": 2}},
+    "spo": {"method": {"interval": 2, "continuations": 2}},
+    "ospo": {"method": {"segments": 3}},
+    "igrpo": {"method": {"drafts": 2, "template": "{draft}{prompt}"}},
+}
 
 
 @pytest.mark.parametrize("method", CRASHED)
 def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     usual = {
-        "method": {"name": method}, "evaluate": {"every": 2, "problems": 2},
+        "method": {"name": method},
+        "evaluate": {"every": 2, "problems": 2},
         "train": {"epochs": 2, "warmup": 5, "micro_rows": 8},
-    }  # fmt: skip
+    }
     sections = usual | {name: usual.get(name, {}) | more for name, more in CRASHED[method].items()}
     once = train(small(tmp_path / "once", **sections), SilentView())
     output = {"checkpoint_every": 2, "keep": 1}

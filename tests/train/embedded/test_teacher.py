@@ -91,11 +91,13 @@ def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
 def test_a_run_with_a_teacher_lowers_its_divergence_and_resumes_bit_for_bit(small, tmp_path, other_dir, method):
     """RTO with a large share of the teacher, of which the policy is the reference at first."""
     options = {
-        "method": method, "teacher": {"path": str(other_dir)},
-        "rollout": {"prompts": 32, "group_size": 4, "max_new_tokens": 6}, "evaluate": {"problems": 0},
+        "method": method,
+        "teacher": {"path": str(other_dir)},
+        "rollout": {"prompts": 32, "group_size": 4, "max_new_tokens": 6},
+        "evaluate": {"problems": 0},
         "train": {"steps": 4, "minibatches": 8, "lr": 3e-3, "micro_rows": 128},
         "output": {"checkpoint_every": 2, "keep": 5},
-    }  # fmt: skip
+    }
     whole, cut = small(tmp_path / "whole", **options), small(tmp_path / "cut", **options)
     train(whole, SilentView())
     kl = [line["teacher_kl"] for line in numbers(tmp_path / "whole") if "teacher_kl" in line]

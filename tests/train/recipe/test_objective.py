@@ -48,10 +48,12 @@ def test_a_correction_joins_the_weights(asked: dict, stage: RolloutCorrection) -
 @pytest.mark.parametrize(
     ("asked", "estimator"),
     [
-        ({}, K3()), ({"estimator": "k1"}, K1()), ({"estimator": "k2"}, K2()),
+        ({}, K3()),
+        ({"estimator": "k1"}, K1()),
+        ({"estimator": "k2"}, K2()),
         ({"estimator": "k1", "straight_through": True}, StraightThrough(K1())),
     ],
-)  # fmt: skip
+)
 def test_a_penalty_joins_the_penalties(asked: dict, estimator) -> None:
     objective = build_objective(recipe(method={"name": "tepo"}, train={"reference_kl": {"beta": 0.2, **asked}}))
     assert objective.penalties == (*method("tepo").penalties, ReferenceKl(0.2, estimator))

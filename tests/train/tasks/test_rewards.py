@@ -148,8 +148,11 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("dying", ["crash"] * 2, r"ended its process \(crash\)"),
         ("forging", ["not an answer"] * 2, "wrote where its answers go: write only to files that it opens, or print"),
         ("reading", ["", "not finite"], "gave nan on row 1"),
-        ("wordy", ["error: ValueError"] * 2,
-         r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 characters\)$"),
+        (
+            "wordy",
+            ["error: ValueError"] * 2,
+            r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 characters\)$",
+        ),
         ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),
         ("handle", ["wrong length"] * 2, "gave an object for 2 completions"),
         ("nan", ["", "not finite"], "gave nan on row 1"),
@@ -161,7 +164,7 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("verl_raising", ["", "error: ZeroDivisionError"], "on row 1"),
         ("verl_slow", ["", "timeout"], r"reward_seconds = 0\.5 on row 1"),
     ],
-)  # fmt: skip
+)
 def test_what_goes_wrong_stops_or_is_counted(name: str, notes: list[str], words: str | None, here: Path) -> None:
     """In a process with half a second for a call; the worker that was killed is replaced for the next call."""
     fast = FUNCTIONS.replace("import numpy, torch", "class numpy:\n    float32 = float")  # torch takes a second to load

@@ -50,13 +50,16 @@ def test_exact_notes_a_missing_answer_and_takes_an_extractor() -> None:
         ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
         ("x.py:f", {"correct_at": float("nan")}, "correct_at = nan must be a finite number"),
         ("x.py:f", {"reward_seconds": 1e12}, "reward_seconds = 1000000000000.0 must be 0 or more, 1000000 at most"),
-        ("math", {"verifier_seconds": float("nan")},
-         "t: verifier_seconds = nan must be more than 0 and at most 1000000"),
+        (
+            "math",
+            {"verifier_seconds": float("nan")},
+            "t: verifier_seconds = nan must be more than 0 and at most 1000000",
+        ),
         ("math", {"verifier_seconds": 1e12}, "t: verifier_seconds = 1000000000000.0 must be more than 0"),
         ("math", {"verifier_seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
         ("math", {"verifier_workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
     ],
-)  # fmt: skip
+)
 def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, options: dict, sentence: str) -> None:
     with pytest.raises(TokenPOError, match=re.escape(sentence)):
         make_verifier(verifier, VerifierOptions(**options), "t")

@@ -28,9 +28,7 @@ REFUSED = (
     Refused("epsilon_high", "give the method its own bounds, for example method_options={'high': 0.28}"),
     Refused("delta", "give the method a dual clip above 1 + high, for example method_options={'dual': 10.0}"),
     Refused("importance_sampling_level", "choose the method 'gspo'"),
-    Refused(
-        "scale_rewards", "choose a method that scales rewards so; 'dr_grpo' for none, and no method has 'batch'"
-    ),
+    Refused("scale_rewards", "choose a method that scales rewards so; 'dr_grpo' for none, and no method has 'batch'"),
     Refused("multi_objective_aggregation", "choose the method 'gdpo' for 'normalize_then_sum'"),
     Refused("top_entropy_quantile", "choose the method 'forking_tokens'"),
     Refused("entropy_coef", "add tokenpo.parts.EntropyBonus to a method's penalties and give the objective as method="),
@@ -50,7 +48,7 @@ REFUSED = (
         "resume without it: the method's own numbers are restored all the same",
         "would replace the callback that holds the run's records",
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -114,9 +112,11 @@ _LOSSES: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, Any]]] = {
     ("sapo", "token", "group"): ("sapo", {f"sapo_temperature_{way}": f"tau_{way}" for way in ("pos", "neg")}, {}),
     ("luspo", "sequence", "group"): ("luspo", _BOUNDS, {}),
     ("vespo", "token", "group"): (
-        "vespo", {f"vespo_{name}_{way}": f"{name}_{way}" for name in ("k", "lambda") for way in ("pos", "neg")}, {},
+        "vespo",
+        {f"vespo_{name}_{way}": f"{name}_{way}" for name in ("k", "lambda") for way in ("pos", "neg")},
+        {},
     ),
-}  # fmt: skip
+}
 
 
 def named(args: Any) -> tuple[str, dict[str, Any], set[str]]:

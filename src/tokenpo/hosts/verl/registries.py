@@ -38,8 +38,11 @@ MODES: dict[Aggregate, str] = {
 # Settings of verl's own losses, which ours do not read.
 _THEIRS = tuple(f"{ACTOR}.{name}" for name in ("policy_loss.", "clip_ratio", "tau_"))
 # Settings of verl's own estimators, and of the critic that GAE reads.
-_CREDIT = {*(f"algorithm.{name}" for name in ("norm_adv_by_std_in_grpo", "gamma", "lam", "use_pf_ppo")),
-           "critic.enable", "trainer.critic_warmup"}  # fmt: skip
+_CREDIT = {
+    *(f"algorithm.{name}" for name in ("norm_adv_by_std_in_grpo", "gamma", "lam", "use_pf_ppo")),
+    "critic.enable",
+    "trainer.critic_warmup",
+}
 
 
 def register() -> None:

@@ -243,9 +243,10 @@ class Train(Section):
 
 class Teacher(Section):
     path: str | None = setting(
-        None, "directory or hub id of a model with the same tokenizer; none: the policy itself, with a hint",
+        None,
+        "directory or hub id of a model with the same tokenizer; none: the policy itself, with a hint",
         pattern=_PATH,
-    )  # fmt: skip
+    )
     hint: str | None = setting(
         None, "text that only the teacher reads before the prompt; {answer} is the reference answer", min_length=1
     )

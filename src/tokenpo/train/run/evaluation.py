@@ -87,11 +87,14 @@ def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
         sampled += piece.scores
     graded = any(score.reward != score.correct for score in (*scores, *sampled))
     return Evaluation(
-        problems=len(scores), greedy=mean_of_shares([float(score.correct) for score in scores]),
-        length=sum(int(piece.mask.sum()) for piece in greedy) / len(scores), k=k,
-        sampled=mean_of_shares(rates) if k else None, reward=_mean_reward(scores, 1, config.seed) if graded else None,
+        problems=len(scores),
+        greedy=mean_of_shares([float(score.correct) for score in scores]),
+        length=sum(int(piece.mask.sum()) for piece in greedy) / len(scores),
+        k=k,
+        sampled=mean_of_shares(rates) if k else None,
+        reward=_mean_reward(scores, 1, config.seed) if graded else None,
         sampled_reward=_mean_reward(sampled, k, config.seed) if graded and k else None,
-    )  # fmt: skip
+    )
 
 
 def _mean_reward(scores: Sequence[Score], each: int, seed: int) -> Mean:

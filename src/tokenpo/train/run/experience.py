@@ -93,13 +93,15 @@ def _joined(groups: Sequence[tuple[Draw, int]]) -> Draw:
     samples = {field.name: rows(field.name) for field in fields(Samples) if getattr(first, field.name) is not None}
     prompt = torch.arange(len(groups), device=first.mask.device).repeat_interleave(size)
     return Draw(
-        **{"entropy": None, **samples, "prompt": prompt}, start=first.start,
+        **{"entropy": None, **samples, "prompt": prompt},
+        start=first.start,
         problems=[piece.problems[group] for piece, group, _ in spans],
-        prompts=[piece.prompts[group] for piece, group, _ in spans], base=first.base,
+        prompts=[piece.prompts[group] for piece, group, _ in spans],
+        base=first.base,
         completions=[text for piece, _, span in spans for text in piece.completions[span]],
         asked=None if first.asked is None else [piece.question(group) for piece, group, _ in spans],
         scores=[score for piece, _, span in spans for score in piece.scores[span]],
-    )  # fmt: skip
+    )
 
 
 def facts(kept: Draw) -> Rollouts:

@@ -7,10 +7,13 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 BASE = [
-    "trainer.v1.trainer_mode=tokenpo", "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=cpu",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4", "actor_rollout_ref.rollout.n=8",
+    "trainer.v1.trainer_mode=tokenpo",
+    "algorithm.adv_estimator=grpo",
+    "actor_rollout_ref.rollout.name=cpu",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4",
+    "actor_rollout_ref.rollout.n=8",
     "reward.reward_model.rollout.name=cpu",
-]  # fmt: skip
+]
 
 
 def composed(*words: str) -> DictConfig:

@@ -126,11 +126,14 @@ def _turns(_: Any) -> None:
 
 
 for action, module in (
-    (_gloo, "verl.utils.distributed"), (_engine, "verl.workers.engine"),
-    (_no_trl, "verl.models.transformers.monkey_patch"), (_rollout, "verl.workers.rollout.base"),
-    (_replica, "verl.workers.rollout.replica"), (_buffer, "verl.trainer.ppo.v1.replay_buffer"),
+    (_gloo, "verl.utils.distributed"),
+    (_engine, "verl.workers.engine"),
+    (_no_trl, "verl.models.transformers.monkey_patch"),
+    (_rollout, "verl.workers.rollout.base"),
+    (_replica, "verl.workers.rollout.replica"),
+    (_buffer, "verl.trainer.ppo.v1.replay_buffer"),
     (_values, "verl.utils.model"),
-):  # fmt: skip
+):
     wrapt.register_post_import_hook(action, module)
 import tokenpo.hosts.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
 

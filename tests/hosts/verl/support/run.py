@@ -106,12 +106,13 @@ def problems(folder: Path, train: int, test: int) -> dict[str, Any]:
         for split, count in (("train", train), ("test", test)):
             rows = [
                 {
-                    "data_source": "dial_sum", "prompt": [{"role": "user", "content": problem.prompt}],
+                    "data_source": "dial_sum",
+                    "prompt": [{"role": "user", "content": problem.prompt}],
                     "reward_model": {"style": "rule", "ground_truth": problem.reference},
                     "extra_info": {"index": index},
                 }
                 for index, problem in enumerate(task.problems(split, 0, count))
-            ]  # fmt: skip
+            ]
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{split}.parquet")
     files = {"data.train_files": folder / "train.parquet", "data.val_files": folder / "test.parquet"}
     return {**files, "reward.custom_reward_function.path": __file__}
