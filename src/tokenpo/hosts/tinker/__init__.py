@@ -3,7 +3,8 @@
     Trainer         a training client with an objective, for a loop of your own
     probe           finds the server's loss that takes a gradient to the weights
     rollouts        responses of a sampling client as rollouts
-    loop            recipes: `tokenpo train RECIPE --engine tinker`
+
+`tokenpo train RECIPE --engine tinker` trains a recipe with it.
 
 Importing this package imports nothing heavy; its names import `tinker`.
 """

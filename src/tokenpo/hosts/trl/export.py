@@ -10,7 +10,7 @@ from ...base.errors import MissingInput
 from ...core.ops.group import numbered
 from ...core.types import Policy, Rollouts
 from ...records import Response, responses
-from ...train.models.vocabulary import pieces
+from ...records.tokens import pieces
 
 
 def from_inputs(

@@ -15,7 +15,7 @@ from ...core.head.probe import probe_head
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.objective import Objective
 from ...core.types import TAUGHT
-from ...train.models.vocabulary import require_same_tokens
+from ...records.tokens import require_same_tokens
 from .forward import base_of, predicting, texts
 
 

@@ -35,7 +35,7 @@ from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
 from ...core.request_temperature import extra_args
 from ...records.metrics import credit_metrics
-from ...train.models.vocabulary import require_same_tokens
+from ...records.tokens import require_same_tokens
 from . import temperature
 from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of, taught

@@ -9,18 +9,10 @@ from typing import Any
 from ...base.errors import TokenPOError
 from ...base.pool import Pool
 from ...base.text import first_line
+from ...records.tokens import pieces
 
 CHAT_SECONDS = 10.0  # limit for rendering a prompt
 CHAT_MEMORY = 2**30  # its limit of address space, bytes
-
-
-def require_same_tokens(setting: str, teacher: object, theirs: Any, policy: Any) -> None:
-    """Raises TokenPOError, naming the setting, if two tokenizers number their tokens differently."""
-    if theirs.get_vocab() != policy.get_vocab():
-        raise TokenPOError(
-            f"{setting}: the tokens of {teacher} are not those of the policy, and a teacher scores the policy's tokens "
-            "by their numbers: take a teacher with the same tokenizer"
-        )
 
 
 class Tokenized:
@@ -61,17 +53,6 @@ class Vocabulary(Tokenized):
 
     tokenizer: Any
     eos_ids: tuple[int, ...]
-
-
-def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """One string per token, special tokens included, by transformers' `decode` and `convert_ids_to_tokens`."""
-    texts = []
-    for i in ids:
-        text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        raw = tokenizer.convert_ids_to_tokens(i)
-        # SentencePiece drops a leading space when a token is decoded alone.
-        texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
-    return texts
 
 
 def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -26,8 +26,8 @@ from ....hosts.tinker.inputs import RATIO
 from ....hosts.tinker.responses import Limits, table_of
 from ....hosts.tinker.trainer import Prompts, Trainer, score
 from ....records import Tracer
+from ....records.tokens import require_same_tokens
 from ...models import Samples, Sampling, Vocabulary
-from ...models.vocabulary import require_same_tokens
 from ...recipe.engines import SERVER, TINKER
 from ...recipe.plan import Plan
 from ...tasks import Split, Task, refuse_tool
