@@ -1,17 +1,18 @@
-"""A process that dies while it writes: a resumed run is the same run."""
+"""A process that dies while it writes: a resumed run is the same run, and model/ is its last model."""
 
 import errno
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 import tokenpo
 import tokenpo.base.files
@@ -21,6 +22,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Learner
+from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.directory import held
 from tokenpo.train.run.embedded.loop import resume, train
@@ -59,11 +61,18 @@ def tiny(small, coin, tmp_path):
 
 
 @pytest.fixture
-def expected(tiny, known={}):  # noqa: B006
-    """What an uninterrupted run leaves; made once."""
+def whole(tiny, known=[]):  # noqa: B006
+    """What an uninterrupted run leaves, and its touches of the disk in their order; made once."""
     if not known:
-        known.update(left(train(tiny("once"), SilentView()).directory))
+        with dying(10**9) as moments:
+            directory = train(tiny("once"), SilentView()).directory
+        known.extend((left(directory), moments))
     return known
+
+
+@pytest.fixture
+def expected(whole):
+    return whole[0]
 
 
 def left(directory: Path) -> dict[str, object]:
@@ -108,9 +117,8 @@ def dying(at: int) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_dies_at_a_kind_of_file_resumes_to_the_same_bytes(tiny, expected, kind):
-    with dying(10**9) as moments:
-        train(tiny("whole"), SilentView())
+def test_a_run_that_dies_at_a_kind_of_file_resumes_to_the_same_bytes(tiny, whole, kind):
+    expected, moments = whole
     at = max(i for i, name in enumerate(moments) if re.match(KINDS[kind], name))
     config = tiny("run")
     with pytest.raises(Killed), dying(at):
@@ -122,66 +130,47 @@ def test_a_run_that_dies_at_a_kind_of_file_resumes_to_the_same_bytes(tiny, expec
     assert left(config.directory()) == expected
 
 
-@pytest.mark.parametrize("where", ["line", "tensors"])
-def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypatch, tmp_path, where):
-    full = OSError(errno.ENOSPC, "No space left on device")
-    calls = iter(range(100))
+@pytest.mark.parametrize("name", ["config.json", "trace.jsonl", "model.safetensors"])
+def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypatch, name):
+    """Where nothing was begun the same command is the remedy, elsewhere --resume."""
+    config, real = tiny("run"), os.open
 
-    def refuse(*arguments, **keywords):
+    def opened(path, *arguments, **keywords):
+        where = Path(path)
+        if where.parent == config.directory() and re.sub(RANDOM, "", where.name.removeprefix(".writing-")) == name:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real(path, *arguments, **keywords)
+
+    def no_tensors(*arguments, **keywords):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     with monkeypatch.context() as patch:
-        if where == "line":
-            real = tokenpo.base.jsonl.Lines.__init__
-
-            def opened(self, path):
-                real(self, path)
-                if path.name == "metrics.jsonl":
-                    self._file = Half(path, "ab")
-
-            class Half(__import__("io").FileIO):
-                def write(self, data):
-                    if next(calls) == 2:
-                        super().write(bytes(data)[:7])
-                        raise full
-                    return super().write(data)
-
-            patch.setattr(tokenpo.base.jsonl.Lines, "__init__", opened)
-        else:
-            patch.setattr("safetensors.torch.save_file", refuse)
-        with pytest.raises(TokenPOError, match=r"No space left on device.*--resume") as caught:
-            train(tiny("run"), SilentView())
-    assert "\n" not in str(caught.value)
-    directory = tmp_path / "run"
-    assert not list((directory / "checkpoints").glob(".*"))
-    assert all(json.loads(line) for line in (directory / "metrics.jsonl").read_bytes().splitlines())
-    assert resume(directory, SilentView()).finished
-    assert left(directory) == expected
+        patch.setattr(os, "open", opened)
+        if name == "model.safetensors":
+            patch.setattr("safetensors.torch.save_file", no_tensors)
+        with pytest.raises(TokenPOError, match="No space left on device") as caught:
+            train(config, SilentView())
+    begun = "--resume" in str(caught.value)
+    assert "\n" not in str(caught.value) and begun == (name != "config.json")
+    assert (resume(config.directory(), SilentView()) if begun else train(config, SilentView())).finished
+    assert left(config.directory()) == expected
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "settings"),
     [
-        ("collect",
-         r"^memory ran out while sampling for step 1 \(268,435,456.0 MiB could not be had\): lower rollout.pr"),
-        ("improve",
-         "^memory ran out in the update of step 1 .*: lower train.micro_rows, train.micro_tokens or rollout"),
-        ("evaluate",
-         "^memory ran out in the evaluation after step 0 .*: lower evaluate.rows, evaluate.samples or rollout.max"),
+        ("collect", {"rollout.prompts", "rollout.group_size"}),
+        ("improve", {"train.micro_rows", "train.micro_tokens"}),
+        ("evaluate", {"evaluate.rows", "evaluate.samples"}),
     ],
-)  # fmt: skip
-def test_memory_that_runs_out_is_one_sentence_with_what_to_lower(tiny, expected, monkeypatch, place, said):
+)
+def test_memory_that_runs_out_names_the_settings_to_lower(tiny, monkeypatch, place, settings):
     """2^48 bytes are more than any machine gives: the error is torch's own."""
-    config = tiny("run")
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            f"tokenpo.train.run.embedded.loop.{place}", lambda *_, **__: torch.empty(2**48, dtype=torch.uint8)
-        )
-        with pytest.raises(TokenPOError, match=said) as caught:
-            train(config, SilentView())
-    assert "\n" not in str(caught.value) and f"--resume {config.directory()} --accept-changes" in str(caught.value)
-    assert resume(config.directory(), SilentView()).finished
-    assert left(config.directory()) == expected
+    more = lambda *_, **__: torch.empty(2**48, dtype=torch.uint8)  # noqa: E731
+    monkeypatch.setattr(f"tokenpo.train.run.embedded.loop.{place}", more)
+    with pytest.raises(TokenPOError, match=r"memory ran out.*--resume .* --accept-changes") as caught:
+        train(tiny("run"), SilentView())
+    assert not [name for name in settings if name not in str(caught.value)]
 
 
 def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected):
@@ -202,14 +191,6 @@ def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
     shutil.rmtree(run / "model")
     assert resume(run, SilentView()).finished
     assert left(run) == expected
-
-
-def test_checksums_that_say_nothing_are_damage(tiny):
-    run = train(tiny("run", output={"keep": 2}), SilentView()).directory
-    for content in ("{}", "[]", '{"state.json": 1}', "\x00"):
-        (run / "checkpoints" / "step-000002" / "checksums.json").write_text(content)
-        found, damaged = checkpoint.newest(run)
-        assert (found.name, [path.name for path in damaged]) == ("step-000001", ["step-000002"])
 
 
 def test_logs_without_any_checkpoint_are_not_written_over(tiny):
@@ -246,48 +227,86 @@ def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, m
     assert 'name = "ha_dw"' in (run / "recipe.toml").read_text()
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"train": 3}'])
-def test_a_damaged_config_is_one_sentence(tiny, text):
-    config = tiny("run")
-    (config.directory()).mkdir()
-    (config.directory() / "config.json").write_text(text)
-    with pytest.raises(TokenPOError, match=r"config\.json") as caught:
-        resume(config.directory(), SilentView())
-    assert "\n" not in str(caught.value)
-    assert [path.name for path in config.directory().iterdir()] == ["config.json"]
+@pytest.mark.parametrize("text", ["{", '{"train": 3}'])
+def test_a_damaged_config_is_named(tiny, text):
+    directory = tiny("run").directory()
+    directory.mkdir()
+    (directory / "config.json").write_text(text)
+    with pytest.raises(TokenPOError, match=r"config\.json"):
+        resume(directory, SilentView())
+    assert [path.name for path in directory.iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        ("config.json", "Nothing was begun there: make room, then give the same command again"),
-        ("versions.json", "It has no checkpoint yet: make room, then go on with tokenpo train --resume {}"),
-        ("trace.jsonl", "Its last checkpoint is whole: make room, then go on with tokenpo train --resume {}"),
-    ],
-)
-def test_a_disk_that_is_full_at_once_promises_nothing_that_is_not_there(tiny, monkeypatch, file, said):
-    config, real = tiny("run"), os.open
-
-    def opened(path, *arguments, **keywords):
-        where = Path(path)
-        if where.parent == config.directory() and re.sub(RANDOM, "", where.name.removeprefix(".writing-")) == file:
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        return real(path, *arguments, **keywords)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", opened)
-        with pytest.raises(TokenPOError, match="No space left on device") as caught:
-            train(config, SilentView())
-    assert str(caught.value).endswith(f"). {said.format(config.directory())}")
-    # The remedy is one.
-    remedy = resume(config.directory(), SilentView()) if "--resume" in said else train(config, SilentView())
-    assert remedy.finished
-
-
-def test_two_processes_do_not_train_one_run_and_software_that_is_not_known_is_said(tiny):
-    run, longer, view = train(tiny("run"), SilentView()).directory, tiny("run", train={"steps": 3}), Watch()
-    (run / "versions.json").write_text("[1")
+def test_two_processes_do_not_train_one_run(tiny):
+    run, longer = train(tiny("run"), SilentView()).directory, tiny("run", train={"steps": 3})
     with held(run), pytest.raises(TokenPOError, match="being trained by another process"):
         resume(run, SilentView(), longer)
-    assert resume(run, view, longer).steps == 3
-    assert "versions.json is gone or damaged" in view.notes[0]
+    assert resume(run, SilentView(), longer).steps == 3
+
+
+# The final model ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps(tiny) -> Callable[..., Config]:
+    """A recipe of so many steps, without evaluation."""
+
+    def build(number: int, **more) -> Config:
+        shape = {"evaluate": {"problems": 0}, "output": {"checkpoint_every": 1, "keep": 2}}
+        return tiny("run", train={"steps": number, "minibatches": 1, **more}, **shape)
+
+    return build
+
+
+def holds(model: Path, checkpoint: Path) -> bool:
+    found, kept = (load_file(path / "model.safetensors") for path in (model, checkpoint))
+    return all(torch.equal(found[name], x) for name, x in kept.items())
+
+
+def killed_before_its_model(*arguments, **keywords) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoint.language, "save", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        resume(*arguments, **keywords)
+
+
+@pytest.mark.parametrize("newest", ["model", "checkpoints"])
+def test_model_is_the_last_by_what_it_says_and_not_by_its_time(steps, newest):
+    """In copies in which either is younger: of a run that is whole, and of one that died before it wrote its model."""
+    run = train(steps(1), SilentView()).directory
+
+    def copied(name: str) -> Path:
+        copy = Path(shutil.copytree(run, run.with_name(name)))
+        for file in copy.rglob("*"):
+            time = 7200 if newest in file.relative_to(copy).parts else 3600
+            os.utime(file, (time, time))
+        return copy
+
+    with pytest.raises(TokenPOError, match="has made all of its 1 steps"):
+        resume(copied("finished"), SilentView())
+    killed_before_its_model(run, SilentView(), steps(2))
+    copy = copied("killed")
+    last = copy / "checkpoints" / "step-000002"
+    assert not holds(copy / "model", last)
+    assert resume(copy, SilentView()).finished and holds(copy / "model", last)
+
+
+def test_a_model_of_as_many_steps_on_another_way_is_not_the_last(steps):
+    """Its last step was made again with another learning rate, and the process ended before it wrote the model."""
+    run = train(steps(2), SilentView()).directory
+    last = run / "checkpoints" / "step-000002"
+    shutil.rmtree(last)
+    killed_before_its_model(run, SilentView(), steps(2, lr=0.05), accept=True)
+    assert json.loads((run / "model" / "trained.json").read_text())["step"] == 2 and not holds(run / "model", last)
+    assert resume(run, SilentView()).finished and holds(run / "model", last)
+
+
+@pytest.mark.parametrize("text", [None, "[" * 10**5, '{"step": 1}'])
+def test_a_model_that_does_not_say_whose_it_is_is_written_anew_once(steps, text):
+    run = train(steps(1), SilentView()).directory
+    before = (run / "model" / "model.safetensors").read_bytes()
+    record = run / "model" / "trained.json"
+    record.unlink() if text is None else record.write_text(text)
+    assert resume(run, SilentView()).finished
+    assert (run / "model" / "model.safetensors").read_bytes() == before
+    with pytest.raises(TokenPOError, match="has made all of its 1 steps"):
+        resume(run, SilentView())

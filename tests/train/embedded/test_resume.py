@@ -17,11 +17,11 @@ from run_views import Watch, numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.train.models import LanguageModel
-from tokenpo.train.recipe.config import Output, differences, parse_config
+from tokenpo.train.recipe.config import differences, parse_config
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.checkpoint import Progress
-from tokenpo.train.run.directory import LOGS, describe, edited_recipe, new_directory, require_engine, resumed
+from tokenpo.train.run.directory import LOGS, describe, edited_recipe, require_engine, resumed
 from tokenpo.train.run.embedded.loop import resume, train
 
 
@@ -43,7 +43,7 @@ def logged(directory: Path) -> dict[str, object]:
 
 
 CRASHED = {
-    **{key: {} for key in ("grpo", "hapo", "tepo", "ha_dw", "lopti", "remax")},
+    **{key: {} for key in ("hapo", "tepo", "ha_dw", "lopti", "remax")},
     # A toy's covariances are small: a band and a share in which tokens are drawn, so that the draw is tested.
     "clip_cov": {"method": {"cov_low": 0.0, "cov_high": 100.0, "fraction": 0.2}},
     # Coefficients that act from the first step on and move in every one.
@@ -69,12 +69,10 @@ def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     output = {"checkpoint_every": 2, "keep": 1}
     with pytest.raises(RuntimeError, match="power cut"):
         train(small(tmp_path / "twice", output=output, **sections), Watch(crash=3))
-    written = (tmp_path / "twice" / "metrics.jsonl").read_text()
-    assert len(written.splitlines()) == 4  # steps 0 to 3: one more than the checkpoint knows
+    assert len(numbers(tmp_path / "twice")) == 4  # steps 0 to 3: one more than the checkpoint knows
     twice = resume(tmp_path / "twice", SilentView())
     assert once.finished and twice.finished
     made = numbers(once.directory)[1:]
-    assert any(line["grad_norm"] > 0 for line in made)
     assert all(line["continued_tokens"] > 0 for line in made) == (method in ("vineppo", "spo", "remax", "igrpo"))
     if method == "dapo":  # the rate moves in every batch
         assert len({line["kl_rate"] for line in made}) > 2
@@ -113,11 +111,8 @@ def test_a_finished_run_can_be_prolonged(small, coin, tmp_path):
     straight = train(small(tmp_path / "once", evaluate={"problems": 0}), SilentView())
     short = small(tmp_path / "twice", evaluate={"problems": 0}, train={"steps": 2})
     train(short, SilentView())
-    with pytest.raises(TokenPOError, match=r"--set train.steps=4"):
-        resume(short.directory(), SilentView())
-    fewer = small(tmp_path / "twice", evaluate={"problems": 0}, train={"steps": 1})
     with pytest.raises(TokenPOError, match=r"all of its 2 steps: .*--set train.steps=4"):
-        resume(short.directory(), SilentView(), fewer)
+        resume(short.directory(), SilentView())
     longer = small(tmp_path / "twice", evaluate={"problems": 0})
     assert differences(short, longer) == ["train.steps: 2 -> 4"]
     assert resume(short.directory(), SilentView(), longer).steps == 4
@@ -156,20 +151,9 @@ def test_an_edited_config_is_another_config(small, coin, tmp_path):
     config.write_text(json.dumps(edited))
     with pytest.raises(TokenPOError, match=r"another config \(train\.lr: 0\.01 -> 0\.02\): .*--accept-changes"):
         resume(run, SilentView())
-    (run / "inputs.json").unlink()  # the checkpoint knows it without
-    with pytest.raises(TokenPOError, match=r"another config \(train\.lr: 0\.01 -> 0\.02\)"):
-        resume(run, SilentView())
     assert (run / "recipe.toml").read_text() == recipe
     assert resume(run, SilentView(), accept=True).steps == 6
     assert json.loads((run / "changes.jsonl").read_text())["changes"] == ["train.lr: 0.01 -> 0.02"]
-
-
-def test_a_config_edited_before_the_first_checkpoint_is_another_config(small, tmp_path):
-    describe(tmp_path, Plan(small(tmp_path)))
-    edited = json.loads((tmp_path / "config.json").read_text()) | {"seed": 6}
-    (tmp_path / "config.json").write_text(json.dumps(edited))
-    with pytest.raises(TokenPOError, match=r"another config \(seed: 5 -> 6\)"):
-        resumed(tmp_path, None)
 
 
 def test_what_was_accepted_stays_accepted(small, coin, tmp_path):
@@ -209,32 +193,13 @@ def test_an_accepted_change_may_alter_the_objective(changed, small, coin, tmp_pa
     assert checkpoint.last_progress(run).learner["updates"] == 8
 
 
-def altered(**fields):
-    """state.json with other fields."""
-    return lambda last: json.dumps(json.loads((last / "state.json").read_text()) | fields).encode()
-
-
-def moments(**tensors: torch.Tensor):
-    """optimizer.safetensors with these tensors; NAME is a weight of the model."""
-    name = "model.layers.0.self_attn.q_proj.weight"
-    return lambda last: dump({key.replace("__", "/").replace("NAME", name): x for key, x in tensors.items()})
-
-
-NO_STATE = r"state\.json is not the state of a run"
-UNFIT = r"step-000004.* (does not fit|cannot be read)"
-FORGED = [
-    *(("state.json", altered(**fields), r"step-000004|step 4") for fields in (
-        {"step": 7}, {"cursor": -1}, {"sizes": [1]}, {"settings": {"seed": "x"}}, {"learner": {"memory": [[1]]}},
-        {"more": 1}, {"updates": 3},
-    )),
-    *(("state.json", content, NO_STATE) for content in (
-        b"", b"7", b"[" * 10**5, b"\xff", b'{"settings": ' + b'{"a":' * 500 + b"1" + b"}" * 501,
-    )),
-    *(("optimizer.safetensors", content, UNFIT) for content in (
-        moments(exp_avg__nowhere=torch.zeros(1)), moments(nameless=torch.zeros(1)),
-        moments(exp_avg__NAME=torch.zeros(3, 3, 3)), b"no tensors",
-    )),
-]  # fmt: skip
+FORGED = {
+    "a step that is another's": ("state.json", {"step": 7}),
+    "a memory of another shape": ("state.json", {"learner": {"memory": [[1]]}}),
+    "no state": ("state.json", b"[" * 10**5),
+    "moments of no weight": ("optimizer.safetensors", dump({"exp_avg/nowhere": torch.zeros(1)})),
+    "no tensors": ("optimizer.safetensors", b"no tensors"),
+}
 
 
 @pytest.fixture
@@ -245,19 +210,17 @@ def finished(small, coin, tmp_path, made=[]) -> Path:  # noqa: B006
     return shutil.copytree(made[0], tmp_path / "run")
 
 
-@pytest.mark.parametrize(("file", "content", "said"), FORGED)
-def test_a_forged_file_whose_checksum_fits_is_one_sentence(file, content, said, small, finished):
-    last = max((finished / "checkpoints").iterdir())
-    forged(last, file, content if isinstance(content, bytes) else content(last))
-    with pytest.raises(TokenPOError, match=said) as caught:
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_file_whose_checksum_fits_is_one_sentence(case, small, finished):
+    last, (name, content) = max((finished / "checkpoints").iterdir()), FORGED[case]
+    if isinstance(content, dict):
+        content = json.dumps(json.loads((last / name).read_text()) | content).encode()
+    (last / name).write_bytes(content)
+    sums = json.loads((last / "checksums.json").read_text())
+    (last / "checksums.json").write_text(json.dumps(sums | {name: hashlib.sha256(content).hexdigest()}))
+    with pytest.raises(TokenPOError, match=r"step-000004|step 4|state\.json") as caught:
         resume(finished, SilentView(), small(finished, evaluate={"every": 1}, train={"steps": 5}))
     assert "\n" not in str(caught.value)
-
-
-def forged(place: Path, name: str, content: bytes) -> None:
-    (place / name).write_bytes(content)
-    sums = json.loads((place / "checksums.json").read_text())
-    (place / "checksums.json").write_text(json.dumps(sums | {name: hashlib.sha256(content).hexdigest()}))
 
 
 REFUSED = {
@@ -268,20 +231,20 @@ REFUSED = {
 FREE = {"train.steps": 9, "output.keep": 5, "output.checkpoint_every": 3, "output.trace_every": 1}
 
 
-@pytest.mark.parametrize("name", [*REFUSED, *FREE])
-def test_only_steps_and_output_may_change(name, small, tmp_path):
+def test_only_steps_and_output_may_change(small, tmp_path):
     config = small(tmp_path)
     describe(tmp_path, Plan(config))
-    raw = config.model_dump()
-    place, _, key = name.rpartition(".")
-    (raw[place] if place else raw)[key] = (REFUSED | FREE)[name]
-    wanted = parse_config(raw, "test")
-    assert [line.partition(":")[0] for line in differences(config, wanted)] == [name]
-    if name in FREE:
-        assert resumed(tmp_path, wanted) == (Plan(wanted), [])
-        return
-    with pytest.raises(TokenPOError, match=rf"cannot be resumed with another config \({re.escape(name)}: .*--accept"):
-        resumed(tmp_path, wanted)
+    for name, value in (REFUSED | FREE).items():
+        raw = config.model_dump()
+        place, _, key = name.rpartition(".")
+        (raw[place] if place else raw)[key] = value
+        wanted = parse_config(raw, "test")
+        assert [line.partition(":")[0] for line in differences(config, wanted)] == [name]
+        if name in FREE:
+            assert resumed(tmp_path, wanted) == (Plan(wanted), [])
+        else:
+            with pytest.raises(TokenPOError, match=rf"with another config \({re.escape(name)}: .*--accept"):
+                resumed(tmp_path, wanted)
 
 
 def test_a_run_is_resumed_where_it_is(small, tmp_path):
@@ -303,7 +266,7 @@ def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
     whole = logged(train(config, SilentView()).directory)
     checkpoints = sorted((tmp_path / "run" / "checkpoints").iterdir())
     assert [path.name for path in checkpoints] == [f"step-00000{i}" for i in (1, 2, 3, 4)]
-    (checkpoints[3] / "state.json").unlink()
+    (checkpoints[3] / "checksums.json").write_text("{}")
     file = checkpoints[2] / "model.safetensors"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -315,9 +278,8 @@ def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
     assert logged(tmp_path / "run") == whole
 
 
-@pytest.mark.parametrize("damage", [b"{!", b"[0,", b"\xff\xfe", b"7  "])
-def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(damage, small, finished):
-    log, view = finished / "metrics.jsonl", Watch()
+def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(small, finished):
+    log, view, damage = finished / "metrics.jsonl", Watch(), b"\xff\xfe"
     first, second, *rest = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([first, damage + b" " * (len(second) - len(damage) - 1) + b"\n", *rest]))
     outcome = resume(finished, view, small(finished, evaluate={"every": 1}, train={"steps": 5}))
@@ -367,30 +329,20 @@ def test_an_edited_recipe_in_a_run_directory_is_not_passed_over_in_silence(small
     assert "lr = 0.01" in recipe.read_text()
 
 
-@pytest.mark.parametrize("sizes", [{"../victim.txt": 0}, dict.fromkeys(LOGS, 0) | {"/dev/null": 0}, {}])
-def test_a_checkpoint_cuts_no_file_but_the_logs(sizes, small, coin, tmp_path):
+def test_a_checkpoint_cuts_no_file_but_the_logs(small, coin, tmp_path):
     """A run directory that somebody else made, with checksums that fit."""
+    sizes = dict.fromkeys(LOGS, 0) | {"../victim.txt": 0}
     victim = tmp_path / "victim.txt"
     victim.write_text("years of work")
     (tmp_path / "run").mkdir()
     describe(tmp_path / "run", Plan(small(tmp_path / "run")))
     checkpoint.begin(tmp_path / "run", Progress(sizes=sizes))
-    with pytest.raises(TokenPOError, match=r"state\.json is damaged: it gives sizes for .*; remove "):
+    with pytest.raises(TokenPOError, match=r"state\.json is damaged"):
         resume(tmp_path / "run", SilentView())
     assert victim.read_text() == "years of work"
 
 
-def test_a_place_for_runs_that_leads_nowhere(small, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").symlink_to(tmp_path / "gone")
-    config = small(tmp_path).model_copy(update={"output": Output()})
-    with pytest.raises(TokenPOError, match=r"cannot be made: File exists \(runs\); give another with --out"):
-        new_directory(config)
-    (tmp_path / "gone").mkdir()
-    assert [new_directory(config).name for _ in range(2)] == ["run-grpo-seed5", "run-grpo-seed5-2"]
-
-
-def test_a_run_on_a_server_is_not_resumed_here(tmp_path, capsys):
+def test_a_run_on_a_server_or_a_model_is_not_resumed_here(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "service.json").write_text("{}")
     with pytest.raises(TokenPOError, match="holds a run of the tinker engine: resume it with --engine tinker"):
@@ -398,9 +350,6 @@ def test_a_run_on_a_server_is_not_resumed_here(tmp_path, capsys):
     (tmp_path / "service.json").unlink()
     with pytest.raises(TokenPOError, match="holds a run of the embedded engine"):
         require_engine(tmp_path, "tinker")
-
-
-def test_a_model_is_not_resumed_but_its_run(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 9}')
     with pytest.raises(TokenPOError, match=f"is a model, not a run: give {tmp_path}$"):
