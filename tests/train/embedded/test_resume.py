@@ -62,7 +62,7 @@ def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     usual = {
         "method": {"name": method},
         "evaluate": {"every": 2, "problems": 2},
-        "train": {"epochs": 2, "warmup": 5, "micro_rows": 8},
+        "train": {"steps": 3, "epochs": 2, "warmup": 5, "micro_rows": 8},
     }
     sections = usual | {name: usual.get(name, {}) | more for name, more in CRASHED[method].items()}
     once = train(small(tmp_path / "once", **sections), SilentView())
