@@ -186,9 +186,9 @@ def _inputs(model: Path, rewards: tuple[str, ...]) -> Inputs:
     rollouts = _valued(reference.scored(beside.facts(case, 0), prompts, old))
     current = reference.scored(beside.facts(case, 0), prompts, _moved(old, 2))
     names = (
-        "mask", "reward", "group", "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "token_ids", "value",
-        "teacher_logprob", "temperature",
-    )  # fmt: skip
+        "mask reward group old_logprob old_entropy rollout_logprob ref_logprob token_ids value teacher_logprob "
+        "temperature"
+    ).split()
     facts = {name: getattr(rollouts, name) for name in names}
     policy = {"logprob": current.old_logprob, "entropy": current.old_entropy}
     return Inputs(facts, policy).map(lambda x: x.double() if x.is_floating_point() else x)

@@ -91,8 +91,13 @@ def test_the_gallery_shows_every_method_with_what_it_is_found_by(site: Path) -> 
     cards = dict(re.findall(r'<a class="method" href="(\w+)\.html" data-facts="([^"]*)"', text))
     assert list(cards) == list(METHODS)
     assert cards["hapo"].splitlines() == [
-        "changes=several slots", "needs=old_entropy", "read in=code", "runs in=embedded", "runs in=TRL", "runs in=verl",
-    ]  # fmt: skip
+        "changes=several slots",
+        "needs=old_entropy",
+        "read in=code",
+        "runs in=embedded",
+        "runs in=TRL",
+        "runs in=verl",
+    ]
     assert "runs in=TRL" not in cards["thr"]
     assert re.findall(r'<img src="../assets/fingerprints/(\w+).svg"', text) == list(METHODS)
     drawn = {name: (site / "assets" / "fingerprints" / f"{name}.svg").read_text("utf-8") for name in METHODS}

@@ -49,10 +49,15 @@ def test_the_file_of_a_module_is_found_without_executing_it(here: Path) -> None:
         Path(file).parent.mkdir(exist_ok=True)
         Path(file).write_text(bomb)
     files = {
-        "pack_a": here / "pack_a/__init__.py", "pack_a.inner": here / "pack_a/inner.py",
-        "space_b.inner": here / "space_b/inner.py", "single_c": here / "single_c.py",
-        "space_b": None, "single_c.inner": None, "none_d": None, "sys": None,
-    }  # fmt: skip
+        "pack_a": here / "pack_a/__init__.py",
+        "pack_a.inner": here / "pack_a/inner.py",
+        "space_b.inner": here / "space_b/inner.py",
+        "single_c": here / "single_c.py",
+        "space_b": None,
+        "single_c.inner": None,
+        "none_d": None,
+        "sys": None,
+    }
     assert {name: module_file(name, [str(here)]) for name in files} == files
     assert set(sys.modules) == before and str(here) not in sys.path
 

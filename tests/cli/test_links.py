@@ -12,9 +12,9 @@ import pytest
 from tokenpo.cli.main import main
 
 SHORT = (
-    "train.steps=1", "train.minibatches=1", "rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=4",
-    "evaluate.problems=2", "evaluate.samples=0", "output.rollouts_every=1", "output.checkpoint_every=1",
-)  # fmt: skip
+    "train.steps=1 train.minibatches=1 rollout.prompts=2 rollout.group_size=2 rollout.max_new_tokens=4 "
+    "evaluate.problems=2 evaluate.samples=0 output.rollouts_every=1 output.checkpoint_every=1"
+).split()
 TRAIN = ["train", "quickstart", *(word for x in SHORT for word in ("--set", x)), "--out"]
 EVAL = ["eval", "tiny", "--task", "dial_sum", "--problems", "2", "--max-new-tokens", "4", "--device", "cpu"]
 # The command, the directory that it writes into, and whether it refuses one that any link leads out of.
@@ -106,12 +106,16 @@ COMPARE = ["compare", "quickstart", "--methods", "grpo,tepo", "--set", "train.st
 @pytest.mark.parametrize(
     ("command", "planted", "refusal"),
     [
-        *((TRAIN, name, "is a link that leads out of|is not empty")
-          for name in (".lock", ".writing-config.json.0123abcd", ".writing-config.json", "checkpoints")),
-        *((COMPARE, name, rf"{re.escape(name)} is a link that leads out of made")
-          for name in (".lock", "logs", "logs/quickstart-grpo-seed0.log", "quickstart-grpo-seed0")),
+        *(
+            (TRAIN, name, "is a link that leads out of|is not empty")
+            for name in (".lock", ".writing-config.json.0123abcd", ".writing-config.json", "checkpoints")
+        ),
+        *(
+            (COMPARE, name, rf"{re.escape(name)} is a link that leads out of made")
+            for name in (".lock", "logs", "logs/quickstart-grpo-seed0.log", "quickstart-grpo-seed0")
+        ),
     ],
-)  # fmt: skip
+)
 def test_nothing_trains_where_a_link_leads_out(here, command, planted, refusal, capsys):
     (here / "made" / planted).parent.mkdir(parents=True)
     outside = here.parent / "outside"

@@ -190,13 +190,18 @@ def test_train_writes_a_run_with_a_report(tmp_path, capsys):
 
 
 PLACES = [
-    (["report", "~/r"], "directory"), (["report", "r", "--beside", "~/r"], "beside"),
-    (["report", "r", "--out", "~/r"], "out"), (["explain", "~/r", "--methods", "grpo"], "rollouts"),
-    (["explain", "r", "--methods", "grpo", "--out", "~/r"], "out"), (["eval", "--samples", "~/r"], "samples"),
-    (["eval", "m", "--out", "~/r"], "out"), (["eval", "m", "--data", "~/r"], "data"),
-    (["compare", "r", "--methods", "grpo", "--out", "~/r"], "out"), (["show", "grpo", "--out", "~/r"], "out"),
+    (["report", "~/r"], "directory"),
+    (["report", "r", "--beside", "~/r"], "beside"),
+    (["report", "r", "--out", "~/r"], "out"),
+    (["explain", "~/r", "--methods", "grpo"], "rollouts"),
+    (["explain", "r", "--methods", "grpo", "--out", "~/r"], "out"),
+    (["eval", "--samples", "~/r"], "samples"),
+    (["eval", "m", "--out", "~/r"], "out"),
+    (["eval", "m", "--data", "~/r"], "data"),
+    (["compare", "r", "--methods", "grpo", "--out", "~/r"], "out"),
+    (["show", "grpo", "--out", "~/r"], "out"),
     (["train", "--resume", "~/r"], "resume"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "name"), PLACES)
@@ -220,11 +225,15 @@ def test_a_home_that_nobody_has_is_one_sentence(capsys):
 
 # None of them has anything to read, and each is to find first that it has nowhere to write.
 WRITERS = [
-    (["exact", "nobody"], "json"), (["show", "nobody", "--fingerprint"], "out"), (["report", "nothing"], "out"),
-    (["explain", "nothing", "--methods", "nobody"], "out"), (["eval", "nothing"], "out"),
-    (["eval", "--samples", "nothing"], "out"), (["compare", "nothing", "--methods", "nobody"], "out"),
+    (["exact", "nobody"], "json"),
+    (["show", "nobody", "--fingerprint"], "out"),
+    (["report", "nothing"], "out"),
+    (["explain", "nothing", "--methods", "nobody"], "out"),
+    (["eval", "nothing"], "out"),
+    (["eval", "--samples", "nothing"], "out"),
+    (["compare", "nothing", "--methods", "nobody"], "out"),
     (["compare", "--runs", "nothing"], "out"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "name"), WRITERS)

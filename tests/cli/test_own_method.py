@@ -16,9 +16,9 @@ from tokenpo.train.recipe.config import load_config, parse_config
 from tokenpo.train.recipe.plan import Plan
 
 SHORT = (
-    "train.steps=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "evaluate.every=0",
-    "evaluate.problems=4", "output.rollouts_every=2",
-)  # fmt: skip
+    "train.steps=2 rollout.prompts=4 rollout.group_size=4 rollout.max_new_tokens=24 evaluate.every=0 "
+    "evaluate.problems=4 output.rollouts_every=2"
+).split()
 SETTINGS = [word for setting in SHORT for word in ("--set", setting)]
 ODD = """def none():
     pass

@@ -132,9 +132,13 @@ def test_every_preset_of_verls_is_one_of_ours() -> None:
 
 def _asked(name: str) -> dict:
     config = getattr(VerlConfig, name)()
-    return {field: getattr(config, field) for field in (
-        "rollout_is", "rollout_is_threshold", "rollout_rs", "rollout_rs_threshold", "rollout_is_batch_normalize",
-    )} | {"bypass_mode": config.bypass_mode, "loss_type": config.loss_type}  # fmt: skip
+    return {
+        field: getattr(config, field)
+        for field in (
+            *"rollout_is rollout_is_threshold rollout_rs rollout_rs_threshold".split(),
+            "rollout_is_batch_normalize",
+        )
+    } | {"bypass_mode": config.bypass_mode, "loss_type": config.loss_type}
 
 
 @seeds

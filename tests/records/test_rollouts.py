@@ -267,9 +267,15 @@ def test_tensors_survive_as_lines(tmp_path, lines):
     one = read(write(tmp_path / "r.jsonl", lines))
     texts = {name: [getattr(r, name) for r in one.responses] for name in ("tokens", "prompt", "group")}
     made = responses(
-        one.rollouts, texts["tokens"], groups=texts["group"], prompts=texts["prompt"], correct=one.correct,
-        step=one.step, policy=one.policy if one.moved else None, reward_names=one.reward_names,
-    )  # fmt: skip
+        one.rollouts,
+        texts["tokens"],
+        groups=texts["group"],
+        prompts=texts["prompt"],
+        correct=one.correct,
+        step=one.step,
+        policy=one.policy if one.moved else None,
+        reward_names=one.reward_names,
+    )
     two = read(write_lines(tmp_path / "again.jsonl", made))
     for owner in ("rollouts", "policy"):
         for name, x in vars(getattr(one, owner)).items():

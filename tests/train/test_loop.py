@@ -33,10 +33,14 @@ def recipe(backend: type[Backend], out: Path, **settings: Any) -> Config:
 
     model = {"path": MODEL, "lora": {"rank": 8}} if backend.name == "tinker" else {"path": "tiny", "device": "cpu"}
     raw = {
-        "model": model, "method": {"name": "grpo"}, "task": {"name": "dial_sum", "options": {"operands": 3}},
-        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 40}, "evaluate": {"problems": 0},
-        "train": {"steps": 3, "minibatches": 2, "lr": 1e-4, **settings}, "output": {"dir": str(out)},
-    }  # fmt: skip
+        "model": model,
+        "method": {"name": "grpo"},
+        "task": {"name": "dial_sum", "options": {"operands": 3}},
+        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 40},
+        "evaluate": {"problems": 0},
+        "train": {"steps": 3, "minibatches": 2, "lr": 1e-4, **settings},
+        "output": {"dir": str(out)},
+    }
     return parse_config(raw, "test")
 
 

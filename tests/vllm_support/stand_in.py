@@ -101,9 +101,9 @@ class V2(ABC):
 def modules() -> dict[str, ModuleType]:
     """What stands in for vLLM in sys.modules."""
     names = (
-        "vllm", "vllm.v1", "vllm.v1.sample", "vllm.v1.sample.logits_processor", "vllm.v1.worker", "vllm.v1.worker.gpu",
-        "vllm.v1.worker.gpu.sample", "vllm.v1.worker.gpu.sample.logits_processor",
-    )  # fmt: skip
+        "vllm vllm.v1 vllm.v1.sample vllm.v1.sample.logits_processor vllm.v1.worker vllm.v1.worker.gpu "
+        "vllm.v1.worker.gpu.sample vllm.v1.worker.gpu.sample.logits_processor"
+    ).split()
     made = {name: ModuleType(name) for name in names}
     made["vllm"].__dict__.update(SamplingParams=SamplingParams, __version__="stand-in")
     made["vllm.v1.sample.logits_processor"].__dict__.update(

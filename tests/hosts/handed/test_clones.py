@@ -53,9 +53,8 @@ def test_slime_calls_a_custom_loss_as_the_page_says() -> None:
         for node in ast.walk(function)
         if isinstance(node, ast.Call) and any(ast.unparse(argument) == "sum_of_sample_mean" for argument in node.args)
     ]
-    assert ["args", "batch", "logits", "sum_of_sample_mean"] in calls or [
-        "func", "args", "batch", "logits", "sum_of_sample_mean",
-    ] in calls, calls  # fmt: skip
+    sums = "args batch logits sum_of_sample_mean".split()
+    assert sums in calls or ["func", *sums] in calls, calls
     assert {"rollout_mask_sums", "loss_masks", "response_lengths"} <= strings(function)
 
 

@@ -129,9 +129,15 @@ def test_skyrl_computes_the_objective(method: str, batch, theirs) -> None:
     rewards = torch.zeros_like(logprob)
     rewards[torch.arange(16), rollouts.mask.sum(1) - 1] = rollouts.reward
     advantages, _ = estimate(
-        token_level_rewards=rewards, response_mask=rollouts.mask.long(), index=[f"uid-{g}" for g in rollouts.group],
-        values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0, config=config,
-    )  # fmt: skip
+        token_level_rewards=rewards,
+        response_mask=rollouts.mask.long(),
+        index=[f"uid-{g}" for g in rollouts.group],
+        values=None,
+        grpo_norm_by_std=True,
+        gamma=1.0,
+        lambd=1.0,
+        config=config,
+    )
     for rows in HALVES:
         leaf = logprob.clone().requires_grad_()
         mask = rollouts.mask[rows]
@@ -140,9 +146,13 @@ def test_skyrl_computes_the_objective(method: str, batch, theirs) -> None:
         total = 0.0
         for micro in (slice(0, 3), slice(3, 8)):
             value, metrics = loss(
-                leaf[rows][micro], rollouts.old_logprob[rows][micro], scaled[micro],
-                config=config, loss_mask=mask[micro].float(), rollout_logprobs=rollouts.rollout_logprob[rows][micro],
-            )  # fmt: skip
+                leaf[rows][micro],
+                rollouts.old_logprob[rows][micro],
+                scaled[micro],
+                config=config,
+                loss_mask=mask[micro].float(),
+                rollout_logprobs=rollouts.rollout_logprob[rows][micro],
+            )
             value.backward()
             total += value.item()
             assert 0 <= metrics["clip_ratio"] <= 1

@@ -31,9 +31,13 @@ def test_nemo_rls_micro_batches_add_up_to_the_step(shown: dict[str, Any], name: 
     step = tokenpo.Learner(objective, length=6, ratio=None).begin(whole)
     advantages = torch.cat([torch.zeros(8, 1), step.credit.advantage], 1)  # its adv_estimator
     data = {
-        "token_mask": mask.float(), "sample_mask": torch.ones(8), "advantages": advantages, "prev_logprobs": old,
-        "generation_logprobs": old, "reference_policy_logprobs": old,
-    }  # fmt: skip
+        "token_mask": mask.float(),
+        "sample_mask": torch.ones(8),
+        "advantages": advantages,
+        "prev_logprobs": old,
+        "generation_logprobs": old,
+        "reference_policy_logprobs": old,
+    }
     loss = shown["TokenPOLoss"](objective, length=6)
     total = torch.zeros(())
     for rows in MICRO:

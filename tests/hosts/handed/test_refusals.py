@@ -66,9 +66,13 @@ USUAL = {"loss_reduction": "token_mean", "use_kl_loss": False, "advantage_batch_
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("use_kl_loss", True), ("use_entropy_loss", True), ("loss_reduction", "prompt_mean"),
-     ("advantage_batch_normalize", True)],
-)  # fmt: skip
+    [
+        ("use_kl_loss", True),
+        ("use_entropy_loss", True),
+        ("loss_reduction", "prompt_mean"),
+        ("advantage_batch_normalize", True),
+    ],
+)
 def test_a_setting_of_skyrl_that_changes_the_loss(name: str, value: object) -> None:
     refused.check(name, skyrl.require_settings, method("dapo"), SimpleNamespace(**{**USUAL, name: value}))
 

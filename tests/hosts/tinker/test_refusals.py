@@ -18,11 +18,11 @@ from tokenpo.train.recipe.objective import TAUGHT
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.tinker.needs import accepted
 
-METHODS = {
-    "vineppo": "gain", "ospo": "gain", "igrpo": "drafts", "ppo": "value", "tepo": "entropy", "gtpo": "old_entropy",
-    "gkd": "teacher_divergence", "nthr": "influence", "tw_grpo": "divergence", "otb": "old_collision",
-    "opd": "teacher_logprob", "hapo": "temperature",
-}  # fmt: skip
+_MISSING = (
+    "vineppo:gain ospo:gain igrpo:drafts ppo:value tepo:entropy gtpo:old_entropy gkd:teacher_divergence nthr:influence "
+    "tw_grpo:divergence otb:old_collision opd:teacher_logprob hapo:temperature"
+)
+METHODS = dict(pair.split(":") for pair in _MISSING.split())
 SECTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "teacher.hint": {"teacher": {"hint": "{answer}"}},
     "tiny": {"model": {"path": "tiny"}},

@@ -76,8 +76,12 @@ def test_a_rollout_func_may_bring_what_a_function_wants(model_dir: Path, tmp_pat
 
     def drawn(prompts: list[str], trainer: Any) -> dict[str, Any]:
         ids = [trainer.processing_class(prompt)["input_ids"] for prompt in prompts]
-        return {"prompt_ids": ids, "completion_ids": ids, "logprobs": [[-1.0] * len(row) for row in ids],
-                "won": [float(row % 2) for row in range(len(ids))]}  # fmt: skip
+        return {
+            "prompt_ids": ids,
+            "completion_ids": ids,
+            "logprobs": [[-1.0] * len(row) for row in ids],
+            "won": [float(row % 2) for row in range(len(ids))],
+        }
 
     def wins(completions: list[str], won: list[float], **columns: Any) -> list[float]:
         return won

@@ -56,10 +56,16 @@ def test_trls_own_batch_comes_back_whole(tmp_path):
     found = exported(sample, tmp_path, made, **known)
     facts, now = found.rollouts, found.policy
     for seen, name in (
-        (facts.old_logprob, "old_logprob"), (facts.ref_logprob, "ref_logprob"), (facts.reward, "reward"),
-        (facts.rollout_logprob, "rollout_logprob"), (facts.old_entropy, "old_entropy"), (now.logprob, "logprob"),
-        (now.entropy, "entropy"), (facts.mask, "mask"), (facts.group, "group"),
-    ):  # fmt: skip
+        (facts.old_logprob, "old_logprob"),
+        (facts.ref_logprob, "ref_logprob"),
+        (facts.reward, "reward"),
+        (facts.rollout_logprob, "rollout_logprob"),
+        (facts.old_entropy, "old_entropy"),
+        (now.logprob, "logprob"),
+        (now.entropy, "entropy"),
+        (facts.mask, "mask"),
+        (facts.group, "group"),
+    ):
         assert torch.equal(seen, field[name]), name
     assert torch.equal(facts.token_ids[facts.mask], made["completion_ids"][facts.mask])
     assert found.responses[5].prompt == "<8>"

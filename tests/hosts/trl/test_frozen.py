@@ -32,9 +32,9 @@ OWN = {"fused_objective": False}
 DRIFT = {"decreasing": "analytic"}
 
 MANY = (
-    "grpo", "dapo", "dr_grpo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo", "gspo", "clip_cov", "kl_cov", "lopti",
-    "ha_dw", "aer", "skywork_entropy", "dppo_tv", "forking_tokens", "stapo",
-)  # fmt: skip
+    "grpo dapo dr_grpo tepo gtpo grpo_s tr_grpo hapo gspo clip_cov kl_cov lopti ha_dw aer skywork_entropy dppo_tv "
+    "forking_tokens stapo"
+).split()
 SOME = ("grpo", "dapo", "clip_cov", "ha_dw")
 
 

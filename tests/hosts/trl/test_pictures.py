@@ -66,9 +66,13 @@ def llava() -> tuple[Any, Any]:
     words.add_special_tokens({"additional_special_tokens": ["<image>"]})
     side = {"height": 28, "width": 28}
     processor = LlavaProcessor(
-        CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size=side), words, patch_size=14,
-        vision_feature_select_strategy="default", chat_template=TEMPLATE, num_additional_image_tokens=1,
-    )  # fmt: skip
+        CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size=side),
+        words,
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        chat_template=TEMPLATE,
+        num_additional_image_tokens=1,
+    )
     small: dict[str, Any] = {
         "hidden_size": 16,
         "intermediate_size": 32,
@@ -78,8 +82,12 @@ def llava() -> tuple[Any, Any]:
     }
     seen = CLIPVisionConfig(**small, image_size=28, patch_size=14)
     said = Qwen3Config(**small, vocab_size=len(words), num_key_value_heads=1, head_dim=8)
-    config = LlavaConfig(vision_config=seen, text_config=said, image_token_id=words.convert_tokens_to_ids("<image>"),
-                         vision_feature_layer=-1)  # fmt: skip
+    config = LlavaConfig(
+        vision_config=seen,
+        text_config=said,
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+        vision_feature_layer=-1,
+    )
     torch.manual_seed(0)
     return LlavaForConditionalGeneration(config), processor
 

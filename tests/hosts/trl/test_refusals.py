@@ -63,14 +63,14 @@ VLLM: dict[str, Any] = {"use_vllm": True}
 CORRECTING = {"method": "dppo_tv", **VLLM}
 CUTS = {"top_p": 0.9, "top_k": 5, "min_p": 0.1}
 # Names in the message, settings, arguments of the trainer.
+METHODS = (
+    "igrpo drafts, nthr influence, thr influence, tw_grpo divergence, vineppo gain, spo gain, ospo gain, "
+    "arm prompt_logprob, otb old_collision, ppo value, vapo value, gigpo anchor, opd teacher_logprob, "
+    "dppo_tv rollout_logprob, dppo_kl rollout_logprob, rollout_is rollout_logprob, prime_rl rollout_logprob, "
+    "m2po_rollout rollout_logprob, lopti num_iterations"
+)
 TRAINERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    *((f"{method} {name}", {"method": method}, {}) for method, name in {
-        "igrpo": "drafts", "nthr": "influence", "thr": "influence", "tw_grpo": "divergence", "vineppo": "gain",
-        "spo": "gain", "ospo": "gain", "arm": "prompt_logprob", "otb": "old_collision", "ppo": "value", "vapo": "value",
-        "gigpo": "anchor", "opd": "teacher_logprob", "dppo_tv": "rollout_logprob", "dppo_kl": "rollout_logprob",
-        "rollout_is": "rollout_logprob", "prime_rl": "rollout_logprob", "m2po_rollout": "rollout_logprob",
-        "lopti": "num_iterations",
-    }.items()),
+    *((pair, {"method": pair.split()[0]}, {}) for pair in METHODS.split(", ")),
     ("dppo_kl rollout_logprob", {"method": "dppo_kl"}, OWN[1]),
     ("dppo_kl rollout_logprob", {"method": "dppo_kl"}, OWN[2]),
     ("gdpo reward_weights", {"method": "gdpo", "reward_weights": [2.0]}, {}),
@@ -87,15 +87,21 @@ TRAINERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("hapo use_transformers_continuous_batching", {**HAPO, "use_transformers_continuous_batching": True}, {}),
     ("hapo repetition_penalty", {**HAPO, "repetition_penalty": 1.1}, {}),
     ("gradient_accumulation_steps 4", {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, {}),
-    ("gradient_accumulation_steps passes", {"method": "lopti", "gradient_accumulation_steps": 2,
-                                            "steps_per_generation": 1, "num_iterations": 2}, {}),
-    ("minibatch_by steps_per_generation", {**GROUPS, "gradient_accumulation_steps": 2, "steps_per_generation": 3,
-                                           "num_iterations": 2}, {}),
+    (
+        "gradient_accumulation_steps passes",
+        {"method": "lopti", "gradient_accumulation_steps": 2, "steps_per_generation": 1, "num_iterations": 2},
+        {},
+    ),
+    (
+        "minibatch_by steps_per_generation",
+        {**GROUPS, "gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_iterations": 2},
+        {},
+    ),
     ("minibatch_by rows", {**GROUPS, "per_device_train_batch_size": 2, "steps_per_generation": 4}, {}),
     ("dynamic_sampling", DYNAMIC, {"train_dataset": IterableDataset.from_generator(lambda: iter(()))}),
     *(("dynamic_sampling TRL", DYNAMIC, given) for given in OWN),
     ("dynamic_sampling log_completions", {**DYNAMIC, "log_completions": True}, {}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("names", "settings", "given"), TRAINERS)
@@ -126,9 +132,14 @@ def test_the_settings_of_another_trainer(tmp_path: Path) -> None:
 
 
 SHAPE: dict[str, Any] = {
-    "vocab_size": 259, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 8,
-}  # fmt: skip
+    "vocab_size": 259,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+}
 EXPERTS = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
 
 

@@ -32,10 +32,14 @@ class Beside(TokenPOTrainer):
     def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         value, base = super()._compute_loss(model, inputs), base_of(self)
         theirs = SimpleNamespace(
-            beta=self.mixed, temperature=self.temperature, accelerator=self.accelerator,
-            teacher_model=self.teacher.model, model_kwarg_keys=(), _is_vlm=False,
+            beta=self.mixed,
+            temperature=self.temperature,
+            accelerator=self.accelerator,
+            teacher_model=self.teacher.model,
+            model_kwarg_keys=(),
+            _is_vlm=False,
             _forward_redirection=lambda _, __, work, *given, **named: work(*given, **named),
-        )  # fmt: skip
+        )
         theirs._get_last_hidden_state = functools.partial(DistillationTrainer._get_last_hidden_state, theirs)
         tokens = int(self.current.update.totals.tokens)
         other, _, _ = DistillationTrainer._compute_loss(theirs, base, inputs, tokens)  # pyright: ignore[reportArgumentType]
@@ -48,9 +52,13 @@ class Beside(TokenPOTrainer):
 def test_gkd_is_trls_own_distillation(beta: float, model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
     given = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "learning_rate": 1e-2}
     trainer = Beside(
-        str(model_dir), even, config(tmp_path, temperature=0.7, **given), train_dataset=prompts(),
-        method=tokenpo.method("gkd", beta=beta), teacher_model=str(teacher_dir),
-    )  # fmt: skip
+        str(model_dir),
+        even,
+        config(tmp_path, temperature=0.7, **given),
+        train_dataset=prompts(),
+        method=tokenpo.method("gkd", beta=beta),
+        teacher_model=str(teacher_dir),
+    )
     trainer.mixed, trainer.seen = beta, []
     trainer.train()
     assert len(trainer.seen) == 4
@@ -79,9 +87,13 @@ def test_tokens_are_scored_by_the_teacher_and_learnt_from(
     teacher = AutoModelForCausalLM.from_pretrained(teacher_dir)
     settings = {"per_device_train_batch_size": 64, "max_steps": 30, "learning_rate": 1e-2, "logging_steps": 1}
     trainer = Scored(
-        str(model_dir), even, config(tmp_path, temperature=0.7, fused_objective=fused, **settings),
-        train_dataset=prompts(), method=method, teacher_model=teacher,
-    )  # fmt: skip
+        str(model_dir),
+        even,
+        config(tmp_path, temperature=0.7, fused_objective=fused, **settings),
+        train_dataset=prompts(),
+        method=method,
+        teacher_model=teacher,
+    )
     trainer.train()
     output, rows = trainer.last.output, trainer.last.rows
     length = output["completion_ids"].shape[1]
@@ -95,9 +107,14 @@ def test_tokens_are_scored_by_the_teacher_and_learnt_from(
 
 def test_an_evaluation_compares_whole_distributions_too(model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
     trainer = TokenPOTrainer(
-        str(model_dir), even, config(tmp_path, per_device_eval_batch_size=4), train_dataset=prompts(),
-        eval_dataset=prompts(), method="gkd", teacher_model=str(teacher_dir),
-    )  # fmt: skip
+        str(model_dir),
+        even,
+        config(tmp_path, per_device_eval_batch_size=4),
+        train_dataset=prompts(),
+        eval_dataset=prompts(),
+        method="gkd",
+        teacher_model=str(teacher_dir),
+    )
     assert trainer.evaluate()["eval_loss"] > 0.1
 
 

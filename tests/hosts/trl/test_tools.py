@@ -23,13 +23,19 @@ from tokenpo.train.tasks.dial_calculator import DialCalculator
 from trl_support.small import config
 
 TASK = DialCalculator(operands=4)
-CALL = {"type": "object", "properties": {
-    "type": {"const": "function"},
-    "function": {"type": "object", "properties": {
-        "name": {"const": "calculator"},
-        "arguments": {"type": "object", "properties": {"expression": {"type": "string"}}},
-    }},
-}}  # fmt: skip
+CALL = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {
+                "name": {"const": "calculator"},
+                "arguments": {"type": "object", "properties": {"expression": {"type": "string"}}},
+            },
+        },
+    },
+}
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -115,9 +121,14 @@ def _trainer(player: Path, out: Path, method: str, **given: Any) -> TokenPOTrain
     problems = TASK.problems("train", 0, 32)
     rows = [{"prompt": [{"role": "user", "content": x.prompt}], "answer": x.answer} for x in problems]
     args = config(
-        out, method=method, per_device_train_batch_size=16, max_completion_length=40, num_iterations=2,
-        learning_rate=1e-4, rollouts_every=1,
-    )  # fmt: skip
+        out,
+        method=method,
+        per_device_train_batch_size=16,
+        max_completion_length=40,
+        num_iterations=2,
+        learning_rate=1e-4,
+        rollouts_every=1,
+    )
     return TokenPOTrainer(str(player), [called, right], args, train_dataset=Dataset.from_list(rows), **given)
 
 

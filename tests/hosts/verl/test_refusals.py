@@ -26,12 +26,16 @@ from tokenpo.hosts.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
 from tokenpo.hosts.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
 
 # A value other than verl's default, of the setting's own kind.
-OTHER = {
-    "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",
-    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0", "0.0002": "0.002", "5.0": "6.0",
-    "0.1": "0.2", "1.05": "1.1", "0.001": "0.01", "'low_var_kl'": "abs",
-}  # fmt: skip
+_OTHER = (
+    "'grpo':gae False:True True:False None:0.5 0:0.01 'vanilla':gspo 'token-mean':seq-mean-token-mean 1.0:0.5 0.2:0.3 "
+    "3.0:4.0 0.0002:0.002 5.0:6.0 0.1:0.2 1.05:1.1 0.001:0.01 'low_var_kl':abs"
+)
+OTHER = dict(pair.split(":") for pair in _OTHER.split())
 # Rows for some objectives, or with several values: a method, and a value that is refused.
+_DISTILLED = (
+    "loss_mode:k1 use_task_rewards:False distillation_loss_coef:0.5 loss_max_clamp:10.0 log_prob_min_clamp:-10.0 "
+    "use_policy_gradient:True policy_loss_mode:gspo clip_ratio:0.3 clip_ratio_low:0.3 clip_ratio_high:0.3"
+)
 WHERE = {
     "algorithm.filter_groups.enable": ("ha_dw", "True"),
     f"{ACTOR}.strategy": ("grpo", "megatron"),
@@ -45,12 +49,11 @@ WHERE = {
     "critic.loss_agg_mode": ("ppo", "seq-mean-token-mean"),
     f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
     f"{ROLLOUT}.temperature": ("opd", "0.7"),
-    **{f"distillation.distillation_loss.{name}": ("opd", value) for name, value in (
-        ("loss_mode", "k1"), ("use_task_rewards", "False"), ("distillation_loss_coef", "0.5"),
-        ("loss_max_clamp", "10.0"), ("log_prob_min_clamp", "-10.0"), ("use_policy_gradient", "True"),
-        ("policy_loss_mode", "gspo"), ("clip_ratio", "0.3"), ("clip_ratio_low", "0.3"), ("clip_ratio_high", "0.3"),
-    )},
-}  # fmt: skip
+    **{
+        f"distillation.distillation_loss.{name}": ("opd", value)
+        for name, value in (pair.split(":") for pair in _DISTILLED.split())
+    },
+}
 # An override with which the method of such a row reads its input.
 BESIDE = {f"{ROLLOUT}.top_p": "algorithm.rollout_correction.rollout_is=token"}
 
@@ -73,15 +76,15 @@ def test_a_setting_of_verls(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "name"),
-    {
-        "igrpo": "drafts", "nthr": "influence", "thr": "influence", "tw_grpo": "divergence", "vineppo": "gain",
-        "spo": "gain", "ospo": "gain", "arm": "prompt_logprob", "otb": "old_collision", "gigpo": "anchor",
-        "gdpo": "rewards", "gkd": "teacher_divergence",
-    }.items(),
-)  # fmt: skip
-def test_a_method(method: str, name: str) -> None:
-    refused.check([method, name], ours, method)
+    "pair",
+    (
+        "igrpo:drafts nthr:influence thr:influence tw_grpo:divergence vineppo:gain spo:gain ospo:gain "
+        "arm:prompt_logprob "
+        "otb:old_collision gigpo:anchor gdpo:rewards gkd:teacher_divergence"
+    ).split(),
+)
+def test_a_method(pair: str) -> None:
+    refused.check(pair.split(":"), ours, pair.split(":")[0])
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,12 @@ def test_a_setting_of_ours(names: str, method: str, words: list[str]) -> None:
     refused.check(names, ours, method, *words)
 
 
+_IGNORED = (
+    "algorithm.norm_adv_by_std_in_grpo=False algorithm.gamma=0.9 algorithm.lam=0.9 algorithm.use_pf_ppo=True "
+    "critic.enable=True trainer.critic_warmup=5"
+)
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [
@@ -106,16 +115,15 @@ def test_a_setting_of_ours(names: str, method: str, words: list[str]) -> None:
         ("ha_dw remembers", [f"{ESTIMATOR}=tokenpo/ha_dw"]),
         ("vineppo gain", [f"{LOSS_MODE}=tokenpo/vineppo"]),
         ("grpo loss_agg_mode=token-mean", [f"{LOSS_MODE}=tokenpo/grpo"]),
-        ("dr_grpo loss_scale_factor", [f"{LOSS_MODE}=tokenpo/dr_grpo",
-                                       f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm"]),
+        (
+            "dr_grpo loss_scale_factor",
+            [f"{LOSS_MODE}=tokenpo/dr_grpo", f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm"],
+        ),
         ("cispo clip_ratio_high=0.28", [f"{LOSS_MODE}=tokenpo/cispo", f"{ACTOR}.clip_ratio_high=0.28"]),
         ("cispo rollout_is=token", [f"{LOSS_MODE}=tokenpo/cispo", "algorithm.rollout_correction.rollout_is=token"]),
-        *((f"grpo {word}", [f"{ESTIMATOR}=tokenpo/grpo", word]) for word in (
-            "algorithm.norm_adv_by_std_in_grpo=False", "algorithm.gamma=0.9", "algorithm.lam=0.9",
-            "algorithm.use_pf_ppo=True", "critic.enable=True", "trainer.critic_warmup=5",
-        )),
+        *((f"grpo {word}", [f"{ESTIMATOR}=tokenpo/grpo", word]) for word in _IGNORED.split()),
     ],
-)  # fmt: skip
+)
 def test_a_name_in_verls_own_trainer(names: str, words: list[str]) -> None:
     refused.check(names, theirs, "sync", *words)
 

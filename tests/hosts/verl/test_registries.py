@@ -122,10 +122,14 @@ def test_through_verls_loss_by_ranks_and_micro_batches(name: str) -> None:
     data["advantages"] = batches.jagged([row[:length] for row, length in zip(advantage, lengths, strict=True)])
     one = tokenpo.method(name).aggregate
     config = FSDPActorConfig(
-        strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1, optim=FSDPOptimizerConfig(lr=1e-6),
-        policy_loss=PolicyLossConfig(loss_mode=f"tokenpo/{name}"), loss_agg_mode=MODES[one],
+        strategy="fsdp2",
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=1,
+        optim=FSDPOptimizerConfig(lr=1e-6),
+        policy_loss=PolicyLossConfig(loss_mode=f"tokenpo/{name}"),
+        loss_agg_mode=MODES[one],
         loss_scale_factor=LENGTH if one == ConstantLength() else None,
-    )  # fmt: skip
+    )
     loss = functools.partial(ppo_loss, config)
     value, _ = batches.engine(sample, data, list(range(len(data))), loss, ranks=2, micro=3)
     expected = batches.directly(sample, tokenpo.method(name) if one == ConstantLength(1.0) else objective)

@@ -137,10 +137,15 @@ def test_dynamic_sampling_ends(tmp_path: Path) -> None:
 def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
     """verl's critic gives `ppo` the values, and learns from the method's returns."""
     more = {
-        **run.CRITIC, "critic.model.path": tmp_path / "model", "critic.optim.lr": 3e-3,
-        "critic.ppo_micro_batch_size_per_gpu": 16, "+algorithm.tokenpo.method": "ppo", "data.train_batch_size": 16,
-        "data.max_response_length": 32, "actor_rollout_ref.actor.ppo_mini_batch_size": 8,
-    }  # fmt: skip
+        **run.CRITIC,
+        "critic.model.path": tmp_path / "model",
+        "critic.optim.lr": 3e-3,
+        "critic.ppo_micro_batch_size_per_gpu": 16,
+        "+algorithm.tokenpo.method": "ppo",
+        "data.train_batch_size": 16,
+        "data.max_response_length": 32,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 8,
+    }
     text = run.main_ppo(settings(tmp_path, 16, **more), tmp_path, timeout=1800)
     assert "tokenpo: set critic.enable=True (was None) for ppo" in run.plain(text)
     rows = read_run(tmp_path / REPORT).metrics.lines
@@ -158,10 +163,14 @@ def test_a_teacher_scores_every_token(tmp_path: Path) -> None:
     log-prob pass says."""
     teacher = "distillation.teacher_models.teacher_model"
     more = {
-        f"{teacher}.model_path": tmp_path / "model", f"{teacher}.inference.tensor_model_parallel_size": 1,
-        "distillation.nnodes": 1, "distillation.n_gpus_per_node": 1, "+algorithm.tokenpo.method": "opd",
-        "data.max_response_length": 32, "actor_rollout_ref.actor.optim.lr": 3e-3,
-    }  # fmt: skip
+        f"{teacher}.model_path": tmp_path / "model",
+        f"{teacher}.inference.tensor_model_parallel_size": 1,
+        "distillation.nnodes": 1,
+        "distillation.n_gpus_per_node": 1,
+        "+algorithm.tokenpo.method": "opd",
+        "data.max_response_length": 32,
+        "actor_rollout_ref.actor.optim.lr": 3e-3,
+    }
     text = run.main_ppo(settings(tmp_path, 3, **more), tmp_path, timeout=900)
     assert "tokenpo: set distillation.enabled=True (was False) for opd" in run.plain(text)
     first, *others = read_run(tmp_path / REPORT).metrics.lines
@@ -171,9 +180,15 @@ def test_a_teacher_scores_every_token(tmp_path: Path) -> None:
 
 def on_cluster(address: str, directory: Path) -> dict[str, Any]:
     """Five steps on two nodes with two workers each; a checkpoint after every second step."""
-    unset = {f"{plus}ray_kwargs.ray_init.{name}": "null" for plus, name in (
-        ("", "num_cpus"), ("+", "num_gpus"), ("+", "object_store_memory"), ("+", "include_dashboard"),
-    )}  # fmt: skip
+    unset = {
+        f"{plus}ray_kwargs.ray_init.{name}": "null"
+        for plus, name in (
+            ("", "num_cpus"),
+            ("+", "num_gpus"),
+            ("+", "object_store_memory"),
+            ("+", "include_dashboard"),
+        )
+    }
     more = {
         "+ray_kwargs.ray_init.address": address,
         "trainer.nnodes": 2,

@@ -110,9 +110,13 @@ def test_verls_own_correction_becomes_weights_and_verl_is_left_none() -> None:
     """Its numbers against verl's functions: tests/foreign/test_verl_corrections.py."""
     place = "algorithm.rollout_correction"
     config = composed(
-        "+algorithm.tokenpo.method=grpo", f"{place}.rollout_is=token", f"{place}.rollout_rs=seq_mean_k3",
-        f"{place}.rollout_rs_threshold=0.01", f"{place}.bypass_mode=True", f"{place}.loss_type=reinforce",
-    )  # fmt: skip
+        "+algorithm.tokenpo.method=grpo",
+        f"{place}.rollout_is=token",
+        f"{place}.rollout_rs=seq_mean_k3",
+        f"{place}.rollout_rs_threshold=0.01",
+        f"{place}.bypass_mode=True",
+        f"{place}.loss_type=reinforce",
+    )
     found = configure(config)
     assert found.objective.weights == (
         RolloutCorrection(current=True),

@@ -139,10 +139,16 @@ def test_vllms_v1_sampler_reports_our_samplers_log_probabilities(vllm):
     processor.update_state(vllm.BatchUpdate(8, [], [(row, params, [1], []) for row in range(7)], []))
     fields = dict.fromkeys(SamplingMetadata.__dataclass_fields__)
     fields |= {
-        "temperature": torch.full((8,), base), "all_greedy": False, "all_random": True, "generators": {},
-        "max_num_logprobs": 0, "no_penalties": True, "output_token_ids": [[]] * 8, "bad_words_token_ids": {},
+        "temperature": torch.full((8,), base),
+        "all_greedy": False,
+        "all_random": True,
+        "generators": {},
+        "max_num_logprobs": 0,
+        "no_penalties": True,
+        "output_token_ids": [[]] * 8,
+        "bad_words_token_ids": {},
         "logitsprocs": LogitsProcessors([processor]),
-    }  # fmt: skip
+    }
     torch.manual_seed(0)
     out = Sampler("processed_logprobs")(z.clone(), SamplingMetadata(**fields))
     token, logprob = out.sampled_token_ids[:, 0].long(), out.logprobs_tensors.logprobs[:, 0]

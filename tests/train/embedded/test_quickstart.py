@@ -76,9 +76,13 @@ def rloo_with_a_thermostat() -> Objective:
     bonus = method("skywork_entropy", start=0.01, largest=0.1).penalties
     assert isinstance(bonus[0], EntropyBonus)
     return dataclasses.replace(
-        method("cispo"), name="mixed", credit=method("rloo").credit, weights=drop, penalties=bonus,
+        method("cispo"),
+        name="mixed",
+        credit=method("rloo").credit,
+        weights=drop,
+        penalties=bonus,
         passes=method("lopti").passes,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("mix", [gtpo_inside_hapo, tr_grpo_in_a_trust_region, rloo_with_a_thermostat])
@@ -92,10 +96,10 @@ def test_mixtures_train(mix, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_correction_and_reference_go_with_a_method(tmp_path) -> None:
     """The old log-probs come from the trainer's own pass, so that there is something to correct."""
     settings = (
-        "rollout.rescore=true", "rollout.correction.level=sequence", "rollout.correction.mode=mask",
-        "rollout.correction.cap=1.5", "rollout.correction.floor=0.5", "train.reference_kl.beta=0.1",
-        "train.reference_kl.straight_through=true",
-    )  # fmt: skip
+        "rollout.rescore=true rollout.correction.level=sequence rollout.correction.mode=mask "
+        "rollout.correction.cap=1.5 rollout.correction.floor=0.5 train.reference_kl.beta=0.1 "
+        "train.reference_kl.straight_through=true"
+    ).split()
     lines = steps("cispo", tmp_path / "run", *settings)
     assert all(line["grad_norm"] > 0 for line in lines)
     text = (tmp_path / "run" / "objective.txt").read_text()

@@ -90,9 +90,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(small, coi
 @pytest.mark.slow
 def test_two_processes_and_two_orders_of_hashes_give_the_same_bytes(tmp_path: Path) -> None:
     settings = (
-        "train.steps=2", "rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=24",
-        "evaluate.problems=4", "evaluate.samples=0", "evaluate.every=0", "threads=1",
-    )  # fmt: skip
+        "train.steps=2 rollout.prompts=2 rollout.group_size=4 rollout.max_new_tokens=24 evaluate.problems=4 "
+        "evaluate.samples=0 evaluate.every=0 threads=1"
+    ).split()
     command = [sys.executable, "-P", "-m", "tokenpo", "train", "quickstart", *(f"--set={x}" for x in settings)]
     found = []
     for hashes, seed in (("1", 0), ("2", 0), ("0", 1)):

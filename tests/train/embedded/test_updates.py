@@ -81,10 +81,14 @@ def test_any_split_into_micro_batches_gives_the_same_gradient(make, method, dtyp
         assert (gradient(trainer, *data, rows, tokens) - whole).norm() <= tolerance * whole.norm()
 
 
-@pytest.mark.parametrize(("method", "options"), [
-    *((name, {}) for name in ("grpo", "hapo", "tr_grpo", "gtpo", "gspo", "clip_cov", "tepo")),
-    ("kl_cov", {"fraction": 0.5}), ("grpo", {"beta": 0.1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *((name, {}) for name in ("grpo", "hapo", "tr_grpo", "gtpo", "gspo", "clip_cov", "tepo")),
+        ("kl_cov", {"fraction": 0.5}),
+        ("grpo", {"beta": 0.1}),
+    ],
+)
 def test_rows_without_gradient_are_skipped_and_nothing_changes(make, method, options):
     """Those without an advantage, unless a penalty acts on them."""
     trainer, step, prompts = make(method, "float64", settled=2, **options)

@@ -79,8 +79,12 @@ def test_buffers_serve_whatever_they_have_room_for(lm, prompts):
     both(lm, prompts, 4, Sampling(30, seed=1))
     graphs = lm.abilities["graphed"]
     for group, longest, same, heat in (
-        (2, 10, True, 1.0), (6, 30, False, 1.0), (2, 100, False, 1.0), (6, 100, True, 1.0), (6, 100, True, 0.5)
-    ):  # fmt: skip
+        (2, 10, True, 1.0),
+        (6, 30, False, 1.0),
+        (2, 100, False, 1.0),
+        (6, 100, True, 1.0),
+        (6, 100, True, 0.5),
+    ):
         held, how = graphs.step, Sampling(longest, heat, seed=1)
         fixed = sample(lm, prompts, group, how)
         assert (graphs.step is held) == same

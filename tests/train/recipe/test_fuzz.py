@@ -29,12 +29,22 @@ def leaves(path: tuple[str, ...] = ()) -> list[str]:
 
 
 SETTINGS = [
-    *leaves(), "method.low", "method.beta", "task.options.operands", "task.options.modulus", "train", "task.options",
-]  # fmt: skip
+    *leaves(),
+    "method.low",
+    "method.beta",
+    "task.options.operands",
+    "task.options.modulus",
+    "train",
+    "task.options",
+]
 scalars = st.one_of(
-    st.booleans(), st.integers(-3, 3), st.integers(10**17, 10**30), st.floats(), st.text(max_size=8),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.integers(10**17, 10**30),
+    st.floats(),
+    st.text(max_size=8),
     st.sampled_from(["none", "cpu", "inf", "\x00", "\ud7ff", "../..", "tiny", "2020-01-01", "[", '"', "1=2", " "]),
-)  # fmt: skip
+)
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
 )
@@ -123,18 +133,22 @@ def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any)
         ),
         ("seed=2020-01-01", "--set seed=2020-01-01: seed = 2020-01-01 is a date: put it in quotes"),
         ("method=hapo", "--set method=hapo: method is a section"),
-        ("model.lora.targets=3",
-         "--set model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n"),
+        (
+            "model.lora.targets=3",
+            "--set model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n",
+        ),
         ("task.options.operands=1e400", "task 'dial_sum' cannot be made with"),
         ("output.dir=", "--set output.dir=: output.dir = ''"),
-        ("rollout.soft_overlong.length=80",
-         "section [rollout.soft_overlong] lacks the key 'cache': write it there, or"),
+        (
+            "rollout.soft_overlong.length=80",
+            "section [rollout.soft_overlong] lacks the key 'cache': write it there, or",
+        ),
         ("model.lora=8", "or --set model.lora.KEY=VALUE, where KEY is one of rank, alpha, targets"),
         ("train.lr", "--set train.lr: write section.key=value"),
         ("=3", "--set =3: write section.key=value"),
         ("train.steps.x.y=1", "--set train.steps.x.y=1: steps is a setting, not a section"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_set_names_the_flag(tmp_path: Path, override: str, words: str) -> None:
     recipe = tmp_path / "mine.toml"
     recipe.write_text("[train]\nsteps = 3\n")

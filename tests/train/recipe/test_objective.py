@@ -90,16 +90,22 @@ TIS = RolloutCorrection()
     [
         ({"level": "geometric", "floor": 0.9, "cap": "none"}, (RolloutCorrection(True, False, math.inf, 0.9, True),)),
         ({"normalise": True}, (NormalisedWeight(TIS, RolloutMean(TIS)),)),
-        ({"reject": [{"over": "mean", "low": 0.9, "high": 1.1}, {"of": "k3", "over": "every", "high": 2}]},
-         (TIS, Rejection((Criterion(Mean(), 0.9, 1.1), Criterion(Every(), high=2, of=K3()))))),
-        ({"level": "none", "leaves": True, "reject": [{"of": "k2", "over": "total", "high": 1}]},
-         (Rejection((Criterion(Total(), high=1, of=K2()),), leaves=True),)),
-        ({"level": "none", "reject": [{"of": "k2", "over": "total", "high": 1}, {"low": 0.1}]},
-         (Rejection((Criterion(Total(), high=1, of=K2()), Criterion(EachToken(), 0.1))),)),
+        (
+            {"reject": [{"over": "mean", "low": 0.9, "high": 1.1}, {"of": "k3", "over": "every", "high": 2}]},
+            (TIS, Rejection((Criterion(Mean(), 0.9, 1.1), Criterion(Every(), high=2, of=K3())))),
+        ),
+        (
+            {"level": "none", "leaves": True, "reject": [{"of": "k2", "over": "total", "high": 1}]},
+            (Rejection((Criterion(Total(), high=1, of=K2()),), leaves=True),),
+        ),
+        (
+            {"level": "none", "reject": [{"of": "k2", "over": "total", "high": 1}, {"low": 0.1}]},
+            (Rejection((Criterion(Total(), high=1, of=K2()), Criterion(EachToken(), 0.1))),),
+        ),
         ({"preset": "icepop"}, (RolloutCorrection(mask=True, floor=0.5, cap=5.0),)),
         ({"preset": "mis-k3", "leaves": True}, (Rejection((Criterion(Mean(), high=0.01, of=K3()),), leaves=True),)),
     ],
-)  # fmt: skip
+)
 def test_every_key_of_a_correction(asked: dict, weights) -> None:
     assert build_objective(recipe(rollout={"correction": asked})).weights == weights
 

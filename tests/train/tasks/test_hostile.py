@@ -27,9 +27,13 @@ from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
 
 few = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 plain = st.one_of(
-    st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=6),
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**20), 10**20),
+    st.floats(),
+    st.text(max_size=6),
     st.sampled_from(["\ud800", "", " ", "{question}", "\x00", "a" * 3000]),
-)  # fmt: skip
+)
 anything = st.recursive(
     plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
 )
@@ -84,10 +88,15 @@ def test_parquet_of_other_kinds_is_read_or_refused(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     kinds = {
-        "text": ["a", "b", "c"], "number": [1, 2, 3], "none": [None, None, None], "bytes": [b"\xff", b"", b"x"],
-        "date": [datetime.date(1, 1, 1)] * 3, "decimal": [decimal.Decimal("1.5")] * 3,
-        "chat": [[{"role": "user", "content": x}] for x in "abc"], "list": [["a"], [], None],
-    }  # fmt: skip
+        "text": ["a", "b", "c"],
+        "number": [1, 2, 3],
+        "none": [None, None, None],
+        "bytes": [b"\xff", b"", b"x"],
+        "date": [datetime.date(1, 1, 1)] * 3,
+        "decimal": [decimal.Decimal("1.5")] * 3,
+        "chat": [[{"role": "user", "content": x}] for x in "abc"],
+        "list": [["a"], [], None],
+    }
     opens = set()
     for prompt in kinds:
         for answer in kinds:

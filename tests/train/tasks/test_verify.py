@@ -20,12 +20,18 @@ def scored(verifier: Verifier, *pairs: tuple[Any, str]) -> list[Score]:
 @pytest.mark.parametrize(
     ("answer", "text", "correct"),
     [
-        ("42", r"so \boxed{42}", True), (42, "<answer> 42. </answer>", True), (42.0, "#### 42", True),
-        ("6 * 7 = 42\n#### 42", "#### $42$", True), ("1,234", r"\boxed{1234}", True),
-        ("New York", "<answer>new\n york</answer>", True), (["4", "four"], r"\boxed{Four}", True),
-        ("42", r"\boxed{142}", False), ("(1,234)", r"\boxed{(1234)}", False), ("1,23", r"\boxed{123}", False),
+        ("42", r"so \boxed{42}", True),
+        (42, "<answer> 42. </answer>", True),
+        (42.0, "#### 42", True),
+        ("6 * 7 = 42\n#### 42", "#### $42$", True),
+        ("1,234", r"\boxed{1234}", True),
+        ("New York", "<answer>new\n york</answer>", True),
+        (["4", "four"], r"\boxed{Four}", True),
+        ("42", r"\boxed{142}", False),
+        ("(1,234)", r"\boxed{(1234)}", False),
+        ("1,23", r"\boxed{123}", False),
     ],
-)  # fmt: skip
+)
 def test_exact(answer: Any, text: str, correct: bool) -> None:
     assert scored(make_verifier("exact", VerifierOptions(), "t"), (answer, text)) == [Score(float(correct), correct)]
 

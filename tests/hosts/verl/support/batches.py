@@ -21,10 +21,11 @@ from tokenpo.hosts.verl.record import Record, marks
 
 LENGTH = 9
 # verl's fields of a response <- ours.
-FIELDS = {
-    "responses": "token_ids", "old_log_probs": "old_logprob", "entropy": "old_entropy", "ref_log_prob": "ref_logprob",
-    "rollout_log_probs": "rollout_logprob", "values": "value", "tokenpo_teacher": "teacher_logprob",
-}  # fmt: skip
+_FIELDS = (
+    "responses:token_ids old_log_probs:old_logprob entropy:old_entropy ref_log_prob:ref_logprob "
+    "rollout_log_probs:rollout_logprob values:value tokenpo_teacher:teacher_logprob"
+)
+FIELDS = dict(pair.split(":") for pair in _FIELDS.split())
 
 
 @dataclasses.dataclass(frozen=True)

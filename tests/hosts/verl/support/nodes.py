@@ -22,10 +22,15 @@ def cluster(directory: Path, count: int, gpus: int) -> Iterator[tuple[str, int]]
     """The cluster's address and the process that holds it; its processes work in `directory`."""
     with (directory / "nodes.txt").open("w") as log:
         started = subprocess.Popen(
-            [sys.executable, str(Path(__file__)), str(count), str(gpus)], cwd=directory, text=True,
-            env=run.environment() | {"TOKENPO_TEST_SEEN": str(directory / run.SEEN)}, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-        )  # fmt: skip
+            [sys.executable, str(Path(__file__)), str(count), str(gpus)],
+            cwd=directory,
+            text=True,
+            env=run.environment() | {"TOKENPO_TEST_SEEN": str(directory / run.SEEN)},
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
         assert started.stdin is not None and started.stdout is not None
         try:
             address = started.stdout.readline().strip()

@@ -20,9 +20,7 @@ from tokenpo.train.tasks import make_task
 
 SEEN = "sampling.jsonl"  # the sampling settings of every batch that the server answered
 # Of the trainer in turns.py: its methods, the variable that names others, and its log.
-METHODS = (
-    "grpo", "dr_grpo", "dapo", "gspo", "tepo", "gtpo", "grpo_s", "tr_grpo", "clip_cov", "kl_cov", "lopti", "hapo",
-)  # fmt: skip
+METHODS = "grpo dr_grpo dapo gspo tepo gtpo grpo_s tr_grpo clip_cov kl_cov lopti hapo".split()
 CHOSEN, LOG = "TOKENPO_TEST_METHODS", "turns.jsonl"
 TESTS = Path(__file__).parents[3]
 SOURCE = Path(tokenpo.__file__).parents[1]
