@@ -53,9 +53,11 @@ AXES: dict[str, list[dict[str, int]]] = {
     "parameters": [{"width": w, "layers": n} for w, n in ((128, 3), (192, 4), (256, 4), (320, 5), (384, 6))],
 }
 LABELS = {
-    "group": "responses to a prompt", "length": "tokens of a response", "vocabulary": "vocabulary",
+    "group": "responses to a prompt",
+    "length": "tokens of a response",
+    "vocabulary": "vocabulary",
     "parameters": "parameters, millions",
-}  # fmt: skip
+}
 
 
 def model(sizes: Sizes) -> LanguageModel:
@@ -90,9 +92,13 @@ def cost(sizes: Sizes, repeats: int) -> dict[str, float]:
             score(lm, prompts, drawn.prompt, drawn.token_ids, drawn.mask)
         marks.append(time.process_time())
         rollouts = tokenpo.Rollouts(
-            mask=drawn.mask, reward=torch.arange(len(drawn)).remainder(2).float(), group=drawn.prompt,
-            old_logprob=drawn.logprob, temperature=drawn.temperature, token_ids=drawn.token_ids,
-        )  # fmt: skip
+            mask=drawn.mask,
+            reward=torch.arange(len(drawn)).remainder(2).float(),
+            group=drawn.prompt,
+            old_logprob=drawn.logprob,
+            temperature=drawn.temperature,
+            token_ids=drawn.token_ids,
+        )
         improve(trainer, trainer.learner.begin(rollouts), prompts, Tracer(0))
         marks.append(time.process_time())
         if turn:

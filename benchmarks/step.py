@@ -160,9 +160,13 @@ def trl(work: Work, folder: Path, steps: int, device: str) -> Timed:
     )  # fmt: skip
     model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=getattr(torch, work.dtype))
     trainer = GRPOTrainer(
-        model=model, reward_funcs=even, args=settings, train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
-        processing_class=AutoTokenizer.from_pretrained(folder / "model"), callbacks=[Watch()],
-    )  # fmt: skip
+        model=model,
+        reward_funcs=even,
+        args=settings,
+        train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
+        processing_class=AutoTokenizer.from_pretrained(folder / "model"),
+        callbacks=[Watch()],
+    )
     trainer.train()
     return Timed(differences(marks), tokens)
 

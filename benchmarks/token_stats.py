@@ -27,10 +27,14 @@ from timing import fits, keep_memory, milliseconds, peak_bytes
 from tokenpo.core.head.token_stats import token_stats
 
 SHAPES = {
-    "least": (128, 16, 40), "small": (4096, 192, 64), "middle": (2048, 256, 8192), "large": (384, 896, 151936),
+    "least": (128, 16, 40),
+    "small": (4096, 192, 64),
+    "middle": (2048, 256, 8192),
+    "large": (384, 896, 151936),
     "taught": (2048, 256, 32768),
-    "gpu8k": (8192, 4096, 151936), "gpu": (32768, 3584, 151936),
-}  # fmt: skip
+    "gpu8k": (8192, 4096, 151936),
+    "gpu": (32768, 3584, 151936),
+}
 Run = Callable[[], None]
 # (hidden, head, target) -> log-probability and entropy [N]
 Stats = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -47,9 +47,12 @@ def trainer(chosen: argparse.Namespace, directory: str) -> TokenPOTrainer:
     )  # fmt: skip
     data = Dataset.from_dict({"prompt": ["1+1="] * chosen.rows})
     made = TokenPOTrainer(
-        model=model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args, train_dataset=data,
+        model=model,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=args,
+        train_dataset=data,
         processing_class=AutoTokenizer.from_pretrained(ASSETS),
-    )  # fmt: skip
+    )
     assert made.forward_passes.in_head
     return made
 
@@ -62,12 +65,18 @@ def micro_batch(chosen: argparse.Namespace, made: TokenPOTrainer) -> tuple[dict[
     ones = torch.ones(shape, dtype=torch.long, device=device)
     prompt = torch.randint(3, chosen.vocabulary, (chosen.rows, PROMPT), generator=draw).to(device)
     inputs = {
-        "prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt), "completion_ids": ids, "completion_mask": ones,
-    }  # fmt: skip
+        "prompt_ids": prompt,
+        "prompt_mask": torch.ones_like(prompt),
+        "completion_ids": ids,
+        "completion_mask": ones,
+    }
     place = torch.arange(chosen.rows, device=device)
     facts: dict[str, Any] = {
-        "mask": ones.bool(), "reward": (place % 2).float(), "group": place // GROUP, "temperature": ones.float(),
-    }  # fmt: skip
+        "mask": ones.bool(),
+        "reward": (place % 2).float(),
+        "group": place // GROUP,
+        "temperature": ones.float(),
+    }
     with torch.no_grad(), made.accelerator.autocast():
         now = made.forward_passes.policy(made.model, inputs).logprob.float()
     near = now + 0.05 * torch.randn(shape, generator=draw).to(device)

@@ -23,9 +23,13 @@ import torch
 from tokenpo.hosts.vllm import PROCESSOR
 
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1",
-}  # fmt: skip
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "OMP_NUM_THREADS": "1",
+}
 NUMBERS = {
     "tokenpo_tau": 0.05, "tokenpo_quantile": 0.8, "tokenpo_released_sign": 0.0, "tokenpo_pivot": 0.5,
     "tokenpo_spread": 0.5, "tokenpo_top": 1.0, "tokenpo_bottom": -2.0,
@@ -54,9 +58,12 @@ def speed(llm: Any, rows: int, new_tokens: int, numbers: Mapping[str, float] | N
     from vllm import SamplingParams
 
     params = SamplingParams(
-        temperature=1.0, max_tokens=new_tokens, logprobs=0, ignore_eos=True,
+        temperature=1.0,
+        max_tokens=new_tokens,
+        logprobs=0,
+        ignore_eos=True,
         extra_args=None if numbers is None else dict(numbers),
-    )  # fmt: skip
+    )
     prompts = [{"prompt_token_ids": [3 + row, 4, 5, 6]} for row in range(rows)]
     start = time.process_time()
     llm.generate(prompts, params, use_tqdm=False)

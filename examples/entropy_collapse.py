@@ -21,9 +21,12 @@ def recorded(sharpness, seed=0):
     stats = tokenpo.stats_from_logits(logits.expand(N, T, V).reshape(-1, V), ids.reshape(-1), 1.0, drift=True)
     logprob, entropy, drift = (x.view(N, T).double() for x in (stats.logprob, stats.entropy, stats.entropy_drift))
     rollouts = tokenpo.Rollouts(
-        mask=torch.ones(N, T, dtype=torch.bool), reward=(ids < 3).sum(1).ge(4).double(), group=torch.arange(N) // GROUP,
-        old_logprob=logprob, old_entropy=entropy,
-    )  # fmt: skip
+        mask=torch.ones(N, T, dtype=torch.bool),
+        reward=(ids < 3).sum(1).ge(4).double(),
+        group=torch.arange(N) // GROUP,
+        old_logprob=logprob,
+        old_entropy=entropy,
+    )
     return rollouts, tokenpo.Policy(logprob=logprob, entropy=entropy, entropy_drift=drift)
 
 

@@ -176,10 +176,14 @@ def train(options):
         old = policy_in_pieces(model, text, options.rows)
         ref = None if reference is None else policy_in_pieces(reference, text, options.rows).logprob
         rollouts = tokenpo.Rollouts(
-            mask=text.mask, reward=reward.to(model.device), old_logprob=old.logprob, old_entropy=old.entropy,
-            ref_logprob=ref, token_ids=text.response,
+            mask=text.mask,
+            reward=reward.to(model.device),
+            old_logprob=old.logprob,
+            old_entropy=old.entropy,
+            ref_logprob=ref,
+            token_ids=text.response,
             group=torch.arange(len(said), device=model.device) // options.group,
-        )  # fmt: skip
+        )
 
         # Update: the learner deals whole groups into minibatches, and the losses of their pieces add up.
         for update in learner.begin(rollouts).updates(minibatches=options.minibatches):

@@ -43,8 +43,11 @@ def asked(sampler, tokenizer, rows, options, seed=0, greedy=False):
         params = SamplingParams(**how, seed=seed + place)
         futures.append(sampler.sample(ModelInput.from_ints(prompt), each, params))
     responses = [future.result() for future in futures]
-    said = [(tokenizer.decode(one.tokens, skip_special_tokens=True), row["answer"])
-            for response, row in zip(responses, rows, strict=True) for one in response.sequences]  # fmt: skip
+    said = [
+        (tokenizer.decode(one.tokens, skip_special_tokens=True), row["answer"])
+        for response, row in zip(responses, rows, strict=True)
+        for one in response.sequences
+    ]
     return responses, prompts, torch.tensor([float(number(text) == number(answer)) for text, answer in said])
 
 

@@ -15,8 +15,10 @@ from datasets import Dataset, load_dataset
 from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
 
 SYSTEM = "Reason step by step and put the final number behind ####."
-FEW = [{"question": f"Ann has {a} apples and buys {b}. How many?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}
-       for a, b in ((2, 3), (4, 1), (7, 2), (5, 5))]  # fmt: skip
+FEW = [
+    {"question": f"Ann has {a} apples and buys {b}. How many?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}
+    for a, b in ((2, 3), (4, 1), (7, 2), (5, 5))
+]
 
 
 def number(text):
@@ -86,9 +88,12 @@ def main():
     )  # fmt: skip
     trainer = TokenPOTrainer(
         model=tiny_model(f"{folder}/model") if options.small else options.model,
-        reward_funcs=[correct, formatted], args=args, train_dataset=train, eval_dataset=test,
+        reward_funcs=[correct, formatted],
+        args=args,
+        train_dataset=train,
+        eval_dataset=test,
         peft_config=LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
-    )  # fmt: skip
+    )
     print(trainer.policy_objective)
     trainer.train()
     print("updates:", trainer.state.global_step)

@@ -104,9 +104,13 @@ class Place:
             problem.forget()
             hidden = problem.hidden.view(*rollouts.mask.shape, -1)
             value, _ = loss(
-                hidden, problem.head, rollouts.token_ids, rollouts.mask.long(), advantage,
+                hidden,
+                problem.head,
+                rollouts.token_ids,
+                rollouts.mask.long(),
+                advantage,
                 old_per_token_logps=rollouts.old_logprob,
-            )  # fmt: skip
+            )
             value.backward()
 
         return run

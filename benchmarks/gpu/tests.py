@@ -155,9 +155,12 @@ def _seen(value: Tensor, logprob: Tensor, entropy: Tensor, gradients: Sequence[T
     pull, hidden, head, bias = gradients
     return {
         "loss": torch.stack([value.double(), pull.double().abs().sum()]),
-        "logprob": logprob, "entropy": entropy,
-        "hidden gradient": hidden, "head gradient": head, "bias gradient": bias,
-    }  # fmt: skip
+        "logprob": logprob,
+        "entropy": entropy,
+        "hidden gradient": hidden,
+        "head gradient": head,
+        "bias gradient": bias,
+    }
 
 
 Way = Callable[[Problem, str, list[Tensor], str], dict[str, Tensor]]

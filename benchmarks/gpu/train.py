@@ -58,9 +58,13 @@ class Ran:
 def quickstart_run(device: str, steps: int, given: tuple[str, ...]) -> Ran:
     """The shipped recipe with the shipped tiny model and TEPO, without evaluations."""
     settings = (
-        f"model.device={device}", f"train.steps={steps}", "evaluate.problems=0", "output.samples=100000",
-        "output.checkpoint_every=0", *given,
-    )  # fmt: skip
+        f"model.device={device}",
+        f"train.steps={steps}",
+        "evaluate.problems=0",
+        "output.samples=100000",
+        "output.checkpoint_every=0",
+        *given,
+    )
     with tempfile.TemporaryDirectory() as place:
         out = Path(place, "run")
         config = load_config(find_recipe("quickstart"), method="tepo", overrides=settings, out=out)
@@ -86,9 +90,13 @@ def quickstart(device: str, steps: int, given: tuple[str, ...]) -> dict[str, flo
     few = max(1, steps // 5)
     parts = {name: sum(line[name] for line in ran.metrics) for name in ("seconds_rollout", "seconds_update")}
     return {
-        "steps": steps, "reward_first": sum(reward[:few]) / few, "reward_last": sum(reward[-few:]) / few,
-        "mean_of_batches": few, "seconds": round(ran.seconds, 2), **{k: round(x, 2) for k, x in parts.items()},
-    }  # fmt: skip
+        "steps": steps,
+        "reward_first": sum(reward[:few]) / few,
+        "reward_last": sum(reward[-few:]) / few,
+        "mean_of_batches": few,
+        "seconds": round(ran.seconds, 2),
+        **{k: round(x, 2) for k, x in parts.items()},
+    }
 
 
 def deterministic(device: str, steps: int, given: tuple[str, ...]) -> dict[str, float | str]:
@@ -136,14 +144,19 @@ def beside_trl(work: step.Work, device: str) -> dict[str, float | str]:
     steps, warmup = 5, 2  # both load and compile kernels in the first steps
     millions, found = step.compared(work, names, 1, steps, warmup, device)
     shape: dict[str, Any] = {
-        "millions_of_parameters": round(millions, 2), "dtype": work.dtype, "responses": work.prompts * work.group,
-        "most_tokens": work.new_tokens, "updates": work.updates, "steps": steps - warmup,
-    }  # fmt: skip
+        "millions_of_parameters": round(millions, 2),
+        "dtype": work.dtype,
+        "responses": work.prompts * work.group,
+        "most_tokens": work.new_tokens,
+        "updates": work.updates,
+        "steps": steps - warmup,
+    }
     for name, taken in found.items():
         shape |= {
-            f"{name}_ms": round(taken.milliseconds, 1), f"{name}_tokens": round(taken.tokens),
+            f"{name}_ms": round(taken.milliseconds, 1),
+            f"{name}_tokens": round(taken.tokens),
             f"{name}_peak_gib": round(taken.bytes / 2**30, 2),
-        }  # fmt: skip
+        }
     if "TRL" not in found:
         return shape | {"left out": "TRL is not installed"}
     return shape | {"TRL / tokenpo": round(found["TRL"].milliseconds / found["tokenpo"].milliseconds, 2)}

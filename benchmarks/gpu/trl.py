@@ -35,9 +35,11 @@ RUNS = {"tepo, in the head": ("tepo", True), "hapo, in the head": ("hapo", True)
 def cases(small: bool, device: str) -> dict[str, Case]:
     found: dict[str, Case] = {}
     for name, (hidden, dtype, autocast) in HEADS.items():
-        shape = {"vocabulary": 64, "hidden": 64, "rows": 8, "length": 4} if small else {
-            "vocabulary": 151936, "hidden": hidden, "rows": 16, "length": 512
-        }  # fmt: skip
+        shape = (
+            {"vocabulary": 64, "hidden": 64, "rows": 8, "length": 4}
+            if small
+            else {"vocabulary": 151936, "hidden": hidden, "rows": 16, "length": 512}
+        )
         chosen = argparse.Namespace(**shape, dtype=dtype, autocast=autocast, device=device)
         found[name] = functools.partial(micro_batch, chosen, 1 if small else 7)
     found |= {
@@ -69,9 +71,10 @@ def micro_batch(chosen: argparse.Namespace, rounds: int) -> dict[str, float | st
     found: dict[str, Any] = {k: getattr(chosen, k) for k in ("rows", "length", "hidden", "vocabulary")}
     for name, short in (("in the head", "head"), ("TRL's pass", "trl")):
         found |= {
-            f"{short}_ms": round(taken[name], 2), f"{short}_peak_gib": round(peaks[name], 3),
+            f"{short}_ms": round(taken[name], 2),
+            f"{short}_peak_gib": round(peaks[name], 3),
             f"{short}_gradient_from_float32": distance(gradients[name], whole),
-        }  # fmt: skip
+        }
     ours, theirs = gradients.values()
     return found | {
         "gradients_apart": distance(ours, theirs),
@@ -127,10 +130,12 @@ def steps(method: str, fused: bool | None, count: int, rows: int, device: str) -
             num_generations=8, max_completion_length=16, method=method, fused_objective=fused,
         )  # fmt: skip
         trainer = TokenPOTrainer(
-            model=AutoModelForCausalLM.from_pretrained(f"{place}/model", dtype=torch.float32), reward_funcs=even,
-            args=args, train_dataset=Dataset.from_dict({"prompt": step.PROMPTS}),
+            model=AutoModelForCausalLM.from_pretrained(f"{place}/model", dtype=torch.float32),
+            reward_funcs=even,
+            args=args,
+            train_dataset=Dataset.from_dict({"prompt": step.PROMPTS}),
             processing_class=AutoTokenizer.from_pretrained(f"{place}/model"),
-        )  # fmt: skip
+        )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     logs = [line for line in trainer.state.log_history if "reward" in line]

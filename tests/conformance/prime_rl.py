@@ -21,9 +21,8 @@ def loss(step: Step, **settings: Any) -> Tensor:
     for rows in (rows for rank in step.ranks for rows in rank):
         samples = [[torch.cat([x.new_zeros(1), x[row][step.written[row]]]) for row in rows.tolist()] for x in fields]
         value, _ = compute_loss(
-            *samples, None, None, None,
-            rl_loss_fn=function, rl_scale=int(old.mask.sum()), ce_scale=1, ref_kl_scale=1,
-        )  # fmt: skip
+            *samples, None, None, None, rl_loss_fn=function, rl_scale=int(old.mask.sum()), ce_scale=1, ref_kl_scale=1
+        )
         total = total + value
     return total
 

@@ -63,15 +63,14 @@ COMPARED = (
     Compared("dr_grpo", {}, {"loss_reduction": "seq_mean_token_sum_norm", "max_seq_len": 9}, _EMPTY),
     Compared("rloo", {}, {"advantage_estimator": "rloo"}, {}, CREDIT),
     Compared("maxrl", {}, {"advantage_estimator": "maxrl", _KIND: "dual_clip", "clip_ratio_c": 3.0}, _LONE, CREDIT),
-    Compared(
-        "grpo", {}, {"advantage_estimator": "grpo", **_MEAN},
-        _LONE, CREDIT,
-    ),
+    Compared("grpo", {}, {"advantage_estimator": "grpo", **_MEAN}, _LONE, CREDIT),
     once("dapo", {}, {_KIND: "dual_clip"}, "Dual clip 3, both clips 0.2 unless told; DAPO's recipe has 10, 0.2/0.28."),
     once(
-        "gspo", {}, {_KIND: "gspo"},
+        "gspo",
+        {},
+        {_KIND: "gspo"},
         "A mean over tokens and clips of 0.2 unless told; the paper has a mean over responses, 3e-4 and 4e-4.",
     ),
     once("cispo", {}, {_KIND: "cispo"}, "The ratio is capped at 5 unless told; the paper caps at 1.28."),
     once("sapo", {}, {_KIND: "sapo"}, "A mean over tokens unless told; the paper has one over responses."),
-)  # fmt: skip
+)

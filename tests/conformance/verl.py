@@ -29,9 +29,12 @@ def loss(
     """The loss of a step, whose gradient is averaged over ranks; every prompt has one token."""
     old, written = step.rollouts, step.written
     config = ActorConfig(
-        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1,
-        policy_loss=PolicyLossConfig(loss_mode=loss_mode, **(policy_loss or {})), **actor,
-    )  # fmt: skip
+        strategy="fsdp",
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=1,
+        policy_loss=PolicyLossConfig(loss_mode=loss_mode, **(policy_loss or {})),
+        **actor,
+    )
     counts = {"dp_size": len(step.ranks), "batch_num_tokens": int(old.mask.sum()), "global_batch_size": len(old.mask)}
     advantage = step.advantage
     if adv_estimator:

@@ -346,15 +346,19 @@ def _scribbles(self: Any, batch: Batch, trust: Trust) -> Tensor:
 @pytest.mark.parametrize(
     ("objective", "reason"),
     [
-        (_weight(_ones, reads={"entropies"}),
-         "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?"),
+        (
+            _weight(_ones, reads={"entropies"}),
+            "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?",
+        ),
         (_weight(_scribbles), "weight Mine() changed the advantage in place: let it work on a clone()"),
         (_weight(_fails), "KeyError: objective plain: weight Mine(): 'x'"),
-        (_weight(lambda self, batch, trust: 1 / batch.policy.logprob.abs()),
-         "weight Mine() is inf behind the end of rollout "),
+        (
+            _weight(lambda self, batch, trust: 1 / batch.policy.logprob.abs()),
+            "weight Mine() is inf behind the end of rollout ",
+        ),
         (Crash(), "RuntimeError: boom"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_loss_is_told_once_and_not_for_each_law(objective: Any, reason: str) -> None:
     with pytest.raises(check.Nonconforming) as caught:
         check.check_method(objective)

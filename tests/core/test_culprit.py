@@ -45,8 +45,10 @@ TRUST = Unclipped()(_batch(GRPO)[0])
         ({"credit": gives(CreditStage, _bad())}, "credit Mine() is nan on token 1"),
         ({"weights": (SignalWeight(gives(Signal, _bad())),)}, "signal Mine() is nan on token 1"),
         ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, value=_bad()))}, "surrogate Mine() is nan on"),
-        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, ratio=_bad(torch.inf)))},
-         "ratio of surrogate Mine() is inf on token 1"),
+        (
+            {"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, ratio=_bad(torch.inf)))},
+            "ratio of surrogate Mine() is inf on token 1",
+        ),
         ({"weights": (gives(Weight, _bad(1.0)), gives(Weight, _bad(torch.inf)))}, "weight Mine() is inf on token 1"),
         ({"penalties": (gives(Penalty, _bad(-torch.inf)),)}, "penalty Mine() is -inf on token 1"),
         ({"aggregate": gives(Aggregate, torch.tensor([[1.0], [torch.nan]]))}, "aggregate Mine() is nan on token 0"),
@@ -54,7 +56,7 @@ TRUST = Unclipped()(_batch(GRPO)[0])
         # Where the mask is false it is multiplied by 0.
         ({"weights": (gives(Weight, _bad(torch.inf, (1, 2))),)}, "weight Mine() is inf behind the end of rollout 1"),
     ],
-)  # fmt: skip
+)
 def test_the_first_part_is_named(slots: dict, words: str) -> None:
     objective = dataclasses.replace(GRPO, **slots)
     batch, totals = _batch(objective)

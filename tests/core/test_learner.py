@@ -109,8 +109,10 @@ def test_no_other_objective_takes_its_state() -> None:
     """Neither one of as few memories, nor the same one of another number."""
     state, dapo = (Learner(tokenpo.method(name), length=1).state_dict() for name in ("ha_dw", "dapo"))
     for name, given, was in (
-        ("grpo", state, "ha_dw"), ("grpo", dapo, "dapo"), ("ha_dw", {**state, "memory": []}, "ha_dw"),
-    ):  # fmt: skip
+        ("grpo", state, "ha_dw"),
+        ("grpo", dapo, "dapo"),
+        ("ha_dw", {**state, "memory": []}, "ha_dw"),
+    ):
         with pytest.raises(TokenPOError, match=rf"another objective than {name} as it is now.*\n*objective {was}"):
             Learner(tokenpo.method(name), length=1).load_state_dict(given)
     for damaged in ({}, {**state, "memory": 3}, {**state, "updates": "x"}, {**state, "memory": [[1]]}):
@@ -267,9 +269,13 @@ def test_what_critic_and_teacher_report_by_hand(reward: list[float], explained: 
         return torch.tensor([row, [other, math.nan]], dtype=torch.float64)
 
     rollouts = Rollouts(
-        torch.tensor([[True, True], [True, False]]), torch.tensor(reward), torch.tensor([0, 0]), table([-1, -1], -1),
-        value=table([1, 0.5], 0.5), teacher_logprob=table([-2, -1], -1.5),
-    )  # fmt: skip
+        torch.tensor([[True, True], [True, False]]),
+        torch.tensor(reward),
+        torch.tensor([0, 0]),
+        table([-1, -1], -1),
+        value=table([1, 0.5], 0.5),
+        teacher_logprob=table([-2, -1], -1.5),
+    )
     seen = Learner(tokenpo.method("ppo"), length=2).begin(rollouts).metrics()
     assert seen["explained_variance"] == pytest.approx(explained, rel=1e-12, nan_ok=True)
     assert seen["teacher_kl"] == 0.5
@@ -279,9 +285,13 @@ def test_the_share_of_live_rows_by_hand() -> None:
     """A penalty reaches every row with a token; of none, as all tokens have left, the share is 0."""
     old = torch.full((2, 1), -1.0, dtype=torch.float64)
     rollouts = Rollouts(
-        torch.tensor([[True], [False]]), torch.tensor([1.0, 0]), torch.tensor([0, 0]), old,
-        ref_logprob=old, rollout_logprob=old,
-    )  # fmt: skip
+        torch.tensor([[True], [False]]),
+        torch.tensor([1.0, 0]),
+        torch.tensor([0, 0]),
+        old,
+        ref_logprob=old,
+        rollout_logprob=old,
+    )
     objective = tokenpo.method("grpo", beta=0.1)
     assert Learner(objective, length=1).begin(rollouts).live() == 1.0
     leaving = dataclasses.replace(objective, weights=(Rejection((Criterion(high=0.5),), leaves=True),))
@@ -295,9 +305,12 @@ def stale(version: list[int], updates: int, name: str = "dapo") -> tuple[Learner
     """Four responses of a token, whose policies had had so many updates; ratios 1, 1.1, 1.5 and 2."""
     old = torch.full((4, 2), -2.0, dtype=torch.float64)
     rollouts = Rollouts(
-        torch.tensor([[True, False]] * 4), torch.tensor([1.0, 0, 1, 0]), torch.tensor([0, 0, 1, 1]), old,
+        torch.tensor([[True, False]] * 4),
+        torch.tensor([1.0, 0, 1, 0]),
+        torch.tensor([0, 0, 1, 1]),
+        old,
         version=torch.tensor(version)[:, None].expand(4, 2),
-    )  # fmt: skip
+    )
     learner = Learner(tokenpo.method(name), length=1)
     learner.updates = updates
     return learner, rollouts, Policy(old + torch.tensor([[1.0], [1.1], [1.5], [2.0]], dtype=torch.float64).log())
@@ -311,8 +324,10 @@ def test_metrics_by_lag() -> None:
     learner.check(update)
     seen = learner.metrics()
     assert {name: x for name, x in seen.items() if name.startswith("lag_") and name.endswith("_share")} == {
-        "lag_0_share": 0.25, "lag_2_share": 0.5, "lag_8_share": 0.25,
-    }  # fmt: skip
+        "lag_0_share": 0.25,
+        "lag_2_share": 0.5,
+        "lag_8_share": 0.25,
+    }
     assert [seen[f"lag_{least}_ratio_mean"] for least in (0, 2, 8)] == pytest.approx([1, 1.3, 2], rel=1e-12)
     assert [seen[f"lag_{least}_clip_fraction"] for least in (0, 2, 8)] == [0, 0.5, 0]
     assert not any(name.startswith(("lag_1_", "lag_4_")) for name in seen)

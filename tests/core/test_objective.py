@@ -266,9 +266,11 @@ def test_an_engine_without_an_input_says_what_it_has_and_what_to_do() -> None:
     negotiate(tokenpo.method("hapo"), has)
     for remedies, remedy in (
         ({"old_entropy": "ask it for entropies"}, "ask it for entropies"),
-        ({"turn": "number the turns"}, "choose another method, or compute old_entropy yourself and call the objective "
-         "from your own loop"),
-    ):  # fmt: skip
+        (
+            {"turn": "number the turns"},
+            "choose another method, or compute old_entropy yourself and call the objective from your own loop",
+        ),
+    ):
         with pytest.raises(Unsupported) as caught:
             negotiate(tokenpo.method("hapo"), lacks, "here", remedies)
         assert str(caught.value) == (

@@ -103,9 +103,11 @@ def test_an_input_that_is_read_undeclared_is_caught_by_the_laws(slot: str, read:
 
 def test_an_input_of_a_memory_too() -> None:
     memory = made(
-        MemorySignal, lambda self, rollouts, numbers: rollouts.old_logprob.exp(), start=lambda self: {},
+        MemorySignal,
+        lambda self, rollouts, numbers: rollouts.old_logprob.exp(),
+        start=lambda self: {},
         after=lambda self, numbers, rollouts: {"x": float(rollouts.need("old_entropy").sum())},
-    )  # fmt: skip
+    )
     said = _refused(dataclasses.replace(GRPO, weights=(SignalWeight(memory),)))
     assert "memory_survives_a_checkpoint" in said and "Rollouts.old_entropy is absent" in said
 
@@ -163,9 +165,11 @@ def test_a_memory_that_writes_into_the_rollouts_too() -> None:
 )
 def test_a_memory_that_holds_no_finite_numbers_by_name_is_caught_by_the_laws(numbers: Any) -> None:
     memory = made(
-        MemorySignal, lambda self, x, numbers: x.old_logprob.exp(), start=lambda self: {"mean": 0.5},
+        MemorySignal,
+        lambda self, x, numbers: x.old_logprob.exp(),
+        start=lambda self: {"mean": 0.5},
         after=lambda self, *given: numbers,
-    )  # fmt: skip
+    )
     assert "memory_survives_a_checkpoint" in _refused(dataclasses.replace(GRPO, weights=(SignalWeight(memory),)))
 
 

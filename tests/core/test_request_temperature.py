@@ -26,9 +26,12 @@ def rollouts() -> Rollouts:
     entropy = torch.tensor([[-2.0, -1.0, 0.0, 1.0, 9.0]], dtype=torch.float64).exp()
     mask = torch.tensor([[True, True, True, True, False]])
     return Rollouts(
-        mask=mask, reward=torch.ones(1), group=torch.zeros(1, dtype=torch.long), old_logprob=torch.zeros(1, 5),
+        mask=mask,
+        reward=torch.ones(1),
+        group=torch.zeros(1, dtype=torch.long),
+        old_logprob=torch.zeros(1, 5),
         old_entropy=entropy,
-    )  # fmt: skip
+    )
 
 
 def test_an_objective_speaks_in_flat_numbers_by_hand() -> None:

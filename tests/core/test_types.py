@@ -37,10 +37,12 @@ def _facts(**changes: object) -> dict:
     """Two valid rollouts with everything given; NaN in the padding."""
     token = torch.tensor([[1.0, 2.0, NAN], [3.0, NAN, NAN]])
     facts = {
-        "mask": MASK, "reward": torch.tensor([1.0, 0.0]), "group": torch.tensor([4, 4]),
+        "mask": MASK,
+        "reward": torch.tensor([1.0, 0.0]),
+        "group": torch.tensor([4, 4]),
         "token_ids": torch.tensor([[5, 6, -7], [8, 0, 0]]),
         **{name: SIGN.get(name, 1) * (token + i) for i, name in enumerate(TOKEN_FIELDS)},
-    }  # fmt: skip
+    }
     return {**facts, **changes}
 
 
@@ -130,15 +132,19 @@ def test_rollouts_refuse(field: str, value: object, message: str) -> None:
     [
         ({"logprob": None}, "Policy.logprob must be a tensor, got NoneType"),
         ({"logprob": torch.ones(2, 4)}, "Policy.logprob has shape [2, 4], expected [N, T] = [2, 3]"),
-        ({"logprob": torch.ones(2, 3).long()},
-         "Policy.logprob has dtype torch.int64, expected a floating-point tensor"),
+        (
+            {"logprob": torch.ones(2, 3).long()},
+            "Policy.logprob has dtype torch.int64, expected a floating-point tensor",
+        ),
         ({"logprob": torch.full((2, 3), NAN)}, "Policy.logprob[0, 0] is nan on a response token"),
-        ({"logprob": torch.tensor([[-1.0, INF, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)},
-         "Policy.logprob[0, 1] is inf"),
+        (
+            {"logprob": torch.tensor([[-1.0, INF, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)},
+            "Policy.logprob[0, 1] is inf",
+        ),
         ({"entropy": torch.full((2, 3), INF)}, "Policy.entropy[0, 0] is inf on a response token"),
         ({"entropy_drift": torch.ones(2)}, "Policy.entropy_drift has shape [2], expected [N, T] = [2, 3]"),
     ],
-)  # fmt: skip
+)
 def test_batches_refuse_a_policy(policy: dict, message: str) -> None:
     with pytest.raises(TokenPOError, match="^" + re.escape(message)):
         _batch(Policy(**{"logprob": torch.zeros(2, 3), **policy}))
@@ -209,10 +215,12 @@ def test_facts_carry_no_gradient() -> None:
 @pytest.mark.parametrize(
     ("dtype", "kept"),
     [
-        (torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
         (torch.float64, torch.float64),
     ],
-)  # fmt: skip
+)
 def test_half_precision_becomes_float32_and_others_stay(dtype: torch.dtype, kept: torch.dtype) -> None:
     seen = Rollouts(**{k: v.to(dtype) if v.is_floating_point() else v for k, v in _facts().items()})
     policy = _batch(Policy(torch.zeros(2, 3, dtype=dtype), torch.zeros(2, 3, dtype=dtype))).policy

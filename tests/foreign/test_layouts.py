@@ -40,9 +40,12 @@ def test_verls_rows_without_padding() -> None:
     scored = torch.nested.nested_tensor_from_jagged(ids[whole].double(), flat["input_ids"].offsets())
     ours = unpacked(ids[whole].double(), whole)[:, -width - 1 : -1] * answered
     assert torch.equal(no_padding_2_padding(scored, data), ours)
-    rows = response_from_nested(scored, torch.nested.as_nested_tensor(
-        [row[keep] for row, keep in zip(ids[:, -width:], answered, strict=True)], layout=torch.jagged
-    ))  # fmt: skip
+    rows = response_from_nested(
+        scored,
+        torch.nested.as_nested_tensor(
+            [row[keep] for row, keep in zip(ids[:, -width:], answered, strict=True)], layout=torch.jagged
+        ),
+    )
     assert torch.equal(unpacked(rows.values(), inside(rows.offsets().diff())), ours)
 
 

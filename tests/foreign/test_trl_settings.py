@@ -53,7 +53,7 @@ HONOURED = [
     ("vespo", {"loss_type": "vespo"}, _bounded("token_mask", clip_max=1.5)),
     ("vespo", {"loss_type": "vespo"}, _bounded("token_truncate", clip_max=1.5)),
     ("grpo", GRPO, {"use_vllm": True, "vllm_importance_sampling_correction": False}),
-]  # fmt: skip
+]
 
 
 def objective_of(method: str, options: Any = None, **settings: Any) -> tokenpo.Objective:
@@ -75,9 +75,10 @@ def _batch(seed: int) -> Sample:
 
 @seeds
 @pytest.mark.parametrize(
-    "row", [row for row in TRANSLATED if not row.apart or row.theirs.get("loss_type") == "bnpo"],
+    "row",
+    [row for row in TRANSLATED if not row.apart or row.theirs.get("loss_type") == "bnpo"],
     ids=lambda row: "-".join([row.method, *row.theirs]),
-)  # fmt: skip
+)
 def test_what_is_translated_is_the_same_loss(row: Translated, seed: int) -> None:
     sample = ragged(seed).alive()
     got, advantage = ours(objective_of(row.method, row.options), sample)

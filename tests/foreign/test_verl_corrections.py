@@ -164,9 +164,12 @@ def test_presets(name: str, leaves: bool, seed: int) -> None:
         weights, mask = _theirs(sample, **given)
         told = {"batch_num_tokens": int((mask if leaves else sample.mask).sum())}
         theirs = _verl(
-            "vanilla", sample.but(mask=mask), advantage, global_batch_info=told,
+            "vanilla",
+            sample.but(mask=mask),
+            advantage,
+            global_batch_info=told,
             rollout_is_weights=None if weights is None else torch.tensor(weights),
-        )  # fmt: skip
+        )
         assert (mask.sum() < sample.mask.sum()) == rejects
     close(got, theirs)
     assert np.count_nonzero(got.gradient) > 3
@@ -174,10 +177,14 @@ def test_presets(name: str, leaves: bool, seed: int) -> None:
 
 def test_the_short_names_are_verls_presets() -> None:
     same = {
-        "tis": "decoupled_token_is", "seq_tis": "decoupled_seq_is", "icepop": "decoupled_token_icepop",
-        "seq_mis": "decoupled_seq_is_rs", "mis_geo": "decoupled_geo_rs", "mis_k3": "decoupled_k3_rs",
+        "tis": "decoupled_token_is",
+        "seq_tis": "decoupled_seq_is",
+        "icepop": "decoupled_token_icepop",
+        "seq_mis": "decoupled_seq_is_rs",
+        "mis_geo": "decoupled_geo_rs",
+        "mis_k3": "decoupled_k3_rs",
         "bypass": "bypass_ppo_clip",
-    }  # fmt: skip
+    }
     for short, long in same.items():
         assert PRESETS[short] == PRESETS[long]
 
@@ -187,9 +194,12 @@ def test_verl_holds_the_sum_of_a_responses_log_ratios_at_20_when_it_weighs_and_n
     one = np.ones((1, 30))
     sample = of(one, [0], [0], old_logprob=-1 * one, rollout_logprob=-2 * one, logprob=-1 * one)
     theirs, mask = _theirs(
-        sample, rollout_is="sequence", rollout_is_threshold=1e300, rollout_rs="seq_sum_k1",
+        sample,
+        rollout_is="sequence",
+        rollout_is_threshold=1e300,
+        rollout_rs="seq_sum_k1",
         rollout_rs_threshold=f"{math.exp(-25)}_{math.exp(25)}",
-    )  # fmt: skip
+    )
     got = _ours(sample, RolloutCorrection(sequence=True, cap=math.inf))
     np.testing.assert_allclose(got[0, 0], np.exp(20), rtol=1e-12)
     np.testing.assert_allclose(theirs[0, 0], np.exp(20), rtol=1e-12)
@@ -220,18 +230,22 @@ def test_its_other_settings_are_read_too() -> None:
     ("asked", "message"),
     [
         ({"rollout_is": "tokens"}, "rollout_is='tokens' is no choice; did you mean 'token'"),
-        ({"rollout_is": "token", "rollout_is_threshold": "2-3"},
-         "rollout_is_threshold = '2-3' is no threshold above 0"),
+        (
+            {"rollout_is": "token", "rollout_is_threshold": "2-3"},
+            "rollout_is_threshold = '2-3' is no threshold above 0",
+        ),
         ({"rollout_is": "token", "rollout_is_threshold": -1.0}, "= -1.0 is no threshold above 0"),
         ({"rollout_rs": "seq_max_k1", "rollout_rs_threshold": 2}, "rollout_rs='seq_max_k1' is no choice"),
         ({"rollout_rs": "token_k2", "rollout_rs_threshold": "0.1_2"}, "token_k2 has an upper bound only"),
         ({"rollout_rs": "token_k2"}, "rollout_rs_threshold = None: give one threshold"),
         ({"rollout_rs": "token_k1,token_k2", "rollout_rs_threshold": "1,2,3"}, "or one for each of token_k1, token_k2"),
         ({"loss_type": "reinforce"}, "together with bypass_mode alone"),
-        ({"rollout_is": "token", "rollout_is_batch_normalize": True, "bypass_mode": True, "loss_type": "reinforce"},
-         "rollout_is_batch_normalize with bypass_mode"),
+        (
+            {"rollout_is": "token", "rollout_is_batch_normalize": True, "bypass_mode": True, "loss_type": "reinforce"},
+            "rollout_is_batch_normalize with bypass_mode",
+        ),
     ],
-)  # fmt: skip
+)
 def test_settings_that_mean_nothing_are_refused(asked: dict, message: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=message):
         preset_of(asked)

@@ -88,8 +88,11 @@ every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 UNCOMPARED = {
     "remax": {"groups of one", "equal rewards", "no right answer"},  # with a greedy response
     "rae": {"groups of one", "equal rewards"},  # with earlier batches
-    "reinforce_pp": {"groups of one"}, "eb_cispo": {"groups of one"}, "raft": {"groups of one", "equal rewards"},
-    "raft_pp": {"groups of one", "equal rewards"}, "topr": {"groups of one", "equal rewards", "no right answer"},
+    "reinforce_pp": {"groups of one"},
+    "eb_cispo": {"groups of one"},
+    "raft": {"groups of one", "equal rewards"},
+    "raft_pp": {"groups of one", "equal rewards"},
+    "topr": {"groups of one", "equal rewards", "no right answer"},
     "hmpo": {"equal rewards"},  # the lengths of right answers are compared
     # compared are continuations
     **dict.fromkeys(("vineppo", "spo"), frozenset({"groups of one", "equal rewards", "no right answer"})),
@@ -97,7 +100,7 @@ UNCOMPARED = {
     "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
     # a value is, or a teacher grades
     **dict.fromkeys(("ppo", "vapo", "rto", "opd"), frozenset({"groups of one", "equal rewards", "no right answer"})),
-}  # fmt: skip
+}
 
 
 @every_case
@@ -137,11 +140,14 @@ FAR = {"reward", "rewards", "baseline", "value", "gain"}
 # Where a difference cancels what float32 would have lost before it.
 CANCELLED = [
     # every confidence is that in the prompt: no shift, but alpha times a rounding
-    ("arm", {"alpha": 1e6, "fraction": 1.0},
-     lambda x: {"old_logprob": x["prompt_logprob"][:, None].expand(x["mask"].shape)}),
+    (
+        "arm",
+        {"alpha": 1e6, "fraction": 1.0},
+        lambda x: {"old_logprob": x["prompt_logprob"][:, None].expand(x["mask"].shape)},
+    ),
     # tokens that are almost sure: 1 - 2 p + Σp² is a difference of numbers near 1
     ("otb", {}, lambda x: {"old_logprob": 1e-3 * x["old_logprob"], "old_collision": (2e-3 * x["old_logprob"]).exp()}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "options", "change"), [*((*case, lambda x: {}) for case in CASES), *CANCELLED])

@@ -86,8 +86,11 @@ WHOLE = [
     ("reinforce_rej", {}, "raft_pp", {}, MIXED),
     ("s_grpo", {"fraction": 1.0}, "grpo", {}, RAGGED),
     (
-        "sent", {"low_entropy": 1.0, "strong": 1.0, "weak": 0.0, "fraction": 0.1, "coef": 0.7},
-        "kl_cov", {"fraction": 0.1, "coef": 0.7}, RAGGED,
+        "sent",
+        {"low_entropy": 1.0, "strong": 1.0, "weak": 0.0, "fraction": 0.1, "coef": 0.7},
+        "kl_cov",
+        {"fraction": 0.1, "coef": 0.7},
+        RAGGED,
     ),
     ("skywork_entropy", {"largest": 0.0, "target": 9.0}, "grpo", {}, EQUAL),
     ("spo", {"below": 1.0}, "vineppo", {}, RAGGED),
@@ -101,7 +104,7 @@ WHOLE = [
         for b in (0.0, 0.3)
         for k in ("none", "scale", "inside")
     ),
-]  # fmt: skip
+]
 GRADIENT = [
     ("ce_gppo", {"beta1": 0.0, "beta2": 0.0}, "dapo", {"high": 0.2, "dual": 1e9}, RAGGED),
     ("cispo", {"high": 1e9}, "dapo", UNCLIPPED, RAGGED),

@@ -479,7 +479,10 @@ def test_any_split_of_a_step_adds_up_once_the_whole_was_observed(name: str) -> N
 def test_real_is_finite_where_an_exponential_would_overflow() -> None:
     """s / tau = ±1000: what is right for certain has no slope, what is wrong for certain has all of it, 1/tau."""
     for right, wrong, slopes in (
-        (0.5, -0.5, [0, 0]), (-0.5, 0.5, [-2000, 2000]), (0.5, 0.5, [0, 2000]), (-0.5, -0.5, [-2000, 0])
-    ):  # fmt: skip
+        (0.5, -0.5, [0, 0]),
+        (-0.5, 0.5, [-2000, 2000]),
+        (0.5, 0.5, [0, 2000]),
+        (-0.5, -0.5, [-2000, 0]),
+    ):
         got = outcome("real", by_hand([[np.exp(right)], [np.exp(wrong)]], [1, 0]), tau=0.0005)
         np.testing.assert_allclose(got.gradient[:, 0], slopes, rtol=1e-9, atol=1e-200)

@@ -86,10 +86,11 @@ def test_a_teacher_that_agrees_changes_nothing(name: str, form: str) -> None:
 @pytest.mark.parametrize(
     ("form", "name"),
     [
-        ("credit", "gdpo"), ("credit", "vapo"),  # credit of several rewards, or from a critic, inside the teacher's
+        ("credit", "gdpo"),
+        ("credit", "vapo"),  # credit of several rewards, or from a critic, inside the teacher's
         *((form, name) for form in ("penalty", "divergence") for name in ("gspo", "tepo")),  # beside none, or another
     ],
-)  # fmt: skip
+)
 def test_a_method_with_a_teacher_obeys_the_laws(form: str, name: str) -> None:
     tokenpo.check_method(tokenpo.with_teacher(tokenpo.method(name), 0.5, form=form))
 
@@ -114,8 +115,9 @@ def test_teacher_kl_by_hand() -> None:
     """
     sample = _taught([[2, 0.5]], [1], [[1, 1]])
     for estimator, value, slopes in (
-        (TeacherKl(1.0).estimator, 0.0, [LN2, -LN2]), (K3(), (0.5 - 1 + 2 - 1) / 2, [0.5, -1]),
-    ):  # fmt: skip
+        (TeacherKl(1.0).estimator, 0.0, [LN2, -LN2]),
+        (K3(), (0.5 - 1 + 2 - 1) / 2, [0.5, -1]),
+    ):
         objective = tokenpo.Objective(
             TeacherCredit(), Unclipped(), TokenMean(), penalties=(TeacherKl(1.0, estimator),)
         )  # teacher and old policy agree: no credit

@@ -353,10 +353,12 @@ CLAMPED = 1.1 * np.sqrt(6 / 5) + 1e-6  # every token ±1.1
         ({"normalise": "own_set"}, np.array([[0.05, 0], [-0.05, 0], [0.05, 0], [-0.05, 0]]) / OWN),
         ({"normalise": "pooled"}, np.array([[1.15, 1.1], [1.05, 0], [-1.05, 0], [-1.15, -1.1]]) / POOLED),
         # clamped to (0.2, 0.28) every H is 0.28: every share is 1 / d
-        ({"normalise": "pooled", "entropy_clamp": (0.2, 0.28)},
-         np.array([[1.1, 1.1], [1.1, 0], [-1.1, 0], [-1.1, -1.1]]) / CLAMPED),
+        (
+            {"normalise": "pooled", "entropy_clamp": (0.2, 0.28)},
+            np.array([[1.1, 1.1], [1.1, 0], [-1.1, 0], [-1.1, -1.1]]) / CLAMPED,
+        ),
     ],
-)  # fmt: skip
+)
 def test_gtpo(options: dict, expected: np.ndarray) -> None:
     """At ratio 1 the gradient is -A / 6, and J the mean of A; the ratio 1.5 at (0, 0) is clipped to 1.28."""
     still, moved = (

@@ -46,10 +46,12 @@ def test_adv_reweight_bounds_the_divergence() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"a": 0.3, "eta": 0.5}, {"high_first": True, "beta": 0.3, "bounded_kl": True},
+        {},
+        {"a": 0.3, "eta": 0.5},
+        {"high_first": True, "beta": 0.3, "bounded_kl": True},
         {"dual": 3.0, "beta": 0.0, "high": 0.5},
     ],
-)  # fmt: skip
+)
 def test_each_pass_of_lopti_is_its_oracle(part: int, options: dict) -> None:
     one = tokenpo.method("lopti", **options).split()[part]
     close(run(one, ragged(0)), score("lopti", ragged(0), part=part, **options))
@@ -268,9 +270,12 @@ def test_nthr_the_weakest_right_response_sets_the_threshold() -> None:
 def test_nthr_threshold_does_not_depend_on_rounding() -> None:
     """Influences 1e8, 1, -1e8 of the right response have the mean 1/3, which a float32 sum would lose; 0.2 is below."""
     rollouts = tokenpo.Rollouts(
-        torch.ones(2, 3, dtype=torch.bool), torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), torch.zeros(2, 3),
+        torch.ones(2, 3, dtype=torch.bool),
+        torch.tensor([1.0, 0.0]),
+        torch.tensor([0, 0]),
+        torch.zeros(2, 3),
         influence=torch.tensor([[1e8, 1.0, -1e8], [0.2, 0.5, 0.0]]),
-    )  # fmt: skip
+    )
     assert SparedTokens(beta=1.0, eta=0.5)(rollouts).tolist() == [[1, 1, 1], [1, 0.5, 1]]
 
 

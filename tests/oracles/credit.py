@@ -166,10 +166,13 @@ def grpo_passk(s, *, std=True, low=0.2, high=0.2):
 
 
 @cases(
-    {}, {"baseline": "kept", "dual": None}, {"baseline": "none"}, {"low": 0.1, "high": 0.4, "dual": 10.0},
+    {},
+    {"baseline": "kept", "dual": None},
+    {"baseline": "none"},
+    {"low": 0.1, "high": 0.4, "dual": 10.0},
     *({"order": order} for order in (1, 2, 3, 50)),
     suited=lambda s: s.but(reward=np.abs(s.reward)),  # it is defined for rewards >= 0
-)  # fmt: skip
+)
 def maxrl(s, *, baseline="practical", order=None, low=0.2, high=0.2, dual=3.0):
     A = np.zeros((len(s.reward), 1))
     for rows in groups(s):
@@ -235,10 +238,13 @@ def ha_dw(s, *, past=(), scale=1.3, history=10, anchor="prior", low=0.2, high=0.
 
 
 @cases(
-    {}, {"additive": True, "threshold": 0.5}, {"scale": 0.7, "shift": 0.1, "cap": 0.6, "beta": 0.3},
-    {"by_score": True}, {"by_score": True, "additive": True, "threshold": -0.5},
+    {},
+    {"additive": True, "threshold": 0.5},
+    {"scale": 0.7, "shift": 0.1, "cap": 0.6, "beta": 0.3},
+    {"by_score": True},
+    {"by_score": True, "additive": True, "threshold": -0.5},
     {"shift": -0.5, "beta": 0.0, "dual": None, "low": 0.1, "high": 0.4},
-)  # fmt: skip
+)
 def hmpo(
     s, *, low=0.2, high=0.28, dual=10.0, scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0, by_score=False,
     beta=1e-3,

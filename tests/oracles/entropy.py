@@ -89,9 +89,11 @@ def tepo(s, *, low=0.2, high=0.2, beta=1.0, decreasing="delta", kl_target="old",
     # - β M KL. The sampler's policy is the one that the expectation is over: of r = π/π_old, or of r = π_ref/π
     x, sign = (s.logprob - s.old_logprob, 1) if kl_target == "old" else (s.ref_logprob - s.logprob, -1)
     KL, dKL = {
-        "k3": (np.exp(x) - 1 - x, np.exp(x) - 1), "abs": (np.abs(x), np.sign(x) * (np.abs(x) > 1e-5)),
-        "k1": (-x, -1), "k2": (x**2 / 2, x),
-    }[estimator]  # fmt: skip
+        "k3": (np.exp(x) - 1 - x, np.exp(x) - 1),
+        "abs": (np.abs(x), np.sign(x) * (np.abs(x) > 1e-5)),
+        "k1": (-x, -1),
+        "k2": (x**2 / 2, x),
+    }[estimator]
     return token_mean(s, J - beta * M * KL, dJ - beta * M * sign * dKL)
 
 
@@ -121,7 +123,7 @@ def aer_after(Lambda, H0, H, *, tau=0.4, rule="sign", delta=1e-4, largest=0.005)
 )
 def skywork_entropy(
     s, *, controller="current", was_below=True, target=0.2, start=0.0, largest=0.005, low=0.2, high=0.2
-):  # fmt: skip
+):
     """`start` is α as the batches before left it; `was_below` is their gate, which controller="released" reads;
     `largest` matters to `skywork_after`."""
     # + c H with c = α 1[Hbar_old < target]: H has a gradient, c none; the authors' code: the batch before has opened or

@@ -245,9 +245,10 @@ def topr(s, *, level="sequence", signal="outcome", threshold=0.5):
 
 
 @cases(
-    {}, {"k_pos": 0.5, "lambda_pos": 0.1, "k_neg": 1.0, "lambda_neg": 0.3},
+    {},
+    {"k_pos": 0.5, "lambda_pos": 0.1, "k_neg": 1.0, "lambda_neg": 0.3},
     {"k_pos": 0.0, "lambda_pos": 0.0, "k_neg": 1.0, "lambda_neg": 0.0},
-)  # fmt: skip
+)
 def vespo(s, *, k_pos=2.0, lambda_pos=3.0, k_neg=3.0, lambda_neg=2.0):
     # W_i = Π_t r_it, the product over the response: each log-ratio within ±20, their sum within [log 1e-8, 20]
     log_W = (s.mask * np.clip(s.logprob - s.old_logprob, -20, 20)).sum(1, keepdims=True)
@@ -267,9 +268,7 @@ WIDE = {"low": 0.1, "high": 0.4, "sequence_low": 0.1, "sequence_high": 0.2}
 
 
 @cases(*crossed([{}, WIDE], mixing=("average", "entropy"), form=("mix_of_mins", "min_of_mixes")))
-def dhpo(
-    s, *, mixing="average", form="mix_of_mins", low=0.2, high=0.28, sequence_low=3e-4, sequence_high=4e-4
-):  # fmt: skip
+def dhpo(s, *, mixing="average", form="mix_of_mins", low=0.2, high=0.28, sequence_low=3e-4, sequence_high=4e-4):
     # a_t, the share of the token ratio: 1/2, or the token's entropy over the largest of its response
     a = np.full(s.mask.shape, 0.5)
     if mixing == "entropy":

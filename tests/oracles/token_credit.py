@@ -48,8 +48,10 @@ def gdpo(s, *, form="trl", weights=(), beta=0.0, low=0.2, high=0.2):
     var = (count * (u[alive] - mean) ** 2).sum() / (count.sum() - 1)
     A = np.zeros((len(s.group), 1))
     A[alive, 0] = (u[alive] - mean) / {
-        "trl": np.sqrt(var) + 1e-4, "verl": np.sqrt(var + 1e-8), "nemo_rl": np.sqrt(var)
-    }[form]  # fmt: skip
+        "trl": np.sqrt(var) + 1e-4,
+        "verl": np.sqrt(var + 1e-8),
+        "nemo_rl": np.sqrt(var),
+    }[form]
 
     J, dJ = clipped(*ratio(s), A, low, high)
     k, dk = k3(s)
@@ -200,7 +202,7 @@ def spo(s, *, below=0.9, low=0.2, high=0.2):
 )
 def gtpo(
     s, *, a1=1.0, a2=0.1, normalise="with_zeros", scope="group", entropy_clamp=None, low=0.2, high=0.28, threshold=0.0
-):  # fmt: skip
+):
     H = np.clip(np.maximum(s.old_entropy, 1e-8), *(entropy_clamp or (0, np.inf)))
 
     # only groups with both outcomes speak; with scope "batch" the entropies of all of them are compared together
@@ -224,8 +226,10 @@ def gtpo(
         for side, shaped in ((right, rplus), (~right, rminus)):
             own = all_tokens & side[:, None]
             collection = {
-                "with_zeros": shaped[all_tokens], "own_set": shaped[own], "pooled": (rplus + rminus)[all_tokens]
-            }[normalise]  # fmt: skip
+                "with_zeros": shaped[all_tokens],
+                "own_set": shaped[own],
+                "pooled": (rplus + rminus)[all_tokens],
+            }[normalise]
             if np.ptp(collection) > 0:
                 A[own] = (shaped[own] - collection.mean()) / (collection.std(ddof=1) + 1e-6)
     return token_mean(s, *clipped(*ratio(s), A, low, high))
@@ -251,9 +255,7 @@ def ppo(s, *, lam=1, gamma=1, whiten=True, token_reward=False, beta=0, low=0.2, 
     {"alpha": 0.4, "whiten": False, "coef": 0.0, "critic_lam": 0.5, "value_clip": 0.1},
     {"alpha": 3.0, "threshold": 0.5, "low": 0.1, "high": 0.4},
 )
-def vapo(
-    s, *, alpha=0.05, coef=0.1, threshold=0.0, whiten=True, low=0.2, high=0.28, critic_lam=1, value_clip=0.5,
-):  # fmt: skip
+def vapo(s, *, alpha=0.05, coef=0.1, threshold=0.0, whiten=True, low=0.2, high=0.28, critic_lam=1, value_clip=0.5):
     lam = [1 - 1 / max(alpha * n, 1) for n in s.mask.sum(1)]
     A, _ = gae(s, arriving(s), lam, 1)
     value, slope = token_mean(s, *clipped(*ratio(s), whitened(A, s.mask) if whiten else A, low, high))

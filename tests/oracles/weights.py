@@ -19,9 +19,12 @@ from .prelude import (
 
 
 @cases(
-    {}, {"a": 0.3, "beta": 0.0}, {"a": 1.0, "beta": 0.5, "dual": 3.0}, {"low": 0.1, "high": 0.4, "a": 0.0},
+    {},
+    {"a": 0.3, "beta": 0.0},
+    {"a": 1.0, "beta": 0.5, "dual": 3.0},
+    {"low": 0.1, "high": 0.4, "a": 0.0},
     {"beta": 0.3, "bounded_kl": True},
-)  # fmt: skip
+)
 def adv_reweight(s, *, a=0.2, low=0.2, high=0.24, dual=10.0, beta=1e-3, bounded_kl=False):
     # A <- w A with w = a p_old + 1 - a: unlikely tokens weigh less
     A = (a * np.exp(s.old_logprob) + 1 - a) * group_advantage(s)
@@ -38,12 +41,15 @@ def adv_reweight(s, *, a=0.2, low=0.2, high=0.24, dual=10.0, beta=1e-3, bounded_
 
 
 @cases(
-    {}, {"a": 0.3, "eta": 0.5}, {"high_first": True, "beta": 0.3}, {"dual": 3.0, "beta": 0.0, "low": 0.1, "high": 0.5},
+    {},
+    {"a": 0.3, "eta": 0.5},
+    {"high_first": True, "beta": 0.3},
+    {"dual": 3.0, "beta": 0.0, "low": 0.1, "high": 0.5},
     {"beta": 0.3, "bounded_kl": True},
-)  # fmt: skip
+)
 def lopti(
     s, *, part=None, eta=0.4, a=0.0, high_first=False, low=0.2, high=0.24, dual=10.0, beta=1e-3, bounded_kl=False
-):  # fmt: skip
+):
     """`part`: 0 or 1 for the loss of the first or second pass, None for that of all tokens."""
     # A <- w A with w = a p_old + 1 - a: unlikely tokens weigh less
     p_old = np.exp(s.old_logprob)
@@ -211,9 +217,11 @@ def stapo(s, *, policy="current", prob=0.002, quantile=0.75, low=0.2, high=0.28)
 
 
 @cases(
-    {}, {"dual": 10.0, "high": 0.28, "least": 0.8, "safety": 3.0, "low": 0.1},
-    {"decay": 1.0, "least": 0.0, "most": 100.0}, {"decay": 0.5},
-)  # fmt: skip
+    {},
+    {"dual": 10.0, "high": 0.28, "least": 0.8, "safety": 3.0, "low": 0.1},
+    {"decay": 1.0, "least": 0.0, "most": 100.0},
+    {"decay": 0.5},
+)
 def fipo(s, *, decay=32.0, least=1.0, most=1.2, safety=4.0, dual=None, low=0.2, high=0.2):
     A, (r, dr) = group_advantage(s), ratio(s)
 

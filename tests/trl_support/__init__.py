@@ -22,9 +22,13 @@ def run_python(*words: str, timeout: float = 550, **more: object) -> subprocess.
     """An interpreter with these words behind it, which has to succeed, on the CPU, with this source and the tests."""
     paths = [str(HERE.parents[1] / "src"), str(HERE.parent)]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "CI": "1", "HF_HUB_OFFLINE": "1",
-        "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false",
-    }  # fmt: skip
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMP_NUM_THREADS": "1",
+        "CI": "1",
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     command = [sys.executable, *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, **more)
     assert done.returncode == 0, f"{words}: {done.stdout[-3000:]}\n{done.stderr[-6000:]}"

@@ -29,9 +29,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def schedule(rows: int, accumulate: int, chunks: int | None = None, iterations: int = 1, **more: int) -> dict[str, int]:
     """TRL's settings: rows of a micro-batch, micro-batches of a step, parts of a rollout batch, repetitions."""
     return {
-        "per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulate,
-        "steps_per_generation": chunks or accumulate, "num_iterations": iterations, **more,
-    }  # fmt: skip
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": accumulate,
+        "steps_per_generation": chunks or accumulate,
+        "num_iterations": iterations,
+        **more,
+    }
 
 
 def case(method: str, key: str, plan: dict[str, int], rewards: list[str]) -> dict[str, Any]:

@@ -9,9 +9,12 @@ SCHEDULE = schedule(4, 2, iterations=4, max_steps=4)
 # Two updates to a pass over the rollout batch, two passes; a second rollout batch.
 STALE = schedule(4, 2, chunks=4, iterations=2, max_steps=8)
 ROWS = {
-    "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "generation_batch_size": 16,
-    "num_iterations": 2, "max_steps": 4,
-}  # fmt: skip
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "generation_batch_size": 16,
+    "num_iterations": 2,
+    "max_steps": 4,
+}
 # Three rows of each rank in a micro-batch: of three groups the second lies on both.
 SPLIT = schedule(3, 2, iterations=4, max_steps=4)
 GRPO = {"loss_type": "grpo"}

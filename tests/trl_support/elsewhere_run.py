@@ -25,9 +25,12 @@ from trl_support import leave
 from trl_support.small import config, right, sums
 
 SHARDS = {
-    "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-}  # fmt: skip
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}
 # Case -> further settings of a run in several processes.
 SEVERAL: dict[str, dict[str, Any]] = {"hapo": {"save_strategy": "steps", "save_steps": 2, "dynamic_sampling": True}}
 # Two rollout batches of four prompts, two updates each. An eps that is large beside gradients: AdamW by itself makes
@@ -72,9 +75,12 @@ def run(where: str, out: Path, cases: list[str]) -> None:
         more = SEVERAL.get(case, {}) if several else {}
         lora = LoraConfig(r=2, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
         trainer = TokenPOTrainer(
-            str(locate("tiny")), right, config(out / case, method=case, **given, **more), train_dataset=sums(),
+            str(locate("tiny")),
+            right,
+            config(out / case, method=case, **given, **more),
+            train_dataset=sums(),
             peft_config=lora if several and case == "adv_reweight" else None,
-        )  # fmt: skip
+        )
         assert trainer.accelerator.distributed_type == KINDS.get(where, DistributedType.NO)
         assert trainer.forward_passes.in_head == (where in ("cpu", "standin_head", "whole"))
         trainer.train()

@@ -70,17 +70,22 @@ def heard(out: Path, reported: float, old: float) -> tuple[list[torch.Tensor], t
     objective, entropy, heats = tokenpo.method("hapo"), torch.tensor([[0.1, 0.2, 0.3]]), []
     rule = functools.partial(objective.temperature, numbers=numbers)
     facts = {
-        "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), old), "old_entropy": entropy,
+        "mask": torch.tensor([[True, True, False]]),
+        "old_logprob": torch.full((1, 3), old),
+        "old_entropy": entropy,
         "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
-    }  # fmt: skip
+    }
 
     def policy(model: object, output: object, rows: int, heat: torch.Tensor) -> tokenpo.Policy:
         heats.append(heat)
         return tokenpo.Policy(torch.full((1, 3), -1.0), entropy)
 
     trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(gather=lambda x: x), args=config(out), model=None, policy_objective=objective,
+        accelerator=SimpleNamespace(gather=lambda x: x),
+        args=config(out),
+        model=None,
+        policy_objective=objective,
         forward_passes=SimpleNamespace(policy=policy),
-    )  # fmt: skip
+    )
     Served(trainer, 1.0, rule).check({}, facts)
     return heats, rule(entropy, 1.0)

@@ -112,9 +112,11 @@ class Client:
         self.bodies.append(generation_kwargs)
         # `vllm_xargs` of a request becomes its extra_args: vllm/entrypoints/openai/completion/protocol.py.
         params = SimpleNamespace(
-            temperature=body["temperature"], max_tokens=body["max_tokens"], min_p=body["min_p"],
+            temperature=body["temperature"],
+            max_tokens=body["max_tokens"],
+            min_p=body["min_p"],
             extra_args=generation_kwargs.get("vllm_xargs"),
-        )  # fmt: skip
+        )
         rows = [{"prompt_token_ids": prompt} for prompt in prompts for _ in range(n)]
         outputs = [out.outputs[0] for out in self.engine.generate(rows, params)]
         return {

@@ -42,11 +42,15 @@ def drawn(
 
     params = [
         SamplingParams(
-            temperature=base, max_tokens=LENGTH // 2 + number % (LENGTH // 2 + 1), logprobs=0, seed=number,
-            ignore_eos=True, extra_args=None if told is None else dict(told),
+            temperature=base,
+            max_tokens=LENGTH // 2 + number % (LENGTH // 2 + 1),
+            logprobs=0,
+            seed=number,
+            ignore_eos=True,
+            extra_args=None if told is None else dict(told),
         )
         for number, (told, base) in enumerate(zip(numbers, bases, strict=True))
-    ]  # fmt: skip
+    ]
     answers = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
     rows = []
     for prompt, told, base, answer in zip(prompts, numbers, bases, answers, strict=True):
@@ -69,9 +73,12 @@ def remembered(path: str, objective: tokenpo.Objective, rows: Sequence[Mapping[s
             entropy[row, : len(logits)] = entropy_of(softmax_parts(logits.float(), 1.0 / base))
             mask[row, : len(logits)] = True
     facts = tokenpo.Rollouts(
-        mask=mask, reward=torch.arange(len(rows)) % 2.0, group=torch.arange(len(rows)) // 4,
-        old_logprob=torch.zeros_like(entropy), old_entropy=entropy,
-    )  # fmt: skip
+        mask=mask,
+        reward=torch.arange(len(rows)) % 2.0,
+        group=torch.arange(len(rows)) // 4,
+        old_logprob=torch.zeros_like(entropy),
+        old_entropy=entropy,
+    )
     return objective.after(objective.start(), facts)
 
 

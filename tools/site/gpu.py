@@ -143,9 +143,13 @@ def page(found: Mapping[str, Any]) -> str:
         )
         status += f" on {found['date']}. {found['notes']}\n\n{results(found['parts'])}"
     text = HEAD.format(
-        status=status, pieces="\n".join(f"| `{name}` | {words} |" for name, words in PARTS.items()),
-        flops=FLOPS / 1e12, bytes=BYTES / 1e12, per_hidden=FLOPS / BYTES, predictions=table(head, [*predicted()]),
-    )  # fmt: skip
+        status=status,
+        pieces="\n".join(f"| `{name}` | {words} |" for name, words in PARTS.items()),
+        flops=FLOPS / 1e12,
+        bytes=BYTES / 1e12,
+        per_hidden=FLOPS / BYTES,
+        predictions=table(head, [*predicted()]),
+    )
     for part, words in PARTS.items():
         lines = found.get("parts", {}).get(part, [])
         if lines:

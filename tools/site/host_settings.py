@@ -25,9 +25,11 @@ def _verls(words: str, names: Mapping[str, str]) -> Iterator[Row]:
 
 # Fields of `TrainingArguments` that transformers has from 5.23 on.
 NEWER = (
-    "activation_checkpointing", "activation_checkpointing_kwargs", "dataloader_in_order",
+    "activation_checkpointing",
+    "activation_checkpointing_kwargs",
+    "dataloader_in_order",
     "dataloader_multiprocessing_context",
-)  # fmt: skip
+)
 TRL: tuple[Row, ...] = (
     *_honoured("beta", "k3 penalty on leaving the reference, in the objective's penalties (`ReferenceKl`)"),
     *_honoured(
@@ -52,17 +54,13 @@ TRL: tuple[Row, ...] = (
     ),
     *_honoured("temperature", "log-probabilities and entropies are taken at it"),
     *_honoured("per_device_train_batch_size", "rows of a micro-batch"),
-    *_honoured(
-        "gradient_accumulation_steps", "micro-batches of an update, over all of which denominators are counted"
-    ),
+    *_honoured("gradient_accumulation_steps", "micro-batches of an update, over all of which denominators are counted"),
     *_honoured(
         "steps_per_generation generation_batch_size",
         "micro-batches of a rollout batch, or its rows; token means count the tokens of each update, where TRL spreads "
         "those of the rollout batch evenly",
     ),
-    *_honoured(
-        "num_iterations", "times that a rollout batch is trained on; a multiple of the objective's passes"
-    ),
+    *_honoured("num_iterations", "times that a rollout batch is trained on; a multiple of the objective's passes"),
     *_honoured(
         "max_completion_length", "also the constant that `dr_grpo` divides by, which is then refused without it"
     ),
@@ -101,8 +99,7 @@ TRL: tuple[Row, ...] = (
         "vllm_server_host vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization "
         "vllm_max_model_length vllm_tensor_parallel_size",
     ),
-    *_theirs(
-        "evaluation: rows of a group", "num_generations_eval"),
+    *_theirs("evaluation: rows of a group", "num_generations_eval"),
     *_theirs(
         "logs: `log_completions` is refused with `dynamic_sampling`",
         "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo",
@@ -118,7 +115,7 @@ TRL: tuple[Row, ...] = (
         "parallelism",
         "max_steps save_steps eval_steps",
     ),
-)  # fmt: skip
+)
 
 _CORRECTION, _FILTER, _RATE = "algorithm.rollout_correction", "algorithm.filter_groups", f"{ACTOR}.optim"
 VERL: tuple[Row, ...] = (

@@ -29,9 +29,11 @@ GENERATED = f"<!-- Written by `{COMMAND}` with the engines' environment: do not 
 REFUSED, OPEN = "refused", "open"
 # Column -> (its field in what was measured, the smallest bound that is told).
 COLUMNS = {
-    "embedded": ("embedded", 1e-5), "TRL": ("trl", 1e-5),
-    "verl, 1 rank": ("verl_1", 1e-12), "verl, 2 ranks": ("verl_2", 1e-12),
-}  # fmt: skip
+    "embedded": ("embedded", 1e-5),
+    "TRL": ("trl", 1e-5),
+    "verl, 1 rank": ("verl_1", 1e-12),
+    "verl, 2 ranks": ("verl_2", 1e-12),
+}
 
 TEXT = """\
 {generated}

@@ -114,8 +114,11 @@ def _tokens(axes: Axes, rollout: Rollout, top: float, width: int) -> None:
     axes.set_title(
         f"step {rollout.step}: {rollout.prompt} answered {outcome}; darker is more entropy, "
         f"by its square root up to {top:.2f} nats",
-        fontsize=8, loc="left", color=GREY, parse_math=False,
-    )  # fmt: skip
+        fontsize=8,
+        loc="left",
+        color=GREY,
+        parse_math=False,
+    )
     # Room for the borders of the outermost boxes.
     axes.set_xlim(-0.1, width + 0.3)
     axes.set_ylim(-0.05, 1.05)

@@ -437,10 +437,12 @@ def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:
         return not torch.allclose(first, whole, rtol=1e-11, atol=1e-14)
 
     slots = [
-        ("ratio", "surrogate", (objective.surrogate,)), ("surrogate", "surrogate", (objective.surrogate,)),
-        ("coefficient", "aggregate", (objective.aggregate,)), ("weight", "weights", objective.weights),
+        ("ratio", "surrogate", (objective.surrogate,)),
+        ("surrogate", "surrogate", (objective.surrogate,)),
+        ("coefficient", "aggregate", (objective.aggregate,)),
+        ("weight", "weights", objective.weights),
         ("penalty", "penalties", objective.penalties),
-    ]  # fmt: skip
+    ]
     for term, slot, parts in slots:
         for part in parts:
             alone = dataclasses.replace(objective, **{slot: (part,)}) if slot in ("weights", "penalties") else objective

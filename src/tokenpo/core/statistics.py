@@ -145,9 +145,10 @@ class Statistics:
     def _add_lags(self, lag: Tensor, mask: Tensor, ratio: Tensor, clipped: Tensor) -> None:
         """Adds response tokens [N, T] by lag, the number of updates since the policy that sampled them."""
         place = torch.bucketize(lag, torch.tensor(LAGS[1:], device=lag.device), right=True).flatten()
-        sums = (torch.zeros(len(LAGS), device=lag.device).double().index_add_(0, place, x.double().flatten()) for x in (
-            mask, ratio.where(mask, 0.0), clipped,
-        ))  # fmt: skip
+        sums = (
+            torch.zeros(len(LAGS), device=lag.device).double().index_add_(0, place, x.double().flatten())
+            for x in (mask, ratio.where(mask, 0.0), clipped)
+        )
         self._add(**dict(zip(_BY_LAG, torch.cat([*sums]), strict=True)))
 
     @staticmethod

@@ -98,20 +98,28 @@ class Rollouts(Fields):
         "full-vocabulary entropy of the old policy", ENTROPY, scale=0.7, formula=entropy
     )
     rollout_logprob: Tensor | None = optional(
-        "log-probability of the sampled token as the sampling engine reported it", LOGPROB,
-        neutral="old_logprob", scale=0.01,
-    )  # fmt: skip
+        "log-probability of the sampled token as the sampling engine reported it",
+        LOGPROB,
+        neutral="old_logprob",
+        scale=0.01,
+    )
     ref_logprob: Tensor | None = optional(
         "log-probability of the sampled token under the reference policy", LOGPROB, neutral="old_logprob", scale=0.3
     )
     teacher_logprob: Tensor | None = optional(
-        "log-probability of the sampled token under the teacher", LOGPROB, neutral="old_logprob", scale=0.5,
+        "log-probability of the sampled token under the teacher",
+        LOGPROB,
+        neutral="old_logprob",
+        scale=0.5,
         more="in the teacher's own context, at the temperature of sampling",
-    )  # fmt: skip
+    )
     temperature: Tensor | None = optional(
-        "the temperature at which log-probabilities and entropies are taken", POSITIVE, neutral=1.0, scale=0.05,
+        "the temperature at which log-probabilities and entropies are taken",
+        POSITIVE,
+        neutral=1.0,
+        scale=0.05,
         more="the constant one of sampling, also where a method adapts it per token (`objective.temperature`)",
-    )  # fmt: skip
+    )
     token_ids: Tensor | None = optional("the sampled tokens", COUNT, context=True)
     prompt_logprob: Tensor | None = optional(
         "mean log-probability of a token of the prompt under the old policy", LOGPROB, shape="[N]"
@@ -126,26 +134,32 @@ class Rollouts(Fields):
         "rollout of the group"
     )
     turn: Tensor | None = optional(
-        "the turn that the token was sampled in", COUNT, ascending=True,
+        "the turn that the token was sampled in",
+        COUNT,
+        ascending=True,
         more="tokens of a tool or an environment between two turns are outside the mask",
-    )  # fmt: skip
+    )
     anchor: Tensor | None = optional(
-        "the state that the token's turn began in", COUNT,
+        "the state that the token's turn began in",
+        COUNT,
         more="the same number for the same state, compared within a group",
-    )  # fmt: skip
+    )
     rewards: Tensor | None = optional(
         "reward from each of R reward functions, in the same order for all; NaN where one does not apply",
         shape="[N, R]",
     )
     token_reward: Tensor | None = optional(
-        "the reward that arrives with the token", scale=0.3,
+        "the reward that arrives with the token",
+        scale=0.3,
         more="a tool's verdict at the last token of the turn that called it, the reward of the whole response at its "
         "last token",
-    )  # fmt: skip
+    )
     old_collision: Tensor | None = optional(
-        "Σ_v π_v² of the old policy, the probability that two samples agree", PROBABILITY,
-        neutral=1.0, formula=collision,
-    )  # fmt: skip
+        "Σ_v π_v² of the old policy, the probability that two samples agree",
+        PROBABILITY,
+        neutral=1.0,
+        formula=collision,
+    )
     version: Tensor | None = optional("number of updates of the policy that sampled the token", COUNT)
     gain: Tensor | None = optional(
         "change in the expected reward over the token's segment, from continuations or from subsets of the response",
@@ -154,17 +168,21 @@ class Rollouts(Fields):
         "(`parts.Continuations`); or the segment's Owen value (`parts.Coalitions`)",
     )
     value: Tensor | None = optional(
-        "a critic's estimate, before the token, of the reward still to come", scale=0.5,
+        "a critic's estimate, before the token, of the reward still to come",
+        scale=0.5,
         more="from the critic before the update; a method that reads it also defines the critic's loss",
-    )  # fmt: skip
+    )
     baseline: Tensor | None = optional(
-        "a reward or value that is known without the rollout", shape="[N]",
+        "a reward or value that is known without the rollout",
+        shape="[N]",
         more="in units of the reward; the reward of a greedy response to the prompt, in the embedded engine",
-    )  # fmt: skip
+    )
     role: Tensor | None = optional(
-        "the role that the policy played in a game with itself", COUNT, shape="[N]",
+        "the role that the policy played in a game with itself",
+        COUNT,
+        shape="[N]",
         more="rewards are compared with those of the same role",
-    )  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
@@ -207,13 +225,18 @@ class Policy(Fields):
         more="read without gradient unless a stage says otherwise",
     )  # fmt: skip
     entropy_drift: Tensor | None = optional(
-        "Σ_v p_v² (log p_v + H)", NATS, scale=0.1, formula=entropy_drift,
+        "Σ_v p_v² (log p_v + H)",
+        NATS,
+        scale=0.1,
+        formula=entropy_drift,
         more="one logit-space step lowers the entropy of a token where A · (p (log p + H) − entropy_drift) > 0",
-    )  # fmt: skip
+    )
     teacher_divergence: Tensor | None = optional(
-        "divergence between the next-token distributions of the policy and of a teacher", DIVERGENCE, scale=0.3,
+        "divergence between the next-token distributions of the policy and of a teacher",
+        DIVERGENCE,
+        scale=0.3,
         more="over the whole vocabulary, with beta = `Objective.teacher_beta`; carries the graph",
-    )  # fmt: skip
+    )
 
 
 FACTS: Mapping[str, Fact] = {**facts_of(Rollouts), **facts_of(Policy)}

@@ -30,10 +30,12 @@ from .options import Beta, BoundedKl, Dual, High, Low
 from .paper import Paper
 
 PAPER = Paper(
-    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "code",
+    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs",
+    "2505.12929",
+    "code",
     code="zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/core_algos.py; "
     "zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/ray_trainer.py",
-)  # fmt: skip
+)
 Between = Annotated[float, inside(0, 1).because("or one of the passes would be empty")]
 
 

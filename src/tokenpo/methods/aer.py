@@ -65,9 +65,11 @@ class DifficultyCoefficient(MemorySignal):
 
 
 @Paper(
-    "Rethinking Entropy Regularization in Large Reasoning Models", "2510.10959", "second-hand + reconstructed",
+    "Rethinking Entropy Regularization in Large Reasoning Models",
+    "2510.10959",
+    "second-hand + reconstructed",
     "the difficulty function and the rule of the coefficient",
-)  # fmt: skip
+)
 def aer(
     *,
     tau: Target = 0.4,

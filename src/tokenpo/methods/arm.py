@@ -60,9 +60,10 @@ class ConfidenceShift(CreditStage):
 
 @Paper(
     "Back to Basics: Revisiting Exploration in Reinforcement Learning for LLM Reasoning via Generative Probabilities",
-    "2602.05281", "second-hand",
+    "2602.05281",
+    "second-hand",
     "alpha, the tokens of the prompt that count, and the responses that are moved are open",
-)  # fmt: skip
+)
 def arm(
     *, alpha: Shift = 0.1, fraction: Least = 0.2, only_correct: OnlyRight = False, low: Low = 0.2, high: High = 0.28
 ) -> Objective:

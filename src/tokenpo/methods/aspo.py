@@ -47,10 +47,12 @@ class Asymmetric(SurrogateStage):
 
 
 @Paper(
-    "ASPO: Asymmetric Importance Sampling Policy Optimization", "2510.06062", "code",
+    "ASPO: Asymmetric Importance Sampling Policy Optimization",
+    "2510.06062",
+    "code",
     code="wizard-III/Archer2.0@b08d963:verl/trainer/ppo/core_algos.py; "
     "wizard-III/Archer2.0@b08d963:verl/workers/actor/dp_actor.py",
-)  # fmt: skip
+)
 def aspo(
     *,
     low_eps: Annotated[Share, "clip of tokens with low entropy"] = 0.2,

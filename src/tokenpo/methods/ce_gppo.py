@@ -51,8 +51,10 @@ class GradientPreserving(SurrogateStage):
 
 @Paper(
     "CE-GPPO: Coordinating Entropy via Gradient-Preserving Clipping Policy Optimization in Reinforcement Learning",
-    "2509.20712", "code", code="Kwai-Klear/CE-GPPO@10558fe:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+    "2509.20712",
+    "code",
+    code="Kwai-Klear/CE-GPPO@10558fe:verl/trainer/ppo/core_algos.py",
+)
 def ce_gppo(
     *,
     low: Low = 0.2,

@@ -58,9 +58,11 @@ def grpo(
 
 
 @Paper(
-    "Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "code",
+    "Understanding R1-Zero-Like Training: A Critical Perspective",
+    "2503.20783",
+    "code",
     code="sail-sg/understand-r1-zero@dfca49d:train_zero_math.py",
-)  # fmt: skip
+)
 def dr_grpo(
     *,
     low: Low = 0.2,
@@ -139,8 +141,11 @@ def gspo_token(*, low: Low = 3e-4, high: High = 4e-4) -> Objective:
 
 @Paper(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",
-    "2602.05261", "code", "the clip range; a framework's code was read, not the authors'", code=TRL,
-)  # fmt: skip
+    "2602.05261",
+    "code",
+    "the clip range; a framework's code was read, not the authors'",
+    code=TRL,
+)
 def luspo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     """GSPO's ratio per response, with a sum over the tokens in place of their mean.
 
@@ -158,9 +163,11 @@ def luspo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
 
 
 @Paper(
-    "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "2506.13585", "code",
+    "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention",
+    "2506.13585",
+    "code",
     code=f"{VERL}; {TRL}",
-)  # fmt: skip
+)
 def cispo(
     *,
     high: Ceiling = 0.28,
@@ -184,9 +191,11 @@ def cispo(
 
 
 @Paper(
-    "Shrinking the Variance: Shrinkage Baselines for Reinforcement Learning with Verifiable Rewards", "2511.03710",
-    "own", "the idea of the baseline is the paper's, whose abstract was read; estimate, surrogate and choice are ours",
-)  # fmt: skip
+    "Shrinking the Variance: Shrinkage Baselines for Reinforcement Learning with Verifiable Rewards",
+    "2511.03710",
+    "own",
+    "the idea of the baseline is the paper's, whose abstract was read; estimate, surrogate and choice are ours",
+)
 def eb_cispo(*, high: Ceiling = 2.0, low: Floor = 1.0) -> Objective:
     """Shrinks the group's baseline toward the mean of other prompts; the importance weight is clipped and detached.
 
@@ -208,10 +217,12 @@ def eb_cispo(*, high: Ceiling = 2.0, low: Floor = 1.0) -> Objective:
 
 
 @Paper(
-    "Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR", "2507.15778", "code",
+    "Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR",
+    "2507.15778",
+    "code",
     code="wizard-III/ArcherCodeR@8a1785b:verl/trainer/ppo/core_algos.py; "
     "wizard-III/ArcherCodeR@8a1785b:verl/workers/actor/dp_actor.py",
-)  # fmt: skip
+)
 def archer(
     *,
     low_clip: Annotated[Share, "clip, below and above, of tokens with low entropy"] = 0.2,
@@ -249,9 +260,12 @@ def archer(
 @Paper(
     "Token-Regulated Group Relative Policy Optimization for Stable Reinforcement Learning in Large Language Models "
     "(v1); Sharpness-Controlled Group Relative Policy Optimization (v2); Sharpness-Guided Group Relative Policy "
-    "Optimization via Probability Shaping (v3, v4)", "2511.00066", "second-hand + reconstructed",
-    "the form of the weight is our reading of its constants, its place that of public reviews", version="v1..v4",
-)  # fmt: skip
+    "Optimization via Probability Shaping (v3, v4)",
+    "2511.00066",
+    "second-hand + reconstructed",
+    "the form of the weight is our reading of its constants, its place that of public reviews",
+    version="v1..v4",
+)
 def tr_grpo(
     *,
     low: Low = 0.2,
@@ -309,10 +323,12 @@ def tr_grpo(
 
 
 @Paper(
-    "DeepSeek-V3.2: Pushing the frontier of open large language models", "2512.02556", "code",
+    "DeepSeek-V3.2: Pushing the frontier of open large language models",
+    "2512.02556",
+    "code",
     "its equation 9 was read through the comments of two frameworks only; delta is not the paper's",
     code=f"{TRL}; THUDM/slime@624b824:slime/backends/megatron_utils/loss.py",
-)  # fmt: skip
+)
 def opsm(
     *,
     delta: Annotated[AboveZero, "largest mean log-ratio of a wrong response, nats"] = 0.5,
@@ -344,10 +360,12 @@ def opsm(
 
 
 @Paper(
-    "VinePPO: Refining Credit Assignment in RL Training of LLMs", "2410.01679", "code",
+    "VinePPO: Refining Credit Assignment in RL Training of LLMs",
+    "2410.01679",
+    "code",
     code="McGill-NLP/VinePPO@efe7228:src/treetune/episode_generators/math_episode_generator_with_mc_advantages.py; "
     "McGill-NLP/VinePPO@efe7228:src/treetune/trainers/ppo_trainer.py",
-)  # fmt: skip
+)
 def vineppo(
     *,
     every: Annotated[Count, "number of tokens of a step"] = 16,
@@ -375,9 +393,11 @@ def vineppo(
 
 
 @Paper(
-    "iGRPO: Self-Feedback-Driven LLM Reasoning", "2602.09000", "second-hand + reconstructed",
+    "iGRPO: Self-Feedback-Driven LLM Reasoning",
+    "2602.09000",
+    "second-hand + reconstructed",
     "only the abstract and summaries were read; the page names what is ours",
-)  # fmt: skip
+)
 def igrpo(
     *,
     drafts: Annotated[Count, "number of drafts sampled for each problem; they are not trained on"] = 8,

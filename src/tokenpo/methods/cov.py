@@ -27,9 +27,11 @@ from .options import High, Low
 from .paper import Paper
 
 PAPER = Paper(
-    "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", "code",
+    "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models",
+    "2505.22617",
+    "code",
     code="PRIME-RL/Entropy-Mechanism-of-RL@8850579:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+)
 BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]
 
 

@@ -97,9 +97,11 @@ class MinOfMixes(Mixture):
 
 
 @Paper(
-    "Orchestrating Tokens and Sequences: Dynamic Hybrid Policy Optimization for RLVR", "2601.05607", "reconstructed",
+    "Orchestrating Tokens and Sequences: Dynamic Hybrid Policy Optimization for RLVR",
+    "2601.05607",
+    "reconstructed",
     "only the abstract could be read: mixture, weights, clips and denominator are ours",
-)  # fmt: skip
+)
 def dhpo(
     *,
     mixing: Annotated[Literal["average", "entropy"], "half and half, or by the old policy's entropy"] = "average",

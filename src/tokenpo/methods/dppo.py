@@ -26,9 +26,11 @@ from ..core.types import Batch
 from .paper import VERL, Paper
 
 PAPER = Paper(
-    "Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", "code",
+    "Rethinking the Trust Region in LLM Reinforcement Learning",
+    "2602.04879",
+    "code",
     code=f"sail-sg/Stable-RL@c6af1d1:verl/trainer/ppo/core_algos.py; {VERL}",
-)  # fmt: skip
+)
 TINY = 1e-8
 Cap = Annotated[float, limit(1)]
 Anchor = Annotated[Literal["rollout", "old"], "the policy that the current one is compared with"]

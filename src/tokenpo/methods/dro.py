@@ -40,10 +40,12 @@ class ToOld(Penalty):
 
 
 @Paper(
-    "Offline Regularised Reinforcement Learning for Large Language Models Alignment", "2405.19107", "code",
+    "Offline Regularised Reinforcement Learning for Large Language Models Alignment",
+    "2405.19107",
+    "code",
     "the papers were not read, two frameworks were; the advantage is not the method's soft one; beta is an example's",
     code=VERL,
-)  # fmt: skip
+)
 def dro(
     *, beta: Annotated[NotNegative, "coefficient of half the squared log-ratio to the old policy"] = 0.05
 ) -> Objective:

@@ -46,9 +46,11 @@ class EntropyDriven(CreditStage):
 
 
 @Paper(
-    "EDGE-GRPO: Entropy-Driven GRPO with Guided Error Correction for Advantage Diversity", "2507.21848", "code",
+    "EDGE-GRPO: Entropy-Driven GRPO with Guided Error Correction for Advantage Diversity",
+    "2507.21848",
+    "code",
     code="ZhangXJ199/EDGE-GRPO@cbe13ca:trl_edge/trainer/grpo_aha_trainer.py",
-)  # fmt: skip
+)
 def edge_grpo(
     *,
     low: Low = 0.2,

@@ -45,9 +45,11 @@ class Attenuated(BatchWeight):
 
 @Paper(
     "Entropy-Gated Selective Policy Optimization: Token-Level Gradient Allocation for Hybrid Training of Large "
-    "Language Models", "2602.03309", "reconstructed",
+    "Language Models",
+    "2602.03309",
+    "reconstructed",
     "only the abstract could be read: the attenuation, the threshold and the denominator are ours",
-)  # fmt: skip
+)
 def egspo(
     *,
     quantile: Annotated[Share, "quantile of the rollout batch's old entropies; from it on the weight is 1"] = 0.8,

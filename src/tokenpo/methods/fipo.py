@@ -69,9 +69,12 @@ def discounted(x: Tensor, gamma: float) -> Tensor:
 
 
 @Paper(
-    "FIPO", "2603.19835", "code", "a framework's code, whose defaults these are; the paper was not read",
+    "FIPO",
+    "2603.19835",
+    "code",
+    "a framework's code, whose defaults these are; the paper was not read",
     code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
-)  # fmt: skip
+)
 def fipo(
     *,
     decay: Decay = 32.0,

@@ -41,8 +41,10 @@ class ForkingShare(Signal):
 
 @Paper(
     "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
-    "2506.01939", "code", code="Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR@6f5dda6:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+    "2506.01939",
+    "code",
+    code="Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR@6f5dda6:verl/trainer/ppo/core_algos.py",
+)
 def forking_tokens(
     *,
     fraction: Annotated[Fraction, "share of the tokens that is kept"] = 0.2,

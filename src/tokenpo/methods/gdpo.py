@@ -112,9 +112,11 @@ FORMS = {
 
 
 @Paper(
-    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization", "2601.05242",
-    "code", code=f"{TRL}; {VERL}; NVIDIA-NeMo/RL@7ea279a:nemo_rl/algorithms/advantage_estimator.py",
-)  # fmt: skip
+    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization",
+    "2601.05242",
+    "code",
+    code=f"{TRL}; {VERL}; NVIDIA-NeMo/RL@7ea279a:nemo_rl/algorithms/advantage_estimator.py",
+)
 def gdpo(
     *,
     form: Annotated[Literal["trl", "verl", "nemo_rl"], "the framework whose formula is used"] = "trl",

@@ -53,11 +53,13 @@ class GroupInGroup(CreditStage):
 
 
 @Paper(
-    "Group-in-Group Policy Optimization for LLM Agent Training", "2505.10978", "code",
+    "Group-in-Group Policy Optimization for LLM Agent Training",
+    "2505.10978",
+    "code",
     "the authors' own trainer was read in copies only",
     code="johnhaofu/verl-agent@c23d586:gigpo/core_gigpo.py; langfengQ/DrMAS@3b556f2:gigpo/core_gigpo.py; "
     "cq-dong/verl-agent@595dfc6:examples/gigpo_trainer/run_alfworld.sh",
-)  # fmt: skip
+)
 def gigpo(
     *,
     omega: Omega = 1.0,

@@ -25,9 +25,12 @@ from .paper import Paper
 
 
 @Paper(
-    "On-Policy Distillation of Language Models: Learning from Self-Generated Mistakes", "2306.13649", "code",
-    "the loss of a framework was read, not the paper", code="trl 1.16.0:trl/experimental/gkd/gkd_trainer.py",
-)  # fmt: skip
+    "On-Policy Distillation of Language Models: Learning from Self-Generated Mistakes",
+    "2306.13649",
+    "code",
+    "the loss of a framework was read, not the paper",
+    code="trl 1.16.0:trl/experimental/gkd/gkd_trainer.py",
+)
 def gkd(
     *,
     beta: Annotated[Share, "0 is the forward, 1 the reverse divergence, between is Jensen-Shannon's"] = 0.5,

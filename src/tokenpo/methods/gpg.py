@@ -37,10 +37,12 @@ class RescaledAdvantage(CreditStage):
 
 
 @Paper(
-    "GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning", "2504.02546", "code",
+    "GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning",
+    "2504.02546",
+    "code",
     code="AMAP-ML/GPG@e096da8:open-r1/src/open_r1/gpg_trainer.py; "
     "AMAP-ML/GPG@e096da8:R1-V/src/r1-v/src/open_r1/trainer/grpo_trainer.py",
-)  # fmt: skip
+)
 def gpg(
     *, sequence_mean: Annotated[bool, "take the mean of response means, not the mean over all tokens"] = False
 ) -> Objective:

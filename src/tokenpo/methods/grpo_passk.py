@@ -44,9 +44,12 @@ class BestMargin(CreditStage):
 
 
 @Paper(
-    "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning", "2503.19595", "code",
-    "whether to divide by the deviation, as the framework whose code was read does", code=VERL,
-)  # fmt: skip
+    "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning",
+    "2503.19595",
+    "code",
+    "whether to divide by the deviation, as the framework whose code was read does",
+    code=VERL,
+)
 def grpo_passk(
     *,
     std: Annotated[bool, "divide the lead by the group's standard deviation"] = True,

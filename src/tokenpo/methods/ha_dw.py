@@ -72,10 +72,13 @@ class DifficultyWeight(Weight):
 
 
 @Paper(
-    "Your Group-Relative Advantage Is Biased", "2601.08521", "code", "the paper's filtered anchor",
+    "Your Group-Relative Advantage Is Biased",
+    "2601.08521",
+    "code",
+    "the paper's filtered anchor",
     code="yangfengkai/HA-DW@8b08794:verl/trainer/ppo/core_algos.py; "
     "yangfengkai/HA-DW@8b08794:verl/trainer/ppo/ray_trainer.py",
-)  # fmt: skip
+)
 def ha_dw(
     *,
     scale: Annotated[Positive, "factor on every weight"] = 1.3,

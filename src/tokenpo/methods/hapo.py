@@ -94,9 +94,11 @@ class Redistribution(Weight):
 
 
 @Paper(
-    "From Uniform to Heterogeneous: Tailoring Policy Optimization to Every Token's Nature", "2509.16591", "code",
+    "From Uniform to Heterogeneous: Tailoring Policy Optimization to Every Token's Nature",
+    "2509.16591",
+    "code",
     code="starriver030515/HAPO@7671dde:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+)
 def hapo(
     *,
     low: Annotated[Share, "base clip below"] = 0.2,

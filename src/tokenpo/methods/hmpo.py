@@ -60,9 +60,11 @@ class MedianLength(Shaping):
 
 
 @Paper(
-    "Hybrid Median-length Policy Optimization", "2606.01934", "code",
+    "Hybrid Median-length Policy Optimization",
+    "2606.01934",
+    "code",
     code="weekdaymore/HMPO@23d6dc5:verl/experimental/reward_loop/reward_manager/hmpo.py",
-)  # fmt: skip
+)
 def hmpo(
     *,
     low: Low = 0.2,

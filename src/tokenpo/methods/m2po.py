@@ -31,11 +31,13 @@ from .options import High, Low
 from .paper import Paper
 
 PAPER = Paper(
-    "Prosperity before Collapse: How Far Can Off-Policy RL Reach with Stale Data on LLMs?", "2510.01161", "code",
+    "Prosperity before Collapse: How Far Can Off-Policy RL Reach with Stale Data on LLMs?",
+    "2510.01161",
+    "code",
     "the paper's text was not read; the authors' code and AReaL's differ, and are two methods here",
     code="Infini-AI-Lab/M2PO@4514ce2:verl/trainer/ppo/core_algos.py; "
     "inclusionAI/AReaL@4aef98d:areal/trainer/ppo/actor.py",
-)  # fmt: skip
+)
 # As in the authors' code: the bound lies just below the log-ratio of the token that defines it.
 _BEYOND = 1e-12
 

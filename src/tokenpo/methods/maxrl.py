@@ -84,10 +84,12 @@ def _comparable(rollouts: Rollouts, bonus: Tensor) -> tuple[Groups, Tensor]:
 
 
 @Paper(
-    "Maximum Likelihood Reinforcement Learning", "2602.02710", "code",
+    "Maximum Likelihood Reinforcement Learning",
+    "2602.02710",
+    "code",
     "the aggregate; clip and the truncation of each baseline are second-hand",
     code="tajwarfahim/maxrl@c0698eb:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+)
 def maxrl(
     *,
     baseline: Annotated[

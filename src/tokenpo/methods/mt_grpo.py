@@ -80,10 +80,12 @@ class FirstTurn(CreditStage):
 
 
 @Paper(
-    "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment", "2505.11821", "code",
+    "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
+    "2505.11821",
+    "code",
     code="SiliangZeng/Multi-Turn-RL-Agent@7860de6:verifiers/trainers/mt_grpo_env_trainer.py; "
     "SiliangZeng/Multi-Turn-RL-Agent@3f06c26:verifiers/examples/triviaqa_search.py",
-)  # fmt: skip
+)
 def mt_grpo(
     *,
     coef: OfTurn = 1.0,

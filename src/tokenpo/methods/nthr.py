@@ -51,10 +51,12 @@ class SparedTokens(Signal):
 
 
 @Paper(
-    "On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization", "2505.18830", "paper",
+    "On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization",
+    "2505.18830",
+    "paper",
     "the displayed formulas are from an implementation note; that a response's mean counts its influence on itself is "
     "our reading",
-)  # fmt: skip
+)
 def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High = 0.2, kl: Beta = 1e-4) -> Objective:
     """Pushes down less the tokens of wrong responses that make right responses likely."""
     penalties = (ReferenceKl(kl),) if kl else ()

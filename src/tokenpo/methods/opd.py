@@ -27,10 +27,12 @@ from .paper import Paper
 
 
 @Paper(
-    "MiniLLM", "2306.08543", "code",
+    "MiniLLM",
+    "2306.08543",
+    "code",
     "the form is tinker-cookbook's, after a post of Thinking Machines of 2025; neither post nor paper was read",
     code="thinking-machines-lab/tinker-cookbook@0333e7c:tinker_cookbook/distillation/train_on_policy.py",
-)  # fmt: skip
+)
 def opd(
     *,
     coef: Annotated[Positive, "advantage per nat of the teacher's log-ratio"] = 1.0,

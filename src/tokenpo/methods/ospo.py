@@ -38,9 +38,11 @@ from .paper import Paper
 
 
 @Paper(
-    "Owen-Shapley Policy Optimization: A Principled RL Algorithm for Generative Search LLMs", "2601.08403",
-    "second-hand + reconstructed", "only the abstract and summaries were read; the page names what is ours",
-)  # fmt: skip
+    "Owen-Shapley Policy Optimization: A Principled RL Algorithm for Generative Search LLMs",
+    "2601.08403",
+    "second-hand + reconstructed",
+    "only the abstract and summaries were read; the page names what is ours",
+)
 def ospo(
     *,
     segments: Annotated[int, "largest number of segments of a response", whole(1, MOST)] = 4,

@@ -84,9 +84,12 @@ class OptimalBaseline(CreditStage):
 
 
 @Paper(
-    "The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL", "2602.07078", "code",
-    "the theorem's own text was not read", code=VERL,
-)  # fmt: skip
+    "The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL",
+    "2602.07078",
+    "code",
+    "the theorem's own text was not read",
+    code=VERL,
+)
 def otb(
     *,
     zero_tail: ZeroTail = True,

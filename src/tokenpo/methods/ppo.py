@@ -56,10 +56,12 @@ def ppo(
 
 
 @Paper(
-    "VAPO: Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks", "2504.05118",
-    "second-hand + reconstructed", "the paper's body was not read; NeMo-RL's code was: "
+    "VAPO: Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks",
+    "2504.05118",
+    "second-hand + reconstructed",
+    "the paper's body was not read; NeMo-RL's code was: "
     "NVIDIA-NeMo/RL@7ea279a:nemo_rl/algorithms/advantage_estimator.py",
-)  # fmt: skip
+)
 def vapo(
     *,
     alpha: Annotated[Positive, "lam of a response is 1 − 1 / max(alpha · its tokens, 1)"] = 0.05,

@@ -52,10 +52,12 @@ class SquaredLogRatio(Penalty):
 
 
 @Paper(
-    "Rethinking the Trust Region in LLM Reinforcement Learning (prime-rl's default loss)", "2602.04879", "code",
+    "Rethinking the Trust Region in LLM Reinforcement Learning (prime-rl's default loss)",
+    "2602.04879",
+    "code",
     "a framework's loss: DPPO's mask and another paper's penalty, read in its code",
     code="PrimeIntellect-ai/prime-rl@559b447:src/prime_rl/trainer/rl/loss.py",
-)  # fmt: skip
+)
 def prime_rl(
     *,
     low: Fall = 0.2,

@@ -57,9 +57,11 @@ class OverRole(CreditStage, Memory):
 
 @Paper(
     "SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn Reinforcement Learning",
-    "2506.24119", "code", "a framework's code was read, not the paper",
+    "2506.24119",
+    "code",
+    "a framework's code was read, not the paper",
     code="PrimeIntellect-ai/prime-rl@1ada107:src/prime_rl/orchestrator/algo/rae.py",
-)  # fmt: skip
+)
 def rae(*, decay: Decay = 0.95, low: Low = 0.2, high: High = 0.2) -> Objective:
     """The advantage is the reward minus the moving average of its role's rewards."""
     return Objective(OverRole(decay), Clip(FixedBounds(low, high)), TokenMean())

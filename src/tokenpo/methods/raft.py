@@ -26,9 +26,11 @@ from .options import High, Low
 from .paper import Paper
 
 PAPER = Paper(
-    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "code",
+    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce",
+    "2504.11343",
+    "code",
     code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+)
 
 
 class PositiveReward(CreditStage):

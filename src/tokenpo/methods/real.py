@@ -70,10 +70,12 @@ class ByLabel(LogLikelihood):
 
 
 @Paper(
-    "Rewards as Labels: Revisiting RLVR from a Classification Perspective", "2602.05630", "code",
+    "Rewards as Labels: Revisiting RLVR from a Classification Perspective",
+    "2602.05630",
+    "code",
     "a framework's code and documentation; the paper was not read",
     code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
-)  # fmt: skip
+)
 def real(*, tau: Annotated[Positive, "temperature of the classification, nats per token"] = 0.5) -> Objective:
     """Classifies the right and wrong responses of a group by their mean log-ratio."""
     return Objective(Label(), ByLabel(), SequenceMean(), weights=(SignalWeight(Slope(tau)),))

@@ -27,10 +27,12 @@ from .options import High, Low
 from .paper import VERL, Paper
 
 PAPER = Paper(
-    "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization", "2501.03262",
-    "code", "the k2 estimator of the baseline variant is second-hand",
+    "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
+    "2501.03262",
+    "code",
+    "the k2 estimator of the baseline variant is second-hand",
     code=f"{VERL}; OpenRLHF/OpenRLHF@3c3be62:openrlhf/trainer/ppo_utils/experience_maker.py",
-)  # fmt: skip
+)
 
 
 class WhitenedReturn(CreditStage):

@@ -32,8 +32,11 @@ class OverBaseline(CreditStage):
 
 @Paper(
     "ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for Aligning Large Language Models",
-    "2310.10505", "code", "a framework's estimator was read, not the authors' code", code=VERL,
-)  # fmt: skip
+    "2310.10505",
+    "code",
+    "a framework's estimator was read, not the authors' code",
+    code=VERL,
+)
 def remax(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     """The advantage is the reward minus that of a greedy response."""
     return Objective(OverBaseline(), Clip(FixedBounds(low, high)), TokenMean())

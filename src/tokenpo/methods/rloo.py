@@ -31,9 +31,11 @@ class LeaveOneOut(CreditStage):
 
 
 @Paper(
-    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs", "2402.14740",
-    "code", code=VERL,
-)  # fmt: skip
+    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+    "2402.14740",
+    "code",
+    code=VERL,
+)
 def rloo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     """The advantage is the reward minus the mean of the group's other rewards."""
     return Objective(LeaveOneOut(), Clip(FixedBounds(low, high)), TokenMean())

@@ -43,9 +43,12 @@ class TeacherWeight(BatchWeight):
 
 
 @Paper(
-    "Self-Distilled RLVR (RLSD)", "2604.03128", "code", "a framework was read, not the paper or the authors' code",
+    "Self-Distilled RLVR (RLSD)",
+    "2604.03128",
+    "code",
+    "a framework was read, not the paper or the authors' code",
     code=SWIFT,
-)  # fmt: skip
+)
 def rlsd(*, low: Low = 0.2, high: High = 0.2, lam: Mixed = 0.5, eps: Reach = 0.2) -> Objective:
     """GRPO whose advantage is weighted token by token by an informed teacher."""
     weights = (TeacherWeight(lam, eps),)

@@ -34,9 +34,12 @@ class Between(Region):
 
 
 @Paper(
-    "GLM-5 (SkyRL's rollout_is)", "2602.15763", "code", "the paper's equation was not read: a framework's loss",
+    "GLM-5 (SkyRL's rollout_is)",
+    "2602.15763",
+    "code",
+    "the paper's equation was not read: a framework's loss",
     code="NovaSky-AI/SkyRL@a956457:skyrl/backends/skyrl_train/utils/ppo_utils.py",
-)  # fmt: skip
+)
 def rollout_is(
     *,
     low: Annotated[Share, "bound below, ratio > 1 − low"] = 0.2,

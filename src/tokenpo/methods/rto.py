@@ -27,10 +27,12 @@ from .ppo import Lambda, ValueClip, Whitened
 
 
 @Paper(
-    "DPO Meets PPO: Reinforced Token Optimization for RLHF", "2404.18922", "code",
+    "DPO Meets PPO: Reinforced Token Optimization for RLHF",
+    "2404.18922",
+    "code",
     code="zkshan2002/RTO@f2c1294:openrlhf/trainer/ppo_utils/experience_maker.py; "
     "zkshan2002/RTO@f2c1294:openrlhf/models/utils.py; zkshan2002/RTO@f2c1294:examples/scripts/train_rto_llama_8b.sh",
-)  # fmt: skip
+)
 def rto(
     *,
     dpo: Annotated[NotNegative, "coefficient of log π_dpo − log π_ref, the token's reward; 0 needs no teacher"] = 0.05,

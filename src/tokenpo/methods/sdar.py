@@ -35,10 +35,7 @@ class Gated(Estimator):
         return (self.gate * x.detach()).sigmoid() * x
 
 
-@Paper(
-    "Self-Distilled Agentic RL (SDAR)", "2605.15155", "code", "a framework was read, not the paper",
-    code=SWIFT,
-)  # fmt: skip
+@Paper("Self-Distilled Agentic RL (SDAR)", "2605.15155", "code", "a framework was read, not the paper", code=SWIFT)
 def sdar(
     *,
     low: Low = 0.2,

@@ -51,9 +51,12 @@ class Informed(BatchWeight):
 
 
 @Paper(
-    "Reinforcement Learning via Self-Distillation (SDPO)", "2601.20802", "code",
-    "a framework was read, not the paper or the authors' code", code="trl 1.16.0:trl/experimental/sdpo/sdpo_trainer.py",
-)  # fmt: skip
+    "Reinforcement Learning via Self-Distillation (SDPO)",
+    "2601.20802",
+    "code",
+    "a framework was read, not the paper or the authors' code",
+    code="trl 1.16.0:trl/experimental/sdpo/sdpo_trainer.py",
+)
 def sdpo(*, cap: Cap = 2.0, threshold: Example = 1.0) -> Objective:
     """The policy itself, given a right answer of the group as context, is the teacher."""
     penalties = (TeacherKl(1.0, scale=Informed(cap, HasExample(threshold))),)

@@ -59,9 +59,12 @@ class CovarianceTails(BatchSignal):
 
 
 @Paper(
-    "Efficient Reinforcement Learning with Semantic and Token Entropy for LLM Reasoning", "2512.04359", "code",
-    "the curriculum by semantic entropy is not implemented", code="zldscr0/SENT@2a7c40f:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+    "Efficient Reinforcement Learning with Semantic and Token Entropy for LLM Reasoning",
+    "2512.04359",
+    "code",
+    "the curriculum by semantic entropy is not implemented",
+    code="zldscr0/SENT@2a7c40f:verl/trainer/ppo/core_algos.py",
+)
 def sent(
     *,
     fraction: Annotated[Fraction, "share of the low-entropy tokens that is penalised at each end"] = 2e-4,

@@ -68,11 +68,13 @@ class GatedCoefficient(MemorySignal):
 
 
 @Paper(
-    "Skywork Open Reasoner 1 Technical Report", "2505.22312", "code",
+    "Skywork Open Reasoner 1 Technical Report",
+    "2505.22312",
+    "code",
     code="SkyworkAI/Skywork-OR1@64e96af:verl/trainer/ppo/core_algos.py; "
     "SkyworkAI/Skywork-OR1@64e96af:verl/trainer/ppo/ray_trainer.py; "
     "SkyworkAI/Skywork-OR1@64e96af:verl/workers/actor/dp_actor.py",
-)  # fmt: skip
+)
 def skywork_entropy(
     *,
     target: Target = 0.2,

@@ -38,10 +38,12 @@ class OverImprobable(Signal):
 
 
 @Paper(
-    "Segment Policy Optimization: Improved Credit Assignment in Reinforcement Learning for LLMs", "2505.23564", "code",
+    "Segment Policy Optimization: Improved Credit Assignment in Reinforcement Learning for LLMs",
+    "2505.23564",
+    "code",
     code="AIFrameResearch/SPO@b9fc6a2:src/treetune/episode_generators/math_episode_generator_with_mc_advantages.py; "
     "AIFrameResearch/SPO@b9fc6a2:src/treetune/trainers/ppo_trainer.py",
-)  # fmt: skip
+)
 def spo(
     *,
     interval: Annotated[Count, "number of improbable tokens of a segment"] = 5,

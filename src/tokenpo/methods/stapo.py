@@ -51,9 +51,11 @@ class Spurious(BatchSignal):
 
 
 @Paper(
-    "STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens", "2602.15620", "paper",
+    "STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens",
+    "2602.15620",
+    "paper",
     "which policy's probabilities and entropies, and the batch of the quantile, are our reading",
-)  # fmt: skip
+)
 def stapo(
     *,
     prob: Unlikely = 0.002,

@@ -33,10 +33,13 @@ from .options import High, Low
 from .paper import Paper
 
 PAPER = Paper(
-    "Token-Level Policy Optimization: Linking Group-Level Rewards to Token-Level Aggregation", "2510.09369",
-    "second-hand + reconstructed", "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
-    version="v1", later=("v2", "2604.12736"),
-)  # fmt: skip
+    "Token-Level Policy Optimization: Linking Group-Level Rewards to Token-Level Aggregation",
+    "2510.09369",
+    "second-hand + reconstructed",
+    "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
+    version="v1",
+    later=("v2", "2604.12736"),
+)
 
 
 class BelowOld(Part):

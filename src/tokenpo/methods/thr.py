@@ -51,8 +51,10 @@ class HiddenReward(Signal):
 
 @Paper(
     "Token Hidden Reward: Steering Exploration-Exploitation in Group Relative Deep Reinforcement Learning",
-    "2510.03669", "second-hand + reconstructed", "the exact weight, the value of p and the threshold are open",
-)  # fmt: skip
+    "2510.03669",
+    "second-hand + reconstructed",
+    "the exact weight, the value of p and the threshold are open",
+)
 def thr(
     *,
     p: Annotated[Lean, "tokens that make right responses likelier get the factor 1 + p, the others 1 − p"] = 0.1,

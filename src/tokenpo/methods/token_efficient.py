@@ -35,10 +35,12 @@ from .options import High, Low
 from .paper import Paper
 
 PAPER = Paper(
-    "Token-Efficient RL for LLM Reasoning", "2504.20834", "reconstructed",
+    "Token-Efficient RL for LLM Reasoning",
+    "2504.20834",
+    "reconstructed",
     "of S-GRPO how tokens are drawn, their share and the denominator; of T-SPMO the credit of a pair, the denominator, "
     "and prefixes from which no response parts",
-)  # fmt: skip
+)
 Always = Annotated[int, whole(0)]
 
 

@@ -46,9 +46,11 @@ class Tapered(Bounds):
 
 
 @Paper(
-    "Tapered Off-Policy REINFORCE: Stable and efficient reinforcement learning for LLMs", "2503.14286", "second-hand",
+    "Tapered Off-Policy REINFORCE: Stable and efficient reinforcement learning for LLMs",
+    "2503.14286",
+    "second-hand",
     "threshold and denominator are ours; the token level is a framework's code, not the paper's",
-)  # fmt: skip
+)
 def topr(
     *,
     level: Annotated[Literal["sequence", "token"], "ratio of a whole response or of each token"] = "sequence",

@@ -49,9 +49,11 @@ class PositionWeight(Signal):
 
 
 @Paper(
-    "Reinforcing Video Reasoning with Focused Thinking", "2505.24718", "code",
+    "Reinforcing Video Reasoning with Focused Thinking",
+    "2505.24718",
+    "code",
     code="longmalongma/TW-GRPO@aa529ff:src/open_r1/trainer/grpo_trainer.py",
-)  # fmt: skip
+)
 def tw_grpo(
     *, alpha: Annotated[NotNegative, "largest weight; the smallest is 1"] = 1.7, low: Low = 0.2, high: High = 0.28
 ) -> Objective:

@@ -68,10 +68,12 @@ class SoftWeight(SurrogateStage):
 
 
 @Paper(
-    "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable Off-Policy LLM Training", "2602.10693",
-    "code", "the constants: the authors' docstring contradicts their code; of the paper only the pseudocode was read",
+    "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable Off-Policy LLM Training",
+    "2602.10693",
+    "code",
+    "the constants: the authors' docstring contradicts their code; of the paper only the pseudocode was read",
     code=f"FloyedShen/VESPO@aa1f304:recipe/vespo/code/core_algos.py; {TRL}",
-)  # fmt: skip
+)
 def vespo(
     *,
     k_pos: Annotated[NotNegative, "power of the response's ratio, where the advantage is positive"] = 2.0,

@@ -180,8 +180,9 @@ def test_float32_is_not_rounded_to_less(lean: bool, objective) -> None:
 def test_only_what_wants_a_gradient_gets_one(v: int, objective, wanted: tuple[bool, ...]) -> None:
     problem = Problem(objective, v=v, bias=True, dead=True, groups=2, size=3)
     plain, step = problem.plain(objective), problem.step[2:]
-    leaves, frozen = ([x.detach().requires_grad_(wants) for x, wants in zip(problem.leaves, wanted, strict=True)]
-                      for _ in range(2))  # fmt: skip
+    leaves, frozen = (
+        [x.detach().requires_grad_(wants) for x, wants in zip(problem.leaves, wanted, strict=True)] for _ in range(2)
+    )
     for chunk in (4, 11, len(problem.hidden)):
         fused = fused_loss(objective, *leaves[:2], *step, bias=leaves[2], chunk=chunk)
         near(fused.loss.value.detach(), plain.value)
@@ -385,10 +386,13 @@ def large(
     """`fused_gradient` on n responses in groups of 8, called once so that the head's gradient is there."""
     g = torch.Generator().manual_seed(0)
     facts = Rollouts(
-        mask=torch.ones(n, length, dtype=torch.bool), reward=torch.arange(n).remainder(2).float(),
-        group=torch.arange(n) // 8, old_logprob=torch.full((n, length), lp),
-        token_ids=torch.randint(v, (n, length), generator=g), old_entropy=torch.full((n, length), 6.8),
-    )  # fmt: skip
+        mask=torch.ones(n, length, dtype=torch.bool),
+        reward=torch.arange(n).remainder(2).float(),
+        group=torch.arange(n) // 8,
+        old_logprob=torch.full((n, length), lp),
+        token_ids=torch.randint(v, (n, length), generator=g),
+        old_entropy=torch.full((n, length), 6.8),
+    )
     hidden = torch.randn(n * length, h, generator=g).to(dtype).requires_grad_()
     head = torch.zeros(v, h).normal_(std=0.01, generator=g).to(dtype).requires_grad_()
     step = objective, hidden, head, facts, objective.prepare(facts), Totals.of(facts)

@@ -72,7 +72,7 @@ def test_values_and_gradients(v: int, chunk: int | None, beta: float) -> None:
         # m = (5/8, 3/8): half of 3/4 ln 6/5 + 1/4 ln 2/3 and of 1/2 ln 4/5 + 1/2 ln 4/3; slope -1/8 ln 5/3
         (0.5, 0.5 * (0.75 * math.log(1.2) + 0.25 * math.log(2 / 3) + 0.5 * math.log(16 / 15)), -math.log(5 / 3) / 8),
     ],
-)  # fmt: skip
+)
 def test_by_hand(beta: float, value: float, slope: float) -> None:
     z = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     taught = torch.tensor([[math.log(3), 0.0]], dtype=torch.float64)
@@ -95,8 +95,10 @@ def test_a_teacher_that_agrees_has_no_divergence_and_no_gradient(beta: float) ->
 def test_the_jensen_shannon_divergence_vanishes_toward_its_ends() -> None:
     """D_beta / beta goes to KL(q ‖ p) and D_beta / (1 - beta) to KL(p ‖ q), where D_0 and D_1 are these themselves."""
     z, taught = (x.detach() for x in Problem(7).logits())
-    of = {b: stats_from_logits(z, torch.zeros(M, dtype=torch.long), teacher=taught, beta=b).teacher_divergence
-          for b in (0.0, 1e-6, 1 - 1e-6, 1.0)}  # fmt: skip
+    of = {
+        b: stats_from_logits(z, torch.zeros(M, dtype=torch.long), teacher=taught, beta=b).teacher_divergence
+        for b in (0.0, 1e-6, 1 - 1e-6, 1.0)
+    }
     torch.testing.assert_close(of[1e-6] / 1e-6, of[0.0], rtol=5e-3, atol=0)
     torch.testing.assert_close(of[1 - 1e-6] / 1e-6, of[1.0], rtol=5e-3, atol=0)
 

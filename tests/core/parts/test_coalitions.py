@@ -130,9 +130,7 @@ def test_without_the_deviation_a_share_is_in_units_of_the_reward() -> None:
 
 
 def test_the_mean_over_the_segments_is_the_advantage_of_the_response() -> None:
-    facts = _facts(
-        [1, 2, 3, 4, 5], [6], [7, 8, 9], reward=[1, 0, 0.5], gain=torch.randn(3, 5, dtype=torch.float64),
-    )  # fmt: skip
+    facts = _facts([1, 2, 3, 4, 5], [6], [7, 8, 9], reward=[1, 0, 0.5], gain=torch.randn(3, 5, dtype=torch.float64))
     plan = Coalitions(3)
     segment, bonus = plan.segment(facts), torch.tensor([0.0, 0.2, 0.1])
     plain = SegmentShare(plan, 0.0)(facts, bonus)

@@ -23,9 +23,12 @@ def _of(weight: Weight) -> list[list[float]]:
     """Of tokens that the old policy finds exp(LOG) times as likely as the sampler did."""
     sampled = torch.full((2, 3), -3.0, dtype=torch.float64)
     rollouts = tokenpo.Rollouts(
-        MASK, torch.zeros(2), torch.tensor([0, 0]), (sampled + LOG).masked_fill(~MASK, torch.nan),
+        MASK,
+        torch.zeros(2),
+        torch.tensor([0, 0]),
+        (sampled + LOG).masked_fill(~MASK, torch.nan),
         rollout_logprob=sampled.masked_fill(~MASK, torch.nan),
-    )  # fmt: skip
+    )
     objective = dataclasses.replace(tokenpo.method("gpg"), weights=(weight,))
     credit = objective.prepare(rollouts)
     batch = tokenpo.Batch(rollouts, credit, tokenpo.Policy(sampled))
@@ -220,9 +223,12 @@ def test_a_mean_is_over_what_has_not_left(aggregate: Aggregate) -> None:
     objective = dataclasses.replace(tokenpo.method("dapo"), aggregate=aggregate, weights=weights)
     old = torch.full((2, 3), -3.0, dtype=torch.float64)
     rollouts = tokenpo.Rollouts(
-        MASK, torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), old,
+        MASK,
+        torch.tensor([1.0, 0.0]),
+        torch.tensor([0, 0]),
+        old,
         rollout_logprob=old - torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]),
-    )  # fmt: skip
+    )
     counted = objective.counted(rollouts)
     assert counted.mask.tolist() == [[True, False, True], [False, True, False]]
     batch = tokenpo.Batch(counted, objective.prepare(rollouts), tokenpo.Policy(old))

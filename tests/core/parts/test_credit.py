@@ -100,8 +100,9 @@ def facts(lengths: list[int], reward: list[float] | None = None, **fields: list[
     return Rollouts(
         mask=torch.arange(width) < torch.tensor(lengths)[:, None],
         reward=torch.tensor(reward or [0.0] * n, dtype=torch.float64),
-        group=torch.zeros(n, dtype=torch.long), **tensors,
-    )  # fmt: skip
+        group=torch.zeros(n, dtype=torch.long),
+        **tensors,
+    )
 
 
 def places(part, rollouts: Rollouts) -> list[list[int]]:

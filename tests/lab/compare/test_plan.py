@@ -206,10 +206,14 @@ def verl(method: str, seed: int | None) -> dict:
 def trl(method: str, seed: int, **options: float) -> dict:
     """As TRL's trainer describes one."""
     return {
-        "engine": "trl", "seed": seed, "model": {"path": "m"}, "task": {"name": "reward"},
-        "method": {"name": method, **options}, "train": {"steps": 20, "processes": 1},
+        "engine": "trl",
+        "seed": seed,
+        "model": {"path": "m"},
+        "task": {"name": "reward"},
+        "method": {"name": method, **options},
+        "train": {"steps": 20, "processes": 1},
         "trl": {"output_dir": f"{method}-{seed}"},
-    }  # fmt: skip
+    }
 
 
 def read(*runs: Path):
@@ -228,8 +232,9 @@ def test_runs_of_the_embedded_engine_are_those_of_its_plan(made, tmp_path, capsy
     assert [method["label"] for method in record["methods"]] == ["grpo", "hapo:tau=0", "dapo"]
     (metric,) = record["metrics"]
     assert [pair["verdict"] for pair in metric["pairs"]] == [
-        "hapo:tau=0 above grpo, by less than 0.41", "dapo above grpo, by less than 0.41",
-    ]  # fmt: skip
+        "hapo:tau=0 above grpo, by less than 0.41",
+        "dapo above grpo, by less than 0.41",
+    ]
     assert metric["pairs"][1]["differences"] == pytest.approx([1 - 0.6 - 0.02 * seed for seed in range(8)])
     assert record["config"]["train.steps"] == 20 and not [key for key in record["config"] if key == "seed"]
     page = (out / "compare.html").read_text()
@@ -300,9 +305,11 @@ def test_settings_of_a_teacher_and_a_critic_are_told_apart(tmp_path):
             write(tmp_path / f"{number}-{seed}", {**ours, "teacher": None, "critic": None, "seed": seed, **more})
     subject, _ = read(*sorted(tmp_path.iterdir()))
     assert subject.labels == (
-        "grpo", "grpo, teacher.path=m, teacher.coef=0.1", "grpo, teacher.path=m, teacher.coef=0.2",
+        "grpo",
+        "grpo, teacher.path=m, teacher.coef=0.1",
+        "grpo, teacher.path=m, teacher.coef=0.2",
         "grpo, critic.lr=0.001",
-    )  # fmt: skip
+    )
     assert subject.notes == (
         "The methods were not trained alike: they differ in teacher.path, teacher.coef, critic.lr.",
     )
@@ -340,9 +347,7 @@ def test_our_options_of_verl_runs_are_the_methods_and_absence_is_a_value(tmp_pat
     labels = ("hapo", "hapo:tau=0", "hapo, verl.algorithm.tokenpo.nonfinite=skip")
     assert subject.labels == labels and all([*of] == [0, 1] for of in runs.values())
     assert subject.methods["hapo:tau=0"] == ("hapo", {"tau": 0})
-    assert subject.notes == (
-        "The methods were not trained alike: they differ in verl.algorithm.tokenpo.nonfinite.",
-    )  # fmt: skip
+    assert subject.notes == ("The methods were not trained alike: they differ in verl.algorithm.tokenpo.nonfinite.",)
     assert subject.name == "an unnamed task"
     (tmp_path / "other").mkdir()
     for seed in (0, 1):  # as the trainer records it

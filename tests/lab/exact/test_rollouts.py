@@ -145,10 +145,10 @@ def test_with_many_continuations_the_gain_of_a_token_is_its_advantage():
     assert exact[walked.mask].abs().max() > 0.2
 
 
-@pytest.mark.parametrize("plan", [
-    Continuations(EveryTokens(2), 2),
-    Continuations(EqualEntropy(1), 1, mixed=True, start=True, own=True, lean=1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "plan",
+    [Continuations(EveryTokens(2), 2), Continuations(EqualEntropy(1), 1, mixed=True, start=True, own=True, lean=1.0)],
+)
 def test_one_or_two_continuations_leave_the_update_unbiased(plan):
     """The mean update over 4,096 groups points along the true gradient."""
     world = WORLDS["forks_between_sure"]()
@@ -189,10 +189,13 @@ def test_rewards_of_turns_are_told_from_the_outcome():
 @pytest.mark.parametrize(
     ("name", "options", "cosine", "asks"),
     [
-        ("mt_grpo", {}, 0.74, True), ("mt_grpo", {"norm": "joint"}, 1, False), ("gdpo", {}, 0.49, True),
-        ("dr_grpo", {}, 1, False), ("gigpo", {}, 1, False),
+        ("mt_grpo", {}, 0.74, True),
+        ("mt_grpo", {"norm": "joint"}, 1, False),
+        ("gdpo", {}, 0.49, True),
+        ("dr_grpo", {}, 1, False),
+        ("gigpo", {}, 1, False),
     ],
-)  # fmt: skip
+)
 def test_scales_of_their_own_teach_to_ask(name, options, cosine, asks):
     """A reward that only those who ask get weighs as much as the outcome once it is normalised."""
     objective = tokenpo.method(name, **options)

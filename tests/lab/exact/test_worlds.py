@@ -61,11 +61,12 @@ EXPECTED = {
     "many_prompts": Expected((0.04 + 0.15 + 0.35 + 0.60 + 0.85 + 0.96) / 6, 11, {f"fork{k}" for k in range(6)}),
     # the second fork is one token more
     "hard_prompts": Expected(
-        sum(SHARES) / 5, 16 + sum(p**0.5 for p in SHARES) / 5,
+        sum(SHARES) / 5,
+        16 + sum(p**0.5 for p in SHARES) / 5,
         {f"{which}{k}" for which in ("first", "second") for k in range(5)},
     ),
     "long_paraphrases": Expected((0.25**2 + 0.55**2) / 2, 16, {"turn0", "turn1", "then0", "then1"}),
-}  # fmt: skip
+}
 
 
 def deciding(world: World) -> torch.Tensor:

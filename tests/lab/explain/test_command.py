@@ -40,8 +40,10 @@ def test_table_page_and_numbers(explain, tmp_path):
     # Vectors 0.75 0.75 −1.5 and 1 1 −1: 3 / √(3.375 · 3) = 0.943.
     assert "0.943" in out
     folder = tmp_path / "runs" / "explain-mine"
-    assert out.splitlines()[-3:] == [f"{name}: runs/explain-mine/{file}" for name, file in (
-        ("page", "explain.html"), ("numbers", "explain.json"), ("tokens", "tokens.jsonl"))]  # fmt: skip
+    assert out.splitlines()[-3:] == [
+        f"{name}: runs/explain-mine/{file}"
+        for name, file in (("page", "explain.html"), ("numbers", "explain.json"), ("tokens", "tokens.jsonl"))
+    ]
     assert sorted(file.name for file in folder.iterdir()) == ["explain.html", "explain.json", "tokens.jsonl"]
     record = json.loads((folder / "explain.json").read_text())
     assert [m["label"] for m in record["methods"]] == ["grpo", "dapo", "tau"]
@@ -64,8 +66,10 @@ def test_table_page_and_numbers(explain, tmp_path):
 def test_what_a_correction_rejects_is_marked_and_noted(explain, tmp_path):
     """ρ = 6 on one token of the first response, 1.1 on all others: IcePop's 5 drops the token, a product of at most 2
     the response. GRPO's pushes on what is left are ρ times its own."""
-    sampled = [[-0.1 - math.log(6), -0.2 - math.log(1.1)], *([x - math.log(1.1) for x in line["old_logprob"]]
-               for line in FOUR[1:])]  # fmt: skip
+    sampled = [
+        [-0.1 - math.log(6), -0.2 - math.log(1.1)],
+        *([x - math.log(1.1) for x in line["old_logprob"]] for line in FOUR[1:]),
+    ]
     write(tmp_path / "mine.jsonl", [line | {"rollout_logprob": x} for line, x in zip(FOUR, sampled, strict=True)])
     status, out, _ = explain("mine.jsonl", "--methods", "grpo,dapo", "--correction", "icepop", "--tokens")
     assert status == 0

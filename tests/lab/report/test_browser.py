@@ -144,9 +144,12 @@ def test_tokens_are_walked_by_arrow_keys(story, open_page):
     page.press("Tab", "Tab")  # over the prompt, which can be scrolled, to the first token
     message = "document.querySelector('[role=status]').textContent"
     for keys, at in (
-        ((), 0), (("ArrowRight",) * 3, 3), (("ArrowLeft",), 2), (("Home", "ArrowLeft"), 0),
+        ((), 0),
+        (("ArrowRight",) * 3, 3),
+        (("ArrowLeft",), 2),
+        (("Home", "ArrowLeft"), 0),
         (("End", "ArrowRight"), len(tokens) - 1),
-    ):  # fmt: skip
+    ):
         page.press(*keys)
         text, columns, _ = tokens[at]
         assert page.eval(message) == f"token {at + 1}, {text}: advantage {columns['advantage']}"

@@ -184,21 +184,26 @@ def to_json(comparison: Comparison) -> str:
     subject = comparison.subject
     methods = [
         {
-            "label": label, "method": method, "options": options, "objective": subject.objectives[label],
+            "label": label,
+            "method": method,
+            "options": options,
+            "objective": subject.objectives[label],
             "finished": comparison.finished[label],
         }
         for label, (method, options) in subject.methods.items()
-    ]  # fmt: skip
+    ]
     metrics = []
     for result in comparison.results:
         by_label = {label: sorted(by_seed.items()) for label, by_seed in result.values.items()}
-        metrics.append({
-            **{key: getattr(result.measure, key) for key in ("name", "title", "unit", "meaning")},
-            "values": {label: {str(seed): x.number for seed, x in values} for label, values in by_label.items()},
-            "censored": {label: [seed for seed, x in values if x.censored] for label, values in by_label.items()},
-            "means": {label: result.mean(label) for label in result.values},
-            "pairs": [pair.as_json() for pair in result.pairs],
-        })  # fmt: skip
+        metrics.append(
+            {
+                **{key: getattr(result.measure, key) for key in ("name", "title", "unit", "meaning")},
+                "values": {label: {str(seed): x.number for seed, x in values} for label, values in by_label.items()},
+                "censored": {label: [seed for seed, x in values if x.censored] for label, values in by_label.items()},
+                "means": {label: result.mean(label) for label in result.values},
+                "pairs": [pair.as_json() for pair in result.pairs],
+            }
+        )
     failed = [{"run": failure.run.name, "error": failure.line} for failure in comparison.failures]
     record = {
         "format": 2, "title": subject.title, "config": subject.config, "methods": methods, "seeds": subject.seeds,

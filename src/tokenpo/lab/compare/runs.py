@@ -166,11 +166,14 @@ class _Process:
         with os.fdopen(opened_in_place(self._log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             self.popen = subprocess.Popen(
                 command(run, resume),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, 
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 env={**os.environ, **threads, "PYTHONPATH": path, PARENT: str(theirs)},
                 # A process group of its own: Ctrl-C reaches it only through us. It keeps the lock as long as it lives.
-                start_new_session=True, pass_fds=(lock.fileno(), theirs),
-            )  # fmt: skip
+                start_new_session=True,
+                pass_fds=(lock.fileno(), theirs),
+            )
         os.close(theirs)
 
     def kill(self) -> None:

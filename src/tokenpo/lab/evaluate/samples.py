@@ -114,11 +114,14 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
     name = _column(where, filled, key, "which samples belong together; or name them by 'problem'")
     finished = record.get("finished")
     return Sample(
-        problem=f"{key}={json.dumps(name, sort_keys=True)}", name=name,
+        problem=f"{key}={json.dumps(name, sort_keys=True)}",
+        name=name,
         vote=Vote(None if answer is None else normalised(str(answer)), bool(correct)),
-        note=str(record.get("note") or ""), tokens=None if tokens is None else int(tokens),
-        finished=finished if isinstance(finished, bool) else None, reward=None if reward is None else float(reward),
-    )  # fmt: skip
+        note=str(record.get("note") or ""),
+        tokens=None if tokens is None else int(tokens),
+        finished=finished if isinstance(finished, bool) else None,
+        reward=None if reward is None else float(reward),
+    )
 
 
 def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -> list[tuple[str, dict[str, Any]]]:

@@ -81,9 +81,10 @@ def measure(objective: Objective, world: World, *, perfect: bool = False) -> dic
         return float(at.mean(0) @ off) / _root(_square(single))
 
     return {
-        "cosine": _jackknife(cosine, of.whole), "progress": _jackknife(progress, of.single),
+        "cosine": _jackknife(cosine, of.whole),
+        "progress": _jackknife(progress, of.single),
         "moved": _jackknife(moved, of.single, of.moved),
-    }  # fmt: skip
+    }
 
 
 def directions(objective: Objective, world: World, *, perfect: bool = False) -> Directions:

@@ -17,9 +17,7 @@ from .truth import truth
 from .world import World
 
 # Inputs that a world gives beside those that are functions of the next-token distributions.
-_GIVEN = {
-    "rollout_logprob", "ref_logprob", "token_ids", "rewards", "token_reward", "role", "turn", "anchor", "value",
-}  # fmt: skip
+_GIVEN = {"rollout_logprob", "ref_logprob", "token_ids", "rewards", "token_reward", "role", "turn", "anchor", "value"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +102,13 @@ def rollouts(world: World, walked: Walk, logits: Tensor, needs: frozenset[str]) 
         "value": lambda: truth(world, logits).value.detach()[walked.states],  # that of a perfect critic
     }
     return Rollouts(
-        mask=mask, reward=reward, group=walked.group, old_logprob=old,
+        mask=mask,
+        reward=reward,
+        group=walked.group,
+        old_logprob=old,
         **{name: make() for name, make in optional.items() if name in needs},
         **_by_formula(Rollouts, logp, walked, needs),
-    )  # fmt: skip
+    )
 
 
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:

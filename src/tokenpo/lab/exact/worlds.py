@@ -38,9 +38,11 @@ def _world(
 
 
 def _decision(
-    p: tuple[float, ...], right: Collection[int], certainty: Sequence[Sequence[float]],
+    p: tuple[float, ...],
+    right: Collection[int],
+    certainty: Sequence[Sequence[float]],
     names: Sequence[str] = ("before", "fork", "right", "wrong"),
-) -> Iterator[State]:  # fmt: skip
+) -> Iterator[State]:
     """Fillers, then a decision in which the tokens `right` earn 1 and others 0, then fillers on either side.
 
     Args:
@@ -70,17 +72,19 @@ def sure_fork_filler() -> Iterable[State]:
 
 
 @_world(
-    f"{ENTROPY}, wherever in the response that is", True,
+    f"{ENTROPY}, wherever in the response that is",
+    True,
     "The first token sends the decision to one of four places; it is a toss-up, the others are nearly certain.",
-)  # fmt: skip
+)
 def wandering_fork() -> Iterable[State]:
     return _wandering((0.25, 0.28, 0.25, 0.22), (0.90, 0.98))
 
 
 @_world(
-    f"{ENTROPY}, wherever in the response that is", False,
+    f"{ENTROPY}, wherever in the response that is",
+    False,
     "The first token sends the decision to one of four places; it is sure of a wrong one, the others are open.",
-)  # fmt: skip
+)
 def wandering_sure() -> Iterable[State]:
     return _wandering((0.08, 0.82, 0.06, 0.04), (0.35, 0.55))
 
@@ -117,17 +121,19 @@ def rare_right() -> Iterable[State]:
 
 
 @_world(
-    "the gradient of the reward keeps several right answers alive", False,
+    "the gradient of the reward keeps several right answers alive",
+    False,
     "Two of four answers are right, one of them likelier than the other; then a filler.",
-)  # fmt: skip
+)
 def two_modes() -> Iterable[State]:
     return _decision((0.40, 0.30, 0.20, 0.10), {1, 3}, ([], [0.60], [0.50]), ("", "answer", "right", "wrong"))
 
 
 @_world(
-    "a group of eight holds a right response", False,
+    "a group of eight holds a right response",
+    False,
     "Four decisions, each right with probability 1/3, and all must be right: most groups are all wrong.",
-)  # fmt: skip
+)
 def sparse_chain() -> Iterable[State]:
     ways = [*((f"fork{k}", f"lost{k - 1}") for k in (2, 3, 4)), (1.0, 0.0)]
     for k, (right, wrong) in enumerate(ways):
@@ -136,9 +142,10 @@ def sparse_chain() -> Iterable[State]:
 
 
 @_world(
-    "length does not matter to what a token is worth", True,
+    "length does not matter to what a token is worth",
+    True,
     "The first token fixes the reward; then each token goes on or ends the response, after eight at the latest.",
-)  # fmt: skip
+)
 def free_length() -> Iterable[State]:
     yield State("answer", (0.3, 0.7), ("right1", "wrong1"))
     for side, reward, less in (("right", 1.0, 0.0), ("wrong", 0.0, 0.005)):
@@ -148,9 +155,10 @@ def free_length() -> Iterable[State]:
 
 
 @_world(
-    "every token of a right response deserves its reward", False,
+    "every token of a right response deserves its reward",
+    False,
     "Three forks between forced tokens; all three must go right.",
-)  # fmt: skip
+)
 def forks_between_sure() -> Iterable[State]:
     def fork(k: int, p: tuple[float, ...]) -> State:
         return State(f"fork{k}", p, (f"on{k}", f"off{k}", f"off{k}"))
@@ -167,9 +175,11 @@ def forks_between_sure() -> Iterable[State]:
 
 
 @_world(
-    DIFFICULTY, False, "Two prompts: one is answered right with probability 0.9, the other with 0.07.",
+    DIFFICULTY,
+    False,
+    "Two prompts: one is answered right with probability 0.9, the other with 0.07.",
     {"easy": 0.5, "hard": 0.5},
-)  # fmt: skip
+)
 def easy_and_hard() -> Iterable[State]:
     easy, hard = ("", "easy", "easyright", "easywrong"), ("", "hard", "hardright", "hardwrong")
     yield from _decision((0.90, 0.06, 0.04), {0}, ([], [0.50, 0.62], [0.52, 0.64]), easy)
@@ -177,10 +187,11 @@ def easy_and_hard() -> Iterable[State]:
 
 
 @_world(
-    "a right answer shows that the response was right", False,
+    "a right answer shows that the response was right",
+    False,
     "The first token reasons or guesses. Two steps of reasoning succeed with probability 0.8 and 0.85; one guess in "
     "four is right.",
-)  # fmt: skip
+)
 def lucky_guess() -> Iterable[State]:
     return (
         State("start", (0.30, 0.32, 0.22, 0.16), ("reason1", "guess", "guess", "guess")),
@@ -212,9 +223,11 @@ def wide() -> Iterable[State]:
 
 
 @_world(
-    SIBLINGS, False,
-    "Three choices, each said in one of five ways; the same choice is seldom reached by the same words.", into=LARGE,
-)  # fmt: skip
+    SIBLINGS,
+    False,
+    "Three choices, each said in one of five ways; the same choice is seldom reached by the same words.",
+    into=LARGE,
+)
 def paraphrases() -> Iterable[State]:
     """Five ways to say each of three things, three times; how it was said leads to a filler of its own."""
     sure, alike = iter(between(0.3, 0.9, 75)), iter(between(0.30, 0.35, 5))
@@ -232,9 +245,12 @@ _MANY, _HARD = (0.04, 0.15, 0.35, 0.60, 0.85, 0.96), (0.02, 0.10, 0.30, 0.70, 0.
 
 
 @_world(
-    DIFFICULTY, False, "Six prompts, answered right with 0.04 to 0.96; eleven tokens, of which the fifth decides.",
-    {f"before{k}at1": 1 / len(_MANY) for k in range(len(_MANY))}, into=LARGE,
-)  # fmt: skip
+    DIFFICULTY,
+    False,
+    "Six prompts, answered right with 0.04 to 0.96; eleven tokens, of which the fifth decides.",
+    {f"before{k}at1": 1 / len(_MANY) for k in range(len(_MANY))},
+    into=LARGE,
+)
 def many_prompts() -> Iterable[State]:
     """Seventeen states a prompt: four fillers, a fork, six fillers on either side."""
     sure = iter(between(0.35, 0.95, 96))
@@ -246,35 +262,44 @@ def many_prompts() -> Iterable[State]:
 
 
 @_world(
-    DIFFICULTY, False,
+    DIFFICULTY,
+    False,
     "Five prompts, answered right with 0.02 to 0.97; two of up to 17 tokens decide, and both must be right.",
-    {f"before{k}at1": 1 / len(_HARD) for k in range(len(_HARD))}, into=LARGE,
-)  # fmt: skip
+    {f"before{k}at1": 1 / len(_HARD) for k in range(len(_HARD))},
+    into=LARGE,
+)
 def hard_prompts() -> Iterable[State]:
     """Two forks between three chains of five fillers; both must go right."""
     sure = iter(between(0.30, 0.97, 125))
     for k, right in enumerate(_HARD):
         for name, to in (
-            ("last", 1.0), ("lostlast", 0.0), ("middle", f"second{k}"), ("lost", f"lostlast{k}at1"),
+            ("last", 1.0),
+            ("lostlast", 0.0),
+            ("middle", f"second{k}"),
+            ("lost", f"lostlast{k}at1"),
             ("before", f"first{k}"),
-        ):  # fmt: skip
+        ):
             yield from fillers(f"{name}{k}at", [next(sure) for _ in range(5)], 8, to)
         yield State(f"first{k}", falling(right**0.5, 8, 0.8), (f"middle{k}at1", *[f"lost{k}at1"] * 7))
         yield State(f"second{k}", falling(right**0.5, 8, 0.7), (f"last{k}at1", *[f"lostlast{k}at1"] * 7))
 
 
 @_world(
-    SIBLINGS, False, "Two prompts with two choices each, said in one of four ways and followed by fillers; 16 tokens.",
-    {"turn0": 0.5, "turn1": 0.5}, into=LARGE,
-)  # fmt: skip
+    SIBLINGS,
+    False,
+    "Two prompts with two choices each, said in one of four ways and followed by fillers; 16 tokens.",
+    {"turn0": 0.5, "turn1": 0.5},
+    into=LARGE,
+)
 def long_paraphrases() -> Iterable[State]:
     """Two prompts; two choices, each said in one of four ways that lead through three fillers of their own."""
     sure, alike = iter(between(0.3, 0.9, 250)), iter(between(0.30, 0.36, 6))
     for k, good in enumerate((0.25, 0.55)):
         for name, follow, astray in (
-            (f"turn{k}", f"then{k}", f"gone{k}"), (f"then{k}", f"right{k}at1", f"wrong{k}at1"),
+            (f"turn{k}", f"then{k}", f"gone{k}"),
+            (f"then{k}", f"right{k}at1", f"wrong{k}at1"),
             (f"gone{k}", f"wrong{k}at1", f"wrong{k}at1"),
-        ):  # fmt: skip
+        ):
             ways = falling(next(alike), 4, 0.8)
             p = tuple(share * x for share in (good, (1 - good) * 0.6, (1 - good) * 0.4) for x in ways)
             yield State(name, p, tuple(f"{name}way{way}at1" for way in range(12)))
@@ -286,9 +311,11 @@ def long_paraphrases() -> Iterable[State]:
 
 
 @_world(
-    SCALES, False, "Ask a tool, which earns 0.1 at once and seldom helps, or answer: the number of turns is a choice.",
+    SCALES,
+    False,
+    "Ask a tool, which earns 0.1 at once and seldom helps, or answer: the number of turns is a choice.",
     into=TURNS,
-)  # fmt: skip
+)
 def ask_or_answer() -> Iterable[State]:
     """Asking is worth 0.1 + 0.3; answering at once 0.5 / 0.7."""
     yield State("turn1", (0.3, 0.5, 0.2), ("turn2", 1.0, 0.0), (0.1, 0.0, 0.0))

@@ -108,8 +108,10 @@ class Explanation:
         where = {"right responses": "right", "tokens of high entropy": "high"}
         parts = [
             f"{percent(getattr(row, key))} of its push on {what}"
-            for row in self.table[:1] for what, key in where.items() if not math.isnan(getattr(row, key))
-        ]  # fmt: skip
+            for row in self.table[:1]
+            for what, key in where.items()
+            if not math.isnan(getattr(row, key))
+        ]
         return f"{names[0]} puts {' and '.join(parts)}." if parts and len(names) == 1 else ""
 
     @property
@@ -227,12 +229,15 @@ def to_json(result: Explanation) -> str:
     of_each = zip(result.entries, result.methods, result.table, result.cosines, strict=True)
     methods = [
         {
-            "label": method.label, "method": entry.method,
-            "options": {key: toml_value(value) for key, value in entry.options}, "objective": str(method.objective),
-            **vars(row), "cosines": dict(zip(result.labels, cosines, strict=True)),
+            "label": method.label,
+            "method": entry.method,
+            "options": {key: toml_value(value) for key, value in entry.options},
+            "objective": str(method.objective),
+            **vars(row),
+            "cosines": dict(zip(result.labels, cosines, strict=True)),
         }
         for entry, method, row, cosines in of_each
-    ]  # fmt: skip
+    ]
     record = {
         "format": 1, "title": result.title, "source": recording.source, "step": recording.step,
         "responses": len(facts), "groups": result.groups, "tokens": int(facts.mask.sum()), "moved": recording.moved,

@@ -27,7 +27,7 @@ from ..page.tokens import (
     draw_tokens,
     kept,
     scales,
-)  # fmt: skip
+)
 from .explanation import SHADES, Explanation
 from .push import MethodPush
 
@@ -137,9 +137,12 @@ def _numbers(result: Explanation, method: MethodPush, row: int) -> dict[Quantity
         dropped = torch.zeros_like(method.push)
     own = {KNOWN[name]: getattr(method, name) for name in ("advantage", "weight", "ratio", "clipped")}
     tensors = {
-        PUSH: method.push, **own, REJECTED: dropped, KNOWN["entropy"]: result.recording.entropy,
+        PUSH: method.push,
+        **own,
+        REJECTED: dropped,
+        KNOWN["entropy"]: result.recording.entropy,
         LAG: result.recording.lag,
-    }  # fmt: skip
+    }
     numbers = {q: values[row].double().tolist() for q, values in tensors.items() if values is not None}
     numbers[KNOWN["clipped"]] = [*map(clip_state, numbers[KNOWN["clipped"]], numbers[KNOWN["ratio"]])]
     return numbers

@@ -29,7 +29,7 @@ from ..page.tokens import (
     quantity,
     scales,
     token_text,
-)  # fmt: skip
+)
 
 MOST_STEPS, MOST_ROLLOUTS, MOST_QUANTITIES = 64, 16, 14
 BUDGET = 1_000_000  # bytes for all tokens
