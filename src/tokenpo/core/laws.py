@@ -436,14 +436,13 @@ def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:
         first = inputs.evaluate(alone, (slice(0, 1), slice(1, n))).loss.terms[term][mask[:1]]
         return not torch.allclose(first, whole, rtol=1e-11, atol=1e-14)
 
-    slots = [
-        ("ratio", "surrogate", (objective.surrogate,)),
-        ("surrogate", "surrogate", (objective.surrogate,)),
-        ("coefficient", "aggregate", (objective.aggregate,)),
-        ("weight", "weights", objective.weights),
-        ("penalty", "penalties", objective.penalties),
-    ]
-    for term, slot, parts in slots:
+    slots = {
+        **dict.fromkeys(("ratio", "surrogate"), ("surrogate", (objective.surrogate,))),
+        "coefficient": ("aggregate", (objective.aggregate,)),
+        "weight": ("weights", objective.weights),
+        "penalty": ("penalties", objective.penalties),
+    }
+    for term, (slot, parts) in slots.items():
         for part in parts:
             alone = dataclasses.replace(objective, **{slot: (part,)}) if slot in ("weights", "penalties") else objective
             if differs(alone, term):
