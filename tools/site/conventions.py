@@ -14,6 +14,12 @@ CONVENTIONS: tuple[tuple[str, str], ...] = (
         "else the last formula of the last line. A sentence that denies (not, no, wrong, ...) or asks gives none, "
         "and so does a number that is a bound or part of a formula: at least 5, minus 4, 5 out of 6, 3:8.",
     ),
+    (
+        "the question",
+        r"An expression of the question is no answer: for “What is 6 + 4?” neither `4+6` nor `\boxed{6+4}` is right, "
+        "`6+4 = 10` and `5+5` are. A bare number is an answer wherever it stands, and so is a form that the reference "
+        "has.",
+    ),
     ("value", r"Values are compared, not forms: `\frac{2}{4}`, `0.5`, `1/2` and `2^{-1}` are one answer."),
     (
         "decimals",

@@ -29,6 +29,18 @@ def test_the_counts_of_trust_are_those_of_the_pairs() -> None:
         scores = scores[len(table) :]
 
 
+def test_an_expression_of_the_question_is_no_answer(math: Verifier) -> None:
+    """Labelled by hand; a real model's rewarded responses were mostly such repetitions."""
+    lines = (pairs.FOLDER / "questions.tsv").read_text("utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    chat = [Problem([{"role": "user", "content": question}], reference) for _, question, reference, _ in rows]
+    text = [Problem(question, reference) for _, question, reference, _ in rows]
+    scores = math(chat + text, [completion for *_, completion in rows] * 2, [[]] * 2 * len(rows))
+    for (label, *row), score in zip(rows * 2, scores, strict=True):
+        assert score.correct == (label == "right"), (row, score)
+    assert {score.note for score in scores} >= {"question repeated", ""}
+
+
 def test_the_held_out_pairs_are_not_in_the_other_table() -> None:
     """Some answers anybody would write; they may not be many."""
     tuned, held_out = ({(pair.reference, pair.text) for pair in pairs.read(name)} for name in pairs.SETS)

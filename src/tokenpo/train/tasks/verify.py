@@ -229,7 +229,8 @@ class Exact(TextVerifier):
 class Math(Verifier):
     r"""Reward 1 if the answer equals the reference by the conventions of docs/tasks.md, within a time limit.
 
-    Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
+    Notes: "no answer", "question repeated", "unreadable reference", "timeout", "crash" (the process
+    died), "error: <exception>".
     """
 
     accepts = ("extract", "verifier_seconds", "verifier_workers")
@@ -267,7 +268,9 @@ class Math(Verifier):
         answers = [self._answer(text) for text in completions]
         pairs = zip(problems, answers, strict=True)
         outcomes = iter(
-            self._pool.map([(references(problem.answer), *answer) for problem, answer in pairs if answer[0]])
+            self._pool.map(
+                [(references(problem.answer), *answer, asked(problem.prompt)) for problem, answer in pairs if answer[0]]
+            )
         )
         return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer, _ in answers]
 
@@ -310,6 +313,19 @@ def references(answer: Any) -> list[str]:
         return [text for item in answer for text in references(item)]
     text = str(int(answer) if isinstance(answer, float) and answer.is_integer() else answer)
     return [auto(text) or text.strip()]
+
+
+def asked(prompt: str | list[dict[str, Any]]) -> str:
+    """The text of a prompt, of chat messages all that they say.
+
+    >>> asked([{"role": "system", "content": "Add."}, {"role": "user", "content": [{"type": "text", "text": "6+4?"}]}])
+    'Add.\\n6+4?'
+    """
+    if isinstance(prompt, str):
+        return prompt
+    contents = [message.get("content") or "" for message in prompt]
+    parts = [[{"text": content}] if isinstance(content, str) else content for content in contents]
+    return "\n".join(str(part.get("text") or "") for content in parts for part in content)
 
 
 def normalised(text: str) -> str:

@@ -1,6 +1,7 @@
 """The verifier `math`: math-verify compares values; this package reads the text around them.
 
     equal        compares an answer with the references (called in a worker process); finds unmarked answers
+    echo         finds an answer in its question
     spelling     rewrites an answer into one spelling of LaTeX, step by step
     reading      parses lists, sets, tuples, intervals and names
     units        reads units, money and percent around a number

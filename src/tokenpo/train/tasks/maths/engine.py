@@ -54,7 +54,7 @@ _PRODUCT = re.compile(
 )
 _WORD = re.compile(r"(?<!\\)(?<![a-zA-Z\\])[a-zA-Z]{3,}")
 _SHORT_WORD = re.compile(r"(?<![^ ])(?i:so|is|it|we|of|to|if|no|he|me|my|am|us|do)(?![^ ])")
-_VARIABLE = re.compile(r"(?![ei]$)(?:[a-zA-Z]|\\(?!pi|infty)[a-z]+)(?:_\{?\w+\}?)?")
+_VARIABLE = re.compile(r"(?![ei]$)(?:[a-zA-Z]|\\(?!pi|infty|ldots)[a-z]+)(?:_\{?\w+\}?)?")
 
 
 def number(text: str) -> Any:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from . import engine
+from .echo import is_open, stands_in
 from .reading import Answer, is_balanced, read
 from .units import is_unit
 
@@ -12,7 +13,7 @@ _WORDS = 8  # largest number of words of a reference that is text
 _LETTERS = re.compile(r"[a-zA-Z]|\\[a-z]+")
 
 
-def equal(references: list[str], text: str, marked: bool) -> list[object]:
+def equal(references: list[str], text: str, marked: bool, question: str = "") -> list[object]:
     """[whether `text` gives one of `references`, note, the answer in it, whether every reference is readable].
 
     Equal answers mostly give the same answer text: values are written as SymPy writes them. None means no answer.
@@ -21,14 +22,27 @@ def equal(references: list[str], text: str, marked: bool) -> list[object]:
         references: the accepted answers.
         text: the answer alone if it is `marked`, else a text that contains it.
         marked: a box, tag or similar mark shows the answer.
+        question: an expression that stands in it is no answer (note "question repeated").
     """
     answer = read(text) if marked else unmarked(text)
     if answer is None:
         return [False, "no answer", None, False]
     golds = [read(reference) for reference in references]
-    right = any(gold is not None and same(gold, answer) for gold in golds)
+    equals = [gold for gold in golds if gold is not None and same(gold, answer)]
     readable = all(gold is not None and is_readable(gold) for gold in golds)
-    return [right, "" if right or readable else "unreadable reference", written(answer)[:_WRITTEN], readable]
+    right = any(not repeats(answer, gold, question) for gold in equals)
+    note = "" if right else "question repeated" if equals else "" if readable else "unreadable reference"
+    return [right, note, written(answer)[:_WRITTEN], readable]
+
+
+def repeats(answer: Answer, gold: Answer, question: str) -> bool:
+    """Whether an answer that equals the reference is an expression of the question."""
+
+    def has_the_value(text: str) -> bool:
+        other = read(text)
+        return other is not None and same(gold, other)
+
+    return answer.is_maths and stands_in(answer.text, gold.text, question, has_the_value)
 
 
 def is_readable(reference: Answer) -> bool:
@@ -177,6 +191,12 @@ _AFTER = re.compile(
     """,
     re.VERBOSE,
 )
+# An expression is not the answer where the sentence goes on to say what it is: 69 + 16 is eighty-five, 5 + 9 = ...
+_SAYS = re.compile(
+    r" *(?:= *(?:[.?_\u2026]|\\ldots|$)|(?:is|are|was|equals?|makes?|gives?|yields?|becomes?|comes? to)\b"
+    r"(?! (?:also )?(?:the|our|my|your|correct|right|a|an|what)\b))",
+    re.IGNORECASE,
+)
 _NOISE = re.compile(r"\*\*|<<.*?>>|\s*\n\s*(?=\\\]|\$\$)|(?<=\\\[|\$\$)\s*\n\s*")  # <<8+9=17>> is a calculator's
 _SPAN = re.compile(
     r"""
@@ -224,4 +244,6 @@ def _of_line(line: str, *, first: bool) -> Answer | None:
         return None
     unit = re.match(r" *([a-zA-Z]+(?:/[a-z]+)?)", after)
     formulas = " , ".join(span[0].strip(" .,") for span in spans[start : end + 1])
+    if _SAYS.match(after) and is_open(formulas):
+        return None
     return read(f"{formulas} {unit[1]}" if unit and is_unit(unit[1]) else formulas)

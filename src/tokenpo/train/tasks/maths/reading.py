@@ -211,7 +211,8 @@ def _equation(text: str) -> Answer | None:
         return None
     if not all(before) or not last:
         return Answer("text", text)
-    if len(before) == 1 and engine.is_variable(last) and engine.is_constant(before[0]):  # 7 = x
+    value_first = engine.number(before[0]) is not None or (engine.is_variable(last) and engine.is_constant(before[0]))
+    if len(before) == 1 and value_first:  # 7 = x, 10 = 6 + 4
         before, last = [last], before[0]
     answer, constant = _read(_MODULUS.sub("", last)), engine.is_constant(before[0])
     named = _is_name(before[0]) or (len(before) > 1 and not constant)
