@@ -10,7 +10,6 @@ import torch
 
 import tokenpo
 from oracle_support import Sample, by_hand, close, facts, moves, of, outcome, ragged, run, score, worked
-from oracles.credit import rae_after
 from tokenpo.core.parts import SoftOverlong
 from tokenpo.core.trial import example
 from tokenpo.methods import METHODS
@@ -81,37 +80,6 @@ def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
 def _of_rewards(name: str, reward: list[float], group: list[int] | None = None, **options) -> list[float]:
     """Of one-token rollouts at ratio 1 with these rewards."""
     return _advantages(name, by_hand([[1.0]] * len(reward), reward, group), **options).tolist()
-
-
-def test_rae() -> None:
-    """Roles 0, 0, 1 with rewards 1, 0, 3, decay 1/2: at first A = R. Then b_0 = 0 + 3/4 · 1/2 and b_1 = 3/2."""
-    sample = by_hand([[1.0]] * 3, [1, 0, 3]).but(role=np.array([0, 0, 1]))
-    objective = tokenpo.method("rae", decay=0.5)
-    assert _advantages("rae", sample, decay=0.5).tolist() == [1, 0, 3]
-    given = dataclasses.replace(facts(sample), role=torch.tensor(sample.role))
-    state = objective.after(objective.start(), given)
-    assert next(iter(state.values())) == {"0": 0.375, "1": 1.5}
-    np.testing.assert_allclose(objective.prepare(given, state).advantage[:, 0], [0.625, -0.375, 1.5])
-
-
-def test_rae_remembers_float32_in_float64() -> None:
-    """The mean of 2^24 and 1; their sum is no float32."""
-    given = dataclasses.replace(facts(by_hand([[1.0]] * 2, [0, 0])), reward=torch.tensor([2.0**24, 1.0]))
-    objective, given = tokenpo.method("rae", decay=0.0), dataclasses.replace(given, role=torch.tensor([3, 3]))
-    assert list(objective.after(objective.start(), given).values()) == [{"3": 2.0**23 + 0.5}]
-
-
-@pytest.mark.parametrize("decay", [0.95, 0.5, 1.0, 0.0])
-def test_rae_is_its_oracle_from_batch_to_batch(decay: float) -> None:
-    objective = tokenpo.method("rae", decay=decay)
-    state, past = objective.start(), {}
-    for seed in range(3):
-        sample = ragged(seed, binary=False)
-        given = dataclasses.replace(facts(sample), role=torch.tensor(sample.role))
-        close(run(objective, sample, state=state), score("rae", sample, past=past, decay=decay))
-        state, past = objective.after(state, given), rae_after(sample, past, decay=decay)
-        (numbers,) = state.values()
-        assert {int(role): x for role, x in numbers.items()} == pytest.approx(past, rel=1e-12)
 
 
 def test_reinforce_rej_shaping_makes_no_group_mixed() -> None:

@@ -87,7 +87,6 @@ every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 # Advantages that compare nothing inside a group, and where they teach all the same.
 UNCOMPARED = {
     "remax": {"groups of one", "equal rewards", "no right answer"},  # with a greedy response
-    "rae": {"groups of one", "equal rewards"},  # with earlier batches
     "reinforce_pp": {"groups of one"},
     "eb_cispo": {"groups of one"},
     "raft": {"groups of one", "equal rewards"},

@@ -242,7 +242,7 @@ def test_above_one_is_no_share() -> None:
             "aspo.high_eps aspo.quantile archer.low_clip archer.high_clip archer.quantile forking_tokens.fraction "
             "stapo.prob stapo.quantile sent.fraction sent.low_entropy s_grpo.fraction lopti.a arm.fraction "
             "dhpo.sequence_low egspo.quantile egspo.attenuation fipo.least spo.below gigpo.gamma ppo.lam "
-            "ppo.critic_lam ppo.gamma vapo.critic_lam rto.lam rae.decay opd.gamma gkd.beta rlsd.lam rlsd.eps"
+            "ppo.critic_lam ppo.gamma vapo.critic_lam rto.lam opd.gamma gkd.beta rlsd.lam rlsd.eps"
         ).split()
     }
     assert _accepting(0.5) - _accepting(1.0) >= {"hapo.tau", "lopti.eta", "thr.p"}

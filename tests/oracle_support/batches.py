@@ -9,12 +9,12 @@ import numpy as np
 
 INDEX_FIELDS = ("token_ids", "turn", "anchor")  # [N, T] of whole numbers
 # [N] or [N, R].
-ROW_FIELDS = {"reward": float, "group": int, "prompt_logprob": float, "baseline": float, "role": int, "rewards": float}
+ROW_FIELDS = {"reward": float, "group": int, "prompt_logprob": float, "baseline": float, "rewards": float}
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One batch: mask [N, T] bool, reward, group, prompt_logprob, baseline and role [N], rewards [N, R], token_ids,
+    """One batch: mask [N, T] bool, reward, group, prompt_logprob and baseline [N], rewards [N, R], token_ids,
     turn and anchor [N, T] int, and the other [N, T] fields, zero on padding."""
 
     mask: np.ndarray
@@ -38,7 +38,6 @@ class Sample:
     teacher_divergence: np.ndarray
     prompt_logprob: np.ndarray
     baseline: np.ndarray
-    role: np.ndarray
     rewards: np.ndarray
     token_ids: np.ndarray
     turn: np.ndarray
@@ -178,7 +177,6 @@ def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
         "gain": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
         "value": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
         "baseline": np.round(rng.normal(size=31), 2)[sample.group],
-        "role": rng.integers(0, 3, shape[0]),
         "teacher_logprob": np.where(mask, np.minimum(sample.old_logprob + rng.normal(size=shape), -1e-3), 0.0),
         "teacher_divergence": np.where(mask, rng.exponential(0.3, shape), 0.0),
     }

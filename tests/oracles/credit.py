@@ -39,23 +39,6 @@ def remax(s, *, low=0.2, high=0.2):
     return token_mean(s, *clipped(*ratio(s), (s.reward - s.baseline)[:, None], low, high))
 
 
-@cases({}, {"decay": 0.5}, {"low": 0.1, "high": 0.4})
-def rae(s, *, past=None, decay=0.95, low=0.2, high=0.2):
-    # A_i = R_i - b of its role, as earlier batches have left it; nothing at first (`rae_after` moves it)
-    b = np.array([(past or {}).get(role, 0.0) for role in s.role])
-    return token_mean(s, *clipped(*ratio(s), (s.reward - b)[:, None], low, high))
-
-
-def rae_after(s, past, *, decay=0.95):
-    """The roles' baselines after the batch: b <- d b + (1 - d) m for each of a role's responses, m their mean."""
-    after = dict(past)
-    for role in set(s.role[s.mask.any(1)].tolist()):
-        R = s.reward[s.mask.any(1) & (s.role == role)]
-        for _ in R:
-            after[role] = decay * after.get(role, 0.0) + (1 - decay) * R.mean()
-    return after
-
-
 @cases({})
 def opo(s):
     # A_i = R_i - Σ_j |o_j| R_j / Σ_j |o_j|: the baseline of least variance if a gradient's square grows with the length

@@ -153,8 +153,6 @@ def box(name: str) -> str:
     objective, origin = METHODS[name](), paper(name)
     if any(need.startswith("teacher") for need in objective.needs):
         run = "give the recipe [a teacher](../embedded.md#a-teacher)"
-    elif "role" in objective.needs:
-        run = "from [a loop of your own](../own_loop.md), which has to give `role`"
     else:
         run = f"`tokenpo train quickstart --method {name}`"
     note = f" Open: {plain(origin.note)}." if origin.note else ""

@@ -196,8 +196,7 @@ class Objective:
         state = self.start() if state is None else state
         mask, zero = rollouts.mask, torch.zeros_like(rollouts.reward)
         bonus = sum((self._tensor("shaping", part, zero, rollouts) for part in self.shaping), zero)
-        numbers = (state[self.credit],) if isinstance(self.credit, Memory) else ()
-        advantage = self._tensor("credit", self.credit, mask, rollouts, bonus, *numbers)
+        advantage = self._tensor("credit", self.credit, mask, rollouts, bonus)
         advantage = masked.keep(advantage, mask)  # reuses the name, to free the tensor that it replaces
         advantage = advantage.to(rollouts.old_logprob.dtype)
         parts = dict.fromkeys(part for part in self._parts if isinstance(part, Signal))

@@ -106,7 +106,7 @@ def example(
     for name, fact in facts_of(Rollouts).items():
         if name not in rollouts:
             rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
-    rollouts["role"] = torch.randint(0, 2, (n,), generator=g)
+    rollouts["version"] = torch.randint(0, 2, (n,), generator=g)[:, None].expand(n, length)
     policy["teacher_divergence"] = drawn("teacher_divergence")
     rollouts["rewards"] = torch.cat([rewards, torch.randn(n, columns, generator=g).double()], 1)[:, :columns]
     return Inputs(rollouts, policy).map_tokens(

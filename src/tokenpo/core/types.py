@@ -177,12 +177,6 @@ class Rollouts(Fields):
         shape="[N]",
         more="in units of the reward; the reward of a greedy response to the prompt, in the embedded engine",
     )
-    role: Tensor | None = optional(
-        "the role that the policy played in a game with itself",
-        COUNT,
-        shape="[N]",
-        more="rewards are compared with those of the same role",
-    )
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")

@@ -24,8 +24,8 @@ _SCALE = 2.0**-10
 
 def remedy(objective: Objective) -> str:
     """A remedy in words: the trainers that have every input of the objective."""
-    unmade = [name for name, parts in _MADE.items() if not any(getattr(objective, part) for part in parts)]
-    if objective.needs & {"role", *unmade}:
+    unmade = {name for name, parts in _MADE.items() if not any(getattr(objective, part) for part in parts)}
+    if objective.needs & unmade:
         return "choose another method"
     theirs = objective.needs <= _THEIRS and objective.drafts is None
     others = ", TRL or verl" if theirs else " (tokenpo train)"

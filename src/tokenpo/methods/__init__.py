@@ -75,7 +75,6 @@ from .otb import otb as otb
 from .mt_grpo import mt_grpo as mt_grpo
 from .gigpo import gigpo as gigpo
 from .remax import remax as remax
-from .rae import rae as rae
 from .compositions import eb_cispo as eb_cispo
 from .ppo import ppo as ppo, vapo as vapo
 from .rto import rto as rto

@@ -45,7 +45,6 @@ class Response:
         step: the training step that drew it.
         prompt_logprob: nats, mean log-probability of a token of the prompt.
         baseline: a reward or value known without the response.
-        role: the role that the policy played.
         rewards: reward function -> its reward; None where a function does not apply.
     """
 
@@ -59,7 +58,6 @@ class Response:
     step: int | None = None
     prompt_logprob: float | None = None
     baseline: float | None = None
-    role: int | None = None
     rewards: Mapping[str, float | None] | None = None
 
     @property
@@ -194,7 +192,6 @@ class _Fields(BaseModel):
     step: int | None = None
     prompt_logprob: float | None = None
     baseline: float | None = None
-    role: _Number | None = None
     rewards: dict[str, float | None] | None = Field(default=None, min_length=1)
 
 
@@ -216,7 +213,6 @@ _KINDS = {
     "correct": "true, false or null",
     "step": "a whole number",
     **dict.fromkeys(PER_RESPONSE, "a number"),
-    "role": "a whole number from 0 on",
 }
 
 

@@ -40,8 +40,6 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(begin, monk
     for name in tokenpo.methods.METHODS:
         kind, bad = chance.choice(list(broken)), chance.choice(BAD)
         objective = tokenpo.method(name)
-        if "role" in objective.needs:
-            continue  # the engine refuses them
         plan = SimpleNamespace(config=engine.config, objective=objective)
         engine = dataclasses.replace(engine, plan=plan, reference=engine.lm, teacher=Teacher(engine.lm, "3"))
         trainer = Trainer.of(engine.config, engine.lm, objective)

@@ -30,7 +30,7 @@ def steps(name: str, out, *settings: str) -> list[dict]:
 
 
 # method -> the input that the engine lacks, in a recipe without a teacher
-REFUSED = {"rae": "role", "gkd": "teacher_divergence"}
+REFUSED = {"gkd": "teacher_divergence"}
 REFUSED |= dict.fromkeys(("opd", "rlsd", "rto", "sdar", "sdpo"), "teacher_logprob")
 FEWER = {"vineppo": {"every": 32, "continuations": 2}}
 

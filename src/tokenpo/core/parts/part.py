@@ -150,9 +150,6 @@ class Shaping(Part):
 class CreditStage(Part):
     """Phase one: turns the rewards of whole groups into advantages of tokens.
 
-    A credit stage that is also a `Memory` gets its numbers as a third argument, declared as
-    `*numbers: Mapping[str, float]`.
-
     Attributes:
         across_groups: the advantage of a rollout also depends on other groups than its own.
         columns: a number of columns of `Rollouts.rewards` that suits the stage; 0 if any does.

@@ -17,7 +17,7 @@ from ..ops.ratio import log_ratio
 from ..ops.turns import gae
 from ..ranges import AboveZero, NotNegative, Share
 from ..types import Batch, Rollouts, Trust
-from .part import CreditStage, Memory, Penalty
+from .part import CreditStage, Penalty
 from .penalties import K1, K2, Divergence, Estimator, StraightThrough
 
 
@@ -42,14 +42,6 @@ class TeacherCredit(CreditStage):
     coef: NotNegative = 1.0
     gamma: Share = 0.0
     bound: AboveZero = math.inf
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.inner, Memory):
-            raise TokenPOError(
-                f"TeacherCredit cannot hold {self.inner!r}, which carries numbers from batch to batch: add the teacher "
-                "as a penalty, TeacherKl"
-            )
 
     @property
     def columns(self) -> int:

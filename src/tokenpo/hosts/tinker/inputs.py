@@ -19,7 +19,7 @@ _ENGINES = {
     **dict.fromkeys(("entropy", "old_entropy"), "the embedded engine, TRL or verl"),
     **dict.fromkeys(("entropy_drift", "teacher_divergence"), "the embedded engine or TRL"),
 }
-PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version", "baseline", "role"}
+PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version", "baseline"}
 REMEDIES: dict[str, str] = {
     name: "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, "
     f"or train with {_ENGINES.get(name, 'the embedded engine')}"

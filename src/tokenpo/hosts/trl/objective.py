@@ -43,7 +43,6 @@ REMEDIES = {
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
     "gain": "train with the embedded engine (tokenpo train), which continues responses or scores their parts",
     "value": "GRPOTrainer has no value model: train with the embedded engine (tokenpo train), which has a value head",
-    "role": "hand it over in a loop of your own",
     **dict.fromkeys(TAUGHT, "give TokenPOTrainer the teacher as teacher_model"),
 }
 

@@ -24,7 +24,7 @@ PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy", "token_reward", "
 def require_inputs(objective: Objective) -> None:
     """Raises Unsupported if the objective reads an input that verl does not have."""
     elsewhere = f"train it with the embedded engine (tokenpo train --method {objective.name}), or choose another method"
-    remedies = dict.fromkeys(objective.needs - {"role"}, elsewhere)  # the embedded engine has no role either
+    remedies = dict.fromkeys(objective.needs, elsewhere)
     if objective.critic is None:
         remedies["value"] = "say what the value is fitted to, by Objective(critic=tokenpo.parts.Critic())"
     negotiate(objective, PROVIDES - (frozenset() if objective.critic else {"value"}), "verl", remedies)

@@ -17,7 +17,7 @@ from .truth import truth
 from .world import World
 
 # Inputs that a world gives beside those that are functions of the next-token distributions.
-_GIVEN = {"rollout_logprob", "ref_logprob", "token_ids", "rewards", "token_reward", "role", "turn", "anchor", "value"}
+_GIVEN = {"rollout_logprob", "ref_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "value"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +94,6 @@ def rollouts(world: World, walked: Walk, logits: Tensor, needs: frozenset[str]) 
         # If tokens before the last earn rewards, their sum is one column and the outcome another.
         "rewards": lambda: torch.cat([reward[:, None] - outcome, outcome], 1) if world.earns else reward[:, None],
         "token_reward": lambda: arrived,
-        # Each prompt is a role: rewards of one prompt are comparable.
-        "role": lambda: walked.states[:, 0],
         # Each token is an action, so it is a turn of its own.
         "turn": lambda: torch.arange(mask.shape[1]).expand(mask.shape),
         "anchor": lambda: walked.states,

@@ -64,7 +64,7 @@ def require_here(objective: Objective, config: Config | None = None) -> None:
     given: dict[str, object] = {"gain": objective.continuations or objective.coalitions, "value": objective.critic}
     if config is not None:
         given |= dict.fromkeys(TAUGHT, config.teacher)
-    lacks = {"role"} | {name for name, part in given.items() if part is None}
+    lacks = {name for name, part in given.items() if part is None}
     remedies = {
         "gain": "say where continuations are drawn, by a part that holds tokenpo.parts.Continuations, or what "
         "parts of a response are scored, by tokenpo.parts.Coalitions",
