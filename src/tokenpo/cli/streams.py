@@ -30,12 +30,15 @@ class Outliving:
     Args:
         filtered: False leaves control characters as they are.
 
+    Attributes:
+        needed: whether a full disk under the output file is an error; without it the text is lost, with a warning.
+
     Raises:
-        TokenPOError: on writing, if the output file's disk is full.
+        TokenPOError: on writing, if the disk is full and the text is needed.
     """
 
-    def __init__(self, stream: Any, *, filtered: bool = True) -> None:
-        self._stream, self._filtered = stream, filtered
+    def __init__(self, stream: Any, *, filtered: bool = True, needed: bool = True) -> None:
+        self._stream, self._filtered, self.needed = stream, filtered, needed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -43,7 +46,7 @@ class Outliving:
     @property
     def unfiltered(self) -> "Outliving":
         """The same stream for a library that writes its own escape sequences."""
-        return Outliving(self._stream, filtered=False)
+        return Outliving(self._stream, filtered=False, needed=self.needed)
 
     def write(self, text: str) -> int:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
@@ -55,7 +58,7 @@ class Outliving:
         self._tolerate(self._stream.flush)
 
     def _tolerate(self, call: Callable[[], object]) -> None:
-        """Makes the call; if the reader has gone, this and later output goes to the null device."""
+        """Makes the call; if the reader has gone or the disk is full, later output goes to the null device."""
         try:
             call()
         except OSError as error:
@@ -65,8 +68,12 @@ class Outliving:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
-            if not (terminal or isinstance(error, BrokenPipeError)):
-                raise TokenPOError(f"what is printed cannot be written: {error.strerror}") from error
+            if terminal or isinstance(error, BrokenPipeError):
+                return
+            said = f"what is printed cannot be written: {error.strerror}"
+            if self.needed:
+                raise TokenPOError(said) from error
+            print(f"tokenpo: {said}; the work goes on without it", file=sys.stderr)
 
 
 @contextmanager
@@ -80,7 +87,7 @@ def outliving() -> Iterator[None]:
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = made = tuple(map(Outliving, before))
+    sys.stdout, sys.stderr = made = Outliving(before[0]), Outliving(before[1], needed=False)
     try:
         yield
     finally:

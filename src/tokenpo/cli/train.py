@@ -63,6 +63,7 @@ def train(options: argparse.Namespace) -> int:
         raise TokenPOError("--probe is of a Tinker server: add --engine tinker, or leave it out")
     need_engine()
     require_installed(options.engine)
+    sys.stdout.needed = False  # the run directory has everything  # pyright: ignore[reportAttributeAccessIssue]
     # The recipe is checked here, before transformers is loaded.
     directory = _trained(options, _config(options))
     if directory is None:
