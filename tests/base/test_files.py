@@ -196,9 +196,12 @@ def test_lines_are_cut_back_and_what_is_not_finite_is_null(tmp_path: Path) -> No
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
         {"a": None, "b": [1.0, None], "c": "ü"}
     ]
-    cut(tmp_path / "absent", 0)
-    with pytest.raises(TokenPOError, match="was changed since"):
-        cut(path, size + 1)
+    assert (
+        cut(tmp_path / "absent", 0) == "" and cut(tmp_path / "absent", 1) == "absent has 0 bytes, 1 at the checkpoint"
+    )
+    path.write_bytes(path.read_bytes() + b'{"half')
+    assert cut(path, size + 7) == f"log.jsonl has {size + 6} bytes, {size + 7} at the checkpoint"
+    assert path.stat().st_size == size
 
 
 def test_whole_lines_are_read_and_the_others_named(tmp_path: Path) -> None:

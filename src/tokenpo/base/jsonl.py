@@ -44,14 +44,14 @@ class Lines:
         self._file.close()
 
 
-def cut(path: Path, size: int) -> None:
-    """Truncates a file to its size at a checkpoint; raises TokenPOError if it is shorter."""
+def cut(path: Path, size: int) -> str:
+    """Cuts a file back to its size at a checkpoint, a shorter one to its last whole line; the latter gives a note."""
     now = path.stat().st_size if path.exists() else 0
-    if now < size:
-        raise TokenPOError(f"{path} has {now} bytes, {size} at the checkpoint: the run directory was changed since")
-    if now > size:
+    end = size if now >= size else path.read_bytes().rfind(b"\n") + 1 if now else 0
+    if now > end:
         with os.fdopen(opened_in_place(path, os.O_WRONLY), "wb") as file:
-            file.truncate(size)
+            file.truncate(end)
+    return f"{path.name} has {now} bytes, {size} at the checkpoint" if now < size else ""
 
 
 class Line(NamedTuple):

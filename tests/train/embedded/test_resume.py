@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save as dump
 
-from run_views import Watch, numbers
+from run_views import Watch, lines, numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.train.models import LanguageModel
@@ -287,10 +287,42 @@ def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(small, finished):
     assert any(note.startswith("metrics.jsonl: 1 line was left out (line 2: not") for note in view.notes)
 
 
-def test_lost_lines_are_noticed(small, finished):
+def test_a_torn_copy_resumes_from_the_newest_checkpoint_that_its_metrics_reach(small, coin, tmp_path):
+    """As rsync leaves it if it copies the logs of a live run before its checkpoints."""
+    run = train(small(tmp_path / "run", output={"checkpoint_every": 1, "keep": 4}), SilentView()).directory
+    whole, log = logged(run), run / "metrics.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:4])[:-7])  # steps 0 to 2, and most of 3
+    view = Watch()
+    assert resume(run, view).finished
+    assert view.begun == 2
+    assert [note.partition(":")[0] for note in view.notes] == [
+        f"checkpoint step-00000{step} does not fit" for step in (4, 3)
+    ]
+    assert logged(run) == whole
+
+
+@pytest.mark.parametrize("name", ["samples.jsonl", "trace.jsonl"])
+@pytest.mark.parametrize("size", [None, 7])
+def test_short_samples_and_traces_are_a_note(name, size, small, coin, tmp_path):
+    run, longer = tmp_path / "run", {"steps": 6}
+    train(small(run, output={"trace_every": 1}), SilentView())
+    whole = (run / name).read_bytes().splitlines(keepends=True)
+    cut_off = whole[0] + whole[1][:size]
+    (run / name).write_bytes(cut_off) if size else (run / name).unlink()
+    view = Watch()
+    assert resume(run, view, small(run, train=longer, output={"trace_every": 1})).steps == 6
+    (note,) = view.notes
+    assert note.startswith(f"{name} has {len(cut_off) if size else 0} bytes, {len(b''.join(whole))} at the checkpoint")
+    kept = lines(run, name)
+    assert [line["step"] for line in kept if line["step"] <= 4] == [1] * bool(size) and kept[-1]["step"] == 6
+
+
+def test_metrics_that_reach_no_checkpoint_are_no_run_to_resume(small, finished):
+    """The checkpoint before the first step fits too, but nothing was trained there."""
     (finished / "metrics.jsonl").write_text("")
-    with pytest.raises(TokenPOError, match="changed since"):
+    with pytest.raises(TokenPOError, match=r"step-000004 does not fit: metrics\.jsonl has 0 bytes, \d+ there"):
         resume(finished, SilentView(), small(finished, evaluate={"every": 1}, train={"steps": 5}))
+    assert {path.name for path in (finished / "checkpoints").iterdir()} == {"step-000000", "step-000004"}
 
 
 def test_a_directory_with_something_in_it_is_not_overwritten(small, coin, tmp_path):

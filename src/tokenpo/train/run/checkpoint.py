@@ -108,15 +108,31 @@ def prune(directory: Path, keep: int, step: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def newest(directory: Path) -> tuple[Path, list[Path]]:
-    """The newest good checkpoint, and the damaged ones after it; TokenPOError if there is no good one."""
-    damaged: list[Path] = []
+def newest(directory: Path) -> tuple[Path, Progress, list[str]]:
+    """The newest checkpoint that is whole and fits the metrics, its state, and why later ones are passed over.
+
+    In a torn copy of a run, metrics.jsonl may end before the newest checkpoint.
+
+    Raises:
+        TokenPOError: there is none, or only the one before the first step and others have trained weights.
+    """
+    passed: list[str] = []
+    trained, log = False, directory / "metrics.jsonl"
+    now = log.stat().st_size if log.exists() else 0
     for path in _found(directory):
-        if _is_whole(path):
-            return path, damaged
-        damaged.append(path)
-    seen = f"; damaged: {', '.join(path.name for path in damaged)}" if damaged else ""
-    raise TokenPOError(f"{directory} holds no checkpoint to resume from{seen}: start it anew with tokenpo train RECIPE")
+        if not _is_whole(path):
+            passed.append(f"checkpoint {path.name} is damaged")
+            continue
+        progress = progress_of(path)
+        size = progress.sizes.get(log.name, 0)
+        if now >= size and (progress.step or not trained):
+            return path, progress, passed
+        trained = True
+        passed += [f"checkpoint {path.name} does not fit: {log.name} has {now} bytes, {size} there"] * (now < size)
+    raise TokenPOError(
+        f"{directory} holds no checkpoint to resume from{''.join(f'; {why}' for why in passed)}: copy the run once "
+        "more if it is a copy, or start it anew with tokenpo train RECIPE"
+    )
 
 
 def of_step(directory: Path, step: int) -> Path:

@@ -231,22 +231,22 @@ def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
         checkpoint.begin(path, progress)
         return None, progress, ["there is no checkpoint yet, so the run begins anew"]
-    newest, damaged = checkpoint.newest(path)
-    progress = checkpoint.progress_of(newest)
+    newest, progress, passed = checkpoint.newest(path)
     if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's: cut no other file
         raise TokenPOError(
             f"{newest / 'state.json'} is damaged: it gives sizes for {', '.join(progress.sizes) or 'no file'}, where a "
             f"checkpoint has {', '.join(LOGS)}; remove {newest} to go on from the one before it"
         )
-    return newest, progress, [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
+    return newest, progress, [f"{why}; an earlier one is used" for why in passed]
 
 
 def cut_back(path: Path, progress: Progress) -> list[str]:
     """Cuts the logs of a run back to its checkpoint; returns notes for the user."""
-    for name in LOGS:
-        cut(path / name, progress.sizes[name])
-    drop_after(path, progress.step)
     notes: list[str] = []
+    for name in LOGS:
+        if missing := cut(path / name, progress.sizes[name]):
+            notes.append(f"{missing}: the run goes on without those lines")
+    drop_after(path, progress.step)
     metrics = path / "metrics.jsonl"
     for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
         pass  # notes name the damaged lines
