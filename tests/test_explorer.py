@@ -11,10 +11,10 @@ from pathlib import Path
 import explorer
 import pytest
 import torch
+from fingerprint.step import Facts, pushes
 
 import tokenpo
 from chromium import Chromium
-from tokenpo.lab.fingerprint.step import Facts, pushes
 
 PAGE = Path(__file__).parents[1] / "docs" / "explorer.html"
 FEW = {name: tokenpo.method(name) for name in ("grpo", "gspo", "tr_grpo")}

@@ -138,19 +138,11 @@ def test_a_full_disk_behind_what_is_printed_is_one_sentence(arguments, buffered)
     assert (done.returncode, done.stderr) == (2, message)
 
 
-def test_show_prints_formula_options_and_choices_and_draws_the_fingerprint(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_show_prints_formula_options_and_choices(capsys):
     assert main(["show", "tr_grpo"]) == 0
     shown = capsys.readouterr().out
     for text in ("sigmoid(tau", "weight_placement='ratio'", "objective tr_grpo"):
         assert text in shown
-    assert main(["show", "grpo", "--fingerprint"]) == 0
-    assert capsys.readouterr().out.endswith("\nas a picture: --out FILE.svg\n")
-    assert list(tmp_path.iterdir()) == []  # nothing is written where no place was named
-    (tmp_path / "pictures").mkdir()
-    assert main(["show", "grpo", "--fingerprint", "--out", "pictures"]) == 0
-    assert capsys.readouterr().out.endswith("\npicture: pictures/grpo-fingerprint.svg\n")
-    assert (tmp_path / "pictures" / "grpo-fingerprint.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 def test_the_verdict_has_rewards_where_they_are_graded():
@@ -199,7 +191,6 @@ PLACES = [
     (["eval", "m", "--out", "~/r"], "out"),
     (["eval", "m", "--data", "~/r"], "data"),
     (["compare", "r", "--methods", "grpo", "--out", "~/r"], "out"),
-    (["show", "grpo", "--out", "~/r"], "out"),
     (["train", "--resume", "~/r"], "resume"),
 ]
 
@@ -226,7 +217,6 @@ def test_a_home_that_nobody_has_is_one_sentence(capsys):
 # None of them has anything to read, and each is to find first that it has nowhere to write.
 WRITERS = [
     (["exact", "nobody"], "json"),
-    (["show", "nobody", "--fingerprint"], "out"),
     (["report", "nothing"], "out"),
     (["explain", "nothing", "--methods", "nobody"], "out"),
     (["eval", "nothing"], "out"),

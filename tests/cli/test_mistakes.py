@@ -14,8 +14,6 @@ TWO = "compare quickstart --methods grpo,dapo"
 MISTAKES = [
     ("tarin", "no command is called 'tarin': did you mean 'train'?"),
     ("show hapoo", "did you mean 'hapo'"),
-    ("show hapo --out c.png", "only with --fingerprint"),
-    ("show hapo --fingerprint --out no/such/c.svg", "cannot write no/such/c.svg"),
     ("methods --needs old_entropi", "did you mean 'old_entropy'"),
     ("methods xyzzy", "no method has 'xyzzy'"),
     ("report /no/such/run", "/no/such/run"),

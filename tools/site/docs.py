@@ -22,14 +22,14 @@ import family
 import host_fields
 import task_page
 import token_picture
+from fingerprint.curves import EQUAL, axes_of
+from fingerprint.drawing import draw, panels
 from layout import GENERATED, cell, code, filled, linked, plain, prose, table
 
 from tokenpo.core.facts import facts_of
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
 from tokenpo.core.types import OPTIONAL, Policy, Rollouts
-from tokenpo.lab.fingerprint.curves import EQUAL, axes_of
-from tokenpo.lab.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fingerprint.curves import EQUAL, gap
+from fingerprint.step import Facts, pushes
 from markupsafe import Markup
 from torch import Tensor
 
-from tokenpo.lab.fingerprint.curves import EQUAL, gap
-from tokenpo.lab.fingerprint.step import Facts, pushes
 from tokenpo.lab.page import frame
 
 HERE = Path(__file__).parent

@@ -9,13 +9,13 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import torch
+from fingerprint import step
+from fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
+from fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
 from layout import GENERATED, code, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Part, walk
-from tokenpo.lab.fingerprint import step
-from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
-from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
 
 BASE = "grpo"
 METHODS_PER_ROW, HEAD = 2, 22  # of the picture; height of a name
@@ -69,7 +69,7 @@ from the objectives at their default options.
 The push of a token is −∂L/∂lp, the gradient coefficient of its log-probability; where a method averages over all tokens
 of the step, at ratio 1, it is the advantage. Blue: in a right response. Orange: in a wrong one. Broad grey lines:
 {base}'s. The picture shows the few panels in which a method differs most from `{base}`; [its page](methods/README.md)
-shows all, and `tokenpo show METHOD --fingerprint --out FILE.svg` draws any, also of your own file.
+shows all.
 
 ### The explorer
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import docs
 import family
+from fingerprint.drawing import HEIGHT, LEFT, WIDTH
 from markupsafe import Markup
 
-from tokenpo.lab.fingerprint.drawing import HEIGHT, LEFT, WIDTH
 from tokenpo.methods import METHODS, method, paper
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -2,7 +2,7 @@
 
 python tools/site/notebooks.py
 
-No Jupyter is needed: a cell shows what it prints, its last expression, and the pictures that it gives to `display`.
+No Jupyter is needed: a cell shows what it prints and its last expression.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from layout import write
@@ -36,15 +35,12 @@ def executed(text: str, name: str) -> str:
 def _run(source: str, where: str, names: dict[str, Any], number: int) -> Iterator[Output]:
     tree, value = ast.parse(source, where), None
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    with redirect_stdout(io.StringIO()) as said, _display() as shown:
+    with redirect_stdout(io.StringIO()) as said:
         exec(compile(tree, where, "exec", dont_inherit=True), names)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), where, "eval", dont_inherit=True), names)
     if said.getvalue():
         yield {"name": "stdout", "output_type": "stream", "text": _lines(said.getvalue())}
-    for picture in shown:
-        data = {"image/svg+xml": _lines(picture)}
-        yield {"data": data, "metadata": {}, "output_type": "display_data"}
     if value is not None:
         data = {"text/plain": _lines(repr(value))}
         yield {"data": data, "execution_count": number, "metadata": {}, "output_type": "execute_result"}
@@ -52,24 +48,6 @@ def _run(source: str, where: str, names: dict[str, Any], number: int) -> Iterato
 
 def _lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
-
-
-@contextmanager
-def _display() -> Iterator[list[str]]:
-    """A stand-in for IPython.display that keeps the pictures it is given."""
-    shown: list[str] = []
-    package, module = ModuleType("IPython"), ModuleType("IPython.display")
-    vars(module).update(SVG=str, display=shown.append)
-    theirs = {name: sys.modules.get(name) for name in (package.__name__, module.__name__)}
-    sys.modules |= {package.__name__: package, module.__name__: module}
-    try:
-        yield shown
-    finally:
-        for name, known in theirs.items():
-            if known is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = known
 
 
 def main() -> int:

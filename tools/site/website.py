@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64encode
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -173,8 +172,4 @@ def in_words(cell: dict[str, Any]) -> Iterator[str]:
     yield text if cell["cell_type"] == "markdown" else f"`````py\n{text}\n`````"
     for output in cell.get("outputs", ()):
         data = output.get("data", {"text/plain": output.get("text")})
-        if "image/svg+xml" in data:
-            picture = b64encode("".join(data["image/svg+xml"]).encode()).decode()
-            yield f'<img alt="picture of the cell above" src="data:image/svg+xml;base64,{picture}">'
-        else:
-            yield "`````text\n" + "".join(data["text/plain"]).rstrip("\n") + "\n`````"
+        yield "`````text\n" + "".join(data["text/plain"]).rstrip("\n") + "\n`````"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
-from .options import METHODS, ONE_METHOD, add_command, add_flag, argument, need, one_entry, place
+from .options import METHODS, ONE_METHOD, add_command, add_flag, argument, need, one_entry
 from .streams import print_list
 
 EXAMPLES = """examples:
@@ -25,8 +25,6 @@ def add(commands: Any) -> None:
     add_flag(parser, "--json", "as JSON, one object for each")
     parser = add_command(commands, show, "the formula of a method, its options and its choices")
     argument(parser, "method", "METHOD", ONE_METHOD)
-    add_flag(parser, "--fingerprint", "what its push on a token depends on, and its picture with --out")
-    place(parser, "--out", "FILE", "the picture, an .svg, or a directory for it", folder=True)
     parser = add_command(commands, check, "test methods, also your own, against the laws that every method obeys")
     argument(parser, "methods", "LIST", METHODS)
 
@@ -77,7 +75,7 @@ def _row(method: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints the docstrings of file and builder, and the objective; with --fingerprint what its push depends on."""
+    """Prints the docstrings of file and builder, and the objective."""
     from ..methods import builder, method
 
     entry = one_entry(options.method, "show")
@@ -88,17 +86,6 @@ def show(options: argparse.Namespace) -> int:
         objective: Any = build_entry(entry)  # reads the options as in a recipe
     else:
         objective = method(entry.method)
-    if options.fingerprint:
-        from ..lab.fingerprint.drawing import ranges, write
-
-        print("\n".join(ranges(entry.label, objective)))
-        out = options.out
-        file = out and (out / f"{objective.name}-fingerprint.svg" if out.is_dir() else out)
-        picture = file and write(entry.label, objective, method("grpo"), file)
-        print(f"picture: {picture}" if picture else "as a picture: --out FILE.svg")
-        return 0
-    if options.out:
-        raise TokenPOError("show writes a file only with --fingerprint: add it, or leave out --out")
     build = builder(entry.method)
     # The signature without annotations, which the docstring explains.
     parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())

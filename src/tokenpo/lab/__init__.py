@@ -1,1 +1,1 @@
-"""Analyses of methods without a training run: exact worlds, gradients at a checkpoint, fingerprints."""
+"""Tools that look at runs and methods: evaluate, compare, explain, report, exact worlds."""

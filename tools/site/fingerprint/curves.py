@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.trial import example
-from ...core.types import OPTIONAL
+from tokenpo.core.trial import example
+from tokenpo.core.types import OPTIONAL
+
 from .step import DRAWS, LENGTH, SIZE, Facts, pushes
 
 EQUAL = 1e-6  # pushes that differ by less count as equal: far above rounding, far below what a picture shows

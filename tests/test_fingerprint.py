@@ -1,17 +1,16 @@
 """Fingerprints: GRPO's by hand, what each fact does to a method that reads it, and the picture of it."""
 
 import dataclasses
-import re
 from xml.etree import ElementTree
 
 import pytest
 import torch
+from fingerprint.curves import AXES, EQUAL, RATIOS, axes_of, distance, fingerprint
+from fingerprint.drawing import draw, panels
+from fingerprint.step import FOCAL, LENGTH, SIZE, Facts, pushes
 
 import tokenpo
 from tokenpo.core.parts import ReferenceKl
-from tokenpo.lab.fingerprint.curves import AXES, EQUAL, RATIOS, axes_of, distance, fingerprint
-from tokenpo.lab.fingerprint.drawing import draw, panels, ranges, write
-from tokenpo.lab.fingerprint.step import FOCAL, LENGTH, SIZE, Facts, pushes
 
 GRPO = tokenpo.method("grpo")
 A = 0.5 / ((2 / 7) ** 0.5 + 1e-6)  # half of eight are right: mean 1/2, squared deviations sum to 2, over G − 1
@@ -117,15 +116,3 @@ def test_the_picture_is_drawn_from_the_curves():
     assert headings == [panel.axis.title for panel in shown]
     lines = [x.get("class") for x in picture.iter(f"{name}path") if x.get("class") in ("r", "w", "g")]
     assert lines == ["g", "g", "r", "w"] * 4
-
-
-def test_a_terminal_shows_the_ends_of_the_curves():
-    rows = [re.split(r"  +", line) for line in ranges("thr", tokenpo.method("thr"))]
-    assert [row[0] for row in rows[2:]] == ["ratio", "length", "accuracy of the group", "influence"]
-    assert [row[1] for row in rows[2:]] == ["0 to 1.21", "0.514 to 1.83", "0 to 2.72", "0.842 to 1.03"]
-
-
-def test_a_place_that_cannot_be_is_named(tmp_path):
-    with pytest.raises(tokenpo.TokenPOError, match=r"as \.svg, not \.png"):
-        write("grpo", GRPO, GRPO, tmp_path / "a.png")
-    assert write("grpo", GRPO, GRPO, tmp_path / "a.svg").read_text(encoding="utf-8").startswith("<svg")

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.trial import columns_of, counted, example
-from ...core.types import Policy, Rollouts, Totals
-from ..coefficient import differentiated
+from tokenpo.core.trial import columns_of, counted, example
+from tokenpo.core.types import Policy, Rollouts, Totals
+from tokenpo.lab.coefficient import differentiated
 
 GROUPS, SIZE, WIDTH, LENGTH = 8, 8, 32, 16
 ROWS = GROUPS * SIZE

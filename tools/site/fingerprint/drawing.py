@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 from torch import Tensor
 
-from ...base.errors import TokenPOError
-from ...base.text import number
-from ..page import frame
-from ..page.chart import nice, scale
+from tokenpo.lab.page.chart import nice, scale
+
 from .curves import Axis, axes_of, fingerprint
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30
@@ -79,29 +76,6 @@ def draw(name: str, objective: Any, base: Any) -> str:
     placed = [panel_svg(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(drawn)]
     width = WIDTH * min(PER_ROW, max(len(drawn), 1)) + LEFT
     return svg(title, width, HEIGHT * -(-len(drawn) // PER_ROW), placed)
-
-
-def write(name: str, objective: Any, base: Any, out: Path) -> Path:
-    """Draws one method into a file and returns its path; raises TokenPOError for an ending other than .svg."""
-    if out.suffix != ".svg":
-        raise TokenPOError(f"{out}: a fingerprint is drawn as .svg, not {out.suffix or 'a file without ending'}")
-    return frame.write(draw(name, objective, base), out)
-
-
-def ranges(name: str, objective: Any) -> list[str]:
-    """Lines for a terminal: the lowest and the highest push over each property that a method depends on."""
-    own = fingerprint(objective)
-    rows = [("", "right response", "wrong response")]
-    for channel in range(len(CHANNELS)):
-        for axis in axes_of(objective):
-            if own.varies(axis, channel):
-                ends = [x[~x.isnan()] for x in own.on(axis)[..., channel].T]
-                title = f"{axis.title}: {CHANNELS[channel]}" if channel else axis.title
-                up, down = (f"{number(float(x.min()))} to {number(float(x.max()))}" for x in ends)
-                rows.append((title, up, down))
-    wide = max(len(row[0]) for row in rows) + 2
-    lines = [f"{row[0]:<{wide}}{row[1]:<24}{row[2]}".rstrip() for row in rows]
-    return [f"push of {name} on a token, -dL/dlp, over each fact that it depends on", *lines]
 
 
 def svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
