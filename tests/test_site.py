@@ -55,7 +55,7 @@ def pages(site: Path) -> dict[Path, Page]:
 
 
 def test_every_page_loads_only_what_lies_beside_it(pages: dict[Path, Page]) -> None:
-    assert len(pages) > len(METHODS)
+    assert len(pages) > 40
     for path, page in pages.items():
         for loaded in page.loads:
             if loaded.startswith("data:"):
@@ -88,7 +88,7 @@ def test_the_reference_opens_with_what_people_call(site: Path) -> None:
 
 def test_the_gallery_shows_every_method_with_what_it_is_found_by(site: Path) -> None:
     text = (site / "methods" / "index.html").read_text(encoding="utf-8")
-    cards = dict(re.findall(r'<a class="method" href="(\w+)\.html" data-facts="([^"]*)"', text))
+    cards = dict(re.findall(r'<a class="method" href="\w+\.html#(\w+)" data-facts="([^"]*)"', text))
     assert list(cards) == list(METHODS)
     assert cards["hapo"].splitlines() == [
         "changes=several slots",
