@@ -11,7 +11,8 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.run.embedded.loop import Local
-from tokenpo.train.run.loop import Backend, train
+from tokenpo.train.run.loop import train
+from tokenpo.train.run.step import Backend
 from tokenpo.train.tasks import Score, make_task
 
 pytest.importorskip("tinker", reason="the loop was not run on a server")

@@ -28,7 +28,8 @@ from ..checkpoint import Progress
 from ..draw import Draw
 from ..evaluation import Evaluation, evaluate
 from ..experience import Experience, credited
-from ..loop import SHORTER, Outcome
+from ..loop import Outcome
+from ..step import SHORTER
 from ..trackers import require_trackers
 from ..view import View
 from .facts import MAKERS

@@ -36,7 +36,7 @@ from ..checkpoint import Progress
 from ..draw import Draw, posed, verified
 from ..evaluation import Evaluation, evaluated
 from ..experience import Experience, credited, gather
-from ..loop import FEWER
+from ..step import FEWER
 from ..trackers import require_trackers
 from . import service
 from .needs import accepted
