@@ -141,7 +141,7 @@ def test_a_full_disk_behind_what_is_printed_is_one_sentence(arguments, buffered)
 def test_show_prints_formula_options_and_choices(capsys):
     assert main(["show", "tr_grpo"]) == 0
     shown = capsys.readouterr().out
-    for text in ("sigmoid(tau", "weight_placement='ratio'", "objective tr_grpo"):
+    for text in ("sigmoid(tau", "weight_placement='advantage'", "objective tr_grpo"):
         assert text in shown
 
 

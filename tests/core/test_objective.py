@@ -12,7 +12,7 @@ import tokenpo
 from own_part import gives
 from tokenpo import Batch, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
 from tokenpo.base.errors import Unsupported
-from tokenpo.core.negotiation import negotiate
+from tokenpo.core.negotiation import negotiate, objective_notes, schedule_notes, warn
 from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight
 from tokenpo.core.parts.aggregate import TokenMean
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Penalty, Shaping, Signal, SurrogateStage
@@ -181,6 +181,27 @@ def test_scope_needs_and_flags_follow_from_the_parts() -> None:
     assert [type(part).__name__ for part in tokenpo.method("tepo").idle_on_policy] == ["MaskedKl", "BelowOld"]
     assert tokenpo.method("gpg").assumes_on_policy == (LogLikelihood(),)
     assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(0.1),)).entropy_gradient
+
+
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        ({}, 0),
+        ({"weight_placement": "ratio"}, 1),  # the weight reaches 1.4, the clip is at 1.2
+        ({"weight_placement": "ratio", "tau": -9.0}, 1),  # 2 sigmoid(2.25) = 1.81 at p = 0, cut at 1.4
+        ({"weight_placement": "ratio", "upper": 1.2}, 0),
+        ({"weight_placement": "ratio", "high": 0.39}, 1),
+        ({"weight_placement": "ratio", "high": 0.4}, 0),
+        ({"weight_placement": "ratio", "alpha": 1.1}, 0),  # 1.1 sigmoid(6.75) < 1.2 at p = 1
+    ],
+)
+def test_a_weight_above_the_clip_is_told(options: dict, notes: int) -> None:
+    objective = tokenpo.method("tr_grpo", **options)
+    assert len(objective_notes(objective)) == notes == len(schedule_notes(objective, 2, "", ""))
+    assert len(schedule_notes(objective, 1, "", "")) == notes
+    if notes:
+        with pytest.warns(UserWarning, match="tr_grpo: the clip at"):
+            warn(objective)
 
 
 def test_corrects_rollout_names_what_weighs_and_no_region() -> None:

@@ -28,7 +28,8 @@ OPTIONS: dict[str, list[dict]] = {
     "grpo_s": [{"mean": "geometric"}],
     "tr_grpo": [
         {"beta": 0.1},
-        {"weight_prob": "old", "weight_placement": "advantage", "beta": 0.1, "kl_weighting": "scale"},
+        {"weight_prob": "old", "beta": 0.1, "kl_weighting": "scale"},
+        {"weight_placement": "ratio", "beta": 0.1, "kl_weighting": "inside"},
         {"shape": "outside"},
     ],
     "hmpo": [{"by_score": True}, {"additive": True, "beta": 0.1}],

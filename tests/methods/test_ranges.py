@@ -36,7 +36,7 @@ SENTENCE = re.compile(
 # What an option needs beside it to have an effect.
 BESIDE: dict[str, dict[str, Any]] = {
     "dapo": {"overlong_length": 4, "overlong_cache": 3},
-    "tr_grpo": {"beta": 0.1},
+    "tr_grpo": {"beta": 0.1, "kl_weighting": "inside"},
     "cispo": {"high": 1.5},
 }
 # The field of a part that the message names instead, where two options do not go together.

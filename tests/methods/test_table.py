@@ -121,7 +121,7 @@ def test_options_that_switch_a_stage_on() -> None:
         shaping = tokenpo.method(name, group_overlong=True, threshold=0.5).shaping
         assert shaping == (GroupOverlong(easy=0.5, scale=0.5, threshold=0.5),)
         assert tokenpo.method(name, threshold=0.5).credit.threshold == 0.5
-    assert tokenpo.method("tr_grpo", beta=0.1, kl_weighting="none").penalties == (ReferenceKl(0.1),)
+    assert tokenpo.method("tr_grpo", beta=0.1).penalties == (ReferenceKl(0.1),)
     assert tokenpo.method("adv_reweight", beta=0.0).penalties == ()
     assert tokenpo.method("tepo", beta=0.0).penalties == ()
 

@@ -339,11 +339,10 @@ OUTSIDE = np.array([[np.log(3), np.log(17 / 3)], [np.log(19), 4.0]]) / 9
 @pytest.mark.parametrize(
     ("options", "p", "ratio", "value", "gradient"),
     [
+        ({}, INSIDE, 1.1, -(1 + 1.32 - 1.4 - 1), [[-1, -1.32], [1.4, 1]]),
+        ({"shape": "outside"}, OUTSIDE, 1.0, -(1 + 1.2 - 1.4 - 1.4), [[-1, -1.2], [1.4, 1.4]]),
         # w r = 1, 1.32 clipped at 1.2 for the right answer; 1.4 and 1 for the wrong one
-        ({}, INSIDE, 1.1, -(1 + 1.2 - 1.4 - 1), [[-1, 0], [1.4, 1]]),
-        ({"weight_placement": "advantage"}, INSIDE, 1.1, -(1 + 1.32 - 1.4 - 1), [[-1, -1.32], [1.4, 1]]),
-        ({"weight_placement": "advantage", "shape": "outside"}, OUTSIDE, 1.0, -(1 + 1.2 - 1.4 - 1.4),
-         [[-1, -1.2], [1.4, 1.4]]),
+        ({"weight_placement": "ratio"}, INSIDE, 1.1, -(1 + 1.2 - 1.4 - 1), [[-1, 0], [1.4, 1]]),
     ],
 )  # fmt: skip
 def test_tr_grpo(options: dict, p: np.ndarray, ratio: float, value: float, gradient: list) -> None:

@@ -310,12 +310,12 @@ def kept(mask, uniform, *, fraction=0.5, always=0):
             {"shape": "outside", "beta": 0.3},
             {"alpha": 1.5, "tau": -4.0, "mu": 0.4, "lower": 0.6, "upper": 1.2},
         ],
-        weight_placement=("ratio", "advantage"),
-        kl_weighting=("inside", "scale", "none"),
+        weight_placement=("advantage", "ratio"),
+        kl_weighting=("none", "inside", "scale"),
     )
 )
 def tr_grpo(
-    s, *, alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, weight_placement="ratio", kl_weighting="inside",
+    s, *, alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, weight_placement="advantage", kl_weighting="none",
     beta=0.0, weight_prob="current", shape="inside", low=0.2, high=0.2,
 ):  # fmt: skip
     # w = clip(α σ(τ (p - μ)), lower, upper), without gradient: grows with the token's probability where τ > 0; a third
@@ -324,14 +324,14 @@ def tr_grpo(
     w = alpha / (1 + np.exp(-tau * (p - mu))) if shape == "inside" else alpha * (1 / (1 + np.exp(-tau * p)) - mu)
     w = np.clip(w, lower, upper)
 
-    # w multiplies the ratio inside min and clip, or the advantage
+    # w multiplies the advantage, or the ratio inside min and clip
     A, (r, dr) = group_advantage(s), ratio(s)
     if weight_placement == "advantage":
         J, dJ = clipped(r, dr, w * A, low, high)
     else:
         J, dJ = clipped(w * r, w * dr, A, low, high)
 
-    # - β KL with k3 = u - log u - 1, ∂k3/∂lp = 1 - u: of u = π_ref/π, the same scaled by w, or of u = w π_ref/π
+    # - β KL with k3 = u - log u - 1, ∂k3/∂lp = 1 - u: of u = π_ref/π, of u = w π_ref/π, or the first scaled by w
     u = np.exp(s.ref_logprob - s.logprob) * (w if kl_weighting == "inside" else 1)
     scale = beta * (w if kl_weighting == "scale" else 1)
     return sequence_mean(s, J - scale * (u - np.log(u) - 1), dJ - scale * (1 - u))

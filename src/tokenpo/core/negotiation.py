@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+
+import torch
 
 from ..base.errors import Unsupported
 from .objective import Objective
 from .parts.correction import RolloutCorrection
+from .parts.ratio import WeightedRatio
+from .parts.surrogate import Clip, FixedBounds
+from .parts.weights import ProbabilityWeight
 from .types import OPTIONAL
 
 
@@ -54,13 +60,35 @@ def _follows(objective: Objective) -> bool:
     return any(isinstance(part, RolloutCorrection) and part.current for part in objective.corrects_rollout)
 
 
+def objective_notes(objective: Objective) -> list[str]:
+    """Warnings about an objective that cannot learn as it seems to, whatever the schedule."""
+    match objective.surrogate:
+        case Clip(bounds=FixedBounds(high=high), ratio=WeightedRatio(weight=ProbabilityWeight(curve=curve))):
+            largest = float(curve(torch.tensor([0.0, 1.0], dtype=torch.float64)).max())  # the curve is monotone
+            if largest > 1 + high:
+                return [
+                    f"{objective.name}: the clip at {1 + high:g} holds a weight that reaches {largest:g}: right tokens "
+                    f"whose weight exceeds {1 + high:g} have no gradient before the policy moves; put the weight on "
+                    'the advantage (tr_grpo: weight_placement="advantage"), or lower it'
+                ]
+    return []
+
+
+def warn(objective: Objective) -> None:
+    """Issues `objective_notes` as Python warnings, for hosts that have no console or log of their own."""
+    for note in objective_notes(objective):
+        warnings.warn(note, stacklevel=3)
+
+
 def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> list[str]:
-    """Warnings about parts that are idle or biased with this number of updates per rollout batch.
+    """Warnings about the objective, and about parts that are idle or biased with these updates per rollout batch.
 
     Args:
+        updates: number of updates per rollout batch.
         more: phrase that says how to make more updates.
         one: phrase that says how to make only one.
     """
+    notes = objective_notes(objective)
     if updates == 1 and (idle := objective.idle_on_policy):
         verdict = (
             "cannot act, because with one update per rollout batch the policy is still the one that sampled; " + more
@@ -71,5 +99,5 @@ def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> l
             f"{one} for the method as published"
         )
     else:
-        return []
-    return [f"{objective.name}: {', '.join(type(part).__name__ for part in idle)} {verdict}"]
+        return notes
+    return [*notes, f"{objective.name}: {', '.join(type(part).__name__ for part in idle)} {verdict}"]

@@ -87,8 +87,7 @@ COIN = World("coin", "", None, "", (State("toss", (Q, 1 - Q), (1.0, 0.0)),), {"t
 
 def counted(method: str) -> Tensor:
     """[2] the expected direction on a world of one token: every number of right answers, by its probability."""
-    options = {"weight_placement": "advantage"} if method == "tr_grpo" else {}
-    objective, total = tokenpo.method(method, **options), torch.zeros(1, 2, dtype=torch.float64)
+    objective, total = tokenpo.method(method), torch.zeros(1, 2, dtype=torch.float64)
     for right in range(GROUP + 1):
         tokens = (torch.arange(GROUP) >= right).long()[:, None]
         batch = Walk(

@@ -65,7 +65,7 @@ def gtpo_inside_hapo() -> Objective:
 
 def tr_grpo_in_a_trust_region() -> Objective:
     """TR-GRPO's weights in DPPO's trust region, Dr. GRPO's mean, rollout correction."""
-    weights = (*method("tr_grpo", weight_placement="advantage").weights, RolloutCorrection(sequence=True))
+    weights = (*method("tr_grpo").weights, RolloutCorrection(sequence=True))
     return dataclasses.replace(method("dppo_tv"), name="mixed", weights=weights, aggregate=method("dr_grpo").aggregate)
 
 

@@ -17,6 +17,7 @@ import torch
 
 from ...base.errors import Unsupported
 from ...core.learner import Learner
+from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.parts import TokenMean
 from ...core.types import Credit, Rollouts
@@ -49,6 +50,7 @@ def _objective(name: str, options: str) -> Objective:
     """The objective, built once for its options in JSON."""
     objective = built(name, **json.loads(options))
     require(objective)
+    warn(objective)
     return objective
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...base.errors import Unsupported
+from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.parts import ConstantLength, SequenceMean, TokenMean
 from ...core.types import Credit
@@ -69,6 +70,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
     from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry, PolicyLossRegistry  # pyright: ignore[reportMissingImports]
 
     require(objective)
+    warn(objective)
 
     def estimate(
         *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any

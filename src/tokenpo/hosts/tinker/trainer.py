@@ -19,6 +19,7 @@ from ...base.errors import NotFinite, present
 from ...core.kl_hold import KLHold
 from ...core.learner import Learner, Step
 from ...core.minibatches import make_updates
+from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.ratio_check import RatioCheck
 from ...core.types import Policy, Rollouts
@@ -63,6 +64,7 @@ class Trainer:
         answers: Answers | None = None,
     ) -> None:
         require(objective)
+        warn(objective)
         self.client, self.loss, self.answers = client, loss, answers or Answers()
         self.learner = Learner(objective, length=length, seed=seed, ratio=ratio, kl=kl)
         self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
