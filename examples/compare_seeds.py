@@ -4,7 +4,7 @@ python examples/compare_seeds.py        ten seconds on one core; compare_seeds.t
 
 The loop is your own, here around a policy that is a table of logits: all that the verdict needs is one number for each
 method and seed. For a recipe, `tokenpo compare RECIPE --methods ... --margin ...` makes the runs too, and for runs that
-exist `tokenpo compare --runs DIR DIR ...` reads them: docs/comparison.md.
+exist `tokenpo compare --runs A='runs/a-*' B='runs/b-*'` reads them: docs/comparison.md.
 
 Three seeds can decide nothing, which is known before they run, and here shown. The learning rate is one for all: part
 of a difference may be how long the steps of a method are, and a fair comparison tunes it for each (docs/results.md).

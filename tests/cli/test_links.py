@@ -22,7 +22,7 @@ COMMANDS = {
     "resume": (["train", "--resume", "run", "--set", "train.steps=2"], "run", True),
     "report": (["report", "run"], "run", False),
     "explain": (["explain", "run", "--methods", "grpo,tepo", "--out", "explained"], "explained", False),
-    "compare": (["compare", "--runs", "run", "b", "c", "d", "--out", "compared"], "compared", False),
+    "compare": (["compare", "--runs", "x=[cd]", "y=run", "y=b", "--out", "compared"], "compared", False),
     "eval": ([*EVAL, "--out", "evaluated"], "evaluated", True),
 }
 

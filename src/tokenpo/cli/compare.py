@@ -41,7 +41,7 @@ EXAMPLES = """examples:
   tokenpo compare quickstart --methods hapo,hapo:tau=0,hapo:beta=0,plain@hapo:tau=0,beta=0,alpha=0
   tokenpo compare my.toml --methods grpo,tr_grpo --metrics accuracy,cv:grad_norm --dry-run
   tokenpo compare quickstart --methods grpo,dapo --margin accuracy=0.02,area=0.01
-  tokenpo compare --runs runs/*-seed*
+  tokenpo compare --runs dapo='runs/d-*' hapo='runs/h-*'
 What the numbers mean: docs/comparison.md
 """
 
@@ -51,7 +51,8 @@ def add(commands: Any) -> None:
     parser = add_command(commands, compare, about, EXAMPLES)
     argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
     argument(parser, "--methods", "LIST", METHODS)
-    argument(parser, "--runs", "DIR", "compare runs that exist, of any engine, and train nothing", nargs="+")
+    runs = "compare runs that exist, of any host: a label, and a pattern that matches their directories"
+    argument(parser, "--runs", "LABEL=PATTERN", runs, nargs="+")
     argument(parser, "--seeds", "N", "how many, counted up from the recipe's; default: 10")
     add_engine(parser, "engine that trains all runs")
     add_set(parser, "change a setting of all runs")
@@ -79,7 +80,9 @@ def compare(options: argparse.Namespace) -> int:
     from ..lab.compare.plan import make_plan, pairs
 
     if options.recipe is None or options.methods is None:
-        raise TokenPOError("compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)")
+        raise TokenPOError(
+            "compare needs a recipe and --methods, or runs that exist (--runs A='runs/a-*' B='runs/b-*')"
+        )
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
     require_installed(options.engine)
@@ -140,7 +143,7 @@ def _dry_run(plan: Plan) -> int:
 
 
 def _existing(options: argparse.Namespace) -> int:
-    from ..lab.compare.plan import read_existing
+    from ..lab.compare.existing import read_existing
     from ..lab.compare.result import gather, metrics
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}

@@ -1,10 +1,5 @@
-"""Which runs a comparison makes, and that those of one seed differ in nothing but the method.
+"""Which runs a comparison makes, and that those of one seed differ in nothing but the method."""
 
-Runs that exist, by method and seed.
-"""
-
-import json
-import shutil
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +8,11 @@ import pytest
 import torch
 
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
-from tokenpo.cli.main import main
-from tokenpo.lab.compare.plan import make_plan, pairs, parse_methods, read_existing
+from tokenpo.lab.compare.plan import make_plan, pairs, parse_methods
 from tokenpo.train.recipe.config import differences, load_config
 from tokenpo.train.recipe.files import find_recipe
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.tinker.needs import accepted
-from written_runs import rows, write_lines
 
 
 def entries(text):
@@ -59,7 +52,7 @@ def test_runs_of_a_seed_share_everything_but_the_method(plan):
         assert apart <= {"method.name", "method.tau", "method.beta", "seed", "output.dir"}
         assert run.config.train.lr == 1e-3 and run.config.threads == 1
         assert run.config.output.dir == str(run.directory)
-    assert made.subject.methods["plain"][1] == {"tau": 0, "beta": 0}
+    assert made.subject.methods["plain"] == {"name": "hapo", "tau": 0, "beta": 0}
     assert [run.directory.name for run in made.runs[:3]] == ["grpo-seed7", "hapo-tau=0-seed7", "plain-seed7"]
     assert (
         "TokenGroupAdvantage" in made.subject.objectives["plain"]
@@ -98,10 +91,8 @@ def test_options_of_the_recipe_are_noted(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('[method]\nname = "tepo"\nbeta = 0.5\n[rollout]\ndynamic_sampling = true\n')
     made = make_plan(str(path), "tepo,tepo:beta=0,grpo", 2, overrides=["method.low=0.1"])
-    assert made.subject.methods["tepo"][1] == {"beta": 0.5, "low": 0.1} and made.subject.methods["tepo:beta=0"][1] == {
-        "beta": 0,
-        "low": 0.1,
-    }
+    assert made.subject.methods["tepo"] == {"name": "tepo", "beta": 0.5, "low": 0.1}
+    assert made.subject.methods["tepo:beta=0"] == {"name": "tepo", "beta": 0, "low": 0.1}
     assert made.subject.notes[:3] == (
         "tepo takes from the recipe or --set: beta=0.5, low=0.1.",
         "tepo:beta=0 takes from the recipe or --set: low=0.1.",
@@ -185,215 +176,3 @@ def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
     assert all(a != b for a, b in zip(one, other, strict=True))
     same = all(torch.equal(x, weights[1][name]) for name, x in weights[0].items())
     assert same != lora  # the model is loaded, adapters are drawn by the seed
-
-
-def write(path: Path, config: dict, steps: int = 20) -> Path:
-    """A run directory as each engine leaves it: config.json, metrics, objective."""
-    path.mkdir(parents=True)
-    (path / "config.json").write_text(json.dumps(config))
-    write_lines(path / "metrics.jsonl", rows(steps, 5, lambda s: 0.03 * s))
-    (path / "objective.txt").write_text("objective\n")
-    (path / "versions.json").write_text(json.dumps({"torch": "2.0"}))
-    return path
-
-
-def verl(method: str, seed: int | None) -> dict:
-    """As verl's trainer describes a run."""
-    settings = {"data": {"seed": seed}, "trainer": {"default_local_dir": f"{method}-{seed}"}}
-    return {"method": {"name": method}, "train": {"steps": 20}, "model": {"path": "m"}, "verl": settings}
-
-
-def trl(method: str, seed: int, **options: float) -> dict:
-    """As TRL's trainer describes one."""
-    return {
-        "engine": "trl",
-        "seed": seed,
-        "model": {"path": "m"},
-        "task": {"name": "reward"},
-        "method": {"name": method, **options},
-        "train": {"steps": 20, "processes": 1},
-        "trl": {"output_dir": f"{method}-{seed}"},
-    }
-
-
-def read(*runs: Path):
-    return read_existing(runs, ())
-
-
-def test_runs_of_the_embedded_engine_are_those_of_its_plan(made, tmp_path, capsys):
-    """The same verdicts as the comparison that made them, and the directories in place of commands."""
-    plan = made("grpo,plain@hapo:tau=0,dapo", 8)
-    runs = [str(run.directory) for run in plan.runs]
-    out = tmp_path / "new" / "out"
-    assert (
-        main(["compare", "--runs", *runs, "--metrics", "accuracy", "--margin", "accuracy=0.41", "--out", str(out)]) == 0
-    )
-    record = json.loads((out / "compare.json").read_text())
-    assert [method["label"] for method in record["methods"]] == ["grpo", "hapo:tau=0", "dapo"]
-    (metric,) = record["metrics"]
-    assert [pair["verdict"] for pair in metric["pairs"]] == [
-        "hapo:tau=0 above grpo, by less than 0.41",
-        "dapo above grpo, by less than 0.41",
-    ]
-    assert metric["pairs"][1]["differences"] == pytest.approx([1 - 0.6 - 0.02 * seed for seed in range(8)])
-    assert record["config"]["train.steps"] == 20 and not [key for key in record["config"] if key == "seed"]
-    page = (out / "compare.html").read_text()
-    assert "The directory of every run" in page and runs[-1] in page
-    assert f"numbers: {out / 'compare.json'}" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("engine", [verl, trl])
-def test_runs_of_other_engines(engine, tmp_path):
-    """Below their directories, where TRL's trainer keeps them."""
-    paths = [tmp_path / f"{method}-{seed}" for method in ("grpo", "dapo") for seed in (3, 4)]
-    for path in paths:
-        method, _, seed = path.name.partition("-")
-        write(path / "tokenpo" if engine is trl else path, engine(method, int(seed)))
-    subject, runs = read(*paths)
-    assert {label: [*of] for label, of in runs.items()} == {"grpo": [3, 4], "dapo": [3, 4]}
-    assert subject.seeds == (3, 4) and subject.planned == 4 and not subject.notes
-    short = write(tmp_path / "tepo", trl("tepo", 3), steps=19)
-    subject, runs = read(*paths, short)
-    assert [*runs] == ["grpo", "dapo"]
-    assert subject.notes == ("tepo did not make all of its steps, and is left out.",)
-
-
-def test_functions_of_one_name_in_two_files_are_two_methods(tmp_path):
-    """Unless they are one objective, as after the file was moved."""
-    for place, objective in (("a", "clip 0.2"), ("b", "clip 0.3")):
-        path = write(tmp_path / place, trl(f"/{place}.py:late", 0))
-        (path / "objective.txt").write_text(objective)
-    moved = write(tmp_path / "c", trl("/c.py:other", 0))
-    subject, _ = read(tmp_path / "a", tmp_path / "b", moved)
-    assert subject.labels == ("/a.py:late", "/b.py:late", "other")
-    (tmp_path / "b" / "objective.txt").write_text("clip 0.2")
-    with pytest.raises(TokenPOError, match="are both late with seed 0"):
-        read(tmp_path / "a", tmp_path / "b", moved)
-
-
-def test_of_the_default_metrics_those_that_the_engine_logs(tmp_path, capsys):
-    for method in ("grpo", "dapo"):
-        for seed in (0, 1):
-            path = write(tmp_path / f"{method}-{seed}", verl(method, seed))
-            write_lines(path / "metrics.jsonl", [{"step": step, "entropy": 0.1} for step in range(1, 21)])
-    command = ["compare", "--runs", *map(str, sorted(tmp_path.iterdir())), "--out", str(tmp_path / "out")]
-    assert main(command) == 0
-    record = json.loads((tmp_path / "out" / "compare.json").read_text())
-    assert [metric["name"] for metric in record["metrics"]] == ["entropy"]
-    assert main([*command, "--metrics", "accuracy,entropy"]) == 2
-    assert "--metrics accuracy: no run in --runs logged a number for eval/accuracy" in capsys.readouterr().err
-
-
-def test_several_engines_and_settings_are_told_apart(tmp_path):
-    ours = {"seed": 0, "method": {"name": "grpo"}, "rollout": {"prompts": 2}, "train": {"steps": 20, "lr": 1e-4}}
-    write(tmp_path / "a", ours)
-    write(tmp_path / "b", {**ours, "train": {"steps": 20, "lr": 2e-4}})
-    write(tmp_path / "c", trl("hapo", 0, tau=0.5))
-    subject, _ = read(tmp_path / "a", tmp_path / "b", tmp_path / "c")
-    labels = ("grpo (embedded), train.lr=0.0001", "grpo (embedded), train.lr=0.0002", "hapo:tau=0.5 (trl)")
-    assert subject.labels == labels
-    assert subject.methods[labels[2]] == ("hapo", {"tau": 0.5})
-    (note,) = subject.notes
-    assert note.startswith("The methods were not trained alike: they differ in ") and "train.lr" in note
-
-
-def test_settings_of_a_teacher_and_a_critic_are_told_apart(tmp_path):
-    ours = {"method": {"name": "grpo"}, "rollout": {"prompts": 2}, "train": {"steps": 20}}
-    sections = ({}, {"teacher": {"path": "m", "coef": 0.1}}, {"teacher": {"path": "m", "coef": 0.2}})
-    for number, more in enumerate((*sections, {"critic": {"lr": 1e-3}})):
-        for seed in (0, 1):
-            write(tmp_path / f"{number}-{seed}", {**ours, "teacher": None, "critic": None, "seed": seed, **more})
-    subject, _ = read(*sorted(tmp_path.iterdir()))
-    assert subject.labels == (
-        "grpo",
-        "grpo, teacher.path=m, teacher.coef=0.1",
-        "grpo, teacher.path=m, teacher.coef=0.2",
-        "grpo, critic.lr=0.001",
-    )
-    assert subject.notes == (
-        "The methods were not trained alike: they differ in teacher.path, teacher.coef, critic.lr.",
-    )
-
-
-def test_settings_of_trl_and_verl_are_told_apart_but_not_names_paths_and_seeds(tmp_path):
-    for number, (method, lr) in enumerate([("grpo", 1e-5), ("grpo", 2e-5), ("dapo", 1e-5)]):
-        for seed in (0, 1):
-            of = trl(method, seed)
-            of["trl"] |= {"learning_rate": lr, "run_name": f"{number}", "data_seed": seed, "loss_type": method}
-            of["trl"] |= {"resume_from_checkpoint": f"{seed}", "logging_dir": "a", f"of version {number}": 1}
-            write(tmp_path / "trl" / f"{number}-{seed}", of)
-            of = verl(method, seed)
-            of["verl"] |= {"actor": {"optim": {"lr": lr}, "data_loader_seed": seed}}
-            of["verl"]["data"]["train_files"] = [f"{number}/{seed}.parquet"]
-            write(tmp_path / "verl" / f"{number}-{seed}", of)
-    for engine, key in (("trl", "trl.learning_rate"), ("verl", "verl.actor.optim.lr")):
-        subject, runs = read(*sorted((tmp_path / engine).iterdir()))
-        assert subject.labels == (f"grpo, {key}=1e-05", f"grpo, {key}=2e-05", "dapo")
-        assert all(len(of) == 2 for of in runs.values())
-        assert subject.notes == (f"The methods were not trained alike: they differ in {key}.",)
-    subject, _ = read(*sorted((tmp_path / "trl").glob("0-*")), *sorted((tmp_path / "verl").glob("2-*")))
-    assert subject.labels == ("grpo (trl)", "dapo (verl)")
-    assert "learning_rate" not in subject.notes[0]  # no setting of one engine is one of the other
-
-
-def test_our_options_of_verl_runs_are_the_methods_and_absence_is_a_value(tmp_path):
-    for seed in (0, 1):
-        for name, more in (("a", {}), ("b", {"options": {"tau": 0}}), ("c", {"nonfinite": "skip"})):
-            of = verl("hapo", seed)
-            of["verl"]["algorithm"] = {"tokenpo": {"method": "hapo", "report": f"{name}{seed}", **more}}
-            of["verl"]["algorithm"]["tokenpo"] |= {"trace_every": 5} if seed else {}
-            write(tmp_path / f"{name}-{seed}", of)
-    subject, runs = read(*sorted(tmp_path.iterdir()))
-    labels = ("hapo", "hapo:tau=0", "hapo, verl.algorithm.tokenpo.nonfinite=skip")
-    assert subject.labels == labels and all([*of] == [0, 1] for of in runs.values())
-    assert subject.methods["hapo:tau=0"] == ("hapo", {"tau": 0})
-    assert subject.notes == ("The methods were not trained alike: they differ in verl.algorithm.tokenpo.nonfinite.",)
-    assert subject.name == "an unnamed task"
-    (tmp_path / "other").mkdir()
-    for seed in (0, 1):  # as the trainer records it
-        write(tmp_path / "other" / f"{seed}", {**of, "seed": seed, "method": {"name": "hapo", "tau": 0.5}})
-    assert read(*sorted((tmp_path / "other").iterdir()), tmp_path / "a-0")[0].labels[0].startswith("hapo:tau=0.5")
-
-
-def test_runs_whose_planned_steps_are_unknown_are_compared_with_a_note(tmp_path):
-    for method in ("grpo", "dapo"):
-        for seed in (0, 1):
-            write(tmp_path / f"{method}-{seed}", {"method": method, "seed": seed, "verl": True})
-    write(tmp_path / "tepo-0", {"method": {"name": "tepo"}, "seed": 0, "train": "x"})
-    subject, _ = read(*sorted(tmp_path.iterdir()))
-    assert subject.labels == ("dapo (verl)", "grpo (verl)", "tepo (embedded)")
-    assert subject.notes[0] == "5 of 5 runs say no number of steps in config.json, and count as finished."
-
-
-def test_a_pair_without_common_seeds_is_noted(tmp_path):
-    for method, seeds in (("grpo", (0, 1)), ("dapo", (0, 1)), ("hapo", (2, 3)), ("tepo", (1, 2))):
-        for seed in seeds:
-            write(tmp_path / f"{method}-{seed}", trl(method, seed))
-    directories = [str(path) for path in tmp_path.iterdir()]
-    out = tmp_path / "out"
-    assert main(["compare", "--runs", *directories, "--baseline", "grpo", "--out", str(out)]) == 0
-    notes = json.loads((out / "compare.json").read_text())["notes"]
-    (note,) = (note for note in notes if note.startswith("Not compared"))
-    first, _, rest = note.partition(": ")
-    assert first == "Not compared, as fewer than two finished runs of each have the same seeds"
-    assert sorted(rest[:-1].split(", ")) == ["hapo and grpo", "tepo and grpo"]
-
-
-def test_what_cannot_be_paired_is_a_sentence(tmp_path, capsys):
-    write(tmp_path / "a", trl("grpo", 0))
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    write(tmp_path / "c", verl("dapo", None))
-    write(tmp_path / "d", trl("dapo", 1))
-    write(tmp_path / "e", {"train": {"steps": 20}})
-    for names, message in (
-        ("ab", r"a and .*b are both grpo with seed 0: leave one out"),
-        ("ac", "c says no seed in config.json, and runs are paired by their seeds"),
-        ("ae", "e says no method in config.json"),
-        ("a", "nothing to compare with: all are grpo"),
-    ):
-        with pytest.raises(TokenPOError, match=message):
-            read(*(tmp_path / name for name in names))
-    assert main(["compare", "--runs", str(tmp_path / "a"), str(tmp_path / "d"), "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert error.endswith("no pair to compare has two finished runs with the same seeds (grpo has 0; dapo has 1)\n")
-    assert not (tmp_path / "out" / "compare.json").exists()

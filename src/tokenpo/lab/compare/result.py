@@ -90,7 +90,7 @@ def gather(
         measures = [x for x in measures if any(x.of(run).number is not None for run in every)] or measures
     if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):
         has = [f"{label} has {', '.join(map(str, sorted(of))) or 'none'}" for label, of in runs.items()]
-        failed = f"; {failed_in_words(failures)}" if failures else f" ({'; '.join(has)})"
+        failed = f"; {failed_in_words(failures)}" if failures else f" ({'; '.join(has)}): train the missing ones"
         raise TokenPOError(f"{subject.place}: no pair to compare has two finished runs with the same seeds{failed}")
     results = []
     for measure in measures:
@@ -185,12 +185,12 @@ def to_json(comparison: Comparison) -> str:
     methods = [
         {
             "label": label,
-            "method": method,
-            "options": options,
+            "method": method.get("name"),
+            "options": {key: value for key, value in method.items() if key != "name"},
             "objective": subject.objectives[label],
             "finished": comparison.finished[label],
         }
-        for label, (method, options) in subject.methods.items()
+        for label, method in subject.methods.items()
     ]
     metrics = []
     for result in comparison.results:
