@@ -1,6 +1,6 @@
 """All files are written by this module: whole or not at all, and never through a link.
 
-The disk may fill up and the process may be killed at any moment; a run directory may come from a stranger.
+The disk may fill up and the process may be killed at any moment.
 """
 
 import contextlib
@@ -257,10 +257,9 @@ def make_directory(directory: Path) -> Path:
 
 
 def lock_file(directory: Path) -> Path:
-    """The lock file of --out, made with its directory; TokenPOError if it cannot be, or a link leads out of there."""
+    """The lock file of --out, made with its directory; TokenPOError if it cannot be made."""
     with making(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        refuse_links(directory)
         os.close(opened_in_place(directory / ".lock", os.O_RDWR))
     return directory / ".lock"
 
@@ -299,16 +298,3 @@ def opened_in_place(path: Path, flags: int) -> int:
         os.close(handle)
         raise refusal
     return handle
-
-
-def refuse_links(directory: Path) -> None:
-    """Raises TokenPOError if a link below a directory leads out of it: files would be written elsewhere."""
-    root = os.path.realpath(directory)
-    for place, folders, names in os.walk(directory):
-        for entry in (Path(place, name) for name in (*folders, *names)):
-            if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
-                raise TokenPOError(
-                    f"{entry} is a link that leads out of {directory}, where nothing may be written: remove the link, "
-                    "or put a copy of what it points to in its place"
-                )
-        folders[:] = [name for name in folders if name != "wandb"]  # wandb's own logs are such links

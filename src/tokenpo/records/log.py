@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..base.files import aside, refuse_links, write_whole
+from ..base.files import aside, write_whole
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from .watch import Watch
 
@@ -82,7 +82,6 @@ class RunLog:
         self, path: Path, step: int, config: Mapping[str, Any], objective: str, packages: Sequence[str], *,
         rewarded: bool = True,
     ) -> None:  # fmt: skip
-        refuse_links(path)
         logs = [path / name for name in LOGS if (path / name).exists()]
         for file in logs if step else ():
             cut(file, _size_after(file, step))

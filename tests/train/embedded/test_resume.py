@@ -20,8 +20,7 @@ from tokenpo.train.models import LanguageModel
 from tokenpo.train.recipe.config import differences, parse_config
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
-from tokenpo.train.run.checkpoint import Progress
-from tokenpo.train.run.directory import LOGS, describe, edited_recipe, require_engine, resumed
+from tokenpo.train.run.directory import describe, edited_recipe, require_engine, resumed
 from tokenpo.train.run.embedded.loop import resume, train
 
 
@@ -359,19 +358,6 @@ def test_an_edited_recipe_in_a_run_directory_is_not_passed_over_in_silence(small
     said = [note for note in view.notes if note.startswith("recipe.toml is not what config.json says")]
     assert len(said) == 1 and "(train.lr: 0.01 -> 0.02): it is not read when a run is resumed" in said[0]
     assert "lr = 0.01" in recipe.read_text()
-
-
-def test_a_checkpoint_cuts_no_file_but_the_logs(small, coin, tmp_path):
-    """A run directory that somebody else made, with checksums that fit."""
-    sizes = dict.fromkeys(LOGS, 0) | {"../victim.txt": 0}
-    victim = tmp_path / "victim.txt"
-    victim.write_text("years of work")
-    (tmp_path / "run").mkdir()
-    describe(tmp_path / "run", Plan(small(tmp_path / "run")))
-    checkpoint.begin(tmp_path / "run", Progress(sizes=sizes))
-    with pytest.raises(TokenPOError, match=r"state\.json is damaged"):
-        resume(tmp_path / "run", SilentView())
-    assert victim.read_text() == "years of work"
 
 
 def test_a_run_on_a_server_or_a_model_is_not_resumed_here(tmp_path):

@@ -158,29 +158,6 @@ def test_a_mistake_in_set_names_the_flag(tmp_path: Path, override: str, words: s
     assert "mine.toml" not in text
 
 
-@pytest.mark.parametrize("section", ["", "task.options.", "method.", "verl."])
-@pytest.mark.parametrize("kind", ["dots", "lists", "tables"])
-def test_settings_inside_each_other_without_end(tmp_path: Path, section: str, kind: str) -> None:
-    """As a flag, as TOML, as a config.json; how deep decides which parser would fail first."""
-    for depth in (40, 150, 2000):
-        key, value = f"{section}a", "1"
-        if kind == "dots":
-            key += ".a" * depth
-        else:
-            value = "[" * depth + "]" * depth if kind == "lists" else '{"a" = ' * depth + "1" + "}" * depth
-        (tmp_path / "deep.toml").write_text(f"{key} = {value}")
-        raw = value.replace("=", ":")
-        for part in reversed(key.split(".")):
-            raw = f'{{"{part}": {raw}}}'
-        (tmp_path / "deep.json").write_text(raw)
-        for words in (
-            ["quickstart", "--set", f"{key}={value}"],
-            [str(tmp_path / "deep.toml")],
-            [str(tmp_path / "deep.json")],
-        ):
-            assert len(refused(words, tmp_path / "out")) < 1000 or words[0] == "quickstart"
-
-
 def test_every_option_of_every_method_has_a_kind_that_is_checked() -> None:
     for name, build in tokenpo.methods.METHODS.items():
         for option in tokenpo.methods.options_of(build):

@@ -19,7 +19,7 @@ from ...base.errors import TokenPOError, UnknownName
 from ...base.files import expanded, read_text
 from ...core.kl_hold import KLHold
 from .command_line import apply, put, short
-from .mistakes import explain, refuse_unwritable
+from .mistakes import explain, refuse_dates
 
 LONGEST = 256 * 1024  # bytes of a recipe
 _PATH = r"^[^\x00-\x1f]+$"
@@ -366,7 +366,7 @@ def parse_config(raw: Mapping[str, Any], where: str, flags: Mapping[tuple[str, .
         name = json.dumps(raw["method"])
         place = flags.get(("method",), where)
         raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
-    refuse_unwritable(raw, (), where, flags)
+    refuse_dates(raw, (), where, flags)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:

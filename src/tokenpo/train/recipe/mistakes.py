@@ -1,7 +1,6 @@
 """Messages on the mistakes in a recipe: the file or flag, the setting, and what to write instead."""
 
 import datetime
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +10,7 @@ from ...base.errors import TokenPOError, nearest
 
 Flags = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set it
 Fields = Callable[[tuple[str, ...]], Mapping[str, Any]]
-_DEEPEST = 32  # sections, tables and lists inside each other
 _MOST = 5  # mistakes in one message: a file that is no recipe at all would fill the screen
-_HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
 _FREE = ("options", "method")  # tables with the options of a task or a method
 
 
@@ -29,22 +26,13 @@ def explain(problems: Sequence[ErrorDetails], where: str, flags: Flags, fields_o
     return "; ".join(sentences) + more
 
 
-def refuse_unwritable(value: Any, path: tuple[str, ...], where: str, flags: Flags) -> None:
-    """Raises TokenPOError on dates, half a character, or tables nested too deep, which config.json cannot hold."""
-    if len(path) > _DEEPEST:
-        raise TokenPOError(
-            f"{_setter(path, where, flags)}: {'.'.join(path):.60}... is nested more than {_DEEPEST} deep: no setting is"
-        )
+def refuse_dates(value: Any, path: tuple[str, ...], where: str, flags: Flags) -> None:
+    """Raises TokenPOError on TOML's dates, which config.json cannot hold."""
     if isinstance(value, (datetime.date, datetime.time)):
         raise TokenPOError(f"{_setter(path, where, flags)}: {'.'.join(path)} = {value} is a date: put it in quotes")
-    half = next((x for x in (*path, value) if isinstance(x, str) and _HALF.search(x)), None)
-    if half is not None:
-        raise TokenPOError(
-            f"{_setter(path, where, flags)}: {half!r:.80} holds half a character (\\ud800 to \\udfff): mend it"
-        )
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        refuse_unwritable(item, (*path, str(key)), where, flags)
+        refuse_dates(item, (*path, str(key)), where, flags)
 
 
 def _place(problem: ErrorDetails, fields_of: Fields) -> tuple[str, ...]:

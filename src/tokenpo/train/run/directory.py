@@ -20,18 +20,7 @@ from pathlib import Path
 
 from ...base import text
 from ...base.errors import TokenPOError
-from ...base.files import (
-    expanded,
-    explained,
-    is_fresh,
-    json_object,
-    locked,
-    making,
-    numbered,
-    refuse_links,
-    sweep,
-    write_whole,
-)
+from ...base.files import expanded, explained, is_fresh, json_object, locked, making, numbered, sweep, write_whole
 from ...base.jsonl import Lines, cut, whole_lines, with_step
 from ...records import drop_after
 from ...records.log import describe as describe_run
@@ -82,8 +71,7 @@ def held(path: Path) -> Iterator[None]:
     """Locks the run directory for this process.
 
     Raises:
-        TokenPOError: another process trains this run, a link leads out of it, or a file cannot be written; complete
-            files stay complete.
+        TokenPOError: another process trains this run, or a file cannot be written; complete files stay complete.
     """
     from safetensors import SafetensorError
 
@@ -95,10 +83,8 @@ def held(path: Path) -> Iterator[None]:
         return f"the run directory {path} cannot be written: {why}. {remedy}"
 
     busy = f"{path} is being trained by another process: wait for it, or stop it"
-    with explained(sentence, SafetensorError):
-        refuse_links(path)
-        with locked(path / ".lock", busy):
-            yield
+    with explained(sentence, SafetensorError), locked(path / ".lock", busy):
+        yield
 
 
 def new_directory(config: Config) -> Path:
@@ -232,11 +218,6 @@ def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
         checkpoint.begin(path, progress)
         return None, progress, ["there is no checkpoint yet, so the run begins anew"]
     newest, progress, passed = checkpoint.newest(path)
-    if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's: cut no other file
-        raise TokenPOError(
-            f"{newest / 'state.json'} is damaged: it gives sizes for {', '.join(progress.sizes) or 'no file'}, where a "
-            f"checkpoint has {', '.join(LOGS)}; remove {newest} to go on from the one before it"
-        )
     return newest, progress, [f"{why}; an earlier one is used" for why in passed]
 
 
@@ -244,7 +225,7 @@ def cut_back(path: Path, progress: Progress) -> list[str]:
     """Cuts the logs of a run back to its checkpoint; returns notes for the user."""
     notes: list[str] = []
     for name in LOGS:
-        if missing := cut(path / name, progress.sizes[name]):
+        if missing := cut(path / name, progress.sizes.get(name, 0)):
             notes.append(f"{missing}: the run goes on without those lines")
     drop_after(path, progress.step)
     metrics = path / "metrics.jsonl"
