@@ -1,7 +1,8 @@
 """The labelled pairs of tests/train/tasks/pairs through the verifier `math`: python benchmarks/verifier_pairs.py
 
 Prints the table of docs/trust.md, how often verdict and label differ in each class; with --show the pairs of the table
-`pairs` that differ. `held_out` was written before the verifier was mended and is only counted.
+`pairs` that differ. `held_out` was written before the verifier was mended and is only counted. `kinds` has a question
+beside each pair; benchmarks/verifiers_beside.py gives it to other verifiers too.
 """
 
 from __future__ import annotations
@@ -27,23 +28,26 @@ class Pair:
     right: bool
     reference: str
     text: str
+    question: str = "?"
 
 
 def read(name: str) -> list[Pair]:
     """The pairs of a file of tab-separated columns; a line break is written as ⏎."""
     lines = (FOLDER / f"{name}.tsv").read_text("utf-8").splitlines()
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
-    return [
-        Pair(kind, {"right": True, "wrong": False}[label], ref, text.replace("⏎", "\n"))
-        for kind, label, ref, text in rows
-    ]
+    found = []
+    for kind, label, *question, reference, text in rows:
+        cells = (cell.replace("⏎", "\n") for cell in (reference, text, *question))
+        found.append(Pair(kind, {"right": True, "wrong": False}[label], *cells))
+    return found
 
 
 def judge(pairs: Sequence[Pair]) -> list[Score]:
     """The verdicts."""
     math = make_verifier("math", VerifierOptions(verifier_seconds=20, verifier_workers=2), "pairs")
     try:
-        return math([Problem("?", pair.reference) for pair in pairs], [pair.text for pair in pairs], [[]] * len(pairs))
+        problems = [Problem(pair.question, pair.reference) for pair in pairs]
+        return math(problems, [pair.text for pair in pairs], [[]] * len(pairs))
     finally:
         math.close()
 

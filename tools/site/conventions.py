@@ -6,13 +6,25 @@ CONVENTIONS: tuple[tuple[str, str], ...] = (
     (
         "which answer",
         r"What `\boxed{}` or `<answer>` holds, whichever is opened last, else what follows the last `####`; one that "
-        "is not finished is no answer. Thinking (`<think>`) is not read; if it does not end, there is no answer.",
+        "is not finished is no answer. Thinking (`<think>`) is not read, also where the prompt as the model sees it "
+        "opens it; if it does not end, there is no answer.",
     ),
     (
         "unmarked answers",
         "A text that is one formula is the answer; else the first formula after the last “answer is” or “answer:”, "
         "else the last formula of the last line. A sentence that denies (not, no, wrong, ...) or asks gives none, "
-        "and so does a number that is a bound or part of a formula: at least 5, minus 4, 5 out of 6, 3:8.",
+        "and so does a number that is a bound or part of a formula: at least 5, minus 4, 5 out of 6.",
+    ),
+    (
+        "words",
+        "Where a reference is a word or the letter of a choice, an unmarked text gives what follows the last "
+        "“answer is”, “option is” or “answer:” up to a comma or full stop, or is the word: `Answer: No.`, "
+        "`The correct option is **C**.`",
+    ),
+    (
+        "plain text",
+        r"`√17`, `sqrt(17)`, `2**10`, `10^-7`, `log2(8)` and `0xFF` are plain text: a root, a power and a base "
+        r"take a whole number. `\frac12` is TeX, one digit each. `2^3^2` is 2^9.",
     ),
     (
         "the question",
@@ -37,7 +49,17 @@ CONVENTIONS: tuple[tuple[str, str], ...] = (
         "On one side only, they are left out: `5 cm` is 5. On both, they agree or convert: `5 m` is `500 cm`, not "
         "`5 cm`. Money, degrees and words for what is counted (apples, ways) are units.",
     ),
-    ("bases", r"`42_8` is 34. A reference with a base wants the same digits in the same base; one without, the value."),
+    (
+        "bases",
+        r"`42_8` is 34. A reference with a base wants the same digits in the same base; one without, the value. "
+        "Letters are digits: `FF_{16}` is 255.",
+    ),
+    (
+        "ratios",
+        r"`3:4` is `6:8`, `\frac34` and `0.75`, both ways; no whole number is a ratio. `10:30`, two digits of minutes, "
+        "is a time and not 1/3, unless the question asks for a ratio.",
+    ),
+    ("letters", "Two or more capitals have an order: `HHT` is not `THH`. `abc` is a product."),
     (
         "names",
         r"`x = 7` is 7, and so is `m + n = 7`; where both sides have a name, it is the same. A chain of equations is "
@@ -55,7 +77,8 @@ CONVENTIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "intervals",
-        r"`1 < x \le 2` is `(1,2]`. A union may be written with “or”. `\emptyset`, `\varnothing` and `\{\}` are one.",
+        r"`1 < x \le 2` is `(1,2]`. `]1,2[` is `(1,2)`, `|x|<1` is `(-1,1)`. A union may be written with “or”. "
+        r"`\emptyset`, `\varnothing` and `\{\}` are one.",
     ),
     ("logarithms", r"`\log` without a base is `\ln`; `\lg` has base 10."),
     ("complex numbers", "`i` is the imaginary unit, `e` Euler's number."),

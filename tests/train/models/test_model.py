@@ -17,7 +17,10 @@ from tokenpo.base.pool import Pool
 from tokenpo.train.models import LanguageModel, LoraOptions, Sampling, load, sample, save, score, vocabulary
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.models.model import _load_weights
+from tokenpo.train.models.vocabulary import Vocabulary
+from tokenpo.train.run.draw import posed
 from tokenpo.train.tasks.dial_sum import DialSum, evaluate
+from tokenpo.train.tasks.types import Problem
 
 peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")
 
@@ -106,6 +109,22 @@ def test_text_to_tokens_and_back(lm):
     assert lm.encode("3<eos>") == lm.encode("3"), "a prompt is to be continued"
     with pytest.raises(TokenPOError, match="no tokens"):
         lm.encode("")
+
+
+def test_thinking_is_known_where_a_template_opens_it_and_its_tags_are_special_tokens(lm):
+    lm.tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>", "<pad2>"]})
+    think, end, pad = lm.tokenizer.convert_tokens_to_ids(["<think>", "</think>", "<pad2>"])
+    four = lm.tokenizer("4")["input_ids"]
+    assert lm.decode([think, *four, end, pad, *four, 1]) == "<think>4</think>4"
+    lm.tokenizer.chat_template = "{{ messages[0].content }}{% if add_generation_prompt %}<think>{% endif %}"
+
+    class Asked:
+        def problems(self, split, start, count):
+            return [Problem([{"role": "user", "content": "1+3="}], "4"), Problem("1+3=", "4")]
+
+    problems, prompts = posed(Vocabulary(lm.tokenizer, (1,)), Asked(), "train", 0, 2)
+    assert prompts[0][-1] == think
+    assert [problem.opened("4") for problem in problems] == ["<think>4", "4"]
 
 
 def test_a_padding_token_that_is_not_embedded_is_never_used(make_model, tmp_path, prompts):

@@ -29,16 +29,23 @@ def test_the_counts_of_trust_are_those_of_the_pairs() -> None:
         scores = scores[len(table) :]
 
 
-def test_an_expression_of_the_question_is_no_answer(math: Verifier) -> None:
-    """Labelled by hand; a real model's rewarded responses were mostly such repetitions."""
-    lines = (pairs.FOLDER / "questions.tsv").read_text("utf-8").splitlines()
-    rows = [line.split("\t") for line in lines if not line.startswith("#")]
-    chat = [Problem([{"role": "user", "content": question}], reference) for _, question, reference, _ in rows]
-    text = [Problem(question, reference) for _, question, reference, _ in rows]
-    scores = math(chat + text, [completion for *_, completion in rows] * 2, [[]] * 2 * len(rows))
-    for (label, *row), score in zip(rows * 2, scores, strict=True):
-        assert score.correct == (label == "right"), (row, score)
+def test_every_kind_of_error_is_judged_as_labelled(math: Verifier) -> None:
+    """Each kind was an error: of this verifier, as a real model's text showed, or of others (docs/verifiers.md)."""
+    table = pairs.read("kinds")
+    assert len(table) >= 400 and len(set(table)) == len(table)
+    for pair, score in zip(table, pairs.judge(table), strict=True):
+        assert score.correct == pair.right, (pair, score)
+    echoes = [pair for pair in table if pair.kind == "echo"]
+    chats = [Problem([{"role": "user", "content": pair.question}], pair.reference) for pair in echoes]
+    scores = math(chats, [pair.text for pair in echoes], [[]] * len(echoes))
+    assert [score.correct for score in scores] == [pair.right for pair in echoes]
     assert {score.note for score in scores} >= {"question repeated", ""}
+
+
+def test_a_chat_template_that_opens_the_thinking(math: Verifier) -> None:
+    chat = Problem([{"role": "user", "content": "1+3?"}], "4", rendered="<|assistant|>\n<think>\n")
+    texts = [r"Maybe \boxed{4}? Let me check", r"So 4.</think>\boxed{4}", r"\boxed{4}</think> 5"]
+    assert [score.correct for score in math([chat] * 3, texts, [[]] * 3)] == [False, True, False]
 
 
 def test_the_held_out_pairs_are_not_in_the_other_table() -> None:
@@ -50,7 +57,8 @@ def test_the_held_out_pairs_are_not_in_the_other_table() -> None:
 def test_every_step_of_the_spelling_is_one_that_a_pair_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     from tokenpo.train.tasks.maths import spelling
 
-    texts = {text for name in pairs.SETS for pair in pairs.read(name) for text in (pair.reference, pair.text)}
+    tables = (pairs.read(name) for name in (*pairs.SETS, "kinds"))
+    texts = {text for table in tables for pair in table for text in (pair.reference, pair.text)}
     texts |= {re.sub(r"^\\boxed\{(.*)\}$", r"\1", text) for text in texts}
     steps = spelling.STEPS
     before = {text: spelling.spelled(text) for text in texts}

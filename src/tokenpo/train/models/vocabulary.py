@@ -1,6 +1,8 @@
 """Converts text and chats to token ids and back; needs a tokenizer, but no weights."""
 
 import functools
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from ...base.pool import Pool
 from ...base.text import first_line
 from ...records.tokens import pieces
 
+_TAG = re.compile(r"[<\[◁]/?(?:think|thinking|THINK|answer)[>\]▷]")
 CHAT_SECONDS = 10.0  # limit for rendering a prompt
 CHAT_MEMORY = 2**30  # its limit of address space, bytes
 
@@ -39,8 +42,13 @@ class Tokenized:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of the tokens, without special tokens (EOS, padding)."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        """Text of the tokens, without special tokens (EOS, padding) except the tags that verifiers read."""
+        added = getattr(self.tokenizer, "added_tokens_decoder", {})
+        tags = {id for id, token in added.items() if token.special and _TAG.fullmatch(token.content)}
+        return "".join(
+            self.tokenizer.decode(list(run), skip_special_tokens=not tag, clean_up_tokenization_spaces=False)
+            for tag, run in itertools.groupby(ids, tags.__contains__)
+        )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One string per token, special tokens included; for reports."""

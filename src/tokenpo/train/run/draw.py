@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from ..models import LanguageModel, Samples, Sampling, require_room, sample
 from ..models.device import precision
 from ..models.vocabulary import Tokenized
 from ..tasks import Problem, Score, Split, Task, ToolTask
+
+_END = 16  # tokens
 
 Prompt = str | list[dict[str, Any]]  # a text, or chat messages
 
@@ -90,7 +92,10 @@ def posed(
         TokenPOError: naming the problem, if its prompt has no tokens, the tokenizer fails on it or `check` refuses it.
     """
     problems = task.problems(split, start, count)
-    return problems, encoded(vocabulary, problems, start, lambda place: problems[place].prompt, check, split=split)
+    prompts = encoded(vocabulary, problems, start, lambda place: problems[place].prompt, check, split=split)
+    # The end of a prompt as the model sees it says whether the response begins in its thinking.
+    rendered = [vocabulary.decode(ids[-_END:]) for ids in prompts]
+    return [replace(problem, rendered=end) for problem, end in zip(problems, rendered, strict=True)], prompts
 
 
 def encoded(

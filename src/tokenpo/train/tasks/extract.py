@@ -8,7 +8,7 @@ from types import MappingProxyType
 from ...base.errors import UnknownName, nearest
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX allows blanks before the brace
-_THINKING = re.compile(r"<(/?)think(?:ing)?>")
+_THINKING = re.compile(r"<(/?)think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def spoken(text: str) -> str:
     marks = list(_THINKING.finditer(text))
     if not marks:
         return text
-    return text[marks[-1].end() :] if marks[-1][1] else ""
+    return text[marks[-1].end() :] if any(marks[-1].groups()) else ""
 
 
 def tag(text: str) -> str | None:

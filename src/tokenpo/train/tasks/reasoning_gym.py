@@ -105,7 +105,7 @@ class ReasoningGym(Generated):
 
     def judge(self, problem: Problem, completion: str) -> Score:
         """The library's verdict on the answer in the completion; notes: "no answer", "malformed", "error"."""
-        answer = extractor(self.extract, self.name).find(completion)
+        answer = extractor(self.extract, self.name).find(problem.opened(completion))
         if answer is None:
             return Score(0.0, False, "no answer")
         try:

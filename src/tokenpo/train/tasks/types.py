@@ -1,5 +1,6 @@
 """The protocol of verifiable tasks: problems by position, and a score for each completion."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from ...base.errors import TokenPOError
 
 Split = Literal["train", "test"]
+THINKS = re.compile(r"(?:<think(?:ing)?>|\[THINK\]|◁think▷)\s*$")
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,19 @@ class Problem:
         answer: the reference answer, of the type that the task's verifier reads.
         columns: every column of its data row, for the user's reward functions.
         place: of that row, such as "train.jsonl line 3", for messages; "" for a generated problem.
+        rendered: the end of the prompt as the model's chat template wrote it; "" where it is not known.
     """
 
     prompt: str | list[dict[str, Any]]
     answer: Any
     columns: Mapping[str, Any] = field(default_factory=dict)
     place: str = field(default="", compare=False)
+    rendered: str = field(default="", compare=False)
+
+    def opened(self, completion: str) -> str:
+        """The completion, after the mark of thinking that the prompt leaves open."""
+        mark = THINKS.search(self.rendered or (self.prompt if isinstance(self.prompt, str) else ""))
+        return f"{mark[0]}{completion}" if mark else completion
 
     @property
     def reference(self) -> str | None:

@@ -62,7 +62,8 @@ class TextVerifier(Verifier):
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         """Notes: "no answer", and those of `judge`."""
-        pairs = zip(map(self.reference, problems), map(self._find, completions), strict=True)
+        texts = map(Problem.opened, problems, completions)
+        pairs = zip(map(self.reference, problems), map(self._find, texts), strict=True)
         return [
             self.judge(answer, gold) if answer is not None else Score(0.0, False, "no answer") for gold, answer in pairs
         ]
@@ -265,7 +266,7 @@ class Math(Verifier):
         warnings.warn(f"{message}: mend these rows or leave them out", stacklevel=4)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        answers = [self._answer(text) for text in completions]
+        answers = [self._answer(problem.opened(text)) for problem, text in zip(problems, completions, strict=True)]
         pairs = zip(problems, answers, strict=True)
         outcomes = iter(
             self._pool.map(

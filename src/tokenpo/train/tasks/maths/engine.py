@@ -10,7 +10,7 @@ from typing import Any
 
 from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
-from sympy import Add, Basic, Float, I, MatrixBase, Rational, Set, Tuple, log, nan, zoo
+from sympy import Add, Basic, FiniteSet, Float, I, Interval, MatrixBase, Rational, S, Set, Tuple, Union, latex, log
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
@@ -108,6 +108,18 @@ def formula(text: str) -> Any:
     return expression
 
 
+def region(text: str) -> str | None:
+    """LaTeX of the set of numbers that a formula describes as a relation or by set operations; None for others."""
+    expression = formula(text)
+    try:
+        numbers = expression.as_set() if isinstance(expression, Relational) else expression.doit()
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return None
+    kinds = (FiniteSet, Interval)
+    parts = numbers.args if isinstance(numbers, Union) else (numbers,)
+    return latex(numbers, order="none") if all(isinstance(part, kinds) for part in parts) else None
+
+
 def same(gold: str, answer: str) -> bool:
     """Whether two formulas have one value, or are one relation or matrix."""
     exact = number(gold), number(answer)
@@ -128,7 +140,9 @@ def _same(gold: Any, answer: Any) -> bool:
     math-verify rounds decimals to six places and ignores differences below 1e-14, so it finds all small numbers equal.
     A yes is therefore checked again with decimals as fractions and more digits for small numbers.
     """
-    if gold in (nan, zoo) or answer in (nan, zoo) or not verify(gold, answer, timeout_seconds=0):
+    if any(item in (S.NaN, S.ComplexInfinity) for item in (gold, answer)) or not verify(
+        gold, answer, timeout_seconds=0
+    ):
         return False
     if _close(gold, answer):
         return True

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from . import engine
 from .echo import is_open, stands_in
 from .reading import Answer, is_balanced, read
+from .spelling import MARKDOWN, spelled
 from .units import is_unit
 
 _WRITTEN = 500  # characters of an answer that are kept, to distinguish it from others
@@ -24,15 +27,21 @@ def equal(references: list[str], text: str, marked: bool, question: str = "") ->
         marked: a box, tag or similar mark shows the answer.
         question: an expression that stands in it is no answer (note "question repeated").
     """
-    answer = read(text) if marked else unmarked(text)
+    golds = [read(reference) for reference in references]
+    answer = read(text) if marked else in_words(text, golds) or unmarked(text)
     if answer is None:
         return [False, "no answer", None, False]
-    golds = [read(reference) for reference in references]
+    if _ASKS_A_RATIO.search(question):
+        golds, answer = [gold and _no_clock(gold) for gold in golds], _no_clock(answer)
     equals = [gold for gold in golds if gold is not None and same(gold, answer)]
     readable = all(gold is not None and is_readable(gold) for gold in golds)
     right = any(not repeats(answer, gold, question) for gold in equals)
     note = "" if right else "question repeated" if equals else "" if readable else "unreadable reference"
     return [right, note, written(answer)[:_WRITTEN], readable]
+
+
+def _no_clock(answer: Answer) -> Answer:
+    return replace(answer, kind="ratio") if answer.kind == "clock" else answer
 
 
 def repeats(answer: Answer, gold: Answer, question: str) -> bool:
@@ -59,7 +68,7 @@ def written(answer: Answer) -> str:
     """The answer for a majority vote."""
     if answer.items and answer.kind not in ("equation", "relation"):
         items = [written(item) for item in answer.items]
-        ordered = answer.kind in ("tuple", "ratio") or any(item.kind == "dots" for item in answer.items)
+        ordered = answer.kind in ("tuple", "ratio", "clock") or any(item.kind == "dots" for item in answer.items)
         return f"{answer.kind} {answer.ends}: {', '.join(items if ordered else sorted(items))}".replace(" :", ":")
     if answer.kind == "base":
         return f"{answer.text}_{answer.ends}"
@@ -80,11 +89,18 @@ def same(gold: Answer, answer: Answer) -> bool:
         return _same_value(gold, answer)
     if gold.kind == "relation" and answer.kind == "relation":
         return engine.same(gold.text, answer.text)
-    if gold.kind == "ratio" and answer.kind == "value" and len(gold.items) == 2:  # 2/3 for 2 : 3, but not 2 for 2 : 1
-        return "frac" in answer.text and engine.same(
-            rf"\frac{{{gold.items[0].text}}}{{{gold.items[1].text}}}", answer.text
-        )
+    kinds = {gold.kind, answer.kind}
+    if kinds in ({"ratio"}, {"ratio", "value"}) or (gold.kind, answer.kind) == ("ratio", "clock"):
+        one, other = _quotients(gold), _quotients(answer)
+        return len(one) == len(other) and all(map(engine.same, one, other))
     return _same_items(gold, answer)
+
+
+def _quotients(answer: Answer) -> list[str]:
+    """The quotient of each pair of neighbours of a ratio; a fraction or decimal, but no whole number, is one too."""
+    texts = [item.text for item in answer.items]
+    whole = answer.kind == "value" and answer.text.isdigit()
+    return [rf"\frac{{{one}}}{{{other}}}" for one, other in pairwise(texts)] or [answer.text][whole:]
 
 
 def _names_agree(gold: Answer, answer: Answer) -> bool:
@@ -135,7 +151,9 @@ def _same_items(gold: Answer, answer: Answer) -> bool:
     if kinds == {"list", "tuple"}:
         if "[" in gold.ends + answer.ends or "]" in gold.ends + answer.ends:
             return False
-    elif kinds != {"list", "set"} and (len(kinds) > 1 or gold.ends != answer.ends or kinds <= {"text", "dots"}):
+    elif kinds != {"list", "set"} and (
+        len(kinds) > 1 or gold.ends != answer.ends or kinds <= {"text", "letters", "dots"}
+    ):
         return False
     if "set" in kinds:
         return all(any(same(g, a) for a in answer.items) for g in gold.items) and all(
@@ -144,7 +162,7 @@ def _same_items(gold: Answer, answer: Answer) -> bool:
     if len(gold.items) != len(answer.items):
         return False
     dotted = any(item.kind == "dots" for item in (*gold.items, *answer.items))
-    ordered = dotted or not kinds.isdisjoint(("tuple", "ratio"))
+    ordered = dotted or not kinds.isdisjoint(("tuple", "clock"))
     return all(map(same, gold.items, answer.items)) if ordered else _matches(gold.items, answer.items)
 
 
@@ -159,6 +177,34 @@ def _matches(golds: Sequence[Answer], answer: Sequence[Answer]) -> bool:
     return True
 
 
+_ASKS_A_RATIO = re.compile(r"\b(?:ratio|proportion|odds|scale)s?\b", re.IGNORECASE)
+# Where a word or a letter of a choice is given as the answer, and the end of what gives it.
+_GIVES = re.compile(
+    r"\b(?:answer|option|choice|conclusion|result)\b[\s*]*"
+    r"(?:(?::|is\b:?|=|\n)[\s*\"'\u201c]*(?:(?:the )?(?:option|choice|letter)\b)?"
+    r"|(?=[(*]*[A-Z]\b[)*]* is (?:the )?(?:correct|right)))",
+    re.IGNORECASE,
+)
+_GIVEN = re.compile(r"(?:(?! is (?:the )?(?:correct|right)| because\b| since\b| as\b)[^.,;:!?\n\"\u201d])+")
+_YES_OR_NO = re.compile(r"(?:yes|no|true|false)\b(?=[,.!]|$)", re.IGNORECASE)
+_CHANGES = re.compile(r"\b(?:wait|actually|instead|hmm|or|correction)\b", re.IGNORECASE)
+
+
+def in_words(text: str, golds: Sequence[Answer | None]) -> Answer | None:
+    """The word, or the letter of a choice, that an unmarked text gives, where a reference is one."""
+    gold = next((gold for gold in golds if gold and re.fullmatch("[A-Za-z][A-Za-z' -]*", gold.text)), None)
+    if gold is None or gold.unit:
+        return None
+    text = spelled(text[-_TAIL:], MARKDOWN).strip()
+    cues = list(_GIVES.finditer(text))
+    tail = text[cues[-1].end() :].lstrip() if cues else text
+    given = _GIVEN.match(tail) if cues or len(tail.split()) <= _WORDS else None
+    given = (None if cues else _YES_OR_NO.match(tail)) or given
+    if not given or tail[given.end() : given.end() + 1] == "?" or _CHANGES.search(tail[given.end() :]):
+        return None
+    return Answer(gold.kind, re.sub(r"^there (?:is|are) ", "", spelled(given[0]), flags=re.IGNORECASE))
+
+
 _FORMULA = 1000  # characters of a text that may be a formula as a whole
 _TAIL = 2000  # characters of a text in which the answer is looked for
 _CUE = re.compile(r"\banswer(?:\**:| is\b:?| =)", re.IGNORECASE)
@@ -167,7 +213,7 @@ _NEXT = r"(?=[-\d(.$\\]|(?:one|two|three|four|five|six|seven|eight|nine|ten|[knx
 # What makes a number a bound, or a part of a formula that _SPAN does not find in full: before the number, and after it.
 _BEFORE = re.compile(
     r"""
-    (?:\b(?:at\ least|at\ most|than(?:\ or\ equal\ to)?|between|up\ to|above|below|under|over|out\ of|except) |
+    (?:\b(?:[aA]t\ least|[aA]t\ most|than(?:\ or\ equal\ to)?|between|up\ to|above|below|under|over|out\ of|except) |
     \b(?:minus|negative|plus|times|twice|double|triple|mod|modulo|choose|log|ln|sin|cos|tan)\b |
     (?:\b(?:divided|divisible|multiplied)\ by|\d\.?\ (?:to|x|in|of)) |
     (?:\b(?:root|square|cube|power|multiple|factorial|logarithm|half|third|quarter|percent)s?|%)\ of |
@@ -185,7 +231,7 @@ _AFTER = re.compile(
     hundred|thousand|lakh|million|crore|billion|trillion|quadrillion|
     half|halves|thirds?|fourths?|fifths?|(?:six|seven|eigh|nin|ten|hundred|thousand)ths?)\b |
     (?:to|times|in|over|point|(?:percent\ )?of)\ {_NEXT} |
-    \\(?!text|math|q?quad|approx|implies|[a-zA-Z]*arrow)[a-zA-Z] | [_√π±] | :\d | \ :\ \d | !\ *[-+*/^\d(a-z] |
+    \\(?!text|math|q?quad|approx|implies|[a-zA-Z]*arrow)[a-zA-Z] | [_√π±] | !\ *[-+*/^\d(a-z] |
     [-−–+*/^×÷·]\ *(?:[b-zA-HJ-Z](?![a-zA-Z])|[\\π√(]) |
     (?<!°)(?!(?<=\ )[aAI]\b|[mgshL]\b)[a-zA-Z](?![a-zA-Z'’]|\.[a-z]))  # 3x, but 5 m, 5 o'clock, 5 p.m.
     """,
@@ -197,14 +243,14 @@ _SAYS = re.compile(
     r"(?! (?:also )?(?:the|our|my|your|correct|right|a|an|what)\b))",
     re.IGNORECASE,
 )
-_NOISE = re.compile(r"\*\*|<<.*?>>|\s*\n\s*(?=\\\]|\$\$)|(?<=\\\[|\$\$)\s*\n\s*")  # <<8+9=17>> is a calculator's
+_NOISE = re.compile(r"<<.*?>>|\s*\n\s*(?=\\\]|\$\$)|(?<=\\\[|\$\$)\s*\n\s*")  # <<8+9=17>> is a calculator's
 _SPAN = re.compile(
     r"""
     \$\$.+?\$\$ | \\\(.+?\\\) | \\\[.+?\\\] |                            # marked as maths,
     (?<!\d)\$[^$\n]*?[^$\n\d\s][^$\n]*?\$ | \$-?\d[^$\n a-zA-Z]*\$ |     # with dollars that are no money
     -?[\d.]*(?:\\[a-zA-Z]+(?:\{[^{}]*\})+)+ |                            # bare LaTeX
     (?<![\w.])[-−–+]?(?:\\?\$|€|£)?(?:\d|\(\d|\.\d)                      # a number and what is done to it
-    (?:[\d.,/^%°½¼¾]|\\%|\ *[-+*/=×÷−–]\ *(?=[-\d($])|[()])*
+    (?:[\d.,/^%°½¼¾]|\\%|(?<=\d):(?=\d)|(?<=\d)\ :\ (?=\d)|\ *[-+*/=×÷−–]\ *(?=[-\d($])|[()])*
     (?:\ (?:dozen|hundred|thousand|million|billion|trillion)\b)?
     """,
     re.DOTALL | re.VERBOSE,
@@ -214,7 +260,7 @@ _JOIN = re.compile(r"[\s,*]*(?:or|and|,|/|)[\s,*]*", re.IGNORECASE)
 
 def unmarked(text: str) -> Answer | None:
     """The answer of a text without box or tag: all of it, else the text after the last cue, else its last formula."""
-    text = _NOISE.sub(" ", text[-_TAIL:]).strip()
+    text = _NOISE.sub(" ", spelled(text[-_TAIL:], MARKDOWN)).strip()
     if len(text) <= _FORMULA:
         whole = read(text)
         if whole is not None and whole.is_maths:

@@ -67,13 +67,17 @@ _LIST = re.compile(r"[,;]? *(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])|[,;]")
 _UNION = re.compile(r"\\cup(?![a-zA-Z])")
 _EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?=.*\\pmod)")
 _IN = re.compile(r"\\in(?![a-zA-Z])")
-_EXCEPT = re.compile(r"\\ne(?![a-zA-Z])|\\setminus|\\backslash")
+_REGION = re.compile(
+    r"\\(?:ne|cup|cap|setminus)(?![a-zA-Z])|\|(?=.*([<>]|\\[lg]e(?![a-z])))|([<>]|\\[lg]e(?![a-z])).*\|"
+)
 _ORDER = re.compile(r"<=?|>=?|\\[lg]e(?![a-zA-Z])")
 _SUCH = re.compile(r"\\mid(?![a-zA-Z])|\||:")
 _SIGNS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
+_TO = re.compile(r":|(?<=\d )to(?= \d)")
+_CLOCK = re.compile(r"(?:[01]?\d|2[0-4]) ?: ?[0-5]\d(?: ?: ?[0-5]\d)?(?: ?[ap]\.? ?m\b.*)?")
 _MODULUS = re.compile(r" *(?:\\pmod *\{?|\(mod )([^{}()]*)[})]?$")
-_BASE = re.compile(r"\{?\(?([0-9A-Fa-f]*[0-9][0-9A-Fa-f]*)\)?\}? *_ *\{? *\(?(\d\d?|[a-z]+)\)? *\}?")
-_BASES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_BASE = re.compile(r"(-?)\{?\(?([0-9A-F]+|[0-9a-f]+)\)?\}? *_ *\{? *\(?(\d\d?|[a-z]+)\)? *\}?")
+_BASES = "zero one two three four five six seven eight nine ten eleven twelve . . . sixteen".split()
 _NAME = re.compile(
     r"[A-Za-z ]+|"  # the number of ways
     r"(?:\\angle *|\\triangle *)?(?:[A-Za-z]{1,4}|\\(?!not|neg)[a-z]+ *|\\(?:overline|vec|bar|hat)\{[A-Za-z]+\})'*"
@@ -88,8 +92,9 @@ class Answer:
     """A parsed answer.
 
     Args:
-        kind: "value", "relation" and "equation" are for the engine; "list", "set", "tuple" (or interval), "union" and
-            "ratio" have items; "base" is a number in a base; "dots" and "text" are not parsed.
+        kind: "value", "relation" and "equation" are for the engine; "list", "set", "tuple" (or interval), "union",
+            "ratio" and "clock" (a time, or a ratio such as 3:10) have items; "letters" have an order; "base" is a
+            number in a base; "dots" and "text" are not parsed.
         text: in one spelling, without name and unit.
         items: its parts; of an equation the two sides.
         name: the x of x = 7.
@@ -271,9 +276,11 @@ def _group(text: str) -> Answer | None:
 
 
 def _ratio(text: str) -> Answer | None:
-    """3 : 2, also the time 3:30."""
-    numbers = split(re.compile(":"), text)
-    return Answer("ratio", text, tuple(map(_read, numbers))) if len(numbers) > 1 and all(numbers) else None
+    """3 : 2, 3 to 2, and the time 3:30."""
+    numbers = split(_TO, text)
+    if len(numbers) < 2 or not all(numbers):
+        return None
+    return Answer("clock" if _CLOCK.fullmatch(text) else "ratio", text, tuple(map(_read, numbers)))
 
 
 def _base(text: str) -> Answer | None:
@@ -281,20 +288,24 @@ def _base(text: str) -> Answer | None:
     found = _BASE.fullmatch(text)
     if not found:
         return None
-    base = int(found[2]) if found[2].isdigit() else _BASES.index(found[2]) if found[2] in _BASES else 0
-    digits = found[1].upper()
+    sign, digits, name = found.groups()
+    digits, base = digits.upper(), int(name) if name.isdigit() else _BASES.index(name) if name in _BASES else 0
+    if digits.isalpha() and (base < 11 or len(digits) == 1 < 16 - base):  # A_2 is a point
+        return None
     if not 2 <= base <= 16 or len(digits) > 1000 or any(int(digit, 16) >= base for digit in digits):
         return Answer("text", text)
-    return Answer("value", digits) if base == 10 else Answer("base", digits, ends=str(base))
+    return Answer("value", sign + digits) if base == 10 else Answer("base", sign + digits, ends=str(base))
 
 
-def _all_but_one(text: str) -> Answer | None:
-    r"""x \ne 2 and \mathbb{R} \setminus \{2\}, as the union of two rays."""
-    reals, *rest = split(_EXCEPT, text)
-    if len(rest) != 1 or not rest[0] or not (engine.is_variable(reals) or reals == r"\mathbb{R}"):
-        return None
-    _, value, _ = inside(rest[0]) or ("", rest[0], "")
-    return _read(rf"(-\infty,{value})\cup({value},\infty)")
+def _letters(text: str) -> Answer | None:
+    """HHT, letters in an order; abc is a product."""
+    return Answer("letters", text) if re.fullmatch("[A-Z](?: ?[A-Z])+", text) else None
+
+
+def _region(text: str) -> Answer | None:
+    r"""Numbers that the engine finds: (0, 1] \cup (1, 2), |x| < 1, x \ne 2, \mathbb{R} \setminus \{2\}."""
+    found = engine.region(text) if _REGION.search(text) else None
+    return (_union(spelled(found)) or _read(spelled(found))) if found else None
 
 
 def _value(text: str) -> Answer | None:
@@ -306,6 +317,6 @@ def _value(text: str) -> Answer | None:
 
 
 READERS = (
-    *(_atom, _member, _union, _list, _modular, _approximate, _equation, _order),
-    *(_plus_and_minus, _group, _ratio, _base, _all_but_one, _value),
+    *(_atom, _member, _region, _union, _list, _modular, _approximate, _equation, _order),
+    *(_plus_and_minus, _group, _ratio, _base, _letters, _value),
 )

@@ -24,7 +24,6 @@ _CHARACTERS = r"""
 \to       →
 \angle    ∠
 \sqrt     √
-\sqrt[3]  ∛
 \infty    ∞
 \emptyset ∅
 \mathbb{R} ℝ
@@ -85,21 +84,31 @@ _SWITCHES = "(?:display|text|script)style|bf|rm|it|(?:normal|small)size|[lL]arge
 _GROUP = r"\s*\{((?:[^{}]|\{[^{}]*\})*)\}"  # in braces, with one level of braces inside
 _FONT = rf"\\(?:{_FONTS})(?![a-zA-Z])\*?{_GROUP}"
 _TRIGONOMETRY = "sin|cos|tan|cot|sec|csc"
+_ROOTS = {"√": r"\sqrt", "sqrt": r"\sqrt", "∛": r"\sqrt[3]", "cbrt": r"\sqrt[3]", "∜": r"\sqrt[4]"}
 _SCALES = {"dozen": "12", "hundred": "100", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}",
            "trillion": "10^{12}"}  # fmt: skip
 _FREE = r"(?<![\d.,\w}^_])"  # where a number begins
+_BRACKETS = r"\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"  # with two levels of brackets inside
+_TOKEN = rf"([0-9a-zA-Z]|\\(?:{'|'.join(_GREEK_NAMES.split())})(?![a-zA-Z]))"  # one, of TeX
+_POWER = r"([a-zA-Z]|\{(?:[^{}]|\{[^{}]*\})*\})"
+# A root, and what it takes: brackets, a number, a letter, a fraction.
+_ROOT = (
+    r"(?:(?<![a-zA-Z])(\\sqrt(?: *\[\w+\])?|sqrt|cbrt|abs)|([√∛∜])) *"
+    rf"(?:{_BRACKETS}|(\d+(?:\.\d+)?|[a-zA-Zπ]|\\pi|\\frac\{{[^{{}}]*\}}\{{[^{{}}]*\}}))"
+)
 _INTEGER = r"(\d{1,15})"
 
+MARKDOWN = 3  # the first steps
 Step = tuple[str, str, str | Callable[[re.Match[str]], str]]  # why, pattern, replacement
 
 
-def spelled(text: str) -> str:
-    r"""The text after all steps.
+def spelled(text: str, first: int | None = None) -> str:
+    r"""The text after all steps, or the `first` ones.
 
     >>> spelled(r"$\dfrac{1}{2}\,$."), spelled("1,000"), spelled("½x²")
     ('\\frac{1}{2}', '1000', '\\frac{1}{2}x^{2}')
     """
-    for _, pattern, replacement in STEPS:
+    for _, pattern, replacement in STEPS[:first]:
         text = re.sub(pattern, replacement, text, flags=re.DOTALL)
     return text
 
@@ -109,12 +118,17 @@ def _vulgar(found: re.Match[str]) -> str:
 
 
 def _root(found: re.Match[str]) -> str:
-    return rf"\sqrt{found[1] or ''}{{{found[2] or found[3]}}}"
+    name, of = found[1] or found[2], re.sub(_ROOT, _root, found[3] or found[4])
+    return f"|{of}|" if name == "abs" else rf"{_ROOTS.get(name, name)}{{{of}}}"
 
 
 def _binomial(found: re.Match[str]) -> str:
     over, under = (group for group in found.groups() if group)
     return rf"\binom{{{over}}}{{{under}}}"
+
+
+def _hexadecimal(found: re.Match[str]) -> str:
+    return f"{found[1]}_{{16}}" if found[1] else f"{found[2]}_{{2}}"
 
 
 def _repeating(found: re.Match[str]) -> str:
@@ -140,6 +154,18 @@ def _ungrouped(found: re.Match[str]) -> str:
 
 
 STEPS: tuple[Step, ...] = (
+    # Plain text
+    ("emphasis of Markdown", r"(?<![\w)\]}.])\*\*(?=[^\s*])([^\n]+?)(?<=[^\s*])\*\*", r"\1"),
+    ("2**3 is 2^3", r"([\w)\]}]) ?\*\* ?(?=[-+\w(.\\])", r"\1^"),
+    ("other emphasis", r"\*\*|`", ""),
+    ("!= is no factorial", r"(?<=[\w)] )!=", r"\\ne "),
+    (r"log2(8); TeX takes one digit of \log_10",
+     r"(?<![a-zA-Z])\\?log(?: ?_ ?)?(\d+)(?= ?\(| [\da-z])", r"\\log_{\1}"),
+    ("5 x 10^7", r"(?<=\d) ?[xX] ?(?=10 ?\^)|(?<=\d) x (?=\d)", r" \\times "),
+    ("2^10; TeX takes one digit", r"\^ ?([-+]?\d+(?:\.\d+)?|[-+][a-zA-Z])", r"^{\1}"),
+    ("0xFF, 0b101", r"(?<!\w)0(?:x([\da-fA-F]+)|b([01]+))(?!\w)", _hexadecimal),
+    ("101 in base 2",
+     r"([\dA-F]+) *(?:\\text *\{)? *\(?(?:in )?base *\}? *(\w+)[)}]*$", r"\1_{\2}"),
     # Characters
     ("½ is one character", f"[{VULGAR}]", _vulgar),
     ("x² is x^{2}", f"[{RAISED}]+", lambda found: f"^{{{found[0].translate(SMALL)}}}"),
@@ -147,7 +173,6 @@ STEPS: tuple[Step, ...] = (
     ("other maths outside ASCII has commands", r"[^\x21-\x7e]", lambda found: found[0].translate(CHARACTERS)),
     # Looks
     ("a box within an answer", rf"\\(?:boxed|fbox){_GROUP}", r"\1"),
-    ("emphasis of Markdown", r"\*\*|`", ""),
     ("delimiters of formulas", r"\\\(|\\\)|(?<!\\)\\\[|\\\]|\$\$", " "),
     ("dollars around a formula; one alone is money", r"(?<!\\)\$([^$]*[^$\\])\$", r"\1"),
     ("colours", rf"\\textcolor{_GROUP}|\\color{_GROUP}", " "),
@@ -156,6 +181,7 @@ STEPS: tuple[Step, ...] = (
     ("a font within a font", _FONT, r" \1 "),
     ("sizes of brackets", r"\\(?:left|right|[bB]igg?[lr]?)(?![a-z])\s*\.?", ""),
     # Blanks
+    (r"10{:}30", r"\{([:.=<>])\}", r"\1"),
     (r"1{,}000 and 1,\!000", r"\{,\}(?:\\!)?|,\\!", ","),
     (r"\! moves back", r"(?<!\\)\\!", ""),
     ("thin and wide blanks are one", r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-zA-Z])|\s+", " "),
@@ -164,15 +190,18 @@ STEPS: tuple[Step, ...] = (
     ("1 000", r"(?<![\d.,] )(?<![\d.,])\d{1,3}(?: \d{3})+(?! ?[\d/])", _ungrouped),
     # Commands
     ("one command for one thing", r"\\([a-zA-Z]+)", lambda found: COMMANDS.get(found[1], found[0])),
+    (r"18 \Omega", r"(?<=[\d})]) *(?<![a-zA-Z])([kM]?) *\\Omega *$", r" \1ohm"),
     ("three points", r"\.\.\.+", r"\\ldots "),
     ("the columns of a matrix need not be aligned, its brackets are round",
      r"[(\[]?\\begin\{(?:array\}\s*\{[clr|\s]*|[pb]?matrix)\}(.*?)\\end\{(?:array|[pb]?matrix)\}[)\]]?",
      r"\\begin{pmatrix}\1\\end{pmatrix}"),
     ("functions without a backslash",
-     rf"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|{_TRIGONOMETRY}|log|ln|exp|sqrt|pi)(?![a-zA-Z])", r"\\\1 "),
-    ("roots of one sign, or of brackets", r"\\sqrt\s*(\[\w+\])?\s*(?:\(([^()]*)\)|([0-9a-zA-Z]|\\pi))", _root),
-    (r"\frac12", r"\\(frac|binom)\s*([0-9a-zA-Z])", r"\\\1{\2}"),
-    (r"\frac{1}2", rf"\\(frac|binom){_GROUP}\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
+     rf"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|{_TRIGONOMETRY}|log|ln|exp|pi)(?![a-zA-Z])", r"\\\1 "),
+    (r"\frac12", rf"\\(frac|binom)\s*{_TOKEN}", r"\\\1{\2}"),
+    (r"\frac{1}2", rf"\\(frac|binom){_GROUP}\s*{_TOKEN}", r"\\\1{\2}{\3}"),
+    ("roots of a number, a letter or brackets", _ROOT, _root),
+    (r"x^\frac12", rf"\^ *(\\frac{_GROUP}{_GROUP})", r"^{\1}"),
+    ("2^3^2 is 2^9", rf"\^ *{_POWER} *\^ *{_POWER}", r"^{\1^\2}"),
     (
         r"C(5,2), {}_5C_2, 5 \choose 2",
         r"(?<![a-zA-Z\\])C\((\d+), ?(\d+)\)|(?:\{\})?(?:^|(?<=\}))[_^] ?\{?(\d+)\}? ?C ?_ ?\{?(\d+)\}?|"
@@ -182,6 +211,8 @@ STEPS: tuple[Step, ...] = (
     (r"\log_2 8", r"(?<=\\log) ?_ ?(\d)", r"_{\1}"),
     (r"\lg has base 10", r"\\lg(?![a-zA-Z])", r"\\log_{10}"),
     (r"\log without a base, \log_e", r"\\log(?![a-zA-Z])(?: *_ *\{? *e(?![a-z]) *\}?|(?!\s*_))", r"\\ln "),
+    (r"]1, 2[ is (1, 2)", r"(?:^|(?<=cup)|(?<=[ =]))\]([^][()]+[,;][^][()]+)(?=[][])", r"(\1"),
+    (r"(1, 2[", r"([(\[][^][()]+[,;][^][()]+)\[(?= |$|\\cup)", r"\1)"),
     # Numbers
     ("repeating decimals are fractions",
      r"(?<![\d.])(\d{1,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{?(\d{1,9})\}?|\((\d{1,9})\))(?!\d)", _repeating),

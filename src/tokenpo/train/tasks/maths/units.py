@@ -37,8 +37,14 @@ rad 1 rad radian
 % 1 percent percentage pct
 N 1 N newton
 J 1 J joule
+J 1000 kJ kilojoule
 W 1 W watt
+W 1000 kW kilowatt
 V 1 V volt
+ohm 1 ohm
+ohm 1000 kohm kiloohm
+A 1 A amp ampere
+Pa 1 Pa pascal
 Hz 1 Hz hertz
 K 1 K kelvin
 am 1 am
@@ -111,6 +117,7 @@ def _currency(sign: str) -> Unit:
 
 def _phrase(phrase: str, *, apart: bool) -> Unit | None:
     """The unit that a phrase names, or None; the unit of counted things is their last word, in the singular."""
+    phrase = re.sub(r" *([a-zA-Z]+) *\^ *\{ *-(\d) *\}", r"/\1^\2", phrase)
     phrase = re.sub(r" *\bper\b *| */ *", "/", phrase.replace("-", " "))
     if not re.fullmatch(r"[a-zA-Z /^{}\d.]+", phrase) or phrase.count("/") > 1:
         return None
