@@ -1,18 +1,17 @@
-"""The command `tokenpo`: its parser, and `tokenpo completion`. A command imports what it needs when it runs."""
+"""The command `tokenpo` and its parser. A command imports what it needs when it runs."""
 
 import argparse
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from .. import __version__
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
 from ..base.worker import PARENT, end_with
-from .options import Command, add_command, need, path, try_places
+from .options import Command, try_places
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -28,15 +27,6 @@ EXAMPLES = """examples:
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
 COMMANDS = "train methods compare explain evaluate exact"  # the modules with commands, as --help lists them
-SHELLS = """examples:
-  tokenpo completion bash > ~/.local/share/bash-completion/completions/tokenpo
-  tokenpo completion zsh > ~/.zfunc/_tokenpo               with fpath+=~/.zfunc before compinit
-"""
-# Shell functions that complete names and files.
-FUNCTIONS = {
-    "bash": "_tokenpo_{what}() {{ compgen -W '{names}' -- $1; compgen -f -- $1; }}",
-    "zsh": "_tokenpo_{what}() {{ _alternative 'names:{what}:({names})' 'files:file:_files' }}",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,45 +79,12 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Command)
     for name in COMMANDS.split():
         importlib.import_module(f".{name}", __package__).add(commands)
-    shells = add_command(commands, completion, "print the completions of a shell", SHELLS)
-    shells.add_argument("shell", choices=tuple(FUNCTIONS), help="which shell")
     return top
 
 
 def _help(options: argparse.Namespace) -> int:
     options.program.print_help()
     return 0
-
-
-def completion(options: argparse.Namespace) -> int:
-    """Prints the script, with the recipes and methods that exist now."""
-    need("shtab", "pydantic")
-    import shtab
-
-    from ..methods import METHODS
-    from ..train.recipe.files import shipped_recipes
-    from ..train.tasks import TASKS
-
-    # Completions of an argument, by its name in the code; file names are added.
-    names = {"method": METHODS, "methods": METHODS, "recipe": shipped_recipes(), "task": TASKS}
-    top = options.program
-    _mark(top, names)
-    functions = "\n".join(FUNCTIONS[options.shell].format(what=what, names=" ".join(x)) for what, x in names.items())
-    preamble: Any = {options.shell: functions}
-    print(shtab.complete(top, shell=options.shell, preamble=preamble))
-    return 0
-
-
-def _mark(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """Tells shtab how to complete each argument of a command and of its subcommands."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                _mark(command, names)
-        elif action.dest in names:
-            action.complete = dict.fromkeys(FUNCTIONS, f"_tokenpo_{action.dest}")  # type: ignore[attr-defined]
-        elif action.metavar in ("DIR", "MODEL") or action.type is path:
-            action.complete = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
