@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
         commands, exact, "a method's expected update beside the true gradient, in small worlds", EXAMPLES
     )
     argument(parser, "methods", "METHOD", ONE_METHOD, nargs="+")
-    argument(parser, "--world", "LIST", "worlds; 'large' is the six large ones; default: the twelve")
+    argument(parser, "--world", "LIST", "names of worlds; default: the twelve")
     place(parser, "--json", "FILE", "the numbers: value and standard error by method, world and measure")
 
 
@@ -34,12 +34,11 @@ def exact(options: argparse.Namespace) -> int:
 
     from ..lab.exact import table
     from ..lab.exact.measures import measure
-    from ..lab.exact.worlds import LARGE, TURNS, WORLDS
+    from ..lab.exact.worlds import TURNS, WORLDS
     from ..lab.page.frame import write
 
-    words = (options.world or ",".join(WORLDS)).split(",")
-    names = [name for word in words for name in (LARGE if word == "large" else [word])]
-    worlds = [choose("world", name, WORLDS | LARGE | TURNS)() for name in names]
+    names = (options.world or ",".join(WORLDS)).split(",")
+    worlds = [choose("world", name, WORLDS | TURNS)() for name in names]
     chosen = {**objectives([table.BASE], "exact")[0], **objectives(options.methods, "exact")[0]}
     torch.set_num_threads(1)  # a world is small: more threads only wait for each other
     entrants = [(label, objective, False) for label, objective in chosen.items()]

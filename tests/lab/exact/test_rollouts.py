@@ -11,9 +11,9 @@ from torch import Tensor
 
 import tokenpo
 from enumerated import enumerated
-from tokenpo.core.parts import Continuations, EqualEntropy, EveryTokens, Gae, LengthLambda, SegmentGain
+from tokenpo.core.parts import Continuations, EveryTokens, Gae, LengthLambda
 from tokenpo.core.seeds import keyed_generator
-from tokenpo.lab.exact.measures import direction, measure
+from tokenpo.lab.exact.measures import direction
 from tokenpo.lab.exact.rollouts import Walk, lacking, onward, rollouts, view, walk
 from tokenpo.lab.exact.truth import gradient, truth
 from tokenpo.lab.exact.world import State, World
@@ -145,24 +145,6 @@ def test_with_many_continuations_the_gain_of_a_token_is_its_advantage():
     assert exact[walked.mask].abs().max() > 0.2
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [Continuations(EveryTokens(2), 2), Continuations(EqualEntropy(1), 1, mixed=True, start=True, own=True, lean=1.0)],
-)
-def test_one_or_two_continuations_leave_the_update_unbiased(plan):
-    """The mean update over 4,096 groups points along the true gradient."""
-    world = WORLDS["forks_between_sure"]()
-    objective = dataclasses.replace(tokenpo.method("rloo"), name="bought", credit=SegmentGain(plan))
-    walked = walk(world, world.initial, 4096, 8, keyed_generator(0, "test"))
-    facts = continued(world, walked, rollouts(world, walked, world.initial, objective.needs - {"gain"}), plan)
-    update = tokenpo.Learner(objective, length=world.length).begin(facts).update(torch.arange(len(facts)))
-    logits = world.initial.clone().requires_grad_()
-    loss = update.evaluate(view(logits, walked, objective.needs))[1].value
-    (found,) = torch.autograd.grad(-loss, logits)
-    exact = gradient(world, world.initial)
-    assert float(found.flatten() @ exact.flatten()) / float(found.norm() * exact.norm()) > 0.999
-
-
 ASKING = TURNS["ask_or_answer"]()
 
 
@@ -184,21 +166,3 @@ def test_rewards_of_turns_are_told_from_the_outcome():
     torch.testing.assert_close(facts.need("rewards")[:, 0], 0.1 * asked.double())
     torch.testing.assert_close(facts.need("rewards").sum(1), facts.reward)
     torch.testing.assert_close(facts.need("token_reward").sum(1), facts.reward)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "cosine", "asks"),
-    [
-        ("mt_grpo", {}, 0.74, True),
-        ("mt_grpo", {"norm": "joint"}, 1, False),
-        ("gdpo", {}, 0.49, True),
-        ("dr_grpo", {}, 1, False),
-        ("gigpo", {}, 1, False),
-    ],
-)
-def test_scales_of_their_own_teach_to_ask(name, options, cosine, asks):
-    """A reward that only those who ask get weighs as much as the outcome once it is normalised."""
-    objective = tokenpo.method(name, **options)
-    assert measure(objective, ASKING)["cosine"].value == pytest.approx(cosine, abs=5e-3)
-    population = walk(ASKING, ASKING.initial, 128, 8, keyed_generator(0, "test"))
-    assert (direction(objective, ASKING, population, ASKING.initial)[0, 0] > 0) == asks

@@ -7,7 +7,7 @@ policy's value and its gradient are sums over all responses, which `truth.py` co
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +44,8 @@ class World:
         prompts: state -> share of the prompts that begin in it.
 
     Raises:
-        TokenPOError: probabilities do not sum to 1, or a state does not exist, is never reached, or can recur.
+        TokenPOError: probabilities do not sum to 1, or a state can recur.
+        KeyError: a token leads to a state that does not exist.
     """
 
     name: str
@@ -55,8 +56,9 @@ class World:
     prompts: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        if fault := next(self._faults(), ""):
-            raise TokenPOError(f"world {self.name}: {fault}")
+        shares = [*(state.p for state in self.states), tuple(self.prompts.values())]
+        if any(abs(sum(p) - 1) > 1e-12 or min(p) <= 0 for p in shares) or self.layers[-1]:
+            raise TokenPOError(f"world {self.name}: let every p and the prompts' shares sum to 1, and no state recur")
 
     @functools.cached_property
     def index(self) -> dict[str, int]:
@@ -110,27 +112,6 @@ class World:
     def length(self) -> int:
         """Number of tokens of the longest response."""
         return len(self.layers) - 1
-
-    def _faults(self) -> Iterator[str]:
-        if len(self.index) != len(self.states):
-            yield "two states have one name"
-        for name, p in [*((state.name, state.p) for state in self.states), ("prompts", tuple(self.prompts.values()))]:
-            if abs(sum(p) - 1) > 1e-12 or min(p) <= 0:
-                yield f"the probabilities of {name} are {p}: they must be above 0 and sum to 1"
-        for state in self.states:
-            if not len(state.p) == len(state.to) == len(self.states[0].p):
-                yield f"{state.name} has {len(state.p)} probabilities and {len(state.to)} ways on: all V"
-            if len(state.earns) not in (0, len(state.p)):
-                yield f"{state.name} has {len(state.p)} probabilities and {len(state.earns)} rewards on the way: all V"
-            for target in state.to:
-                if isinstance(target, str) and target not in self.index:
-                    yield f"{state.name} leads to {target}, which is no state"
-        if unknown := set(self.prompts) - set(self.index):
-            yield f"{sorted(unknown)[0]} is no state"
-        if self.layers[-1]:
-            yield "a response can come back to a state, so that it need not end"
-        if lost := [state.name for s, state in enumerate(self.states) if s not in set().union(*self.layers)]:
-            yield f"no prompt leads to {lost[0]}"
 
 
 def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:

@@ -14,9 +14,7 @@ ENTROPY = "credit belongs where the policy is uncertain"
 RARE = "improbable tokens are noise that dominates the gradient"
 DIFFICULTY = "prompts of all difficulties weigh the same in the gradient"
 SCALES = "rewards of turns and of the outcome may each be normalised by their own deviation"
-SIBLINGS = "siblings that share a prefix tell what a token is worth"
 WORLDS: dict[str, Callable[[], World]] = {}
-LARGE: dict[str, Callable[[], World]] = {}
 TURNS: dict[str, Callable[[], World]] = {}
 
 
@@ -200,114 +198,6 @@ def lucky_guess() -> Iterable[State]:
         State("slip", (0.70, 0.16, 0.09, 0.05), (0.0,) * 4),
         State("guess", (0.25, 0.27, 0.26, 0.22), (1.0, 0.0, 0.0, 0.0)),
     )
-
-
-@_world(ENTROPY, False, "35 tokens, of which three decide, among fillers of every certainty.", into=LARGE)
-def long_filler() -> Iterable[State]:
-    """Position 8, 18 and 28 of 35 decide; from the first wrong one on, the response is lost."""
-    forks, on, lost = (7, 17, 27), iter(between(0.35, 0.95, 32)), iter(between(0.37, 0.97, 27))
-    for k in range(35):
-        follow, astray = (f"at{k + 1}", f"lost{k + 1}") if k < 34 else (1.0, 0.0)
-        if k in forks:
-            yield State(f"at{k}", falling(0.45, 8), (follow, *[astray] * 7))
-        else:
-            yield State(f"at{k}", falling(next(on), 8), (follow,) * 8)
-        if k > forks[0]:
-            yield State(f"lost{k}", falling(next(lost), 8), (astray,) * 8)
-
-
-@_world(RARE, False, "40 tokens; in the third place four of them are right, most of them rare.", into=LARGE)
-def wide() -> Iterable[State]:
-    """Of 40 tokens with falling probabilities the 5th, 10th, 20th and 35th are right."""
-    return _decision(falling(0.2, 40, 0.9), {4, 9, 19, 34}, ([0.30, 0.60], [0.35, 0.55, 0.75], [0.40, 0.65, 0.80]))
-
-
-@_world(
-    SIBLINGS,
-    False,
-    "Three choices, each said in one of five ways; the same choice is seldom reached by the same words.",
-    into=LARGE,
-)
-def paraphrases() -> Iterable[State]:
-    """Five ways to say each of three things, three times; how it was said leads to a filler of its own."""
-    sure, alike = iter(between(0.3, 0.9, 75)), iter(between(0.30, 0.35, 5))
-    for turn in range(3):
-        follow, astray = (f"turn{turn + 1}", f"lost{turn + 1}") if turn < 2 else (1.0, 0.0)
-        for name, after in ((f"turn{turn}", follow), (f"lost{turn}", astray))[: 2 if turn else 1]:
-            ways = falling(next(alike), 5, 0.8)
-            p = tuple(share * x for share in (0.4, 0.35, 0.25) for x in ways)
-            yield State(name, p, tuple(f"{name}said{token}" for token in range(15)))
-            for token in range(15):
-                yield State(f"{name}said{token}", falling(next(sure), 15), (after if token < 5 else astray,) * 15)
-
-
-_MANY, _HARD = (0.04, 0.15, 0.35, 0.60, 0.85, 0.96), (0.02, 0.10, 0.30, 0.70, 0.97)
-
-
-@_world(
-    DIFFICULTY,
-    False,
-    "Six prompts, answered right with 0.04 to 0.96; eleven tokens, of which the fifth decides.",
-    {f"before{k}at1": 1 / len(_MANY) for k in range(len(_MANY))},
-    into=LARGE,
-)
-def many_prompts() -> Iterable[State]:
-    """Seventeen states a prompt: four fillers, a fork, six fillers on either side."""
-    sure = iter(between(0.35, 0.95, 96))
-    for k, right in enumerate(_MANY):
-        certainty = [[next(sure) for _ in range(count)] for count in (4, 6, 6)]
-        yield from _decision(
-            falling(right, 10), {0}, certainty, (f"before{k}at", f"fork{k}", f"right{k}at", f"wrong{k}at")
-        )
-
-
-@_world(
-    DIFFICULTY,
-    False,
-    "Five prompts, answered right with 0.02 to 0.97; two of up to 17 tokens decide, and both must be right.",
-    {f"before{k}at1": 1 / len(_HARD) for k in range(len(_HARD))},
-    into=LARGE,
-)
-def hard_prompts() -> Iterable[State]:
-    """Two forks between three chains of five fillers; both must go right."""
-    sure = iter(between(0.30, 0.97, 125))
-    for k, right in enumerate(_HARD):
-        for name, to in (
-            ("last", 1.0),
-            ("lostlast", 0.0),
-            ("middle", f"second{k}"),
-            ("lost", f"lostlast{k}at1"),
-            ("before", f"first{k}"),
-        ):
-            yield from fillers(f"{name}{k}at", [next(sure) for _ in range(5)], 8, to)
-        yield State(f"first{k}", falling(right**0.5, 8, 0.8), (f"middle{k}at1", *[f"lost{k}at1"] * 7))
-        yield State(f"second{k}", falling(right**0.5, 8, 0.7), (f"last{k}at1", *[f"lostlast{k}at1"] * 7))
-
-
-@_world(
-    SIBLINGS,
-    False,
-    "Two prompts with two choices each, said in one of four ways and followed by fillers; 16 tokens.",
-    {"turn0": 0.5, "turn1": 0.5},
-    into=LARGE,
-)
-def long_paraphrases() -> Iterable[State]:
-    """Two prompts; two choices, each said in one of four ways that lead through three fillers of their own."""
-    sure, alike = iter(between(0.3, 0.9, 250)), iter(between(0.30, 0.36, 6))
-    for k, good in enumerate((0.25, 0.55)):
-        for name, follow, astray in (
-            (f"turn{k}", f"then{k}", f"gone{k}"),
-            (f"then{k}", f"right{k}at1", f"wrong{k}at1"),
-            (f"gone{k}", f"wrong{k}at1", f"wrong{k}at1"),
-        ):
-            ways = falling(next(alike), 4, 0.8)
-            p = tuple(share * x for share in (good, (1 - good) * 0.6, (1 - good) * 0.4) for x in ways)
-            yield State(name, p, tuple(f"{name}way{way}at1" for way in range(12)))
-            for way in range(12):
-                to = follow if way < 4 else astray
-                yield from fillers(f"{name}way{way}at", [next(sure) for _ in range(3)], 12, to)
-        for side, reward in (("right", 1.0), ("wrong", 0.0)):
-            yield from fillers(f"{side}{k}at", [next(sure) for _ in range(8)], 12, reward)
 
 
 @_world(
