@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import shlex
-from pathlib import Path
 
 import pytest
 import torch
 
 import estimate
 import fused_objective
-import profile_quickstart
-import scaling
-import timing
 import token_stats
 import tokenpo
 
@@ -38,34 +33,6 @@ SAYS = {"step": "0.11 M parameters, 16 x 8 responses of 2 tokens at most, 4 upda
 def test_it_runs(name: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     importlib.import_module(name).main(shlex.split(line))
     assert SAYS.get(name, "\n") in capsys.readouterr().out
-
-
-def test_scaling_writes_its_points_and_its_picture(tmp_path: Path) -> None:
-    line = f"--repeats 1 --points 2 --axes group parameters --base length=2 layers=1 --out {tmp_path}/seen"
-    scaling.main(line.split())
-    axes = json.loads((tmp_path / "seen.json").read_text())["axes"]
-    assert axes["group"]["x"] == [8, 16] and set(axes["group"]["seconds"]) == {"sampling", "scoring", "update"}
-    assert axes["parameters"]["x"] == sorted(axes["parameters"]["x"])
-    assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_straight_line_is_found() -> None:
-    """3 + 2x exactly; then 10 % above it in the middle, which no line can follow."""
-    fit = scaling.line([1.0, 2.0, 3.0], [5.0, 7.0, 9.0])
-    assert fit["intercept"] == pytest.approx(3) and fit["slope"] == pytest.approx(2)
-    assert fit["largest_relative_error"] == pytest.approx(0, abs=1e-12)
-    assert 0.02 < scaling.line([1.0, 2.0, 3.0], [5.0, 7.7, 9.0])["largest_relative_error"] < 0.1
-
-
-def test_the_profile_finds_every_part(capsys: pytest.CaptureFixture[str]) -> None:
-    changes = ["train.steps=1", "rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=2"]
-    changes += ["train.minibatches=1", "evaluate.problems=2", "evaluate.samples=0"]
-    profile_quickstart.main(["--method", "grpo", "--set", *changes])
-    said = capsys.readouterr().out.split("s of CPU time")[-1]  # the run itself shows the objective's parts
-    for label, _, _ in profile_quickstart.PARTS[1:]:  # everything was imported before
-        row = next(row for row in said.splitlines() if row.startswith(f"  {label}  "))
-        assert row.endswith("%"), row
-    assert "rollout " in said.splitlines()[-1] and "update " in said.splitlines()[-1]
 
 
 def test_products_against_the_figures_of_one_card() -> None:
@@ -126,28 +93,3 @@ def test_the_memory_of_the_fused_head(shape: tuple[int, ...], dtype: torch.dtype
     run()
     wanted = estimate.fused_bytes(*shape, size=dtype.itemsize, card=False)
     assert token_stats.peak_megabytes(run, problem) * 2**20 == pytest.approx(wanted, rel=0.1)
-
-
-def test_the_memory_of_the_fused_head_on_a_card() -> None:
-    """3533 tokens of 151,936 logits in bf16 are 2^30 bytes; 32,768 tokens of H = 3584 in such chunks.
-
-    Logits 1.0736e9, hidden states in float32 and bf16 3533 · 3584 · 6 = 7.6e7, and the sum in float32 instead of bf16,
-    151,936 · 3584 · 2 = 1.0891e9, make 2.2387e9; the sum beside the gradient it becomes, 2.1782e9, is less.
-    """
-    held = estimate.fused_bytes(32_768, 3584, 151_936, 3533, size=2, card=True)
-    assert held == 3533 * 151_936 * 2 + 3533 * 3584 * 6 + 151_936 * 3584 * 2
-    assert held == pytest.approx(2.2387e9, rel=1e-4)
-
-
-def test_the_document_quotes_the_estimate() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "speed.md").read_text()
-    for name, model in estimate.MODELS.items():
-        assert estimate.table(name, estimate.Step(), model, "H100") in page
-
-
-def test_what_takes_more_memory_than_there_is_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    def greedy() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80 GiB.\nMore of it")
-
-    assert list(timing.milliseconds({"greedy": greedy, "modest": lambda: None}, 3)) == ["modest"]
-    assert capsys.readouterr().out == "greedy: left out, CUDA out of memory. Tried to allocate 80 GiB.\n"

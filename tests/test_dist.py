@@ -33,7 +33,7 @@ EVERYTHING = [
     ["recipes", "quickstart"],
     TRAIN,
     ["report", "runs/quickstart-tepo-seed0"],
-    ["exact", "grpo", "--world", "two_modes", "--page", "x.html"],
+    ["exact", "grpo", "--world", "two_modes", "--json", "x.json"],
 ]
 
 
@@ -62,7 +62,7 @@ def test_both_hold_every_file_of_the_package(built: Path) -> None:
     (source,), (wheel,) = (built / "dist").glob("*.tar.gz"), (built / "dist").glob("*.whl")
     info = f"tokenpo-{tokenpo.__version__}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
-        packed, record = set(archive.namelist()), archive.read(f"{info}/RECORD")
+        packed = set(archive.namelist())
         metadata = message_from_string(archive.read(f"{info}/METADATA").decode())
     assert {name for name in packed if not name.startswith(info)} == FILES
     with tarfile.open(source) as archive:
@@ -70,10 +70,6 @@ def test_both_hold_every_file_of_the_package(built: Path) -> None:
     assert names == FILES
     assert metadata["Version"] == tokenpo.__version__
     assert metadata.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
-    # `make dist` builds the wheel from the source distribution; from the tree itself it is the same, byte for byte.
-    said([sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", "direct"], built)
-    with zipfile.ZipFile(built / "direct" / wheel.name) as archive:
-        assert archive.read(f"{info}/RECORD") == record
 
 
 @pytest.mark.slow
@@ -99,7 +95,7 @@ def test_the_wheel_alone_does_what_readme_says(built: Path, tmp_path: Path) -> N
     assert tokenpo.__version__ in said([home / "bin" / "tokenpo", "--version"], tmp_path)
     run = Path("runs", "quickstart-tepo-seed0")
     assert (tmp_path / run / "report.html").stat().st_size > 10_000
-    assert (tmp_path / "x.html").stat().st_size > 10_000
+    assert (tmp_path / "x.json").is_file()
 
     source = tmp_path / "source"
     source.mkdir()

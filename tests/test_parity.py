@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import parity as tool
 import pytest
@@ -72,12 +71,6 @@ def test_a_difference_is_rounded_up_to_a_power_of_ten(value: float, floor: float
 def test_what_is_no_rounding_is_not_written_down(value: float) -> None:
     with pytest.raises(SystemExit, match="this engine does not compute the objective"):
         tool.bound(value, 1e-6)
-
-
-def test_cells_of_what_was_measured() -> None:
-    gap = SimpleNamespace(loss=2e-5, gradient=0.0)
-    found = SimpleNamespace(embedded=gap, trl=None, verl_1=gap, verl_2=None)
-    assert list(tool.cells(found).values()) == ["1e-4, 1e-5", "refused", "1e-4, 1e-12", "refused"]
 
 
 @pytest.mark.parametrize(

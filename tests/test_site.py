@@ -86,63 +86,6 @@ def test_the_reference_opens_with_what_people_call(site: Path) -> None:
     assert names[0] == "method" and names[-1] == "Unsupported"
 
 
-def test_the_gallery_shows_every_method_with_what_it_is_found_by(site: Path) -> None:
-    text = (site / "methods" / "index.html").read_text(encoding="utf-8")
-    cards = dict(re.findall(r'<a class="method" href="(\w+)\.html" data-facts="([^"]*)"', text))
-    assert list(cards) == list(METHODS)
-    assert cards["hapo"].splitlines() == [
-        "changes=several slots",
-        "needs=old_entropy",
-        "read in=code",
-        "runs in=embedded",
-        "runs in=TRL",
-        "runs in=verl",
-    ]
-    assert "runs in=TRL" not in cards["thr"]
-    assert re.findall(r'<img src="../assets/fingerprints/(\w+).svg"', text) == list(METHODS)
-    drawn = {name: (site / "assets" / "fingerprints" / f"{name}.svg").read_text("utf-8") for name in METHODS}
-    titles = {name: re.findall(r'class="h"[^>]*>([^<]*)<', svg) for name, svg in drawn.items()}
-    assert titles["tr_grpo"] == ["ratio", "probability"]
-    # The loss of igrpo is GRPO's: it changes the prompt.
-    assert [name for name, shown in titles.items() if not 1 <= len(shown) <= 3] == ["igrpo"]
-
-
-def test_explorer_and_examples_stand_in_the_navigation(site: Path, pages: dict[Path, Page]) -> None:
-    # A frame that is opened at an anchor scrolls the page around it.
-    assert [loaded for loaded in pages[site / "index.html"].loads if loaded.startswith("live/")] == [
-        "live/explain.html"
-    ]
-    family = pages[site / "family.html"]
-    assert "explorer.html" in family.loads and "the-explorer" in family.anchors
-    for page in ("index.html", "methods/index.html"):
-        assert [link for link in pages[site / page].links if link.endswith("family.html#the-explorer")], page
-    assert "examples.html" in pages[site / "start.html"].links
-    assert "files/examples/compare_seeds.py.html" in pages[site / "examples.html"].links
-    notebook = (site / "files" / "examples" / "first_steps.ipynb.html").read_text(encoding="utf-8")
-    assert "cell_type" not in notebook and 'id="a-rollout-batch"' in notebook
-    assert "push on the first response: +" in notebook
-
-
-def test_formulas_are_set_and_the_reference_has_signatures_and_examples(site: Path) -> None:
-    page = (site / "methods" / "cispo.html").read_text(encoding="utf-8")
-    assert "<i>r</i><sub>it</sub>, 1−low, 1+high)" in page and "objective cispo" in page
-    assert "<i>J</i> = 1/Σ|<i>o</i><sub>i</sub>| Σ<sub>i</sub> Σ<sub>t</sub> sg[" in page
-    assert "(ops/entropy_score)" in (site / "methods" / "hapo.html").read_text(encoding="utf-8")
-    otb = (site / "methods" / "otb.html").read_text(encoding="utf-8")
-    assert "Σ<sub>v</sub> <i>π</i><sub>v</sub>²,</span>" in otb and "with a correction for" in otb
-    gigpo = (site / "methods" / "gigpo.html").read_text(encoding="utf-8")
-    assert "gamma <i>G</i><sub>i,k+1</sub>" in gigpo and "<i>A</i><sub>i</sub><sup><i>E</i></sup>" in gigpo
-    assert "low_clip elsewhere" in (site / "methods" / "archer.html").read_text("utf-8")
-    hapo = (site / "methods" / "hapo.html").read_text(encoding="utf-8")
-    steps = re.findall(r"<p><span>\((\d)\) ", hapo)
-    assert steps == ["1", "2", "3", "4"] and "0;</span>&emsp; <span>high ← high (1 + alpha" in hapo
-    assert "<td>H &lt; H_old, the sign" in (site / "methods" / "tepo.html").read_text(encoding="utf-8")
-    top = (site / "reference" / "tokenpo.html").read_text(encoding="utf-8")
-    for name in ("Rollouts", "Learner", "Objective", "check_method"):
-        assert f'id="tokenpo.{name}"' in top
-    assert '<span class="gp">&gt;&gt;&gt; </span>' in (site / "reference" / "ops.html").read_text(encoding="utf-8")
-
-
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[chromium.Chromium]:
     with closing(chromium.Chromium(tmp_path / "profile")) as opened:

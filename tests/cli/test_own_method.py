@@ -140,12 +140,6 @@ def test_a_function_may_require_an_option_and_pass_others_on(capsys):
         tokenpo.method("loose.py:loose", low=0.1, daul=3.0)
 
 
-def test_its_module_is_executed_once():
-    Path("counted.py").write_text(FILE + "\n__import__('pathlib').Path('count').open('a').write('x')\n")
-    assert tokenpo.method("counted.py:late") == tokenpo.method("counted.py:late", high=0.2)
-    assert Path("count").read_text() == "x"
-
-
 @pytest.mark.parametrize(
     ("name", "options", "kind", "message"),
     [

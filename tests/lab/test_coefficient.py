@@ -149,13 +149,6 @@ def test_mistakes_are_named(ratio, advantage, given, message):
         entropy_at(1)
 
 
-def test_probability_one_is_allowed():
-    """1/n · n and log(1/n) + log(n) may round above 1 and 0, which no probability is; Plain would refuse it."""
-    for n in range(2, 30):
-        for ratio in (n, 1 / np.nextafter(1 / n, 0)):
-            assert coefficients(Plain(), [ratio], [1.0], old_prob=1 / n).item() == pytest.approx(n, rel=1e-12)
-
-
 def test_a_token_without_coefficient_has_none():
     """Only the tokens that an optimiser pass is about count; the others are pushed by 0, not by 0 / 0."""
     objective = dataclasses.replace(tokenpo.method("grpo"), only=HighInResponse(0.8))

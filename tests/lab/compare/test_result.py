@@ -42,15 +42,6 @@ def test_the_numbers_of_every_run(made):
     assert "8 of 8 runs of grpo never got there" in comparison.notes[-1]
 
 
-def test_where_neither_got_there_nothing_is_decided(made):
-    plan = made()
-    for run in plan.runs:
-        write_run(run, rows(20, 5, lambda s: 0.1))
-    (pair,) = compared(plan, ["steps"]).results[0].pairs
-    assert (pair.verdict, pair.p, pair.needed, pair.differences.known) == ("inconclusive", 1.0, None, [])
-    assert pair.reason.endswith("dapo was later in 0, grpo in 0, 8 undecided.")
-
-
 def test_a_difference_within_the_margin_is_equivalent(made):
     """Accuracy: 1 - (0.6 + 0.02 s), at most 0.4 and at least 0.26; entropy: the same in every run."""
     margins = {"accuracy": 0.41, "entropy": 0.01}

@@ -1,13 +1,11 @@
 """Sampling into a directory: the same bytes however often it was interrupted, and nothing mixed."""
 
-import errno
 import json
 from pathlib import Path
 
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.base.jsonl import Lines
 from tokenpo.lab.evaluate.run import (
     SamplingOptions,
     SamplingPlan,
@@ -126,52 +124,6 @@ def test_two_evaluations_do_not_write_one_directory(lm, tmp_path):
             return super().problems(split, start, count)
 
     assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
-
-
-def test_an_evaluation_that_fails_early_removes_only_what_it_made(lm, tmp_path, monkeypatch):
-    """An empty directory that was there, or a link to one, stays; a lock that was left by force is no obstacle."""
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "there")
-    for name in ("there", "link", "new", "link/new/below"):
-        with pytest.raises(Interrupted):
-            drawn(lm, tmp_path / name, Flaky(batches=0))
-    assert {path.name for path in tmp_path.iterdir()} == {"there", "link"}
-    assert list((tmp_path / "there").iterdir()) == []
-    monkeypatch.chdir(tmp_path)
-    killed = Path("runs/eval-m-t-seed3")
-    killed.mkdir(parents=True)
-    (killed / ".lock").touch()
-    with pytest.raises(Interrupted):
-        drawn(lm, killed, Flaky(batches=0))
-    assert [path.name for path in killed.iterdir()] == [".lock"] and free_directory("m-t", CONFIG, 3) == killed
-    assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
-
-
-def test_a_full_disk_is_one_sentence_and_costs_nothing(lm, tmp_path, monkeypatch):
-    def full(*given):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    whole, out = drawn(lm, tmp_path / "whole"), tmp_path / "out"
-    with monkeypatch.context() as patch:
-        patch.setattr("tokenpo.base.files.sync", full)  # as the config is written
-        with pytest.raises(TokenPOError, match="No space left on device; give another with --out"):
-            drawn(lm, out)
-    assert not out.exists()
-    with monkeypatch.context() as patch:
-        write, calls = Lines.write, iter(range(100))
-        patch.setattr(Lines, "write", lambda *given: write(*given) if next(calls) < 8 else full())
-        with pytest.raises(TokenPOError, match=r"^the evaluation .* No space left on device. What was sampled is kept"):
-            drawn(lm, out)
-    assert (out / "samples.jsonl").read_bytes() == b"".join(whole.splitlines(keepends=True)[:8])
-    assert drawn(lm, out) == whole
-    summary = summarise(read_samples(out / "samples.jsonl")[0], [1], seed=0)
-    before = write_results(out, CONFIG, summary).read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr("tokenpo.base.files.sync", full)
-        with pytest.raises(TokenPOError, match="No space left on device"):
-            write_results(out, CONFIG | {"b": 2}, summary)
-    assert (out / "results.json").read_bytes() == before
-    assert {path.name for path in out.iterdir()} == {".lock", "config.json", "results.json", "samples.jsonl"}
 
 
 def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):

@@ -7,11 +7,9 @@ import random
 import time
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import pairwise
 
 import pytest
 
-from tokenpo.base.errors import TokenPOError
 from tokenpo.base.intervals import bootstrap, effective, wilson
 from tokenpo.lab.evaluate.estimators import METRICS, avg_at_k, maj_at_k, pass_at_k, pass_hat_k
 from tokenpo.lab.evaluate.samples import Sample, Vote
@@ -141,15 +139,6 @@ def test_graded_rewards_have_a_mean_over_prompts():
     # Those that are the verdicts, or are not known, have none.
     for none in (rewarded((0.0, 1.0), (1.0,)), rewarded((0.3, None), (1.0,)), samples("Ab")):
         assert summarise(none).reward is None and "reward" not in shown(summarise(none))
-
-
-def test_pass_grows_and_pass_hat_falls_with_k():
-    result = summarise(samples("AbbbAAbb", "Abbbbbbb", "AAAAAAAb"), range(1, 9))
-    for metric, sign in (("pass@k", 1), ("pass^k", -1)):
-        values = [number(result, metric, k).value for k in range(1, 9)]
-        assert all(sign * (b - a) > 0 for a, b in pairwise(values))
-    with pytest.raises(TokenPOError, match="there are no samples"):
-        summarise([])
 
 
 def test_the_table_shows_values_intervals_and_what_one_should_know():

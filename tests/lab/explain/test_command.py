@@ -133,12 +133,6 @@ def test_a_run_with_several_steps(explain, tmp_path):
     assert "page: runs/explain-v1.5b-step2/explain.html" in explain("v1.5b", "--methods", "grpo", "--step", 2)[1]
 
 
-def test_where_nothing_can_be_written_the_table_is_printed(explain, tmp_path):
-    status, out, err = explain(write(tmp_path / "mine.jsonl"), "--methods", "grpo,dapo", "--out", "mine.jsonl")
-    assert status == 2 and "│ dapo" in out
-    assert err == "tokenpo: mine.jsonl cannot be made: File exists (mine.jsonl); give another with --out\n"
-
-
 def test_hostile_names_do_not_reach_the_terminal(explain, tmp_path):
     bad = "\x1b[31mred\u202e"
     lines = [line | {"group": "b", bad: 1} for line in FOUR[:3]] + [FOUR[3] | {"group": bad}]

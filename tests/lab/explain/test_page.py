@@ -7,7 +7,6 @@ from page_laws import skeleton, stands_alone
 from page_tree import read_html
 from tokenpo.lab.explain.explanation import explain_all
 from tokenpo.lab.explain.page import chosen, draw_responses, render
-from tokenpo.lab.page.tokens import HEAD, TAIL
 from tokenpo.records import read
 from tokenpo.train.recipe.command_line import parse_entries
 from written_rollouts import FOUR, write
@@ -76,18 +75,6 @@ def test_totals_are_on_the_page_and_what_does_not_vary_once(result):
     assert [label.text for label in alone.all("fieldset")[0].all("label")] == ["push", "advantage", "entropy"]
 
 
-def test_a_long_response_is_drawn_at_both_ends(result):
-    n = HEAD + TAIL + 7
-    lines = [
-        {"group": 0, "reward": r, "tokens": [f"t{i}" for i in range(n)], "old_logprob": [-1.0] * n} for r in (1, 0)
-    ]
-    tree = read_html(render(result(lines, "grpo")))
-    rows = tree.all("article", "card")[0].one("tbody").all("tr")
-    assert len(rows) == HEAD + TAIL + 1
-    assert rows[HEAD].text == "… 7 tokens left out …"
-    assert rows[-1].one("th").text == f"t{n - 1}"
-
-
 def test_which_responses_are_drawn(result):
     """The best and the worst of a group, groups with unlike rewards first; never one without tokens."""
     rewards = [(0, 1), (0, 1), (1, 0), (1, 1), (1, 2), (2, 5)]
@@ -99,18 +86,6 @@ def test_which_responses_are_drawn(result):
     assert draw_responses(found, 0).cards == ()
     assert read_html(render(found, 0)).all("table", "shares")
     assert draw_responses(found, 3).notes[0] == "Drawn are 3 of 7 responses; the shares are over all of them."
-
-
-def test_a_large_recording_stays_a_small_page(result):
-    lines = [
-        {"group": i // 2, "reward": i % 2, "tokens": ["<"] * 400, "old_logprob": [-1.0 - t / 400 for t in range(400)]}
-        for i in range(40)
-    ]
-    methods = ",".join(f"m{i}@grpo:high=0.{i + 2}" for i in range(14))
-    page = render(result(lines, methods), 40)
-    assert len(page.encode()) < 3_000_000
-    assert "Tokens are drawn for the first 12 of 14 methods." in page
-    assert "Drawn are 5 of 40 responses" in page
 
 
 def test_hostile_text_stays_text(result):

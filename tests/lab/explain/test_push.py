@@ -104,34 +104,6 @@ def test_the_objective_sees_only_what_it_needs(tmp_path):
     assert given == {"mask", "reward", "group", "old_logprob", "logprob"}
 
 
-def test_what_training_would_refuse_of_older_tokens_is_noted(tmp_path):
-    lines = [line | {"version": version} for line, version in zip(FOUR, (4, 4, 2, 4), strict=True)]
-    found = read(write(tmp_path / "r.jsonl", lines))
-    (note,) = push_of("x", tokenpo.method("gpg"), found).notes
-    assert note.startswith("x: LogLikelihood()") and note.endswith("training refuses tokens of older policies.")
-    assert not push_of("x", tokenpo.method("grpo"), found).notes
-    alike = read(write(tmp_path / "alike.jsonl", [line | {"version": 4} for line in FOUR]))
-    assert not push_of("x", tokenpo.method("gpg"), alike).notes
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("aer", ["an entropy bonus pushes through the entropy too", "it remembers earlier batches"]),
-        ("lopti", ["it makes 2 passes over a batch"]),
-        ("clip_cov", ["it draws tokens at random; shown is one draw"]),
-        ("hapo", ["samples at a temperature of its own"]),
-        ("grpo", []),
-    ],
-)
-def test_what_a_push_leaves_out_is_noted(name, words, tmp_path):
-    notes = push_of("mine", tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(ragged(0))))).notes
-    assert len(notes) == len(words)
-    for note, word in zip(notes, words, strict=True):
-        assert note.startswith("mine: ")
-        assert word in note
-
-
 def test_by_hand(tmp_path):
     """Entropies 0.1 0.2 0.3 0.4 0.6 0.9: the 0.8 quantile of six is the number round(0.8 · 5) = 4 from 0: 0.6, so 0.9
     and 0.6 are high. Pushes 3 and −1 on the right answer, −4 on the wrong one, 2 and 0 on the next, 0 on the last:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from email.message import Message
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -34,18 +33,6 @@ def test_the_name_leads_to_the_documents(tmp_path: Path, monkeypatch: pytest.Mon
     named["Project-URL"] = 'Documentation, https://example.org/docs?a=1&b="2"'
     monkeypatch.setattr(frame, "metadata", lambda name: named)
     assert brand(tmp_path) == (['https://example.org/docs?a=1&b="2"'], "tokenpo report")
-
-
-def test_without_an_address_there_is_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "metadata", lambda name: Message())
-    assert brand(tmp_path) == ([], "tokenpo report")
-
-    def missing(name: str) -> Message:
-        raise PackageNotFoundError(name)
-
-    frame.home.cache_clear()
-    monkeypatch.setattr(frame, "metadata", missing)
-    assert brand(tmp_path) == ([], "tokenpo report")
 
 
 def test_a_page_has_no_colour_that_it_does_not_read(tmp_path: Path) -> None:

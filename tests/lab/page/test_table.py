@@ -62,10 +62,3 @@ def test_no_table_is_wider_than_the_terminal_and_no_text_of_it_is_cut(columns, f
     assert times > 1 and text.count("its title (") == times - 1
     assert text.count("J 0.819") == 3 * 12
     assert sum(text.count(word) for word in ("wandering", "0.00026", "0.0456")) >= 3 * 3
-
-
-def test_columns_are_set_apart_only_where_they_must_be(monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    stream = io.StringIO()
-    print_parts([Table(["name", *"abcdefgh"], [Row("x", [Cell("1.00")] * 8)], words=True)], stream)
-    assert stream.getvalue().count("name") == 1

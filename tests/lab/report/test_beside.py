@@ -80,14 +80,6 @@ def test_head_and_place(pair, capsys):
     assert {c.run for c in embedded(page(pair))} == {"hapo (one)", "hapo (other)"}
 
 
-def test_notes_say_whose_they_are(pair):
-    (pair[1] / "trace.jsonl").write_text("")
-    tree = page(pair)
-    found = [li.text for li in tree.one("section", "notes").all("li")]
-    assert found == ["hapo: trace.jsonl holds no whole rollout: no tokens to show."]
-    assert {c.run for c in embedded(tree)} == {""} and tree.one("h1").text.endswith("beside hapo")
-
-
 def test_a_run_is_found_where_its_engine_keeps_the_record(pair, tmp_path):
     """TRL keeps it below the directory of the run, which is what a person gives."""
     for run in pair:

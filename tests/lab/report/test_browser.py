@@ -125,48 +125,6 @@ def test_a_view_is_linked_by_its_address(story, open_page):
     assert [pane["id"] for pane in tree(again).all("section", "pane") if "hidden" not in pane.attributes] == ["left"]
 
 
-BAD = ("left=9.9.9.9", "left=0.10.99.99&by=nothing", "%00%ff&left=<img>", "left=0.1e9.1.1&right=0.5.1.all", "left=-1")
-
-
-@pytest.mark.parametrize("address", BAD)
-def test_an_address_of_nothing_is_brought_to_something(story, open_page, address):
-    run, written = story
-    page = open_page(run / "report.html", f"#{address}")
-    assert by(page) == "advantage" and len(drawn(tree(page))) >= 3
-    assert all(card in embedded(written) for card in drawn(tree(page)))
-
-
-def test_tokens_are_walked_by_arrow_keys(story, open_page):
-    run, written = story
-    page = open_page(run / "report.html")
-    tokens = embedded(written)[0].tokens
-    focus(page, "#left-response")
-    page.press("Tab", "Tab")  # over the prompt, which can be scrolled, to the first token
-    message = "document.querySelector('[role=status]').textContent"
-    for keys, at in (
-        ((), 0),
-        (("ArrowRight",) * 3, 3),
-        (("ArrowLeft",), 2),
-        (("Home", "ArrowLeft"), 0),
-        (("End", "ArrowRight"), len(tokens) - 1),
-    ):
-        page.press(*keys)
-        text, columns, _ = tokens[at]
-        assert page.eval(message) == f"token {at + 1}, {text}: advantage {columns['advantage']}"
-        shown = (
-            "[...document.querySelectorAll('tr:focus td')].map(x => getComputedStyle(x).display + x.textContent.trim())"
-        )
-        number, *others = columns.values()
-        assert page.eval(shown) == [f"block{number}{text}", *("block" + x for x in others)]
-    assert page.eval("getComputedStyle(document.querySelector('.readout')).display") == "block"
-    # One stop of the tab order for a response: the next is its check box, which lists the numbers as a table.
-    page.press("Tab", " ")
-    table = "getComputedStyle(document.querySelector('#left .tokens tbody tr')).display"
-    assert page.eval(table) == "table-row"
-    focus(page, "#left .tokens tbody tr", "ArrowDown")
-    assert page.eval(message).startswith("token 2, ")
-
-
 QUANTITIES = [
     "advantage", "weight", "effective coefficient", "ratio", "clip state", "entropy", "probability", "temperature",
     "KL moved", "KL to reference",
@@ -214,54 +172,6 @@ def test_tokens_are_coloured_by_every_quantity_and_its_numbers_are_those_of_the_
             assert [legends[c] for c in classes if c in legends] == [colour]
         result[name] = tuple(colours(page))
     assert len(set(result.values())) == len(QUANTITIES)
-
-
-def test_another_step_keeps_the_prompt_or_its_place(make_run, traced, open_page):
-    asked = {1: "pq", 2: "qp", 3: "rs"}
-    lines = [
-        traced("ab", step=step, group=k, entropy=[0.1, 0.1 * step]) | {"prompt": prompt}
-        for step, prompts in asked.items()
-        for k, prompt in enumerate(prompts)
-    ]
-    page = open_page(write_report(make_run(steps=3, trace=lines)), "#left=0.1.2.all&right=none")
-    focus(page, "#left-step")
-    result = [drawn(tree(page))[0].prompt]
-    for key in ("ArrowDown", "ArrowDown", "ArrowUp"):
-        page.press(key)
-        result.append(drawn(tree(page))[0].prompt)
-    assert result == ["q", "q", "r", "q"]  # q is first at step 2, r is first at step 3
-    focus(page, "#left-prompt", "ArrowDown")
-    focus(page, "#left-step", "ArrowDown")
-    assert [card.prompt for card in drawn(tree(page))] == ["s"]
-
-
-def test_two_runs_side_by_side_move_together(make_run, open_page):
-    one = make_run(steps=5, trace=whole_trace(), name="one")
-    other = make_run(steps=5, trace=whole_trace(seed=1, kl_ref=None), name="other")
-    path = write_report(one, beside=other)
-    page = open_page(path)
-    assert chosen(page)["left-run"] == "hapo (one)" and chosen(page)["right-run"] == "hapo (other)"
-    left, right = ([card for card in drawn(tree(page)) if card.run == name] for name in ("hapo (one)", "hapo (other)"))
-    assert [c.prompt for c in left + right] == ["1+0="] * 4 and {c.step for c in left + right} == {1}
-    focus(page, "#left-step", "ArrowDown", "Tab", "ArrowDown")
-    assert {(c.step, c.prompt) for c in drawn(tree(page))} == {(5, "5+1=")}
-    # Apart, the left side moves alone.
-    focus(page, "#together", " ")
-    focus(page, "#left-prompt", "ArrowUp")
-    assert [c.prompt for c in drawn(tree(page))] == ["5+0="] * 2 + ["5+1="] * 2
-    assert page.eval("location.hash") == "#by=advantage&left=0.5.1.all&right=1.5.2.all"
-
-
-def test_a_narrow_window_holds_the_page(make_run, open_page):
-    page = open_page(write_report(make_run(steps=5, trace=whole_trace())), width=390, height=800)
-    assert page.eval("document.documentElement.scrollWidth") <= 390
-    boxes = "['left', 'right'].map(id => document.getElementById(id).getBoundingClientRect().top)"
-    left, right = page.eval(boxes)
-    assert right > left + 100  # below each other
-    focus(page, "#left .tokens tbody tr")
-    box = "(({x, y}) => [x, y])(x.getBoundingClientRect())"
-    spans = page.eval(f"[...document.activeElement.querySelectorAll('td')].map(x => {box})")
-    assert len({tuple(span) for span in spans}) == len(spans) == 11 and max(x for x, _ in spans) < 390
 
 
 def test_a_browser_executes_nothing(make_run, open_page):

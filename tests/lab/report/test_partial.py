@@ -5,7 +5,6 @@ What a model writes stays text. The tokens are those of the trace.
 
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -114,22 +113,6 @@ def test_a_broken_description_is_named(make_run, page, name, text):
     assert note.startswith(f"{name} is not ") and note.endswith("left out.")
 
 
-@pytest.mark.parametrize("config", [{}, {"method": "grpo"}, {"method": None, "task": [], "train": 3, "seed": {}}])
-def test_configurations_of_any_shape(make_run, page, config):
-    run = make_run(steps=2)
-    (run / "config.json").write_text(json.dumps(config))
-    assert page(run).one("h1").text == f"{config.get('method') or 'A run'} on an unnamed task"
-
-
-@pytest.mark.parametrize("name", ["reward", "loss", "eval/accuracy", "unheard/of", None])
-def test_one_metric_alone_makes_a_page(make_run, page, name, traced):
-    run = make_run(steps=2, trace=[traced("ab"), {"step": 2, "tokens": []}])  # without any terms
-    write(run, [{"step": 1}, {"step": 2}] if name is None else [{"step": 1, name: 0.5}, {"step": 2, name: 0.75}])
-    tree = page(run)
-    assert len(tree.all("figure")) == (name is not None)
-    assert [len(card.tokens) for card in embedded(tree)] == [2, 0]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -187,37 +170,6 @@ def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
     assert tree.all("tr", "gap")[0].text == "… 50 tokens left out …"
     few = page(make_run(trace=[line for line in lines if line["step"] < 2 and line["row"] < 3], name="few"))
     assert len(embedded(few)) == 6 and [card.step for card in drawn(few)] == [0, 1]  # one of three on each side
-
-
-def test_steps_without_end_are_spread_and_a_normal_run_is_small(story, make_run, page, traced):
-    """Of 200 traced steps 64 are drawn, first and last among them, evenly: 199 / 63 lies between 3 and 4."""
-    lines = [traced("ab", step=step, entropy=[0.1, 0.01 * step]) for step in range(200)]
-    tree = page(make_run(steps=2, trace=lines))
-    steps = [card.step for card in embedded(tree)]
-    assert (len(steps), steps[0], steps[-1]) == (64, 0, 199)
-    assert {b - a for a, b in pairwise(steps)} == {3, 4}
-    assert notes(tree) == ["Drawn are 64 of 200 recorded responses, from 64 of 200 steps; trace.jsonl holds them all."]
-    assert (story[0] / "report.html").stat().st_size < LIMIT / 4
-
-
-def test_bulky_marks_cannot_burst_the_page(make_run, page, traced):
-    lines = [traced(["\u202e" * 60] * 600, row=row, entropy=[0.1 * i for i in range(600)]) for row in range(8)]
-    run = make_run(steps=2, trace=[line | {"prompt": "\u202e" * 2000} for line in lines])
-    assert notes(page(run))[0].startswith("Drawn are ")
-    assert (run / "report.html").stat().st_size < LIMIT
-
-
-def test_thousands_of_metrics_and_steps(make_run, page):
-    run = make_run(steps=2)
-    many = {f"metric_{i:04}": 0.123456 for i in range(1500)}
-    write(run, [{"step": s, **(many if s in (1, 900) else {"metric_0000": 0.1 * s})} for s in range(1, 901)])
-    tree = page(run)
-    assert (run / "report.html").stat().st_size < LIMIT
-    assert len(tree.one("table", "numbers").one("thead").all("th")) == 80 and len(numbers(tree)) <= 121
-    part = f"{len(numbers(tree))} of 900 steps and 79 of 1,500 metrics; metrics.jsonl holds them all."
-    assert part in [p.text for p in tree.all("p")]
-    (undrawn,) = [note for note in notes(tree) if note.startswith("Metrics that no chart shows: metric_0012, ")]
-    assert undrawn.endswith("metric_0051 and 1,448 more.")
 
 
 SCRIPT = Path(tokenpo.lab.report.__file__).with_name("report.js").read_text(encoding="utf-8")
@@ -279,29 +231,6 @@ def test_the_script_makes_no_markup_and_reaches_for_nothing(story, page, hostile
         assert "<!--" not in script.text
 
 
-def test_the_first_view_needs_no_script(story):
-    """Without scripts, and even without :has(), the numbers are there as text: only choosing needs CSS or a script."""
-    _, tree = story
-    header = tree.one("header").text
-    assert "hapo on dial_sum" in header and "Held-out accuracy" in header and "%" in header
-    assert not [n for n in tree if "style" in n.attributes]
-    hidden = [n for n in tree if "hidden" in n.attributes]
-    assert [n.classes for n in hidden] == [["sides"], ["choose"], ["choose"]]  # menus that only the script can fill
-    assert "needs JavaScript" in tree.one("noscript").text
-    assert len(drawn(tree)) == 4
-    assert [c.attributes["name"] for c in tree.all("input") if "checked" in c.attributes and c["type"] == "radio"]
-
-
-def test_a_token_of_200_kilobytes(make_run, page, traced):
-    big = traced(["<" * 200_000, "b"], entropy=[0.5, 1.0]) | {"prompt": "&" * 200_000}
-    run = make_run(trace=[big])
-    tree = page(run)
-    assert (run / "report.html").stat().st_size < 400_000
-    for card in (drawn(tree)[0], embedded(tree)[0]):
-        assert card.tokens[0][0] == "<" * 60 + "… (200,000 characters)"
-        assert card.prompt == "&" * 2000 + "… (200,000 characters)"
-
-
 # Label on the page -> name in the trace.
 LABELS = {name: name for name in ("advantage", "weight", "ratio", "loss", "entropy", "temperature")} | {
     "log-prob": "logprob"
@@ -319,10 +248,6 @@ def legend(tree, label):
     (found,) = [d for d in tree.all("div", "legend") if d.one("b").text == label]
     swatches = found.one("ol", "swatches").all("li")
     return [li.one("i").classes[0] for li in swatches], [span.text for li in swatches for span in li.all("span")]
-
-
-def chosen(tree):
-    return [node["id"] for node in tree.all("input") if "checked" in node.attributes]
 
 
 def test_every_token_carries_its_recorded_numbers(story):
@@ -343,18 +268,6 @@ def test_every_token_carries_its_recorded_numbers(story):
             for label, text in columns.items():
                 recorded = line["terms"][LABELS[label]][t]
                 assert float(text) == pytest.approx(recorded, rel=0.0051, abs=5e-7), label
-
-
-def test_the_first_view_and_what_it_leaves_out(story):
-    """Both prompts have two responses, so each side shows its first prompt whole."""
-    _, tree = story
-    fixed, lacks = [p.text for p in tree.all("p", "fixed")]
-    assert fixed == "The same for every drawn token: coefficient 0.000125 · lower bound 0.8 · upper bound 1.2."
-    assert lacks == "Not in the trace: effective coefficient, probability, KL moved, KL to reference."
-    first = [card for card in embedded(tree) if card.step in (1, 60)]
-    assert [(c.step, c.prompt) for c in drawn(tree)] == [(1, first[0].prompt)] * 2 + [(60, first[4].prompt)] * 2
-    for card, there in zip(drawn(tree), (first[0], first[1], first[4], first[5]), strict=True):
-        assert (card.meta, card.tokens) == (there.meta, there.tokens)
 
 
 def test_a_colour_means_what_the_legend_says(story):
@@ -398,42 +311,6 @@ def test_scales_and_colours_by_hand(make_run, page, traced):
         assert [next(colour[n] for n in names if n in colour) for _, _, names in rows(tree)] == colours.split()
 
 
-def test_an_outlier_does_not_bleach_the_rest(make_run, page, traced):
-    entropy = [i / 200 for i in range(200)] + [60.0]
-    tree = page(make_run(steps=2, trace=[traced("a" * 201, entropy=entropy)]))
-    assert legend(tree, "entropy")[1][-1] == "1.2"
-    assert "1 tokens lie beyond the ends and take the last colour" in tree.one("div", "legend").text
-    assert rows(tree)[-1][1]["entropy"] == "60"
-
-
-def test_an_advantage_that_tells_no_tokens_apart_gives_way_to_entropy(make_run, page, traced):
-    lines = [traced("ab", row=i, advantage=[a, a], entropy=[0.1, 0.2]) for i, a in enumerate((1.0, -1.0))]
-    assert chosen(page(make_run(steps=2, trace=lines))) == ["q1", "both"]
-    lines[0]["terms"]["advantage"] = [1.0, 0.5]
-    assert chosen(page(make_run(steps=2, trace=lines, name="apart"))) == ["q0", "both"]
-
-
-@pytest.mark.parametrize(
-    ("places", "sides"),  # (step, group, row) of the responses; step, prompt and number of responses of each side
-    [
-        ([(1, 0, 0)], [(1, "p0", 1)]),  # one response: one side
-        ([(1, 0, 0), (1, 0, 1)], [(1, "p0", 1), (1, "p0", 1)]),  # two to one prompt
-        ([(1, 0, 0), (1, 1, 2)], [(1, "p0", 1), (1, "p1", 1)]),  # two prompts
-        ([(1, 0, 0), (3, 0, 0), (9, 4, 0), (9, 4, 1)], [(1, "p0", 1), (9, "p4", 2)]),  # the first and the last step
-        ([(1, 0, 0), (1, 2, 2), (2, 3, 3)], [(1, "p2", 1), (2, "p3", 1)]),  # a prompt with an advantage first
-    ],
-)
-def test_what_the_first_view_shows(make_run, page, traced, places, sides):
-    lines = [
-        traced("ab", step=s, group=g, row=r, entropy=[0.1 * s, 0.2], advantage=[0.0, 1.0 * (g == 2)])
-        | {"prompt": f"p{g}"}
-        for s, g, r in places
-    ]
-    panes = [p for p in page(make_run(steps=2, trace=lines)).all("section", "pane") if "hidden" not in p.attributes]
-    found = [(pane.one("h3").text, pane.one("pre").text, len(pane.all("article"))) for pane in panes]
-    assert found == [(f"Step {s}", text, n) for s, text, n in sides]
-
-
 def test_probability_is_that_of_the_sampler(make_run, page, traced):
     """exp(-0.5) = 0.6065, exp(-3) = 0.0498; the scale always runs from 0 to 1, the improbable takes the strong end."""
     tree = page(make_run(steps=2, trace=[traced("ab", old_logprob=[-0.5, -3.0], logprob=[-0.1, -0.2])]))
@@ -443,16 +320,6 @@ def test_probability_is_that_of_the_sampler(make_run, page, traced):
     assert [classes.index(names[0]) for _, _, names in rows(tree)] == [4, 0]
     assert ".a0{background:var(--s7);color:var(--st7)}" in tree.one("style").text
     assert "old_logprob" not in tree.text
-
-
-def test_the_sign_can_be_told_without_colour(make_run, page, traced):
-    terms = {"advantage": [-1.0, 1.0], "entropy": [0.0, 1.0], "clipped": [1, 0], "ratio": [0.5, 1.0]}
-    tree = page(make_run(steps=2, trace=[traced("ab", **terms)]))
-    bars = re.findall(r"([^\n{}]+)\{box-shadow:inset 0 -\.14em var\(--d0\)\}", tree.one("style").text)
-    marked = [re.findall(r"\.(\w\d)", rule) for rule in bars]
-    # advantage a, ratio b: the four colours below the middle; clip state c: clipped below; entropy d: none
-    assert marked == [["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c1"]]
-    assert "A bar under the token: below the middle." in tree.all("div", "legend")[0].text
 
 
 def test_a_step_without_advantages_says_so(make_run, page, traced):
@@ -470,14 +337,3 @@ def test_a_step_without_advantages_says_so(make_run, page, traced):
     # In step 3 one group holds different rewards: something else made its advantages zero.
     assert remarks == {1: "", 2: same, 3: "all advantages are 0 here", 4: "", 5: ""}
     assert [p.text for p in tree.all("p", "remark")] == ["", ""]
-
-
-def test_unknown_quantities_chat_messages_and_line_breaks(make_run, page, traced):
-    line = traced(["a\nb", "\n", " x", ""], entropy=[0.0, 0.1, 0.2, 0.3], novelty=[0.5, 2.0, 2.0, 2.0])
-    line["prompt"] = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1"}]
-    tree = page(make_run(steps=2, trace=[line]))
-    assert drawn(tree)[0].prompt == "system: Add.\nuser: 1+1"
-    assert [text for text, _, _ in rows(tree)] == ["a↵b", "↵", "␣x", "∅"]
-    assert ["br" in names for _, _, names in rows(tree)] == [True, True, False, False]
-    assert "novelty: not a quantity this report knows" in " ".join(p.text for p in tree.all("p"))
-    assert [columns["novelty"] for _, columns, _ in rows(tree)] == ["0.5", "2", "2", "2"]
