@@ -94,28 +94,42 @@ def _run(options: argparse.Namespace) -> Config | None:
 
 def _check(options: argparse.Namespace, is_run: bool) -> None:
     """Refuses options that would be ignored, and values out of range."""
-    if options.seed is not None and options.seed < 0:
-        raise TokenPOError(f"--seed is {options.seed}, expected at least 0")
-    if (options.model is None) == (options.samples is None):
-        raise TokenPOError("eval needs a MODEL to sample or --samples FILE, one of the two")
-    if options.samples:
-        if wrong := [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]:
-            name = wrong[0].replace("_", "-")
-            raise TokenPOError(f"--{name} has no effect on --samples, which are drawn already: leave it out")
-        return
-    if (options.benchmark is None) == (options.task is None) and not is_run:
-        raise TokenPOError(
+    drawn, named = options.samples is not None, options.benchmark is not None
+
+    def given(*names: str) -> str:
+        """The first of these options that is given, as it is written; "" if none is."""
+        found = (name for name in names if getattr(options, name) not in (None, []))
+        return f"--{next(found, '')}".replace("_", "-").removesuffix("--")
+
+    ignored, foreign = given(*SAMPLING, *ASKING), given("data", "chat", *CHANGES)
+    faults = (
+        ((options.seed or 0) < 0, f"--seed is {options.seed}, expected at least 0"),
+        ((options.model is None) != drawn, "eval needs a MODEL to sample or --samples FILE, one of the two"),
+        (drawn and ignored, f"{ignored} has no effect on --samples, which are drawn already: leave it out"),
+        (
+            drawn and options.extract and not options.verifier,
+            "--extract is an option of a verifier: name one with --verifier",
+        ),
+        (
+            not drawn and named == (options.task is not None) and not is_run,
             "eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two; only a run directory "
-            "brings its own task"
-        )
-    wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
-    if wrong and not options.benchmark:
-        task = "set the options of a task with --task-option KEY=VALUE"
-        raise TokenPOError(f"--{wrong[0]} goes with --benchmark; {task}")
-    if options.problems is not None and options.problems < 1:
-        raise TokenPOError(f"--problems is {options.problems}, expected at least 1")
-    if options.benchmark and options.task_option:
-        raise TokenPOError("--task-option goes with --task; set up a benchmark with --question, --answer and --prompt")
+            "brings its own task",
+        ),
+        (
+            not drawn and foreign and not named,
+            f"{foreign} goes with --benchmark; set the options of a task with --task-option KEY=VALUE",
+        ),
+        (
+            options.problems is not None and options.problems < 1,
+            f"--problems is {options.problems}, expected at least 1",
+        ),
+        (
+            named and options.task_option,
+            "--task-option goes with --task; set up a benchmark with --question, --answer and --prompt",
+        ),
+    )
+    if said := next((sentence for wrong, sentence in faults if wrong), ""):
+        raise TokenPOError(said)
 
 
 def _of_samples(options: argparse.Namespace) -> int:
@@ -126,8 +140,6 @@ def _of_samples(options: argparse.Namespace) -> int:
     ks, verifier = _ks(options.k), None
     if options.verifier:
         verifier = make_verifier(options.verifier, VerifierOptions(options.extract or ""), "eval")
-    elif options.extract:
-        raise TokenPOError("--extract is an option of a verifier: name one with --verifier")
     try:
         samples, notes = read_samples(options.samples, verifier)
     finally:
