@@ -1,7 +1,6 @@
 """`tokenpo train`, `recipes` and `report`: train a recipe, and write the page of a run."""
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,21 +67,10 @@ def train(options: argparse.Namespace) -> int:
     directory = _trained(options, _config(options))
     if directory is None:
         return 130
-    return 0 if options.no_report else _report(directory)
+    if not options.no_report:
+        from ..lab.report.page import write_report
 
-
-def _report(directory: Path) -> int:
-    """Writes the page of a finished run; 130 and the command that writes it later, if a signal asks to end."""
-    from ..lab.report.page import write_report
-
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
         print(f"report: {write_report(directory)}")
-    except KeyboardInterrupt:
-        print(f"interrupted: the run is complete; write its page with: tokenpo report {directory}", file=sys.stderr)
-        return 130
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
     return 0
 
 

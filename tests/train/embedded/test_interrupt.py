@@ -137,13 +137,3 @@ def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation
     monkeypatch.setattr("tokenpo.train.recipe.plan.make_task", lambda *_: coin)
     assert resume(tmp_path / "run", SilentView()).finished
     assert [line["step"] for line in numbers(tmp_path / "run")] == [0, 1, 2, 3, 4]
-
-
-def test_a_signal_while_the_report_is_written_names_the_command(tmp_path, monkeypatch, capsys):
-    from tokenpo.cli.train import _report
-
-    monkeypatch.setattr("tokenpo.lab.report.page.write_report", lambda run: os.kill(os.getpid(), signal.SIGTERM))
-    before = signal.getsignal(signal.SIGTERM)
-    assert _report(tmp_path / "run") == 130
-    assert capsys.readouterr().err.endswith(f"tokenpo report {tmp_path / 'run'}\n")
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...base.text import differences, duration, number
+from ...base.text import differences, duration, flat, number
 from ...methods import METHODS, paper
 from ...records.metrics import EXACT
 from ...records.run import Run, Trace, read_run, read_trace
@@ -50,7 +50,8 @@ def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Pat
 def render(runs: Sequence[tuple[Run, Trace]]) -> str:
     """The page as text: head and curves of the first run, tokens of all."""
     run, names = runs[0][0], _names([run for run, _ in runs])
-    title, facts = f"{_short(_method(run)) or 'A run'} on {_short(_task(run)) or 'an unnamed task'}", list(_facts(run))
+    task, facts = _setting(run, "task.name") or "an unnamed task", list(_facts(run))
+    title = f"{_setting(run, 'method.name') or 'A run'} on {task}"
     if len(runs) > 1:
         title = f"{title}, beside {names[1]}"
         facts += [("beside, tokens only", names[1]), ("settings that differ", _changes(run, runs[1][0]))]
@@ -88,7 +89,7 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
 
 def _names(runs: Sequence[Run]) -> list[str]:
     """Names of the runs on the page: their methods, with the directory if two methods are equal."""
-    methods = [_short(_method(run)) or "a run" for run in runs]
+    methods = [_setting(run, "method.name") or "a run" for run in runs]
     if len(set(methods)) == len(methods):
         return methods
     return [f"{m} ({visible(run.label, limit=60)})" for m, run in zip(methods, runs, strict=True)]
@@ -96,40 +97,26 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
     """(name, value) for the head of the page; "" if unknown."""
-    method, steps = _method(run), run.metrics.trained
-    planned = _find(run.config, "train.steps", "steps")
+    method, steps = _setting(run, "method.name"), run.metrics.trained
+    planned = _setting(run, "train.steps")
     seconds = [run.total(name) for name in run.names if name.startswith("seconds_")]
-    yield "method", _short(method)
-    yield "model", _short(_find(run.config, "model.path", "model.name", "model"))
-    yield "task", _short(_task(run))
-    yield "seed", _short(_find(run.config, "seed", "train.seed"))
-    yield "steps", f"{steps:,}" if planned in (None, steps) else f"{steps:,} of {_short(planned)}"
+    yield "method", method
+    yield "model", _setting(run, "model.path")
+    yield "task", _setting(run, "task.name")
+    yield "seed", _setting(run, "seed")
+    yield "steps", f"{steps:,}" if planned in ("", str(steps)) else f"{steps:,} of {planned}"
     yield "time", duration(sum(seconds)) if seconds else ""
     for label, name in (("entropy, nats", "entropy"), ("length, tokens", "length")):
         values = [y for _, y in run.series(name) if y is not None]
         yield label, f"{number(values[0])} → {number(values[-1])}" if values else ""
     if method in METHODS:
-        source = paper(str(method))
+        source = paper(method)
         yield "paper", f"{source.title}, {source.reference} ({source.provenance})"
 
 
-def _method(run: Run) -> Any:
-    return _find(run.config, "method.name", "method")
-
-
-def _task(run: Run) -> Any:
-    return _find(run.config, "task.name", "task")
-
-
-def _find(config: Mapping[str, Any], *paths: str) -> Any:
-    """The first of these dotted paths that leads to a plain value."""
-    for path in paths:
-        value: Any = config
-        for key in path.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, (str, int, float)):
-            return value
-    return None
+def _setting(run: Run, path: str) -> str:
+    """A setting of config.json as text; "" if there is none."""
+    return _short(flat(run.config).get(path))
 
 
 def _short(value: Any) -> str:
@@ -147,7 +134,7 @@ def _changes(first: Run, second: Run) -> str:
 
 def _untraced(run: Run, trace: Trace) -> Iterator[str]:
     """A note on the steps that were due for a trace but had no group with an advantage."""
-    every = _find(run.config, "output.trace_every", "trace_every")
+    every = flat(run.config).get("output.trace_every")
     traced = {step for step, _ in trace.index}
     dead = [int(step) for step, share in run.series("zero_advantage_groups") if share == 1.0 and step not in traced]
     due = [f"{step:,}" for step in dead if every and (step == 1 or step % every == 0)] if isinstance(every, int) else []
