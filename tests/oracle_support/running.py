@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,14 +27,6 @@ class Outcome:
     gradient: np.ndarray
     terms: dict[str, np.ndarray]
     entropy_gradient: np.ndarray
-
-
-def source(name: str) -> str:
-    """The oracle of `name` as it is written, with the functions that follow it."""
-    lines, first = inspect.getsourcelines(ORACLES[name])
-    rest = Path(inspect.getsourcefile(ORACLES[name]) or "").read_text(encoding="utf-8").splitlines()[first - 1 :]
-    end = next((i for i, line in enumerate(rest) if i >= len(lines) and line.startswith("@cases")), len(rest))
-    return "\n".join(rest[:end]).strip()
 
 
 def batches(name: str, *seeds: int) -> list[Sample]:

@@ -12,7 +12,7 @@ import torch
 from fingerprint import step
 from fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
 from fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
-from layout import GENERATED, code, table
+from layout import GENERATED, code, method_link, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Part, walk
@@ -43,7 +43,7 @@ PAGE = """\
 
 # The family
 
-What each method changes relative to [`{base}`](methods/{base}.md), and how hard it pushes a token. Both are computed
+What each method changes relative to {base_link}, and how hard it pushes a token. Both are computed
 from the objectives at their default options.
 
 ## What each method changes
@@ -56,7 +56,7 @@ from the objectives at their default options.
 
 - An empty cell, or no column: the slot is that of `{base}`.
 - Numbers alone: the same part with other numbers.
-- A name: another part, with the parts inside it in brackets. Its numbers are on the method's page.
+- A name: another part, with the parts inside it in brackets. The formula has its numbers.
 
 {unchanged}
 
@@ -68,8 +68,7 @@ from the objectives at their default options.
 
 The push of a token is −∂L/∂lp, the gradient coefficient of its log-probability; where a method averages over all tokens
 of the step, at ratio 1, it is the advantage. Blue: in a right response. Orange: in a wrong one. Broad grey lines:
-{base}'s. The picture shows the few panels in which a method differs most from `{base}`; [its page](methods/README.md)
-shows all.
+{base}'s. The picture shows the few panels in which a method differs most from `{base}`.
 
 ### The explorer
 
@@ -120,12 +119,13 @@ def page(methods: Mapping[str, Callable[..., Objective]], picture: str) -> str:
     for key, (title, meaning) in TITLES.items():
         members = [name for name in objectives if name != BASE and group(objectives[name], base) == key]
         used = [i for i in range(len(slots)) if any(rows[name][i] for name in members)]
-        body = [(f"[`{name}`](methods/{name}.md)", *(rows[name][i] for i in used)) for name in members]
+        body = [(method_link(name), *(rows[name][i] for i in used)) for name in members]
         if body:
             parts.append(f"### {title}\n\n{meaning}\n\n{table(('method', *(slots[i] for i in used)), body)}")
     return PAGE.format(
         generated=GENERATED.format(source="the table of methods"),
         base=BASE,
+        base_link=method_link(BASE),
         choices=base,
         unchanged=f"No method changes the slot{'s' * (len(idle) > 1)} {', '.join(idle)}." if idle else "",
         tables="\n\n".join(parts),
@@ -195,11 +195,11 @@ def dependences(objectives: Mapping[str, Objective]) -> str:
     rows = []
     for name, objective in objectives.items():
         other, far, where = nearest(name, objectives)
-        near = f"[`{other}`](methods/{other}.md): {far:.2g}, {where}" if far > EQUAL else f"`{other}`: equal"
+        near = f"{method_link(other)}: {far:.2g}, {where}" if far > EQUAL else f"`{other}`: equal"
         own = fingerprint(objective)  # a panel whose lines are not flat shows a dependence
         varying = [(axis, channel) for channel in (0, 1) for axis in axes_of(objective) if own.varies(axis, channel)]
         on = [f"{axis.title} (push on the entropy)" if channel else axis.title for axis, channel in varying]
-        rows.append((f"[`{name}`](methods/{name}.md)", ", ".join(on) or "nothing", near))
+        rows.append((method_link(name), ", ".join(on) or "nothing", near))
     return table(("method", "depends on", "nearest"), rows)
 
 

@@ -23,9 +23,8 @@ OPENING, CLOSING = "([{", ")]}"
 
 
 def typeset(page: str) -> str:
-    """The page of a method with its formulas set; what follows its options is code and stays."""
-    prose, options, rest = page.partition("\n## Options\n")
-    return FORMULAS.sub(lambda block: str(_block(block[1])), prose) + options + rest
+    """The page of a family with its formulas set."""
+    return FORMULAS.sub(lambda block: str(_block(block[1])), page)
 
 
 def _block(text: str) -> Markup:

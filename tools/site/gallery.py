@@ -13,15 +13,16 @@ from fingerprint.drawing import HEIGHT, LEFT, WIDTH
 from markupsafe import Markup
 
 from tokenpo.methods import METHODS, method, paper
+from tokenpo.methods.families import family as kind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-TABLE = re.compile(r"^\| method \|.*?(?=\n\n)", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"^### .*?(?=\n\n## )", re.MULTILINE | re.DOTALL)
 # A method in the picture of the family: where its name stands, its name, its panels.
 FINGERPRINT = re.compile(r'<text class="n" x="([\d.]+)" y="([\d.]+)">(\w+)</text>\n((?:<g transform=.*\n)*)')
 KEY = """\
 In a card are the panels in which a method differs most from `grpo`, whose lines are grey: how hard it pushes a token of
-a right response (blue) and of a wrong one (orange), over one fact of the token. The page of a method has all of its
-panels, [the family](../family.md#how-hard-each-method-pushes-a-token) says how they are computed, and [the
+a right response (blue) and of a wrong one (orange), over one fact of the token. [The
+family](../family.md#how-hard-each-method-pushes-a-token) says how they are computed, and [the
 explorer](../family.md#the-explorer) puts any six methods beside each other."""
 PARITY = re.compile(r"^\| \[`(\w+)`\][^|]*\|(.*)\|$", re.MULTILINE)
 
@@ -116,6 +117,6 @@ def _cards(shown: list[Shown]) -> str:
 def _card(shown: Shown) -> Markup:
     facts = "\n".join(f"{kind}={value}" for kind, value in shown.facts)
     return Markup(
-        '<a class="method" href="{n}.html" data-facts="{facts}"><b>{n}</b><span>{summary}</span>'
+        '<a class="method" href="{page}.html#{n}" data-facts="{facts}"><b>{n}</b><span>{summary}</span>'
         '<img src="../assets/fingerprints/{n}.svg" alt="" loading="lazy"></a>'
-    ).format(n=shown.name, facts=facts, summary=shown.summary)
+    ).format(n=shown.name, page=kind(shown.name), facts=facts, summary=shown.summary)

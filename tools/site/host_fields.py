@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import host_settings
-from layout import cell, code, table
+from layout import cell, code, method_link, table
 
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.types import TAUGHT
@@ -97,7 +97,7 @@ REASONS = {
 
 def runs_where() -> str:
     """One row for each method: every engine is asked."""
-    rows = [(f"[`{name}`](methods/{name}.md)", *(answer(name, ask) for ask in ENGINES.values())) for name in METHODS]
+    rows = [(method_link(name), *(answer(name, ask) for ask in ENGINES.values())) for name in METHODS]
     return table(("method", *ENGINES), rows)
 
 

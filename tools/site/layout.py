@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from tokenpo.methods.families import family
+
 WIDTH = 120
 LABEL = r"^(Paper|Defaults|Departures|Options|Reductions|Law): "
 GENERATED = "<!-- Written by tools/site/docs.py from {source}: change that, then run `make docs`. -->"
@@ -43,6 +45,11 @@ def filled(page: str, sections: Mapping[str, Callable[[], str]]) -> str:
             raise SystemExit(f"a page of docs/ lacks {begin} ... {end}, between which that section belongs")
         page = f"{before}{begin}\n{made()}\n{end}{after}"
     return page
+
+
+def method_link(name: str) -> str:
+    """A link from a page of docs/ to a method's formula."""
+    return f"[`{name}`](methods/{family(name)}.md#{name})"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from layout import table
+from layout import method_link, table
 
 from tokenpo.methods import METHODS
 
@@ -119,7 +119,7 @@ def cells(found: Any) -> dict[str, str]:
 
 def page(rows: Mapping[str, Mapping[str, str]], refusals: Mapping[str, Sequence[str]]) -> str:
     """The text, from the cells and the sentences of each method."""
-    body = [(f"[`{name}`](methods/{name}.md)", *(rows[name][column] for column in COLUMNS)) for name in METHODS]
+    body = [(method_link(name), *(rows[name][column] for column in COLUMNS)) for name in METHODS]
     return TEXT.format(
         generated=GENERATED,
         command=COMMAND,

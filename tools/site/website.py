@@ -24,6 +24,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from tokenpo.methods import METHODS
+from tokenpo.methods.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tools" / "site" / "assets"
@@ -73,8 +74,7 @@ APART = "---\nsearch: {exclude: true}\nhide: [navigation]\n---\n"
 def on_config(config: MkDocsConfig) -> None:
     assert config.nav is not None
     sections = {title: pages for entry in config.nav if isinstance(entry, dict) for title, pages in entry.items()}
-    # Named here: a title made of a file's name would be "Dr grpo".
-    sections["Methods"].append({"Each": [{name: f"methods/{name}.md"} for name in METHODS]})
+    sections["Methods"].append({"By family": [{title: f"methods/{kind}.md"} for kind, (title, _) in FAMILIES.items()]})
     sections["Reference"].extend({name: f"reference/{name}.md"} for name in REFERENCE)
     sections["Start"].append({"Examples": page_of(EXAMPLES)})
 
