@@ -5,9 +5,15 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+<<<<<<< HEAD
 from fingerprint.curves import AXES, EQUAL, RATIOS, distance, fingerprint
 from fingerprint.drawing import draw, panels
 from fingerprint.step import LENGTH, SIZE, Facts, pushes
+=======
+from fingerprint.curves import AXES, EQUAL, RATIOS, axes_of, distance, fingerprint
+from fingerprint.drawing import HEIGHT, WIDTH, panel_svg, panels, svg
+from fingerprint.step import FOCAL, LENGTH, SIZE, Facts, pushes
+>>>>>>> d59806f3 (Methods: list them by family)
 
 import tokenpo
 
@@ -70,7 +76,7 @@ def test_draws_are_no_dependence():
 def test_the_picture_is_drawn_from_the_curves():
     shown = panels(tokenpo.method("thr"), GRPO)
     assert [panel.axis.key for panel in shown] == ["ratio", "length", "accuracy", "influence"]
-    picture = ElementTree.fromstring(draw("<thr>", tokenpo.method("thr"), GRPO))
+    picture = ElementTree.fromstring(svg("<thr>", WIDTH, HEIGHT, [panel_svg(panel, 0, 0) for panel in shown]))
     name = "{http://www.w3.org/2000/svg}"
     assert "<thr>" in (picture.findtext(f"{name}title") or "")
     headings = [x.text for x in picture.iter(f"{name}text") if x.get("class") == "h"]

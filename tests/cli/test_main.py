@@ -15,6 +15,7 @@ from tokenpo.cli import compare
 from tokenpo.cli.main import main, parser
 from tokenpo.cli.train import verdict
 from tokenpo.methods import METHODS
+from tokenpo.methods.families import FAMILIES
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import RECIPES, find_recipe
 
@@ -43,7 +44,11 @@ def test_methods_may_stand_between_the_options():
 def test_methods_are_a_table_of_what_they_change(capsys, monkeypatch):
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(METHODS)
+    titles = [title for title, _ in FAMILIES.values()]
+    assert [line for line in lines[1:] if not line or line in titles] == [x for title in titles for x in ("", title)]
+    listed = [line.split()[0] for line in lines[1:] if line and line not in titles]
+    assert listed == [name for _, names in FAMILIES.values() for name in METHODS if name in names]
+    assert sorted(listed) == sorted(METHODS)
     hapo = next(line for line in lines if line.startswith("hapo "))
     assert hapo.split(maxsplit=2)[1:] == [
         "2509.16591",
@@ -55,12 +60,12 @@ def test_methods_are_a_table_of_what_they_change(capsys, monkeypatch):
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > len(METHODS) + 1 and max(map(len, lines)) < 80
-    assert [line.split()[0] for line in lines[1:] if line[0] != " "] == list(METHODS)
+    assert [line.split()[0] for line in lines[1:] if line and line not in titles and line[0] != " "] == listed
 
 
 def test_methods_are_found_by_a_word_and_by_what_they_read(capsys):
     assert main(["methods", "for a high mean ENTROPY"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["METHOD", "grpo_s"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line] == ["METHOD", "Entropy", "grpo_s"]
     assert main(["methods", "--needs", "ref_logprob", "--json"]) == 0
     found = {method["name"]: method for method in json.loads(capsys.readouterr().out)}
     needing = [name for name, build in METHODS.items() if "ref_logprob" in build().needs]

@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
@@ -46,8 +47,17 @@ def methods(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(chosen, indent=1, ensure_ascii=False, default=str))
     else:
-        print_list([("METHOD", "PAPER", "WHAT IT CHANGES [WHAT IT READS]"), *map(_row, chosen)])
+        print_list([("METHOD", "PAPER", "WHAT IT CHANGES [WHAT IT READS]"), *_by_family(chosen)])
     return 0
+
+
+def _by_family(chosen: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """The rows of the methods under the titles of their families."""
+    from ..methods.families import FAMILIES
+
+    for title, names in FAMILIES.values():
+        if rows := [_row(method) for method in chosen if method["name"] in names]:
+            yield from (("",), (title,), *rows)
 
 
 def described(name: str) -> dict[str, Any]:

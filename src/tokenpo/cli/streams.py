@@ -97,15 +97,15 @@ def outliving() -> Iterator[None]:
 
 
 def print_list(rows: Sequence[Sequence[str]]) -> None:
-    """Prints the rows in columns; the text of the last one is wrapped to the terminal.
+    """Prints the rows in columns; the text of the last one is wrapped to the terminal. A row of one text is a heading.
 
     Without a terminal each row is one line, so that a pipe can search it, unless COLUMNS is set.
     """
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    wide = [max(map(len, column)) for column in zip(*(row for row in rows if len(row) > 1), strict=True)][:-1]
     seen = sys.stdout.isatty() or "COLUMNS" in os.environ
     width = shutil.get_terminal_size().columns - 1 if seen else UNSEEN
     for *cells, words in rows:
-        begin = "".join(f"{cell:<{size}}  " for cell, size in zip(cells, wide, strict=True))
+        begin = "".join(f"{cell:<{size}}  " for cell, size in zip(cells, wide, strict=bool(cells)))
         room, indent = max(width, len(begin) + LEAST), " " * len(begin)
         print(textwrap.fill(words, room, initial_indent=begin, subsequent_indent=indent, break_on_hyphens=False))
 

@@ -1,4 +1,4 @@
-"""Groups methods by what they change; each family has one page of the documents."""
+"""Groups methods by what they change: the headings of `tokenpo methods`, and one page of the documents each."""
 
 from ..base.errors import UnknownName
 

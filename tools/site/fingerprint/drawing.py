@@ -22,7 +22,6 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30
 
 CHANNELS = ("", "push on the entropy")  # titles of panels of channels 0, push on lp, and 1
 HIGHEST = 2.5  # pushes above this and above twice the usual push are cut off
-PER_ROW = 5
 STYLE = """
 text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fill:#5b616a}
 .h{font-size:10px;font-weight:600;fill:#1c1e21}.n{font-size:13px;font-weight:650;fill:#1c1e21}
@@ -68,14 +67,6 @@ def panels(objective: Any, base: Any) -> list[Panel]:
         for axis in axes_of(objective, base)
         if any(one.varies(axis, k) for one in both)
     ]
-
-
-def draw(name: str, objective: Any, base: Any) -> str:
-    drawn = panels(objective, base)
-    title = f"How hard {name} pushes a token, over each fact that it depends on"
-    placed = [panel_svg(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(drawn)]
-    width = WIDTH * min(PER_ROW, max(len(drawn), 1)) + LEFT
-    return svg(title, width, HEIGHT * -(-len(drawn) // PER_ROW), placed)
 
 
 def svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
