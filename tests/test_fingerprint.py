@@ -5,15 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-<<<<<<< HEAD
 from fingerprint.curves import AXES, EQUAL, RATIOS, distance, fingerprint
-from fingerprint.drawing import draw, panels
-from fingerprint.step import LENGTH, SIZE, Facts, pushes
-=======
-from fingerprint.curves import AXES, EQUAL, RATIOS, axes_of, distance, fingerprint
 from fingerprint.drawing import HEIGHT, WIDTH, panel_svg, panels, svg
-from fingerprint.step import FOCAL, LENGTH, SIZE, Facts, pushes
->>>>>>> d59806f3 (Methods: list them by family)
+from fingerprint.step import LENGTH, SIZE, Facts, pushes
 
 import tokenpo
 
