@@ -11,19 +11,15 @@ from page_tree import Node, read_html
 
 
 def skeleton(tree: Node) -> list[tuple[str, list[str], dict[str, str | None]]]:
-    """Everything of a page that is not text: no accessible names, no policy (it holds a hash), no line breaks.
-
-    Nor the places of labels in a picture and the lines to them, which depend on the text's length.
-    """
+    """Everything of a page that is not text: no accessible names, no policy (it holds a hash), no line breaks."""
     left_out = ("aria-label", "content", "class")
     return [
         (
             node.tag,
             [name for name in node.classes if name != "br"],
-            {k: v for k, v in node.attributes.items() if k not in (*left_out, *(("x", "y") * (node.tag == "text")))},
+            {k: v for k, v in node.attributes.items() if k not in left_out},
         )
         for node in tree
-        if "lead" not in node.classes
     ]
 
 

@@ -1,6 +1,5 @@
 """`tokenpo compare` from the command line to its files."""
 
-import io
 import json
 import re
 import shlex
@@ -13,8 +12,8 @@ from page_tree import read_html
 from run_views import lines
 from tokenpo.cli.main import main
 from tokenpo.lab.compare.plan import make_plan
-from tokenpo.lab.compare.runs import Ended, Failure, ProgressLines, State, state, train_command
-from written_runs import rows, write_run
+from tokenpo.lab.compare.runs import Ended, Failure, State, state, train_command
+from written_runs import write_run
 
 TINY = """
 [model]
@@ -177,22 +176,3 @@ def test_documented_commands_are_real(page, tmp_path, monkeypatch, capsys):
         words = shlex.split("".join(command))
         assert main([*words, *([] if "--dry-run" in words else ["--dry-run"])]) == 0
         assert " 0 done, in runs/compare-" in capsys.readouterr().out
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_progress_on_a_terminal_shows_the_steps(plan, monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    made, stream = plan(seeds=2), Terminal()
-    write_run(made.runs[0], rows(20, 5, lambda s: 0.1))
-    write_run(made.runs[1], rows(7, 5, lambda s: 0.1))
-    progress = ProgressLines(made.runs, 2, made.subject.place, stream)
-    progress.running(made.runs[1:2], 2)
-    progress.ended(made.runs[1], 60.0, None)
-    progress.running([], 0)
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
-    assert "4 runs, 1 done, 2 at a time" in plain and "dapo seed 0 step 7/20; 2 waiting" in plain
-    assert "[2/4] dapo seed 0: done in 1 min 0 s, about 1 min 0 s left" in plain  # two runs of a minute, two at a time

@@ -125,15 +125,6 @@ def test_a_label_with_several_methods_is_noted(tmp_path):
     assert note.startswith("The runs of b have different objectives")
 
 
-def test_runs_whose_planned_steps_are_unknown_are_compared_with_a_note(tmp_path):
-    for label in ("grpo", "dapo"):
-        for seed in (0, 1):
-            write(tmp_path / f"{label}-{seed}", {"method": label, "seed": seed, "train": "x"})
-    subject, _ = read(tmp_path, "grpo", "dapo")
-    assert subject.notes == ("4 of 4 runs say no number of steps in config.json, and count as finished.",)
-    assert subject.methods == {"grpo": {}, "dapo": {}}
-
-
 def test_a_pair_without_common_seeds_is_noted(tmp_path):
     for label, seeds in (("grpo", (0, 1)), ("dapo", (0, 1)), ("hapo", (2, 3)), ("tepo", (1, 2))):
         for seed in seeds:

@@ -1,7 +1,6 @@
 """compare.html: the numbers are on it as text, and nothing that it shows can become markup."""
 
 import dataclasses
-import math
 import re
 
 import pytest
@@ -39,9 +38,9 @@ def spoilt(comparison, text):
     )
     run = PlannedRun(text, 0, subject.place, Config(), ())
     failure = Failure(run, text, subject.place)
-    notes, moved = (*comparison.notes, text), {key: {0: (0.01, 0.5)} for key in (text, f"other {text}")}
+    notes = (*comparison.notes, text)
     return dataclasses.replace(
-        comparison, subject=spoilt_subject, failures=(failure,), notes=notes, versions={text: text}, moved=moved
+        comparison, subject=spoilt_subject, failures=(failure,), notes=notes, versions={text: text}
     )
 
 
@@ -71,30 +70,6 @@ def test_the_first_view_says_it_in_words_and_a_row_holds_the_pair(comparison):
     assert not tree.all("rect", "band")
     every_seed = tree.all("table", "numbers")[1].one("tbody").all("tr")[0]
     assert [cell.text for cell in every_seed.all("td")] == ["≥ 25"] * 8 + ["25 to 25"]
-
-
-def test_learning_stands_over_kl(comparison):
-    """grpo's seed 0 rises to 0.6, on average 0.315, with a KL of a hundredth of its accuracy; dapo twice as fast."""
-    found = comparison("grpo,dapo")
-    section = next(
-        x
-        for x in read_html(render(found)).all("section")
-        if any(h.attributes.get("id") == "moved" for h in x.all("h2"))
-    )
-    seeds = {dot.one("title").text: dot for dot in section.all("circle", "seed")}
-    assert len(seeds) == 16 and len(section.all("circle", "dot")) == 2
-    one, other = (
-        seeds[f"{text}, seed 0: KL {x / 100:g}, accuracy {x:g}"] for text, x in (("grpo", 0.315), ("dapo", 0.608))
-    )
-    # The axes go from 0.002 to 0.01 in decades, and from 0.3 to 0.7 or wider.
-    marks = [(float(text["x"]), float(text.text)) for text in section.all("text", "tick") if "x" in text.classes]
-    (left, low), (right, high) = marks[0], marks[-1]
-    for dot, x in ((one, 0.00315), (other, 0.00608)):
-        place = left + (right - left) * math.log(x / low) / math.log(high / low)
-        assert float(dot["cx"]) == pytest.approx(place, abs=0.1)
-    assert float(one["cy"]) > float(other["cy"])
-    alone = dataclasses.replace(found, moved={**found.moved, "dapo": {}})
-    assert "Learning against KL" in render(found) and "Learning against KL" not in render(alone)
 
 
 def test_a_strip_is_to_scale(comparison):

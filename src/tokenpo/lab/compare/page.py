@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ...base.text import flat, number
 from ..page import frame
-from ..page.chart import Axis, Chart, Cloud, Line, Spot, axis_labels, draw, scatter, strip, ticks
+from ..page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip, ticks
 from ..page.table import Cell, Row, Table
 from ..page.text import paragraph, visible
 from .result import Comparison, Result
@@ -32,7 +32,7 @@ def render(comparison: Comparison) -> str:
         failures=[visible(f"{f.run.name}: {f.line}", limit=500) for f in comparison.failures],
         sections=[_section(comparison, result) for result in comparison.results],
         margins=any(pair.margin for result in comparison.results for pair in result.pairs), means=means(comparison),
-        curves=list(_curves(comparison)), moved=_moved(comparison),
+        curves=list(_curves(comparison)),
         named=[(name(label), paragraph(text, limit=5000)) for label, text in subject.objectives.items()],
         origin=subject.origin, origins="\n".join(visible(line, limit=2000) for line in subject.origins),
         config=paragraph(json.dumps(subject.config, indent=2, ensure_ascii=False), limit=20_000),
@@ -97,22 +97,6 @@ def _spot(pair: Pair) -> Spot:
     by_seed = zip(pair.seeds, pair.differences.values, strict=True)
     points = [(d, f"seed {seed}: {signed(d)}") for seed, d in by_seed if d is not None]
     return Spot(pair.mean, pair.low, pair.high, "c0" if pair.decided else "open", points)
-
-
-def _moved(comparison: Comparison) -> Markup | None:
-    """A scatter plot of every run's training accuracy against its KL; None unless two methods log both."""
-    clouds = []
-    for label, by_seed in comparison.moved.items():
-        if by_seed:
-            points = [
-                (kl, accuracy, f"{name(label)}, seed {seed}: KL {number(kl)}, accuracy {number(accuracy)}")
-                for seed, (kl, accuracy) in by_seed.items()
-            ]
-            # The plot shortens a label in its middle, as labels of one method differ at their ends.
-            whole = visible(label, limit=300)
-            clouds.append(Cloud(whole, points, "c1" if label == comparison.baseline else "c0"))
-    words = "mean KL of a batch, nats a token, log scale"
-    return scatter(clouds, words, "Mean training accuracy against mean KL") if len(clouds) > 1 else None
 
 
 def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Markup]]]]:

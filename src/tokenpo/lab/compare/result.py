@@ -20,7 +20,6 @@ from .verdict import ALPHA, Pair, judge, too_few
 CURVES = ("eval/accuracy", "accuracy", "entropy")
 ByLabel = Mapping[str, Mapping[int, Run]]  # label of a method -> seed -> run
 Band = Sequence[tuple[float, float, float, float]]  # (step, mean, least, most) over the runs of one method
-MOVED = ("kl", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -45,16 +44,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that is shown. `bands[metric][label]` are the curves, `finished[label]` the finished seeds.
-
-    `moved[label][seed]` is (mean KL, mean training accuracy) over batches, for runs that log both.
-    """
+    """Everything that is shown. `bands[metric][label]` are the curves, `finished[label]` the finished seeds."""
 
     subject: Subject
     baseline: str
     results: tuple[Result, ...]
     bands: Mapping[str, Mapping[str, Band]]
-    moved: Mapping[str, Mapping[int, tuple[float, float]]]
     finished: Mapping[str, tuple[int, ...]]
     failures: tuple[Failure, ...]
     versions: Mapping[str, Any]
@@ -63,7 +58,7 @@ class Comparison:
 
 def metrics(measures: Sequence[Measure]) -> set[str]:
     """The metrics that a comparison reads of a run."""
-    return {*CURVES, *MOVED, *SECONDS, *(measure.needs for measure in measures)}
+    return {*CURVES, *SECONDS, *(measure.needs for measure in measures)}
 
 
 def finished(plan: Plan, measures: Sequence[Measure]) -> ByLabel:
@@ -105,7 +100,6 @@ def gather(
     return Comparison(
         subject, baseline, tuple(results),
         bands={name: {label: _band(runs[label].values(), name) for label in subject.labels} for name in CURVES},
-        moved={label: dict(_moved(by_seed)) for label, by_seed in runs.items()},
         finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()}, failures=tuple(failures),
         versions=every[0].versions, notes=(*subject.notes, *_notes(runs, every, results)),
     )  # fmt: skip
@@ -129,13 +123,6 @@ def _band(runs: Iterable[Run], name: str) -> Band:
     steps = sorted(set.intersection(*map(set, series))) if series else []
     columns = [(step, [values[step] for values in series]) for step in steps]
     return [(step, statistics.fmean(column), min(column), max(column)) for step, column in columns]
-
-
-def _moved(by_seed: Mapping[int, Run]) -> Iterator[tuple[int, tuple[float, float]]]:
-    for seed, run in sorted(by_seed.items()):
-        kl, accuracy = ([x for _, x in run.series(name) if x is not None] for name in MOVED)
-        if kl and accuracy and statistics.fmean(kl) > 0:
-            yield seed, (statistics.fmean(kl), statistics.fmean(accuracy))
 
 
 def _notes(runs: ByLabel, every: Sequence[Run], results: Sequence[Result]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: lines over steps, strips of means with intervals, and scatter plots of runs.
+"""Charts as inline SVG: lines over steps, and strips of means with intervals.
 
 Colours come from the style sheet.
 """
@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, geometric_mean, median_high
+from statistics import median_high
 
 from markupsafe import Markup, escape
 
 from ...base.text import number
-from .text import percent, shortened
+from .text import percent
 
 Point = tuple[float, float | None]
 Band = tuple[float, float | None, float | None]
@@ -25,8 +25,6 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 210, 46, 10, 8, 32
 FOOT, END = HEIGHT - BOTTOM, WIDTH - RIGHT
 MOST_POINTS, MOST_READINGS = 300, 60
 ROW, MARGIN = 24, 14  # height of a row and margin of a strip
-DOT, NEAR, LETTER = 4, 7, 5  # radius of a dot, gap from its middle to its label, half the height of a letter
-LONGEST = 40  # characters of a label in a scatter plot
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
@@ -173,7 +171,7 @@ def draw(chart: Chart) -> Markup:
     py = scale(marks[0], marks[-1], FOOT, TOP, log=chart.log)
     labels = _labels(marks, chart.format)
     columns = [(px(x), number(x)) for x in ticks(min(xs), max(xs), 6) if min(xs) <= x <= max(xs)]
-    parts = [*_axes(_summary(chart), columns, zip(map(py, marks), labels, strict=True), "step")]
+    parts = [*_axes(_summary(chart), columns, zip(map(py, marks), labels, strict=True))]
     for line in reversed(layers):  # the first line is drawn last, on top
         parts += _line(line, px, py, " solid" if chart.stacked else "")
     return Markup("".join([*parts, *_readings(chart, px)]) + "</svg>")
@@ -185,17 +183,15 @@ def _labels(marks: Sequence[float], written: Callable[[float, int], str]) -> lis
     return next((some for some in texts if len(set(some)) == len(some)), texts[0])
 
 
-def _axes(
-    name: str, columns: Iterable[tuple[float, str]], rows: Iterable[tuple[float, str]], words: str
-) -> Iterator[str]:
-    """The start of an <svg> with both axes: `columns` and `rows` are (pixel, label), `words` the x axis's."""
+def _axes(name: str, columns: Iterable[tuple[float, str]], rows: Iterable[tuple[float, str]]) -> Iterator[str]:
+    """The start of an <svg> with both axes: `columns` and `rows` are (pixel, label)."""
     yield f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">'
     for y, label in rows:
         yield f'<path class="grid" d="M{LEFT} {y:.1f}H{END}"/>'
         yield f'<text class="tick y" x="{LEFT - 5}" y="{y + 3.5:.1f}">{escape(label)}</text>'
     for x, label in columns:
         yield f'<text class="tick x" x="{x:.1f}" y="{FOOT + 14}">{escape(label)}</text>'
-    yield f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">{escape(words)}</text>'
+    yield f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">step</text>'
 
 
 def _stacked(lines: Sequence[Line]) -> Iterator[Line]:
@@ -329,69 +325,3 @@ def axis_labels(axis: Axis) -> Markup:
     """The numbers under a strip."""
     marks = (f'<text class="tick x" x="{axis.x(x):.1f}" y="11">{axis.format(x)}</text>' for x in axis.marks)
     return Markup(f'<svg class="strip" viewBox="0 0 {axis.width} 16" aria-hidden="true">{"".join(marks)}</svg>')
-
-
-@dataclass(frozen=True)
-class Cloud:
-    """Points (x > 0, y, title) around their mean, which has the label; `colour` is a class of the style sheet."""
-
-    label: str
-    points: Sequence[tuple[float, float, str]]
-    colour: str
-
-
-def scatter(clouds: Sequence[Cloud], words: str, name: str) -> Markup:
-    """A scatter plot with a logarithmic x axis; `words` is the label of that axis, `name` the accessible name."""
-    every = [(x, y) for cloud in clouds for x, y, _ in cloud.points]
-    xs, ys = [x for x, _ in every], [y for _, y in every]
-    marks, rows = log_ticks(min(xs), max(xs)), ticks(min(ys), max(ys), 4)
-    px, py = scale(marks[0], marks[-1], LEFT, END, log=True), scale(rows[0], rows[-1], FOOT, TOP)
-    columns = zip(map(px, marks), _labels(marks, number), strict=True)
-    parts = [*_axes(name, columns, zip(map(py, rows), _labels(rows, number), strict=True), words)]
-    for cloud in clouds:
-        for x, y, title in cloud.points:
-            at = f'cx="{px(x):.1f}" cy="{py(y):.1f}"'
-            parts.append(f'<circle class="seed" {at} r="2"><title>{escape(title)}</title></circle>')
-    middles = [(px(geometric_mean(x for x, *_ in c.points)), py(fmean(y for _, y, _ in c.points)), c) for c in clouds]
-    middles.sort(key=lambda middle: middle[1])
-    named = [middle for middle in middles if middle[2].label]
-    widths = [(x, y, 5.5 * len(shortened(cloud.label, LONGEST))) for x, y, cloud in named]
-    places = list(_beside(widths, [(x, y) for x, y, _ in middles]))
-    for (x, y, _), (left, right, middle) in zip(named, places, strict=True):
-        end, height = min(max(x, left), right), min(max(y, middle - LETTER), middle + LETTER)
-        if math.hypot(end - x, height - y) > 2 * NEAR:  # other points lie between the point and its label
-            parts.append(f'<path class="lead" d="M{x:.1f} {y:.1f}L{end:.1f} {height:.1f}"/>')
-    for x, y, cloud in middles:
-        parts.append(f'<circle class="dot {cloud.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT}"/>')
-    for (_, _, cloud), (left, right, middle) in zip(named, places, strict=True):
-        at = f'text-anchor="middle" x="{(left + right) / 2:.1f}" y="{middle + 3.5:.1f}"'
-        parts.append(f"<text {at}><title>{escape(cloud.label)}</title>{escape(shortened(cloud.label, LONGEST))}</text>")
-    return Markup("".join(parts) + "</svg>")
-
-
-def _beside(
-    named: Sequence[tuple[float, float, float]], points: Sequence[tuple[float, float]]
-) -> Iterator[tuple[float, float, float]]:
-    """For each label (x, y of its point, width) the nearest place that covers no point or label: (left, right, y)."""
-    taken = [(x - DOT, x + DOT, y - DOT, y + DOT) for x, y in points]
-    for x, y, width in named:
-        choices = [
-            (x + across * (NEAR + away + width / 2), y + down * (NEAR + away + LETTER))
-            for away in range(0, WIDTH, LETTER)
-            for across, down in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1))
-        ]
-        boxes = [(cx - width / 2, cx + width / 2, cy - LETTER, cy + LETTER) for cx, cy in choices]
-        inside = [
-            (left, right, top, bottom)
-            for left, right, top, bottom in boxes
-            if left >= LEFT and right <= WIDTH and top >= TOP and bottom <= FOOT
-        ]
-        free = (
-            (left, right, top, bottom)
-            for left, right, top, bottom in inside
-            if not any(left < b and a < right and top < d and c < bottom for a, b, c, d in taken)
-        )
-        place = next(free, (inside or boxes)[0])
-        taken.append(place)
-        left, right, top, bottom = place
-        yield left, right, (top + bottom) / 2
