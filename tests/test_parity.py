@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import parity as tool
-import pytest
 
 import tokenpo
 from tokenpo.base.errors import Unsupported
@@ -58,31 +56,3 @@ def test_a_page_is_read_back_as_it_was_written() -> None:
     assert "not computed yet" in tool.page(rows, {})
     refusals = {"arm": ["arm needs prompt_logprob, which it has not", "arm needs more: read it"]}
     assert tool.written(tool.page(rows, refusals)) == (rows, refusals)
-
-
-@pytest.mark.parametrize(
-    ("value", "floor", "expected"), [(3e-7, 1e-6, "1e-6"), (1.1e-6, 1e-6, "1e-5"), (0.0, 1e-12, "1e-12")]
-)
-def test_a_difference_is_rounded_up_to_a_power_of_ten(value: float, floor: float, expected: str) -> None:
-    assert tool.told(tool.bound(value, floor)) == expected
-
-
-@pytest.mark.parametrize("value", [0.01, math.nan, math.inf])
-def test_what_is_no_rounding_is_not_written_down(value: float) -> None:
-    with pytest.raises(SystemExit, match="this engine does not compute the objective"):
-        tool.bound(value, 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("1e-5, 1e-6", "1e-6, 1e-6", False),  # smaller than promised
-        ("1e-5, 1e-6", "1e-5, 1e-5", True),
-        ("refused", "refused", False),
-        ("refused", "1e-6, 1e-6", True),
-        ("1e-6, 1e-6", "refused", True),
-        ("open", "1e-6, 1e-6", True),
-    ],
-)
-def test_what_makes_a_page_untrue(old: str, new: str, expected: bool) -> None:
-    assert tool.exceeded(old, new) is expected

@@ -168,25 +168,6 @@ def test_samples_with_a_cut_line_and_mixed_sizes(capsys):
     assert "samples.digest" in capsys.readouterr().err
 
 
-def test_samples_can_be_judged_here(capsys):
-    record = {"prompt": "?", "reference": "2", "correct": False}
-    file = lines("s.jsonl", record | {"completion": "so #2"}, record | {"completion": "so #3"})
-    assert run("--samples", file, "--verifier", "exact", "--extract", "hash") == 0
-    assert "1 of 2 samples are right (prompts: 1)." in capsys.readouterr().out
-    assert not Path("runs").exists()
-
-
-def test_half_a_character_in_samples_is_written_as_its_escape():
-    halves = (
-        {"problem": 1, "correct": True, "answer": "\ud800", "note": "\udfff"},
-        {"problem": "\ud801", "correct": False},
-    )
-    assert run("--samples", lines("s.jsonl", *halves), "--out", "out") == 0
-    assert sorted(file.name for file in Path("out").iterdir()) == ["config.json", "results.json"]
-    text = Path("out/results.json").read_text(encoding="utf-8")
-    assert "\\ud801" in text and json.loads(text)
-
-
 def test_interrupted_is_130_and_goes_on(monkeypatch, capsys):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

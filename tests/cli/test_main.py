@@ -2,22 +2,19 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from inspect import signature
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from tokenpo.cli import compare
 from tokenpo.cli.main import main, parser
 from tokenpo.cli.train import verdict
 from tokenpo.methods import METHODS
 from tokenpo.methods.families import FAMILIES
 from tokenpo.train.recipe.config import load_config
-from tokenpo.train.recipe.files import RECIPES, find_recipe
+from tokenpo.train.recipe.files import find_recipe
 
 TOKENPO = [sys.executable, "-m", "tokenpo"]
 
@@ -168,12 +165,6 @@ def test_home(words, name, tmp_path, monkeypatch):
     assert getattr(parser().parse_args(words), name) == tmp_path / "r"
 
 
-def test_a_recipe_in_the_home_directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    shutil.copy(RECIPES / "quickstart.toml", tmp_path / "mine.toml")
-    assert find_recipe("~/mine.toml") == tmp_path / "mine.toml"
-
-
 def test_a_home_that_nobody_has_is_one_sentence(capsys):
     with pytest.raises(SystemExit):
         main(["report", "~nobody-of-that-name/run"])
@@ -220,12 +211,3 @@ def test_every_option_that_names_a_place_to_write_is_tried():
     listed = "train recipes report methods show check compare explain eval exact"
     assert list(commands) == listed.split()
     assert named - {("train", "out")} == {(words[0], name) for words, name in WRITERS}
-
-
-def test_a_comparison_shares_no_card() -> None:
-    def plan(device: str) -> SimpleNamespace:
-        config = SimpleNamespace(model=SimpleNamespace(device=device), threads=1)
-        return SimpleNamespace(runs=[SimpleNamespace(config=config)] * 2)
-
-    assert compare._jobs(plan("cuda")) == compare._jobs(plan("cuda:1")) == 1
-    assert compare._jobs(plan("cpu")) >= 1

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import tokenpo
-from tokenpo.core.parts import Clip, FixedBounds, HighInResponse
-from tokenpo.lab.coefficient import COPIES, MEAN_ENTROPY, ROWS, TOKENS, coefficients, entropy_at
+from tokenpo.core.parts import Clip, FixedBounds
+from tokenpo.lab.coefficient import MEAN_ENTROPY, ROWS, TOKENS, coefficients, entropy_at
 from tokenpo.methods import METHODS
 
 RATIOS = [0.3, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 4.0]
@@ -50,27 +50,6 @@ def test_a_quantile_over_the_response_needs_a_response_of_many_tokens():
     assert table.shape == (10, 1, 8)
     # 1/1.3 inside the wide bound
     np.testing.assert_allclose(table[:, 0, 5], [0] * 8 + [1 / 1.3] * 2, rtol=1e-12)
-
-
-def test_the_token_has_influence_and_its_companions_have_none():
-    """THR: 1 + p on right and 1 - p on wrong tokens, p = 0.1. NTHR: in the response's group of eight four others are
-    right, so eta = 2 |1/2 - 4/8| = 0 spares a wrong token altogether."""
-    np.testing.assert_allclose(c("thr", 1.0, [0.9]), 1.1 * 0.9, rtol=1e-12)
-    np.testing.assert_allclose(c("thr", -1.0, [0.9]), -0.9 * 0.9, rtol=1e-12)
-    assert c("nthr", -1.0, [0.9], kl=0.0) == 0
-    assert c("nthr", -1.0, [0.9], kl=0.0, eta=0.5) == pytest.approx(-0.45, rel=1e-12)
-
-
-def test_random_draws_are_averaged():
-    kept = c("s_grpo", 1.0) / np.where(FINE <= 1.2, FINE, 1) * COPIES
-    (share,) = set(np.round(kept[FINE <= 1.2], 9))
-    assert share == round(share)
-    assert 0.3 * COPIES < share < 0.7 * COPIES
-    assert not kept[FINE > 1.2].any()
-    assert np.array_equal(c("s_grpo", 1.0), c("s_grpo", 1.0))
-    # A step draws one token of the eligible: of 64 copies at most one.
-    share = c("clip_cov", -1.0) / -FINE
-    assert set(np.round(share, 12)) <= {1, 1 - 1 / COPIES}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -147,10 +126,3 @@ def test_mistakes_are_named(ratio, advantage, given, message):
         coefficients(tokenpo.method("grpo"), ratio, advantage, **given)
     with pytest.raises(tokenpo.TokenPOError, match=r"quantile = 1 must lie in \[0, 1\)"):
         entropy_at(1)
-
-
-def test_a_token_without_coefficient_has_none():
-    """Only the tokens that an optimiser pass is about count; the others are pushed by 0, not by 0 / 0."""
-    objective = dataclasses.replace(tokenpo.method("grpo"), only=HighInResponse(0.8))
-    got = coefficients(objective, [0.5], [1.0], old_entropy=TENTHS)[:, 0, 0]
-    np.testing.assert_allclose(got, [0] * 8 + [0.5] * 2, rtol=1e-12)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tokenpo.base.errors import MissingInput, TokenPOError, UnknownName
-from tokenpo.lab.evaluate.benchmarks import BENCHMARKS, Benchmark, benchmark, load
+from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.lab.evaluate.benchmarks import BENCHMARKS, benchmark, load
 from tokenpo.train.tasks.verify import Verifier, VerifierOptions, make_verifier
 from written_runs import write_lines
 
@@ -134,8 +134,6 @@ def served(monkeypatch) -> list[tuple]:
 
     def load_dataset(*place: Any, split: str) -> Table:
         asked.append((*place, split))
-        if place[0] == "offline/offline":
-            raise ConnectionError("Couldn't reach the Hub.\nmore lines")
         row = {"question": "q", "solution_text": "Ann is a knight, and Bob is a knave", "pixels": 0}
         return Table([row | {"quiz": f"{split} {i}"} for i in range(3)])
 
@@ -150,16 +148,9 @@ def test_the_hub_is_asked_for_the_entry_and_splits_take_turns(served):
     assert set(task.test[0].columns) == {"quiz", "solution_text"}
 
 
-def test_what_the_hub_can_not_give_is_one_sentence(served, monkeypatch):
-    with pytest.raises(TokenPOError, match=r"offline/offline \(test\) can't be .*: Couldn't reach the Hub; give"):
-        load(Benchmark("x", "offline/offline", "test"))
-    with pytest.raises(MissingInput, match=r"HuggingFaceH4/MATH-500 has no column 'problem' \(columns: question"):
-        load(BENCHMARKS["math500"])
+def test_a_version_that_may_run_code_of_a_data_set_is_refused(served, monkeypatch):
     monkeypatch.setattr(sys.modules["datasets"], "__version__", "3.6.0")
     with pytest.raises(TokenPOError, match=r"datasets 3\.6\.0 may run code"):
-        load(BENCHMARKS["math500"])
-    monkeypatch.setitem(sys.modules, "datasets", None)  # as where it is not installed
-    with pytest.raises(TokenPOError, match=r"needs the package datasets: pip install 'tokenpo\[hub\]'"):
         load(BENCHMARKS["math500"])
 
 

@@ -9,7 +9,6 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.lab.evaluate.run import (
     SamplingOptions,
     SamplingPlan,
-    as_chat,
     check,
     describe,
     digest,
@@ -23,9 +22,7 @@ from tokenpo.lab.evaluate.samples import read_samples
 from tokenpo.lab.evaluate.summary import summarise
 from tokenpo.train.models import load
 from tokenpo.train.models.directory import ASSETS, identity
-from tokenpo.train.tasks import Problem, make_task
-from tokenpo.train.tasks.files import Files
-from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
+from tokenpo.train.tasks import make_task
 
 CONFIG = {"a": 1}
 
@@ -185,29 +182,3 @@ def test_the_config_tells_rows_and_reward_functions_apart(lm, tmp_path):
     assert described(2, 1.0)["digest"] != first["digest"]
     other = described(1, 0.5)
     assert other == first | {"verifier_source": other["verifier_source"]} != first
-
-
-@pytest.mark.parametrize(
-    ("prompt", "words"),
-    [
-        ("1" * 2000, r"a prompt of 2000 tokens and 4 new ones exceed the model's \d+ positions: lower max_new_tokens"),
-        ([{"role": "user", "content": "1"}], "the prompt is a list of chat messages, but the tokenizer has no chat"),
-    ],
-)
-def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(lm, tmp_path, monkeypatch, prompt, words):
-    monkeypatch.setattr(lm.tokenizer, "chat_template", None)
-    path, train = tmp_path / "rows.jsonl", tmp_path / "train.jsonl"
-    train.write_text('{"prompt": "1=", "answer": "1"}')
-    path.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in ("0=", prompt)), encoding="utf-8")
-    task = make_task("files", {"path": str(train), "test_path": str(path)}, 0)
-    with pytest.raises(TokenPOError, match=rf"rows\.jsonl line 2: {words}"):
-        drawn(lm, tmp_path / "out", task, 2, max_new_tokens=4)
-    with pytest.raises(TokenPOError, match=r"^test problem 0: a prompt of \d+ tokens"):
-        drawn(lm, tmp_path / "out", max_new_tokens=4096)
-
-
-def test_text_becomes_a_chat_message_and_chats_stay():
-    chat = [{"role": "user", "content": "b"}]
-    verifier = make_verifier("exact", VerifierOptions(), "t")
-    task = as_chat(Files(0, [], [Problem("a", "1"), Problem(chat, "2")], verifier))
-    assert [p.prompt for p in task.problems("test", 0, 2)] == [[{"role": "user", "content": "a"}], chat]

@@ -96,18 +96,6 @@ def test_ks_that_some_or_all_prompts_lack_are_nan_and_a_sentence():
     )
 
 
-def test_votes_need_answers():
-    """Without them only prompts that are never solved have a value, 0: their mean would say that nothing is solved."""
-    result = summarise(samples("Ab", "bb", answer=False), [1, 2])
-    for k in (1, 2):
-        missing = number(result, "maj@k", k)
-        assert math.isnan(missing.value) and math.isnan(missing.low) and math.isnan(missing.high)
-        assert (missing.kind, missing.prompts) == ("", 0)
-    assert (number(result, "avg@k", 1).value, number(result, "avg@k", 1).prompts) == (0.25, 2)
-    assert math.isnan(result.per_prompt[0]["maj@1"]) and result.per_prompt[1]["maj@1"] == 0
-    assert result.sentences == ("maj@k is NaN: no sample has an answer to vote with.",)
-
-
 def test_one_right_sample_without_an_answer_leaves_no_majority():
     """AAA is solved but for a lost answer; over the other prompts alone maj@1 would be 1/4."""
     others = samples("Abb", "bbb", "Abb", "bcd")
@@ -139,16 +127,6 @@ def test_graded_rewards_have_a_mean_over_prompts():
     # Those that are the verdicts, or are not known, have none.
     for none in (rewarded((0.0, 1.0), (1.0,)), rewarded((0.3, None), (1.0,)), samples("Ab")):
         assert summarise(none).reward is None and "reward" not in shown(summarise(none))
-
-
-def test_the_table_shows_values_intervals_and_what_one_should_know():
-    notes = [Sample("p9", 9, Vote(None, False), "no answer", tokens, tokens < 9) for tokens in (3, 9)]
-    text = shown(summarise([*samples("Ab", "AA"), *notes], [1, 4]), "[bold]m[/bold] on <b>")
-    assert "[bold]m[/bold] on <b>: 3 of 6 samples are right (prompts: 3)." in text
-    assert "k = 1" in text and "k = 4" in text and "NaN" in text
-    assert "0.500" in text and " to " in text
-    assert "Samples: mean length 6.0 tokens, 50.0% cut at the length limit, 33.3% no answer." in text
-    assert "k = 4 is NaN" in text
 
 
 def test_notes_of_a_file_can_not_steer_the_terminal():

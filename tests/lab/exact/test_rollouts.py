@@ -11,12 +11,12 @@ from torch import Tensor
 
 import tokenpo
 from enumerated import enumerated
-from tokenpo.core.parts import Continuations, EveryTokens, Gae, LengthLambda
+from tokenpo.core.parts import Continuations, EveryTokens, Gae
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.lab.exact.measures import direction
 from tokenpo.lab.exact.rollouts import Walk, lacking, onward, rollouts, view, walk
 from tokenpo.lab.exact.truth import gradient, truth
-from tokenpo.lab.exact.world import State, World
+from tokenpo.lab.exact.world import World
 from tokenpo.lab.exact.worlds import TURNS, WORLDS
 from tokenpo.methods import METHODS, method
 
@@ -86,40 +86,6 @@ def test_with_a_wrong_value_only_lambda_one_is_exact(name):
     misses = [_miss(WORLDS[name](), Gae(lam=lam, whitened=False), wrong=0.3) for lam in (1.0, 0.9, 0.5, 0.0)]
     assert misses[0] < 1e-12
     assert 3e-3 < misses[1] < misses[2] < misses[3]
-
-
-def test_a_lambda_of_the_length_is_biased_even_with_the_exact_value():
-    """Where the response ends is what later actions choose; where the first one alone does, there is no bias. A fixed
-    lambda has none in either."""
-    adaptive = Gae(lam=LengthLambda(1.0), whitened=False)
-    assert 1e-3 < _miss(_world("end"), adaptive) < 0.5
-    assert _miss(_world("late"), adaptive) < 1e-12
-    assert _miss(_world("end"), Gae(lam=0.5, whitened=False)) < 1e-12
-
-
-def _world(choice: str) -> World:
-    """Its second token ends the response, for a reward in between, or (with "late") puts that off by a token."""
-    states = (
-        State("first", (0.5, 0.5), ("second", "third")),
-        State("second", (0.4, 0.6), (0.5 if choice == "end" else "late", "third")),
-        State("third", (0.7, 0.3), ("last", "last") if choice == "late" else (1.0, 0.0)),
-        *([State("late", (0.5, 0.5), ("last", "last")), State("last", (0.5, 0.5), (1.0, 0.0))] * (choice == "late")),
-    )
-    return World("chosen length", "", None, "", states, {"first": 1.0})
-
-
-def test_the_world_gives_the_value_that_a_perfect_critic_would():
-    """The target of the critic, the return, explains on the whole as much as can be: its mean over responses is V."""
-    world = WORLDS["lucky_guess"]()
-    every = enumerated(world)
-    batch = Walk(every.states, every.tokens, every.mask, every.reward, torch.arange(len(every.reward)))
-    facts = rollouts(world, batch, world.initial, frozenset({"value"}))
-    objective = tokenpo.method("ppo")
-    credit = objective.prepare(facts)
-    chance = facts.old_logprob.sum(1).exp() * world.shares[every.prompt]
-    over = (credit.signals[objective.critic] - facts.need("value")) * chance[:, None] * facts.mask
-    means = torch.zeros(len(world.states), dtype=torch.float64).index_add_(0, every.states.flatten(), over.flatten())
-    torch.testing.assert_close(means, torch.zeros_like(means), rtol=0, atol=1e-14)
 
 
 def continued(world: World, walked: Walk, facts: tokenpo.Rollouts, plan: Continuations) -> tokenpo.Rollouts:

@@ -6,7 +6,6 @@ from contextlib import closing
 import pytest
 
 from chromium import Chromium, Page
-from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
 from page_tree import drawn, embedded, read_html
 from tokenpo.lab.report import write_report
 
@@ -72,17 +71,6 @@ def test_the_script_draws_what_the_writer_drew(story, open_page):
     assert drawn(tree(page)) == drawn(written)
     assert len(drawn(written)) == 4
     assert page.eval("location.hash") == ""
-
-
-def test_without_scripts_the_first_view_stands_and_can_be_coloured(story, open_page):
-    run, written = story
-    page = open_page(run / "report.html", scripts=False)
-    assert drawn(tree(page)) == drawn(written)
-    assert page.eval("document.querySelector('noscript').innerText") or "needs JavaScript" in page.html()
-    before = colours(page)
-    page.eval("document.querySelector('#q4').checked = true")
-    assert colours(page) != before
-    assert page.eval(each("x.id", "select")) == []
 
 
 def test_every_response_can_be_reached_by_keyboard(story, open_page):
@@ -172,23 +160,6 @@ def test_tokens_are_coloured_by_every_quantity_and_its_numbers_are_those_of_the_
             assert [legends[c] for c in classes if c in legends] == [colour]
         result[name] = tuple(colours(page))
     assert len(set(result.values())) == len(QUANTITIES)
-
-
-def test_a_browser_executes_nothing(make_run, open_page):
-    """Whatever a model writes, no element, attribute, dialog or title comes of it, in any view of the page."""
-    hostile = spoilt(make_run, HOSTILE.__getitem__)
-    page = open_page(write_report(hostile))
-    written = read_html(write_report(hostile).read_text(encoding="utf-8"))
-    for step in range(2):
-        after = tree(page)
-        assert after.one("head").one("title").text == written.one("head").one("title").text
-        assert {node.tag for node in after} <= {*ELEMENTS.split(), "option"}
-        assert {name for node in after for name in node.attributes} <= {*ATTRIBUTES.split(), "value", "selected"}
-        texts = [text for text, _, _ in drawn(after)[0].tokens]
-        assert texts == [text for text, _, _ in embedded(written)[step].tokens]
-        focus(page, "#left-step")
-        page.press("ArrowDown")
-    assert not [e for e in page.mine() if e["method"] == "Page.javascriptDialogOpening"]
 
 
 def test_the_policy_stops_what_is_put_into_the_page(story, browser):

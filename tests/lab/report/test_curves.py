@@ -6,10 +6,7 @@ import re
 import pytest
 
 from run_views import lines
-from tokenpo.core.statistics import _BY_LAG, Statistics
 from tokenpo.lab.page.chart import Chart, Line, draw, log_ticks, ticks
-from tokenpo.records.metrics import LOGGED
-from written_runs import write_lines
 
 LABELS = {  # chart -> label of a line -> metric
     "Accuracy": {"held-out, greedy": "eval/accuracy", "training, sampled": "accuracy"},
@@ -33,18 +30,6 @@ LABELS = {  # chart -> label of a line -> metric
 }
 
 
-@pytest.fixture
-def logged(make_run, page):
-    """`logged(rows)` -> the page of a run with these metrics."""
-    run = make_run(steps=2)
-
-    def make(rows):
-        write_lines(run / "metrics.jsonl", rows)
-        return page(run)
-
-    return make
-
-
 def value(text):
     """The number in a text of the page, percent taken as a fraction."""
     return float(text.replace(",", "").removesuffix(" %")) / (100 if text.endswith(" %") else 1)
@@ -58,10 +43,6 @@ def close(x):
 def figure(tree, title):
     (found,) = [f for f in tree.all("figure") if f.one("h3").text == title]
     return found
-
-
-def titles(node):
-    return [f.one("h3").text for f in node.all("figure")]
 
 
 def readings(figure):
@@ -85,14 +66,6 @@ def decode(figure, path, log=False):
 def paths(figure, *classes):
     found = [p for p in figure.all("path") if set(classes) <= set(p.classes) and p["d"].startswith("M")]
     return [p["d"] for p in found if "H22" not in p["d"]]  # not those of the key
-
-
-def constant(**metrics):
-    """Twelve steps in which only the entropy moves, and `metrics`."""
-    rows = [
-        {"step": s, "entropy": 0.1 * s, "lr": 1e-5, "truncated": 0.0, "temperature_mean": 1.0} for s in range(1, 13)
-    ]
-    return [row | {name: values[i] for name, values in metrics.items()} for i, row in enumerate(rows)]
 
 
 @pytest.mark.parametrize("title", LABELS)
@@ -140,14 +113,6 @@ def test_the_shade_spans_the_recorded_quantiles_and_times_are_stacked(story):
     found = figure(tree, "Time")
     total = [row["seconds_rollout"] + row["seconds_update"] + row["seconds_other"] for row in rows]
     assert [y for _, y in decode(found, paths(found, "line", "c2")[0])] == pytest.approx(total, abs=0.004)
-
-
-def test_lags_are_drawn_by_the_names_that_engines_log(logged):
-    names = [*Statistics._by_lag(dict.fromkeys(_BY_LAG, 1.0))]
-    assert {name for name in LOGGED if name.startswith("lag")} == set(names)
-    tree = logged([{"step": s, "accuracy": 0.5, "reward": 0.5} | dict.fromkeys(names, 0.25) for s in (1, 2)])
-    for title in ("Ratio by lag", "Clipped by lag", "Tokens by lag"):
-        assert [len(paths(figure(tree, title), "line", f"c{i}")) for i in range(3)] == [2, 2, 1]
 
 
 def test_head_and_facts(story):
@@ -204,47 +169,3 @@ def test_ticks_enclose_the_numbers_and_waste_little(of, low, high):
     assert found[0] <= low * (1 + 1e-9) and found[-1] >= high * (1 - 1e-9) and 2 <= len(found) <= 8
     assert found == sorted(set(found))
     assert of is ticks or low == high or 0 < found[-1] / found[0] <= (high / low) ** 3
-
-
-def test_constant_charts_come_last_closed_and_summed_up(logged):
-    tree = logged(constant(kl=[0.0] * 12, clip_fraction=[0.25] * 12, clip_low_fraction=[0.0] * 12))
-    shut = tree.one("details", "constant")
-    assert "open" not in shut.attributes
-    assert titles(shut) == ["Clipped tokens", "KL moved", "Truncated", "Learning rate", "Sampling temperature"]
-    assert titles(tree) == ["Entropy", *titles(shut)]
-    assert shut.one("summary").text == (
-        "Constant over the run: Clipped tokens all 25 %, below 0 % · KL moved 0 · Truncated 0 % · "
-        "Learning rate 1e-05 · Sampling temperature 1"
-    )
-    assert not logged(constant()[:1]).all("details", "constant")  # one step is too short to call anything constant
-
-
-def test_held_out_rewards_stand_beside_the_training_reward(logged):
-    """An evaluation that leaves them out has rewards that are its verdicts: its accuracy is drawn."""
-    rows = [
-        {"step": 0, "eval/accuracy": 0.25, "eval/low": 0.2, "eval/high": 0.4, "eval/avg": 0.125},
-        *({"step": s, "accuracy": 0.5, "reward": 0.75} for s in (1, 2)),
-    ]
-    rows[2] |= {"eval/accuracy": 0.5, "eval/reward": 0.625, "eval/reward_low": None, "eval/reward_high": None}
-    rows[2] |= {"eval/avg_reward": 1.5, "eval/avg": 0.5}
-    tree = logged(rows)
-    assert not [title for title in titles(tree) if "eval/" in title.lower()]
-    found = readings(figure(tree, "Reward"))
-    assert [*found[0].values()] == ["held-out, greedy 0.25", "held-out, sampled 0.125"]
-    assert sorted(found[2].values()) == ["held-out, greedy 0.625", "held-out, sampled 1.5", "training 0.75"]
-    rows[1]["reward"] = rows[2]["reward"] = 0.5  # training met verdicts alone
-    assert "held-out, greedy 0.625" in readings(figure(logged(rows), "Reward"))[2].values()
-
-
-def test_a_note_of_the_verifier_is_zero_where_it_is_not_logged(logged):
-    rows = [
-        {"step": 0, "eval/accuracy": 0.5},
-        *({"step": s, "accuracy": 0.5, "skipped_updates": 0} for s in range(1, 5)),
-    ]
-    rows[2]["note/no answer"] = rows[4]["note/no answer"] = 0.25
-    tree = logged(rows)
-    found = figure(tree, "Verifier: no answer")
-    assert len(paths(found, "line")) == 1 and "not a metric this report knows" not in found.text.lower()
-    shown = [text for row in readings(found).values() for text in row.values()]
-    assert shown == ["no answer 0 %", "no answer 25 %"] * 2
-    assert tree.one("details", "constant").one("summary").text == "Constant over the run: Skipped updates 0"

@@ -70,16 +70,6 @@ def test_broken_lines_in_the_middle_are_counted(make_run, page, traced):
     assert len(embedded(tree)) == 2
 
 
-def test_steps_without_a_group_to_learn_from_are_named_where_their_trace_would_be(make_run, page, traced):
-    run = make_run(steps=3)
-    (run / "config.json").write_text(json.dumps({"output": {"trace_every": 2}}))
-    write(run, [{"step": s, "zero_advantage_groups": float(s > 2)} for s in range(1, 9)])
-    write(run, [traced(["a"], step=s, entropy=[1.0]) for s in (1, 2, 6)], "trace.jsonl")
-    assert notes(page(run)) == [
-        "No tokens were traced at steps 4, 8: no group there had an advantage, so nothing was learnt."
-    ]
-
-
 def test_missing_and_null_steps(make_run, page):
     run = make_run(steps=3)
     write(run, [{"step": s, "entropy": 0.1 * s if s != 2 else None} for s in (1, 2, 3, 4, 8, 9)])
@@ -320,20 +310,3 @@ def test_probability_is_that_of_the_sampler(make_run, page, traced):
     assert [classes.index(names[0]) for _, _, names in rows(tree)] == [4, 0]
     assert ".a0{background:var(--s7);color:var(--st7)}" in tree.one("style").text
     assert "old_logprob" not in tree.text
-
-
-def test_a_step_without_advantages_says_so(make_run, page, traced):
-    lines = [
-        traced("ab", step=1, reward=0.0, advantage=[-1.0, 0.0]),
-        *(traced("ab", step=2, row=i, group=i, reward=r, advantage=[0.0, -0.0]) for i, r in enumerate((0.0, 1.0))),
-        *(traced("ab", step=3, row=i, group=0, reward=r, advantage=[0.0, 0.0]) for i, r in enumerate((0.0, 1.0))),
-        traced("ab", step=4, advantage=[0.0, None]),
-        traced("ab", step=5, entropy=[0.0, 0.1]),
-    ]
-    tree = page(make_run(steps=2, trace=lines))
-    (script,) = [node for node in tree.all("script") if "id" in node.attributes]
-    remarks = {step["number"]: step["remark"] for step in json.loads(script.text)["runs"][0]["steps"]}
-    same = "all advantages are 0 here: every answer of these groups got the same reward"
-    # In step 3 one group holds different rewards: something else made its advantages zero.
-    assert remarks == {1: "", 2: same, 3: "all advantages are 0 here", 4: "", 5: ""}
-    assert [p.text for p in tree.all("p", "remark")] == ["", ""]
