@@ -13,7 +13,7 @@ from ...base.pool import Pool
 from ...base.text import first_line
 from ...records.tokens import pieces
 
-_TAG = re.compile(r"[<\[◁]/?(?:think|thinking|THINK|answer)[>\]▷]")
+_TAG = re.compile(r"[<\[◁]/?(?:think(?:ing)?|thoughts?|reason(?:ing)?|answer|\|\w+_of_thought\|)[>\]▷]", re.IGNORECASE)
 CHAT_SECONDS = 10.0  # limit for rendering a prompt
 CHAT_MEMORY = 2**30  # its limit of address space, bytes
 

@@ -8,7 +8,10 @@ from types import MappingProxyType
 from ...base.errors import UnknownName, nearest
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX allows blanks before the brace
-_THINKING = re.compile(r"<(/?)think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷")
+_THINKING = re.compile(
+    r"<(/?)(?:think(?:ing)?|thoughts?|reason(?:ing)?) *>|\[(/?)THINK\]|◁(/?)think▷|<\|(?:begin|(end))_of_thought\|>",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,17 @@ def spoken(text: str) -> str:
     if not marks:
         return text
     return text[marks[-1].end() :] if any(marks[-1].groups()) else ""
+
+
+def opening(prompt: str) -> str:
+    r"""The mark of thinking that a prompt ends with; "" for none.
+
+    >>> opening("1 + 3?\n<think>\n"), opening("<think>\n\n</think>\n\n")
+    ('<think>', '')
+    """
+    marks = list(_THINKING.finditer(prompt.rstrip()))
+    ends = marks and marks[-1].end() == len(prompt.rstrip()) and not any(marks[-1].groups())
+    return marks[-1][0] if ends else ""
 
 
 def tag(text: str) -> str | None:

@@ -1,15 +1,14 @@
 """The protocol of verifiable tasks: problems by position, and a score for each completion."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ...base.errors import TokenPOError
+from .extract import opening
 
 Split = Literal["train", "test"]
-THINKS = re.compile(r"(?:<think(?:ing)?>|\[THINK\]|◁think▷)\s*$")
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ class Problem:
 
     def opened(self, completion: str) -> str:
         """The completion, after the mark of thinking that the prompt leaves open."""
-        mark = THINKS.search(self.rendered or (self.prompt if isinstance(self.prompt, str) else ""))
-        return f"{mark[0]}{completion}" if mark else completion
+        return opening(self.rendered or (self.prompt if isinstance(self.prompt, str) else "")) + completion
 
     @property
     def reference(self) -> str | None:

@@ -11,8 +11,15 @@ _LONGEST = 20_000  # characters of the question, from its end
 _MOST = 200  # signs of an answer that are looked for
 _SAID = {
     "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/", "over": "/", "squared": "^2",
-    "cubed": "^3", "to the power of": "^", "of": "*",
+    "cubed": "^3", "to the power of": "^", "factorial": "!", "square root of": "sqrt", "of": "*",
 }  # fmt: skip
+_NUMBER = r"(-?\d[\d.,/]*)"
+_OPERATIONS = {
+    "+": rf"(?i:add|sum of|total of) {_NUMBER} (?:and|to) {_NUMBER}",
+    "*": rf"(?i:multiply|product of) {_NUMBER} (?:and|by) {_NUMBER}",
+    "-": rf"(?i:difference (?:of|between)) {_NUMBER} and {_NUMBER}",
+    "/": rf"(?i:divide|quotient of) {_NUMBER} (?:and|by) {_NUMBER}",
+}
 _WORDS = re.compile(rf"\b(?:{'|'.join(_SAID)})\b|(?<=\d) ?x ?(?=\d)")
 _SIGN = re.compile(r"(\d+(?:\.\d+)?|\.\d+)|\\[a-zA-Z]+|\\.|[^\s]")
 _UNSEEN = {*"{}()[]*+$", r"\cdot", r"\times", r"\{", r"\}"}  # they change a form's looks, or its value
@@ -65,6 +72,9 @@ def is_open(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _asked(question: str) -> tuple[list[Sign], str]:
+    for sign, said in _OPERATIONS.items():
+        question = re.sub(said, rf"\1 {sign} \2", question)
+    question = re.sub(rf"(?i:subtract) {_NUMBER} from {_NUMBER}", r"\2 - \1", question)
     spelling = spelled(_WORDS.sub(lambda word: f" {_SAID.get(word[0], '*')} ", question[-_LONGEST:]))
     return list(_signs(spelling)), spelling
 

@@ -117,7 +117,8 @@ def region(text: str) -> str | None:
         return None
     kinds = (FiniteSet, Interval)
     parts = numbers.args if isinstance(numbers, Union) else (numbers,)
-    return latex(numbers, order="none") if all(isinstance(part, kinds) for part in parts) else None
+    known = all(isinstance(part, kinds) and not part.free_symbols for part in parts)
+    return latex(numbers) if known else None
 
 
 def same(gold: str, answer: str) -> bool:

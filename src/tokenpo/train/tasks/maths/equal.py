@@ -180,8 +180,8 @@ def _matches(golds: Sequence[Answer], answer: Sequence[Answer]) -> bool:
 _ASKS_A_RATIO = re.compile(r"\b(?:ratio|proportion|odds|scale)s?\b", re.IGNORECASE)
 # Where a word or a letter of a choice is given as the answer, and the end of what gives it.
 _GIVES = re.compile(
-    r"\b(?:answer|option|choice|conclusion|result)\b[\s*]*"
-    r"(?:(?::|is\b:?|=|\n)[\s*\"'\u201c]*(?:(?:the )?(?:option|choice|letter)\b)?"
+    r"\b(?:answer|option|choice|conclusion|result|statement|claim)\b[\s*]*"
+    r"(?:(?::|is\b:?|=|\n|- )[\s*\"'\u201c]*(?:(?:the )?(?:option|choice|letter)\b)?"
     r"|(?=[(*]*[A-Z]\b[)*]* is (?:the )?(?:correct|right)))",
     re.IGNORECASE,
 )
@@ -202,7 +202,9 @@ def in_words(text: str, golds: Sequence[Answer | None]) -> Answer | None:
     given = (None if cues else _YES_OR_NO.match(tail)) or given
     if not given or tail[given.end() : given.end() + 1] == "?" or _CHANGES.search(tail[given.end() :]):
         return None
-    return Answer(gold.kind, re.sub(r"^there (?:is|are) ", "", spelled(given[0]), flags=re.IGNORECASE))
+    return Answer(
+        gold.kind, re.sub(r"^(?:there (?:is|are)|option|choice) ", "", spelled(given[0]), flags=re.IGNORECASE)
+    )
 
 
 _FORMULA = 1000  # characters of a text that may be a formula as a whole

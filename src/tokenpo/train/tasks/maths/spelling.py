@@ -3,6 +3,7 @@ r"""One spelling of LaTeX for an answer: a list of steps, each of which changes 
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import reduce
 
 # The spelling to write, then the characters that it replaces.
 _CHARACTERS = r"""
@@ -122,6 +123,10 @@ def _root(found: re.Match[str]) -> str:
     return f"|{of}|" if name == "abs" else rf"{_ROOTS.get(name, name)}{{{of}}}"
 
 
+def _tower(found: re.Match[str]) -> str:
+    return reduce(lambda above, power: f"^{{{power}{above}}}", reversed(re.findall(_POWER, found[0])), "")
+
+
 def _binomial(found: re.Match[str]) -> str:
     over, under = (group for group in found.groups() if group)
     return rf"\binom{{{over}}}{{{under}}}"
@@ -201,7 +206,7 @@ STEPS: tuple[Step, ...] = (
     (r"\frac{1}2", rf"\\(frac|binom){_GROUP}\s*{_TOKEN}", r"\\\1{\2}{\3}"),
     ("roots of a number, a letter or brackets", _ROOT, _root),
     (r"x^\frac12", rf"\^ *(\\frac{_GROUP}{_GROUP})", r"^{\1}"),
-    ("2^3^2 is 2^9", rf"\^ *{_POWER} *\^ *{_POWER}", r"^{\1^\2}"),
+    ("2^3^2 is 2^9", rf"(?:\^ *{_POWER} *){{2,}}", _tower),
     (
         r"C(5,2), {}_5C_2, 5 \choose 2",
         r"(?<![a-zA-Z\\])C\((\d+), ?(\d+)\)|(?:\{\})?(?:^|(?<=\}))[_^] ?\{?(\d+)\}? ?C ?_ ?\{?(\d+)\}?|"
