@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from small_models import CONFIGS
-from tokenpo.base.errors import TokenPOError
 from tokenpo.train.models import Sampling, load, sample, score
 from tokenpo.train.models.score import has_plain_head
 
@@ -133,28 +132,3 @@ def test_autocast_and_bf16_weights(make_model, prompts):
     assert (policy.logprob - samples.logprob).abs().max() < 0.2
     policy.logprob.sum().backward()
     assert lm.model.get_input_embeddings().weight.grad.dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"mask": torch.ones(2, 3)}, "expected .N, T. bool"),
-        ({"mask": torch.ones(0, 3, dtype=torch.bool)}, "expected .N, T. bool"),
-        ({"token_ids": torch.ones(2, 2, dtype=torch.long)}, "token_ids has shape"),
-        ({"prompt_of_row": torch.tensor([0, 2])}, "prompt_of_row holds 0 to 2, but there are 2 prompts"),
-        ({"prompt_of_row": torch.tensor([0])}, "prompt_of_row has shape"),
-        ({"temperature": torch.ones(3)}, "temperature has shape"),
-        ({"temperature": torch.zeros(2, 3)}, "expected > 0"),
-        ({"prompts": [[3], []]}, "prompt has no tokens"),
-    ],
-)
-def test_bad_input_is_named(lm, change, message):
-    given = {
-        "prompts": [[3], [4]],
-        "prompt_of_row": torch.tensor([0, 1]),
-        "token_ids": torch.ones(2, 3, dtype=torch.long),
-        "mask": torch.ones(2, 3, dtype=torch.bool),
-        "temperature": 1.0,
-    } | change
-    with pytest.raises(TokenPOError, match=message):
-        score(lm, **given)

@@ -6,7 +6,6 @@ random numbers (`token_draw`), so that its tokens do not depend on batch order, 
 Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest response, M running rollouts.
 """
 
-import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -44,12 +43,15 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        heat, reason = self.temperature, ""
         if self.max_new_tokens < 1:
-            raise TokenPOError(f"Sampling.max_new_tokens is {self.max_new_tokens}, expected at least 1")
-        if not 0 <= self.temperature < float("inf"):
-            raise TokenPOError(f"Sampling.temperature is {self.temperature}, expected 0 (greedy) or a positive number")
-        if self.temperature and (reason := beyond_float32(self.temperature)):
-            raise TokenPOError(f"Sampling.temperature is {self.temperature}: {reason}, or 0 for greedy sampling")
+            reason = f"max_new_tokens is {self.max_new_tokens}, expected at least 1"
+        elif not 0 <= heat < float("inf"):
+            reason = f"temperature is {heat}, expected 0 (greedy) or a positive number"
+        elif heat and (beyond := beyond_float32(heat)):
+            reason = f"temperature is {heat}: {beyond}, or 0 for greedy sampling"
+        if reason:
+            raise TokenPOError(f"Sampling.{reason}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +110,13 @@ def sample(
         limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, which is the default.
 
     Raises:
-        TokenPOError: no prompts, an empty prompt, group_size < 1, a wrong number of streams, more positions than the
-            model has, or a rule with temperature 0.
+        TokenPOError: more positions than the model has, or a rule with temperature 0.
         NotFinite: no token can be sampled from some logits.
     """
     if rule is not None and sampling.temperature == 0:
         raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
-    _check(lm, prompts, group_size, sampling, streams, limits)
+    for prompt, longest in zip(prompts, limits or [sampling.max_new_tokens] * len(prompts), strict=True):
+        require_length(lm, len(prompt), longest)
     device, n = lm.device, len(prompts) * group_size
     prompt = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
     stream = prompt if streams is None else torch.tensor(list(streams), device=device).repeat_interleave(group_size)
@@ -233,22 +235,3 @@ def require_length(lm: LanguageModel, prompt: int, longest: int) -> None:
             f"a prompt of {prompt} tokens and {longest} new ones exceed the model's {most} positions{kind}: lower "
             "max_new_tokens or shorten the prompt"
         )
-
-
-def _check(
-    lm: LanguageModel, prompts: Prompts, group_size: int, sampling: Sampling, streams: Sequence[int] | None,
-    limits: Sequence[int] | None,
-) -> None:  # fmt: skip
-    if len(prompts) == 0:
-        raise TokenPOError("sample: there are no prompts")
-    if group_size < 1:
-        raise TokenPOError(f"sample: group_size is {group_size}, expected at least 1")
-    for number, prompt in enumerate(prompts):
-        if len(prompt) == 0:
-            raise TokenPOError(f"sample: prompt {number} has no tokens")
-        longest = sampling if limits is None else dataclasses.replace(sampling, max_new_tokens=limits[number])
-        require_room(lm, prompt, longest)
-    if limits is not None and max(limits) > sampling.max_new_tokens:
-        raise TokenPOError(f"sample: a limit of {max(limits)} exceeds max_new_tokens {sampling.max_new_tokens}")
-    if streams is not None and len(streams) != len(prompts):
-        raise TokenPOError(f"sample: {len(streams)} streams for {len(prompts)} prompts: give one stream id per prompt")

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
 from ...core.head.probe import inputs_of, probe_head
 from ...core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.types import Policy
@@ -49,10 +48,8 @@ def score(
         Policy with [N, T] tensors, 0 where mask is false; logprob carries the graph.
 
     Raises:
-        TokenPOError: shapes do not match, the batch is empty, an index is outside the prompts, or a text is longer than
-            a longrope model's short factors.
+        TokenPOError: a text is longer than a longrope model's short factors.
     """
-    _check(prompts, prompt_of_row, token_ids, mask, temperature)
     stats, places = [], []
     for part in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
         stats.append(_stats(lm, part, drift, entropy_grad))
@@ -185,27 +182,3 @@ def _batches(
         tokens += totals[row]
     if batch:
         yield batch
-
-
-def _check(
-    prompts: Prompts, prompt_of_row: Tensor, token_ids: Tensor, mask: Tensor, temperature: Tensor | float
-) -> None:
-    if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:
-        raise TokenPOError(f"score: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
-    for name, x, shape, kind in (
-        ("token_ids", token_ids, mask.shape, " int"),
-        ("prompt_of_row", prompt_of_row, mask.shape[:1], " int"),
-        ("temperature", temperature, mask.shape, ""),
-    ):
-        if isinstance(x, Tensor) and (x.shape != shape or (kind and x.is_floating_point())):
-            raise TokenPOError(f"score: {name} has shape {list(x.shape)}, expected {list(shape)}{kind}")
-    heat = temperature.to(mask.device)[mask] if isinstance(temperature, Tensor) else torch.tensor([temperature])
-    if not (heat > 0).all():
-        raise TokenPOError(f"score: temperature holds {float(heat.min())}, expected > 0 at every token")
-    low, high = prompt_of_row.min(), prompt_of_row.max()
-    if low < 0 or high >= len(prompts):
-        raise TokenPOError(
-            f"score: prompt_of_row holds {int(low)} to {int(high)}, but there are {len(prompts)} prompts"
-        )
-    if any(len(prompt) == 0 for prompt in prompts):
-        raise TokenPOError("score: a prompt has no tokens")
