@@ -66,13 +66,6 @@ def test_overlong_penalties_of_the_recipe_join_the_method():
     assert objective.shaping == (*method("dapo").shaping, SoftOverlong(40, 8), GroupOverlong(easy=0.25))
 
 
-def test_none_is_spelled_none_where_a_builder_takes_it():
-    assert build_objective(recipe(method={"name": "dapo", "dual": "none"})) == method("dapo", dual=None)
-    assert build_objective(recipe(method={"name": "tr_grpo", "beta": 0.1, "kl_weighting": "none"})) == method(
-        "tr_grpo", beta=0.1, kl_weighting="none"
-    )
-
-
 @pytest.mark.parametrize(("name", "fraction"), [("kl_cov", 1.0), ("sent", 0.5)])
 def test_what_cannot_act_in_one_update_does_not(name, fraction, small, tmp_path):
     """The sampler and the trainer score the same policy: what rounding leaves between the two is no distance."""

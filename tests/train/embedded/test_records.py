@@ -43,12 +43,6 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
     assert json.loads((run / "config.json").read_text())["train"]["lr"] == 0.01
     assert json.loads((run / "versions.json").read_text())["torch"] == torch.__version__
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-000000", "step-000004"]
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    assert AutoModelForCausalLM.from_pretrained(run / "model").config.hidden_size == 16
-    assert AutoTokenizer.from_pretrained(run / "model").decode([70]) == AutoTokenizer.from_pretrained(
-        json.loads((run / "config.json").read_text())["model"]["path"]
-    ).decode([70])
 
 
 def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):

@@ -1,6 +1,5 @@
 """2N steps == N + resume + N, bit for bit; and the same seed gives the same bytes."""
 
-import hashlib
 import json
 import os
 import re
@@ -10,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import save as dump
 
 from run_views import Watch, lines, numbers
 from tokenpo.base.errors import TokenPOError
@@ -192,34 +189,12 @@ def test_an_accepted_change_may_alter_the_objective(changed, small, coin, tmp_pa
     assert checkpoint.last_progress(run).learner["updates"] == 8
 
 
-FORGED = {
-    "a step that is another's": ("state.json", {"step": 7}),
-    "a memory of another shape": ("state.json", {"learner": {"memory": [[1]]}}),
-    "no state": ("state.json", b"[" * 10**5),
-    "moments of no weight": ("optimizer.safetensors", dump({"exp_avg/nowhere": torch.zeros(1)})),
-    "no tensors": ("optimizer.safetensors", b"no tensors"),
-}
-
-
 @pytest.fixture
 def finished(small, coin, tmp_path, made=[]) -> Path:  # noqa: B006
     """A run of four steps with an evaluation after each; made once, a copy for every test."""
     if not made:
         made.append(train(small(tmp_path / "made", evaluate={"every": 1}), SilentView()).directory)
     return shutil.copytree(made[0], tmp_path / "run")
-
-
-@pytest.mark.parametrize("case", FORGED)
-def test_a_forged_file_whose_checksum_fits_is_one_sentence(case, small, finished):
-    last, (name, content) = max((finished / "checkpoints").iterdir()), FORGED[case]
-    if isinstance(content, dict):
-        content = json.dumps(json.loads((last / name).read_text()) | content).encode()
-    (last / name).write_bytes(content)
-    sums = json.loads((last / "checksums.json").read_text())
-    (last / "checksums.json").write_text(json.dumps(sums | {name: hashlib.sha256(content).hexdigest()}))
-    with pytest.raises(TokenPOError, match=r"step-000004|step 4|state\.json") as caught:
-        resume(finished, SilentView(), small(finished, evaluate={"every": 1}, train={"steps": 5}))
-    assert "\n" not in str(caught.value)
 
 
 REFUSED = {

@@ -107,15 +107,6 @@ def test_a_run_with_a_teacher_lowers_its_divergence_and_resumes_bit_for_bit(smal
     assert numbers(tmp_path / "cut") == numbers(tmp_path / "whole")
 
 
-def test_coef_adds_a_teacher_to_any_method(small, tmp_path, other_dir):
-    def objective(**teacher):
-        return build_objective(small(tmp_path, method={"name": "dapo"}, teacher={"path": str(other_dir), **teacher}))
-
-    assert "coef=0.2" in str(objective(coef=0.2).credit) and "TeacherCredit" in str(objective(coef=0.2).credit)
-    assert "TeacherKl" in str(objective(coef=0.2, form="penalty").penalties)
-    assert "TeacherDivergence" in str(objective(coef=0.2, form="divergence").penalties)
-
-
 def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_path, coin, double_dir):
     model = {"dtype": "float64", "path": str(double_dir)}
     config = small(
@@ -176,9 +167,3 @@ def test_another_tokenizer_is_refused(small, tmp_path, other_dir):
     save(lm, tmp_path / "more")
     with pytest.raises(TokenPOError, match=r"teacher.path: the tokens of .*more are not those of"):
         build_engine(Plan(small(tmp_path, method={"name": "opd"}, teacher={"path": str(tmp_path / "more")})))
-
-
-def test_a_prompt_without_room_names_the_problem(small, tmp_path):
-    config = small(tmp_path, method={"name": "opd"}, teacher={"hint": "again " * 500}, **SHAPE)
-    with pytest.raises(TokenPOError, match=r"the teacher's prompt of train problem 0: a prompt of \d+ tokens"):
-        _taught(config)

@@ -18,12 +18,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
-from typing_extensions import TypedDict
 
 from ...base.errors import TokenPOError
 from ...base.files import LARGEST, json_object, opened, remove_directory, whole_directory
@@ -34,17 +32,7 @@ _SUMS = "checksums.json"
 _STATE = frozenset({"state.json"})
 _ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
 _CRITIC = "critic.safetensors"
-Count = Annotated[int, Field(ge=0, le=2**53)]
 Trained = tuple[torch.nn.Module, torch.optim.Optimizer]
-
-
-class LearnerState(TypedDict, total=False):
-    """The type of `Learner.state_dict`."""
-
-    objective: str
-    memory: list[dict[str, float]]
-    updates: Count
-    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -54,22 +42,18 @@ class Progress:
     Args:
         step: rollout batches trained on.
         cursor: the first training problem that was not drawn yet.
+        learner: as from `Learner.state_dict`.
         sizes: bytes of each JSON Lines file.
         settings: the settings that the run's steps depend on; empty before the first step.
         remote: the path of weights and optimiser state on a server; "" if they are in the checkpoint.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
-
-    step: Count = 0
-    cursor: Count = 0
-    learner: LearnerState = field(default_factory=LearnerState)
-    sizes: Mapping[str, Count] = field(default_factory=dict)
+    step: int = 0
+    cursor: int = 0
+    learner: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     remote: str = ""
-
-
-_PROGRESS = TypeAdapter(Progress)
 
 
 def begin(directory: Path, progress: Progress) -> Path:
@@ -171,15 +155,17 @@ def restore(path: Path, trained: Trained, critic: Trained | None) -> None:
 
     A critic that the checkpoint lacks stays fresh: its method had none.
     """
+    from safetensors.torch import load_file
+
     if not (path / "model.safetensors").is_file():
         return
-    _set_weights(path, _weights(trained[0]), _tensors(path / "model.safetensors"))
-    _set_moments(path, *trained, _tensors(path / "optimizer.safetensors"))
+    _set_weights(path, _weights(trained[0]), load_file(path / "model.safetensors"))
+    _set_moments(*trained, load_file(path / "optimizer.safetensors"))
     if critic is not None and (path / _CRITIC).is_file():
-        saved = _tensors(path / _CRITIC)
+        saved = load_file(path / _CRITIC)
         moments = {label: saved.pop(label) for label in [*saved] if "/" in label}
         _set_weights(path, critic[0].state_dict(), saved)
-        _set_moments(path, *critic, moments)
+        _set_moments(*critic, moments)
 
 
 def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
@@ -213,31 +199,13 @@ def _model_of(run: Path, step: int) -> dict[str, object]:
 
 
 def progress_of(path: Path) -> Progress:
-    """The state in a checkpoint; TokenPOError if it is damaged or another version wrote it."""
-    file = path / "state.json"
+    """The state in a checkpoint; TokenPOError if another version wrote it."""
     try:
-        with opened(file, LARGEST) as stream:
-            progress = _PROGRESS.validate_json(stream.read(LARGEST))
-    except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"]))
+        return Progress(**json_object(path / "state.json"))
+    except TypeError as error:
         raise TokenPOError(
-            f"{file} is not the state of a run{f' ({place:.80})' if place else ''}: resume with the version of tokenpo "
-            f"that wrote it, or remove {path} to go on from the checkpoint before it"
-        ) from error
-    if progress.step != _step(path):
-        raise TokenPOError(f"{file} is of step {progress.step}: put back the one that belongs there, or remove {path}")
-    return progress
-
-
-def _tensors(file: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise TokenPOError(
-            f"{file} cannot be read ({error}): remove {file.parent} to go on from the one before it"
+            f"{path / 'state.json'} is not the state of a run ({error}): resume with the version of tokenpo that wrote "
+            f"it, or remove {path} to go on from the checkpoint before it"
         ) from error
 
 
@@ -260,14 +228,10 @@ def _set_weights(path: Path, weights: Mapping[str, Tensor], saved: Mapping[str, 
         x.copy_(saved[name])
 
 
-def _set_moments(
-    path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]
-) -> None:
+def _set_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
     weights, by_name = _weights(model), dict[str, dict[str, Tensor]]()
     for label, value in saved.items():
         key, _, name = label.partition("/")
-        if name not in weights or value.shape not in ((), weights[name].shape):
-            raise TokenPOError(f"{path} was saved from another model than the recipe names: {label} does not fit")
         by_name.setdefault(name, {})[key] = value
     order = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     place = {parameter: i for i, parameter in enumerate(order)}

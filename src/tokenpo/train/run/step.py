@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import ClassVar, Protocol, Self, cast
+from typing import ClassVar, Protocol, Self
 
 from ...base.errors import NotFinite
 from ...base.interrupt import Interrupt
@@ -23,7 +23,7 @@ from ..models.vocabulary import Tokenized
 from ..recipe.engines import EMBEDDED, again
 from ..recipe.plan import Plan
 from . import checkpoint
-from .checkpoint import LearnerState, Progress
+from .checkpoint import Progress
 from .directory import OpenRun
 from .draw import Draw
 from .evaluation import Evaluation
@@ -194,7 +194,7 @@ class Run:
         return enough_memory(doing, f"lower {settings}, and {go_on if engine == EMBEDDED else 'start a new run'}")
 
     def save(self) -> None:
-        state, records = cast(LearnerState, self.learner.state_dict()), self.records
+        state, records = self.learner.state_dict(), self.records
         progress = Progress(self.number, self.cursor, state, records.sizes(), self.plan.settings)
         self.model.save(records.path, progress)
         checkpoint.prune(records.path, self.config.output.keep, self.number)
