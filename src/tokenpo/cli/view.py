@@ -16,28 +16,24 @@ from ..base.console import Console
 from ..base.text import duration, number
 from ..train.run.view import View, introduction
 
-# (metric, name, meaning); the first six also make a plain line.
-Row = tuple[str, str, str]
+# (metric, name), as docs/metrics.md explains them; the first six also make a plain line.
+Row = tuple[str, str]
 ROWS: tuple[Row, ...] = (
-    ("reward", "reward", "mean of everything sampled"),
-    ("accuracy", "accuracy", "share of right answers"),
-    ("entropy", "entropy", "nats per token, while sampling"),
-    ("clip_fraction", "clipped", "share of tokens clipped by the trust region"),
-    ("kl", "KL moved", "nats per token, new policy from old (k3)"),
-    ("zero_advantage_groups", "zero-advantage groups", "all rewards equal: nothing to learn"),
-    ("effective_tokens", "effective tokens", "share of tokens with a gradient"),
-    ("discarded_groups", "discarded groups", "dropped by dynamic sampling"),
-    ("length", "length", "tokens per response"),
-    ("grad_norm", "gradient norm", "before clipping"),
+    ("reward", "reward"),
+    ("accuracy", "accuracy"),
+    ("entropy", "entropy"),
+    ("clip_fraction", "clipped"),
+    ("kl", "KL moved"),
+    ("zero_advantage_groups", "zero-advantage groups"),
+    ("effective_tokens", "effective tokens"),
+    ("discarded_groups", "discarded groups"),
+    ("length", "length"),
+    ("grad_norm", "gradient norm"),
 )
-SOMETIMES = (
-    ("explained_variance", "explained variance", "of the returns, by the critic"),
-    ("teacher_kl", "KL from teacher", "nats per token, before the updates"),
-)
+SOMETIMES = (("explained_variance", "explained variance"), ("teacher_kl", "KL from teacher"))
 BARS = "▁▂▃▄▅▆▇█"
 RECENT = 10
-NAME, NUMBER, MEANING = max(len(row[1]) for row in ROWS), len("-0.000123"), max(len(row[2]) for row in ROWS)
-COURSE, SHORTEST = 32, 12  # characters of a course: largest number, and least number beside the meanings
+NAME, NUMBER, COURSE = max(len(row[1]) for row in ROWS), len("-0.000123"), 32  # characters of the columns
 
 
 def make_view(stream: TextIO) -> View:
@@ -76,7 +72,7 @@ class PlainView(SilentView):
         self._stream.flush()
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
-        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in _rows(ROWS[:6], metrics))
+        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name in _rows(ROWS[:6], metrics))
         step, pace = int(metrics["step"]), self._pace.text(metrics, total)
         self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
 
@@ -112,40 +108,27 @@ class LiveView:
             self._live = None
 
     def _table(self, metrics: Mapping[str, float], total: int) -> Group:
-        width, meant = room(self._console.width)
+        # A column's line and the spaces around it are three characters.
+        left = min(COURSE, self._console.width - 1 - NAME - 2 * NUMBER - 4 * 3)
+        width = left if left >= len("course") else 0
         table = Table(title=f"step {int(metrics['step'])} of {total}", title_justify="left", expand=False)
         table.add_column("", no_wrap=True, width=NAME)
         for name in ("now", f"last {RECENT}"):
             table.add_column(name, justify="right", no_wrap=True, width=NUMBER)
         if width:
             table.add_column("course", no_wrap=True, width=width)
-        if meant:
-            table.add_column("meaning", style="dim", no_wrap=True)
-        for key, name, meaning in _rows(ROWS, metrics):
+        for key, name in _rows(ROWS, metrics):
             course = [row.get(key, math.nan) for row in self._history]
             recent = [x for x in course[-RECENT:] if math.isfinite(x)]
             mean = sum(recent) / len(recent) if recent else None
             drawn = [sparkline(course, width)] if width else []
-            table.add_row(name, _padded(metrics.get(key)), _padded(mean), *drawn, *([meaning] if meant else []))
+            table.add_row(name, _padded(metrics.get(key)), _padded(mean), *drawn)
         return Group(table, Text(f"{self._pace.text(metrics, total)}; {split(metrics)}", style="dim"))
 
 
 def _rows(rows: tuple[Row, ...], metrics: Mapping[str, float]) -> tuple[Row, ...]:
     """The rows, and those of a critic and of a teacher if the run has one."""
     return (*rows, *(row for row in SOMETIMES if row[0] in metrics))
-
-
-def room(width: int) -> tuple[int, bool]:
-    """Characters left for the courses beside names and numbers, and whether the meanings fit too.
-
-    >>> room(160), room(120), room(80), room(50)
-    ((32, True), (22, True), (28, False), (0, False))
-    """
-    frame = 3  # a column's line and the spaces around it
-    left = width - 1 - (frame + NAME) - 2 * (frame + NUMBER) - frame
-    meant = (beside := left - frame - MEANING) >= SHORTEST
-    course = min(COURSE, beside if meant else left)
-    return (course if course >= len("course") else 0), meant
 
 
 class Pace:

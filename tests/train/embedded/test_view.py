@@ -23,8 +23,8 @@ def test_plain_lines_where_there_is_no_terminal(small, coin, tmp_path):
     assert "\x1b" not in stream.getvalue()
 
 
-@pytest.mark.parametrize(("width", "meant"), [(160, True), (80, False), (56, False)])
-def test_numbers_are_whole_at_every_width(width, meant):
+@pytest.mark.parametrize("width", [160, 80, 56])
+def test_numbers_are_whole_at_every_width(width):
     stream = io.StringIO()
     view = LiveView(Console(file=stream, force_terminal=True, color_system=None, width=width, height=40))
     view._live = Live(console=view._console, auto_refresh=False)
@@ -36,7 +36,6 @@ def test_numbers_are_whole_at_every_width(width, meant):
     for shown in ("-0.000123 │ -0.000123", "123,456 │   123,456", "1.00 │     0.925", "250 │       250"):
         assert shown in last
     assert "…" not in last
-    assert ("nats per token, new policy from old (k3)" in last) == meant
     assert all(len(line) <= width for line in last.splitlines())
 
 
