@@ -63,7 +63,7 @@ def test_methods_are_a_table_of_what_they_change(capsys, monkeypatch):
 def test_methods_are_found_by_a_word_and_by_what_they_read(capsys):
     assert main(["methods", "for a high mean ENTROPY"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line] == ["METHOD", "Entropy", "grpo_s"]
-    assert main(["methods", "--needs", "ref_logprob", "--json"]) == 0
+    assert main(["methods", "ref_logprob", "--json"]) == 0
     found = {method["name"]: method for method in json.loads(capsys.readouterr().out)}
     needing = [name for name, build in METHODS.items() if "ref_logprob" in build().needs]
     assert list(found) == needing and "archer" in needing

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import MissingInput, TokenPOError
+from ..base.errors import MissingInput
 from ..base.files import make_directory
 from .options import METHODS, add_command, add_flag, argument, need, path, place
 
@@ -32,7 +32,6 @@ def add(commands: Any) -> None:
     argument(parser, "--entropy-quantile", "Q", quantile, type=float, default=0.8)
     correction = "with every method, a correction for the policy that sampled: tis, icepop, seq_mis, mis_geo, ..."
     argument(parser, "--correction", "NAME", correction)
-    argument(parser, "--responses", "N", "responses drawn on the page; default: 8", default=8)
     add_flag(parser, "--tokens", "also write the numbers of every token, to tokens.jsonl")
     place(parser, "--out", "DIR", "directory to write; default: runs/explain-NAME")
 
@@ -51,8 +50,6 @@ def explain(options: argparse.Namespace) -> int:
     from ..records import read, write_lines
     from ..train.recipe.command_line import parse_entries
 
-    if options.responses < 0:
-        raise TokenPOError(f"--responses {options.responses}: give 0 or more")
     entries = parse_entries(options.methods)
     objectives(entries, options.correction)  # mistakes in the methods are found before a large file is read
     recording = read(options.rollouts, options.step)
@@ -66,7 +63,7 @@ def explain(options: argparse.Namespace) -> int:
     stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", stem) or "rollouts"
     name = stem if step is None else f"{stem}-step{step}"
     out = make_directory(options.out or Path("runs", f"explain-{name}"))
-    print(f"page: {write(render(result, options.responses), out / 'explain.html')}")
+    print(f"page: {write(render(result), out / 'explain.html')}")
     print(f"numbers: {write(to_json(result), out / 'explain.json')}")
     if options.tokens:
         print(f"tokens: {write_lines(out / 'tokens.jsonl', token_lines(result))}")

@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ..base.errors import TokenPOError, UnknownName, nearest
+from ..base.errors import TokenPOError
 from .options import METHODS, ONE_METHOD, add_command, add_flag, argument, need, one_entry
 from .streams import print_list
 
 EXAMPLES = """examples:
   tokenpo methods                            all of them
-  tokenpo methods clip                       those with this word in their name, summary, paper or needs
-  tokenpo methods --needs old_entropy        those that read this input
+  tokenpo methods old_entropy                those with this word in their name, summary, paper or needs
   tokenpo methods --json                     everything about each, with its options and their defaults
 `tokenpo show METHOD` has the formula.
 """
@@ -22,7 +21,6 @@ EXAMPLES = """examples:
 def add(commands: Any) -> None:
     parser = add_command(commands, methods, "table of the methods: what each changes, its paper, its needs", EXAMPLES)
     argument(parser, "word", "WORD", "only methods with this in their description", nargs="?")
-    argument(parser, "--needs", "INPUT", "only methods that read this input, such as old_entropy")
     add_flag(parser, "--json", "as JSON, one object for each")
     parser = add_command(commands, show, "the formula of a method, its options and its choices")
     argument(parser, "method", "METHOD", ONE_METHOD)
@@ -34,11 +32,6 @@ def methods(options: argparse.Namespace) -> int:
     from ..methods import METHODS
 
     chosen = [described(name) for name in METHODS]
-    if options.needs is not None:
-        known = {need for method in chosen for need in method["needs"]}
-        if options.needs not in known:
-            raise UnknownName(f"--needs {options.needs}: no method reads it: {nearest(options.needs, known)}")
-        chosen = [method for method in chosen if options.needs in method["needs"]]
     if options.word is not None:
         word = options.word.lower()
         chosen = [method for method in chosen if word in " ".join(map(str, list(method.values())[:-1])).lower()]
