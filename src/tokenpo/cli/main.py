@@ -26,7 +26,8 @@ EXAMPLES = """examples:
   tokenpo exact tepo hapo                                  their updates beside the true gradient, in small worlds
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
-COMMANDS = "train methods compare explain evaluate exact"  # the modules with commands, as --help lists them
+# The modules with commands, as --help lists them.
+COMMANDS = "train methods compare explain evaluate exact import_model"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,6 +22,7 @@ TASKS: Mapping[str, str] = MappingProxyType(
         "chain_sum": "reasoning_gym:ChainSum",
         "countdown": "reasoning_gym:Countdown",
         "knights_knaves": "reasoning_gym:KnightsKnaves",
+        "sums": "sums:Sums",
         "files": "files:files",
     }
 )
