@@ -9,7 +9,7 @@ from tokenpo.methods import METHODS
 
 def kind(objective: Objective) -> tuple[object, ...]:
     """What an engine asks an objective about: inputs, slots outside of the formula, scope, memories."""
-    slots = (objective.temperature, objective.critic, objective.drafts, objective.coalitions, objective.continuations)
+    slots = (objective.temperature, objective.critic)
     return (
         objective.needs,
         objective.scope,

@@ -40,6 +40,7 @@ def lines_of(sample: Sample) -> list[dict[str, Any]]:
             "rewards": {f"r{k}": float(x) for k, x in enumerate(sample.rewards[i])},
             "prompt_logprob": float(sample.prompt_logprob[i]),
             "baseline": float(sample.baseline[i]),
+            "drafts": int(sample.drafts[i]),
             "tokens": [f"t{t}" for t in np.flatnonzero(kept)],
             **{name: getattr(sample, name)[i][kept].tolist() for name in names},
         }

@@ -407,6 +407,6 @@ def test_evaluate_gives_the_loss_and_its_gradient() -> None:
     inputs = example(3)
     still = Inputs(inputs.rollouts, {"logprob": inputs.rollouts["old_logprob"]})
     seen = still.evaluate(PLAIN, (slice(0, 5), slice(5, None)))
-    advantage = PLAIN.prepare(Rollouts(**still.rollouts)).advantage
+    advantage = PLAIN.prepare(Rollouts.of(still.rollouts)).advantage
     torch.testing.assert_close(seen.gradient, -advantage / inputs.rollouts["mask"].sum(), rtol=1e-14, atol=0)
     assert math.isfinite(seen.loss.value)

@@ -313,7 +313,7 @@ def test_an_update_without_a_token_has_nothing_to_look_at(name: str) -> None:
     inputs = example(2)
     facts = {key: inputs.rollouts[key] for key in ("mask", "reward", "group", "old_logprob", "old_entropy")}
     facts["mask"] = facts["mask"] & (facts["group"] != 1)[:, None]
-    rollouts, policy = Rollouts(**facts), Policy(inputs.policy["logprob"], entropy=inputs.policy["entropy"])
+    rollouts, policy = Rollouts.of(facts), Policy(inputs.policy["logprob"], entropy=inputs.policy["entropy"])
     learner = Learner(objective, length=9, ratio=None)
     losses = []
     for update in learner.begin(rollouts).updates(minibatches=4):

@@ -3,12 +3,10 @@
 Declarations of inputs and ranges.
 """
 
-import dataclasses
 import math
 import pickle
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,12 +17,12 @@ from torch import Tensor
 import tokenpo
 from tokenpo import Batch, Credit, Policy, Rollouts, TokenPOError, Totals
 from tokenpo.base.errors import OutOfRange
-from tokenpo.core import ranges, types
-from tokenpo.core.facts import collision, entropy, entropy_drift, facts_of
+from tokenpo.core import ranges
+from tokenpo.core.facts import entropy, entropy_drift
 from tokenpo.core.parts import OldEntropyScore, Part
 from tokenpo.core.ranges import Range
 from tokenpo.core.trial import example
-from tokenpo.core.types import FACTS, OPTIONAL, Fields
+from tokenpo.core.types import EXTRA, FACTS, OPTIONAL
 from tokenpo.records.response import KNOWN
 
 NAN, INF = float("nan"), float("inf")
@@ -49,7 +47,7 @@ def _facts(**changes: object) -> dict:
 def _batch(policy: Policy | None = None, advantage: Tensor | None = None) -> Batch:
     policy = Policy(torch.full((2, 3), -1.0)) if policy is None else policy
     credit = Credit(torch.ones(2, 3) if advantage is None else advantage)
-    return Batch(rollouts=Rollouts(**_facts()), credit=credit, policy=policy)
+    return Batch(rollouts=Rollouts.of(_facts()), credit=credit, policy=policy)
 
 
 REFUSED = [
@@ -124,7 +122,7 @@ REFUSED = [
 def test_rollouts_refuse(field: str, value: object, message: str) -> None:
     """Every message names the value, the field, what was seen and what was expected."""
     with pytest.raises(TokenPOError, match="^" + re.escape(message)):
-        Rollouts(**_facts(**{field: value}))
+        Rollouts.of(_facts(**{field: value}))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +157,7 @@ def test_batches_refuse_a_credit_of_another_shape() -> None:
 def test_turns_and_states_are_zeroed_on_padding_too() -> None:
     """Padding may hold any number; a turn may be missed out, as where all its tokens are a tool's."""
     turn = torch.tensor([[0, 2, -5], [7, 3, -1]])
-    seen = Rollouts(**_facts(turn=turn, anchor=turn, rewards=torch.tensor([[1, NAN], [NAN, 0]]).half()))
+    seen = Rollouts.of(_facts(turn=turn, anchor=turn, rewards=torch.tensor([[1, NAN], [NAN, 0]]).half()))
     assert seen.need("turn").tolist() == seen.need("anchor").tolist() == [[0, 2, 0], [7, 0, 0]]
     assert seen.need("rewards").dtype == torch.float32
     assert turn[0, 2] == -5
@@ -169,7 +167,7 @@ def test_turns_and_states_are_zeroed_on_padding_too() -> None:
 def test_token_ids_outside_the_mask_stay() -> None:
     """A tool's tokens between those of a response are context of the later ones: of prefixes and continuations."""
     ids = torch.tensor([[5, 6, -7], [8, 9, 0]])
-    assert torch.equal(Rollouts(**_facts(token_ids=ids)).need("token_ids"), ids)
+    assert torch.equal(Rollouts.of(_facts(token_ids=ids)).need("token_ids"), ids)
 
 
 def test_padding_is_zeroed_at_the_boundary() -> None:
@@ -180,7 +178,7 @@ def test_padding_is_zeroed_at_the_boundary() -> None:
         kept = torch.tensor([[1 + i, 2 + i, 0], [3 + i, 0, 0]])
         assert torch.equal(getattr(seen, name), SIGN.get(name, 1) * kept.float())
         assert given[name][0, 2].isnan()
-    assert Rollouts(**_facts(temperature=torch.where(MASK, 0.7, -1.0))).need("temperature")[0, 2] == 0
+    assert Rollouts.of(_facts(temperature=torch.where(MASK, 0.7, -1.0))).need("temperature")[0, 2] == 0
     batch = _batch(Policy(*(torch.where(MASK, 1.0, NAN) for _ in range(3))))
     for name in ("logprob", "entropy", "entropy_drift"):
         assert getattr(batch.policy, name).tolist() == [[1, 1, 0], [1, 0, 0]]
@@ -196,13 +194,13 @@ def test_padding_gets_no_gradient() -> None:
 def test_finite_numbers_whose_sum_overflows_are_accepted() -> None:
     """Twice 3e38 is more than float32 holds; both are finite all the same."""
     big = -torch.tensor([[3e38, 3e38, 0], [1, 0, 0]])
-    assert Rollouts(**_facts(old_logprob=big)).old_logprob[0, 1] == big[0, 1]
+    assert Rollouts.of(_facts(old_logprob=big)).old_logprob[0, 1] == big[0, 1]
 
 
 def test_rounding_may_leave_a_little_on_the_wrong_side_of_zero() -> None:
     """As engines of another precision do; all of one sign is no error where it is the right one."""
     logprob, entropy = torch.full((2, 3), 0.05), torch.full((2, 3), -0.5)
-    seen = Rollouts(**_facts(old_logprob=logprob, prompt_logprob=torch.tensor([-3.0, -2.0]), old_entropy=entropy))
+    seen = Rollouts.of(_facts(old_logprob=logprob, prompt_logprob=torch.tensor([-3.0, -2.0]), old_entropy=entropy))
     assert torch.equal(seen.old_logprob, logprob * MASK) and torch.equal(seen.old_entropy, entropy * MASK)
 
 
@@ -230,13 +228,13 @@ def test_half_precision_becomes_float32_and_others_stay(dtype: torch.dtype, kept
 
 @pytest.mark.parametrize("reward", [torch.tensor([1, 0]), torch.tensor([True, False])])
 def test_whole_rewards_become_float32(reward: Tensor) -> None:
-    seen = Rollouts(**_facts(reward=reward)).reward
+    seen = Rollouts.of(_facts(reward=reward)).reward
     assert seen.dtype == torch.float32 and seen.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.int32, torch.int64, torch.uint8])
 def test_any_integers_name_groups(kind: torch.dtype) -> None:
-    assert Rollouts(**_facts(group=torch.tensor([3, 0], dtype=kind))).group.tolist() == [3, 0]
+    assert Rollouts.of(_facts(group=torch.tensor([3, 0], dtype=kind))).group.tolist() == [3, 0]
 
 
 @pytest.mark.parametrize("index", [slice(1, 2), torch.tensor([1]), torch.tensor([False, True])])
@@ -245,7 +243,7 @@ def test_rows(index: object) -> None:
     key = OldEntropyScore()
     token = torch.arange(6.0).view(2, 3)
     batch = Batch(
-        rollouts=Rollouts(**_facts()),
+        rollouts=Rollouts.of(_facts()),
         credit=Credit(token, {key: token * 10}),
         policy=Policy(token * 2, token * 3, token * 4),
     )
@@ -264,7 +262,7 @@ def test_rows(index: object) -> None:
 
 def test_under_a_mask_no_token_is_added() -> None:
     other = torch.tensor([[False, True, True], [True, True, False]])
-    assert Rollouts(**_facts()).under(other).mask.tolist() == [[False, True, False], [True, False, False]]
+    assert Rollouts.of(_facts()).under(other).mask.tolist() == [[False, True, False], [True, False, False]]
 
 
 def test_totals_by_hand() -> None:
@@ -276,50 +274,35 @@ def test_totals_by_hand() -> None:
     assert Totals.of(rollouts, length=0.5).length == 0.5
 
 
-ADDED = re.search(r"```diff\n(.*?)```", (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(), re.DOTALL)
-
-
-@pytest.mark.parametrize("name", sorted(OPTIONAL))
+@pytest.mark.parametrize("name", sorted(OPTIONAL | EXTRA.keys()))
 def test_an_input_is_drawn_checked_recorded_and_explained(name: str) -> None:
     """`example` makes values that are accepted, and so is its neutral value where that is a number."""
     inputs, fact = example(), FACTS[name]
     owner = Rollouts if name in inputs.rollouts else Policy
-    assert f"{name}: {fact.described}" in (owner.__doc__ or "") and not fact.meaning.endswith(".")
+    assert name in EXTRA or f"{name}: {fact.described}" in (owner.__doc__ or "")
+    assert not fact.meaning.endswith(".")
     assert name in KNOWN
     given = {**inputs.rollouts, **inputs.policy}
     assert owner.of(given, {name}).need(name).shape == given[name].shape
-    assert owner.of(given, ()).only({name}) and getattr(owner.of(given, ()), name) is None
+    assert owner.of(given, ()).only({name}) and owner.of(given, ()).get(name) is None
     if isinstance(fact.neutral, float) and fact.shape == "[N, T]":
         neutral = torch.full_like(given["old_logprob"], fact.neutral)
         owner.of({**given, name: neutral.long() if fact.kind.whole else neutral}, {name})
-
-
-def test_the_input_that_contributing_adds() -> None:
-    """Its declaration is read as those of `Rollouts`: the likeliest of 1/2, 3/8 and 1/8 has 1/2."""
-    assert ADDED is not None
-    lines = [line[1:] for line in ADDED[1].splitlines() if line.startswith("+    ")]
-    space = {**vars(types), "dataclass": dataclasses.dataclass}
-    exec("@dataclass(frozen=True, eq=False)\nclass More(Fields):\n" + "\n".join(lines), space)
-    more = space["More"]
-    assert issubclass(more, Fields)
-    (name,) = facts_of(more)
-    assert name not in FACTS, "it has become a real one: show another"
-    formula = facts_of(more)[name].formula
-    assert formula is not None
-    assert float(formula(torch.tensor([0.5, 0.375, 0.125]).log())) == pytest.approx(0.5)
 
 
 def test_formulas_by_hand() -> None:
     """Of 1/2, 1/4, 1/4: H = 3/2 bits, Σ p² = 3/8, Σ p² (log p + H) = 1/4 · 1/2 bit − 2 · 1/16 · 1/2 bit = 1/16 bit."""
     logp, bit = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64).log(), torch.tensor(2.0).log().double()
     assert float(entropy(logp) / bit) == pytest.approx(1.5, rel=1e-6)
-    assert float(collision(logp)) == pytest.approx(0.375)
+    assert float(EXTRA["old_collision"].formula(logp)) == pytest.approx(0.375)
     assert float(entropy_drift(logp) / bit) == pytest.approx(1 / 16, rel=1e-6)
 
 
 def test_an_absent_input_is_named_with_its_shape() -> None:
     rollouts = example().values()[0].only(())
-    with pytest.raises(tokenpo.TokenPOError, match=r"give Rollouts\(prompt_logprob=...\) with shape \[N\]"):
+    with pytest.raises(
+        tokenpo.TokenPOError, match=r'give Rollouts\(extra=\{"prompt_logprob": ...\}\) with shape \[N\]'
+    ):
         rollouts.need("prompt_logprob")
 
 

@@ -22,7 +22,7 @@ def half(rank: int, folder: str) -> None:
     mine = torch.nn.functional.pad(whole, (0, behind)).chunk(RANKS)[rank].clone().requires_grad_()
     gathered = gather_outputs_and_unpad(mine, gather_dim=0, unpad_dim=0, padding_size=behind)
     objective = tokenpo.method("gspo")
-    rollouts = tokenpo.Rollouts(**inputs.rollouts).only(objective.needs)
+    rollouts = tokenpo.Rollouts.of(inputs.rollouts).only(objective.needs)
     batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), Policy(unpacked(gathered, places)))
     value = objective.loss(batch, Totals.of(rollouts)).value
     value.backward()

@@ -291,7 +291,7 @@ EARNING += [("mt_grpo", {"norm": "joint"}), ("ppo", {"token_reward": True})]
 
 @pytest.mark.parametrize(("name", "options"), EARNING)
 def test_a_bonus_is_reward(name: str, options: dict) -> None:
-    objective, rollouts = tokenpo.method(name, **options), tokenpo.Rollouts(**example(3).rollouts)
+    objective, rollouts = tokenpo.method(name, **options), tokenpo.Rollouts.of(example(3).rollouts)
     draws = torch.rand(rollouts.reward.shape, generator=torch.Generator().manual_seed(0), dtype=rollouts.reward.dtype)
     apart = objective.credit(rollouts, 0.3 * draws)
     added = _earned(name, rollouts, 0.3 * draws)

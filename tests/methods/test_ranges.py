@@ -75,7 +75,7 @@ def _is_finite(objective: Objective) -> bool:
     if weights := getattr(objective.credit, "weights", ()):  # one for each reward
         inputs = inputs.replace(rewards=inputs.rollouts["rewards"][:, : len(weights)])
     found = inputs.evaluate(objective)
-    rollouts = tokenpo.Rollouts(**inputs.rollouts)
+    rollouts = tokenpo.Rollouts.of(inputs.rollouts)
     credit = objective.prepare(rollouts, objective.after(objective.start(), rollouts))
     tensors = (found.loss.value, found.gradient, found.entropy_gradient, credit.advantage)
     remembered = (x[rollouts.mask] for x in credit.signals.values())

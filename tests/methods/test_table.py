@@ -51,9 +51,8 @@ def test_a_method_names_its_paper_and_the_code_that_was_read(name: str) -> None:
 
 def test_no_file_was_forgotten() -> None:
     """Every builder with a paper, in whichever file of the package, has its line in the table."""
-    modules = [
-        importlib.import_module(f"tokenpo.methods.{x.name}") for x in pkgutil.iter_modules(tokenpo.methods.__path__)
-    ]
+    files = pkgutil.walk_packages(tokenpo.methods.__path__, "tokenpo.methods.")
+    modules = [importlib.import_module(x.name) for x in files]
     found = {name for module in modules for name, x in vars(module).items() if hasattr(x, "paper")}
     assert found == set(METHODS)
 

@@ -272,12 +272,14 @@ def test_vineppo() -> None:
 
 
 def test_what_is_drawn_from_each_cut() -> None:
-    assert tokenpo.method("vineppo").continuations == Continuations(EveryTokens(16), 9)
-    cut = tokenpo.method("vineppo", separator=7, continuations=3)
-    assert cut.continuations == Continuations(BehindToken(7), 3) and cut.needs == {"gain", "token_ids"}
-    assert tokenpo.method("spo", interval=2, below=0.5).continuations == Continuations(Improbable(2, 0.5), 9)
-    assert tokenpo.method("spo").continuations == Continuations(Improbable(5, 0.9), 9)
-    assert tokenpo.method("dapo").continuations is None
+    def plan(name: str, **options: int) -> tuple:
+        return tokenpo.method(name, **options).supplied
+
+    assert plan("vineppo") == (Continuations(EveryTokens(16), 9),)
+    assert plan("vineppo", separator=7, continuations=3) == (Continuations(BehindToken(7), 3),)
+    assert tokenpo.method("vineppo", separator=7).needs == {"gain", "token_ids"}
+    assert plan("spo", interval=2, below=0.5) == (Continuations(Improbable(2, 0.5), 9),)
+    assert plan("spo") == (Continuations(Improbable(5, 0.9), 9),)
 
 
 def _shaped(lengths: list[int], reward: list[float], **options) -> np.ndarray:

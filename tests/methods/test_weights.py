@@ -11,9 +11,9 @@ import tokenpo
 from oracle_support import Sample, assemble, by_hand, close, moves, outcome, ragged, run, score, tensors, worked
 from oracles.weights import eligible
 from oracles.weights import kept as kept_by
+from tokenpo.methods.contrib.nthr import SparedTokens
 from tokenpo.methods.cov import RandomCovariant, TopCovariant, covariance
 from tokenpo.methods.fipo import discounted
-from tokenpo.methods.nthr import SparedTokens
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
@@ -274,7 +274,7 @@ def test_nthr_threshold_does_not_depend_on_rounding() -> None:
         torch.tensor([1.0, 0.0]),
         torch.tensor([0, 0]),
         torch.zeros(2, 3),
-        influence=torch.tensor([[1e8, 1.0, -1e8], [0.2, 0.5, 0.0]]),
+        extra={"influence": torch.tensor([[1e8, 1.0, -1e8], [0.2, 0.5, 0.0]])},
     )
     assert SparedTokens(beta=1.0, eta=0.5)(rollouts).tolist() == [[1, 1, 1], [1, 0.5, 1]]
 

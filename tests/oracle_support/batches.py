@@ -9,12 +9,19 @@ import numpy as np
 
 INDEX_FIELDS = ("token_ids", "turn", "anchor")  # [N, T] of whole numbers
 # [N] or [N, R].
-ROW_FIELDS = {"reward": float, "group": int, "prompt_logprob": float, "baseline": float, "rewards": float}
+ROW_FIELDS = {
+    "reward": float,
+    "group": int,
+    "prompt_logprob": float,
+    "baseline": float,
+    "drafts": int,
+    "rewards": float,
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One batch: mask [N, T] bool, reward, group, prompt_logprob and baseline [N], rewards [N, R], token_ids,
+    """One batch: mask [N, T] bool, reward, group, prompt_logprob, baseline and drafts [N], rewards [N, R], token_ids,
     turn and anchor [N, T] int, and the other [N, T] fields, zero on padding."""
 
     mask: np.ndarray
@@ -38,6 +45,7 @@ class Sample:
     teacher_divergence: np.ndarray
     prompt_logprob: np.ndarray
     baseline: np.ndarray
+    drafts: np.ndarray
     rewards: np.ndarray
     token_ids: np.ndarray
     turn: np.ndarray

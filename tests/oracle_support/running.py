@@ -85,7 +85,8 @@ def assemble(
     chosen = {name: entropy if name == "entropy" else field[name] for name in OPTIONAL if name in inputs}
     policy = tokenpo.Policy(logprob=lp, **{k: v for k, v in chosen.items() if k in POLICY_FIELDS})
     facts = {k: v for k, v in chosen.items() if k not in POLICY_FIELDS}
-    rollouts = tokenpo.Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"], **facts)
+    plain = {name: field[name] for name in ("mask", "reward", "group", "old_logprob")}
+    rollouts = tokenpo.Rollouts.of(plain | facts)
     credit = objective.prepare(rollouts, state)
     if advantage is not None:
         credit = tokenpo.Credit(torch.tensor(advantage, dtype=lp.dtype), credit.signals)

@@ -118,8 +118,6 @@ def facts(case: dict[str, Any], batch: int) -> dict[str, torch.Tensor]:
         "turn": one,
         "anchor": one,
         "token_reward": found["reward"][:, None] * last,
-        # As if the greedy response earned what the first of the group did.
-        "baseline": found["reward"][found["group"] * frozen.GROUP],
     }
     return found | {name: x for name, x in more.items() if name in needs}
 

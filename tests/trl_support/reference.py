@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 import tokenpo
+from guessing import Guess
 from tokenpo.core.learner import Learner, Step
 from tokenpo.train import models as language
 from tokenpo.train.recipe.config import Train
-from tokenpo.train.run.embedded.facts import MAKERS
 from tokenpo.train.run.embedded.forward import Forward
 from tokenpo.train.run.embedded.updates import Trainer, gradients
 
@@ -44,27 +44,16 @@ class Reference:
     ) -> tokenpo.Rollouts:
         """Rollouts with the inputs that the objective reads, as the embedded engine makes them at these weights."""
         self.weigh(weights)
-        bare = tokenpo.Rollouts(**{"old_logprob": torch.zeros(facts["mask"].shape), **facts})
+        bare = tokenpo.Rollouts.of({"old_logprob": torch.zeros(facts["mask"].shape), **facts})
         with torch.no_grad():
             old = self.trainer.forward.policy(bare, prompts)
             ref = Forward(self.ref, 256, 10**6).policy(bare, prompts)
-            asked = {
-                "old_entropy": lambda: old.entropy,
-                "ref_logprob": lambda: ref.logprob,
-                "gain": lambda: self._gain(dataclasses.replace(bare, old_logprob=old.logprob)),
-            }
+            asked = {"old_entropy": lambda: old.entropy, "ref_logprob": lambda: ref.logprob}
             more = {name: find() for name, find in asked.items() if name in self.objective.needs}
-            passes = sorted(self.objective.needs & MAKERS.keys() - more.keys())
-            more |= {name: self.trainer.forward.fact(name, bare, prompts) for name in passes}
-        return dataclasses.replace(bare, old_logprob=old.logprob, **more)
-
-    def _gain(self, facts: tokenpo.Rollouts) -> torch.Tensor:
-        """As if half of the continuations from every cut were right, and parts of a response by their length."""
-        if (parts := self.objective.coalitions) is not None:
-            return parts.gain(facts, lambda asked: [len(ids) / facts.mask.shape[1] for _, ids in asked])
-        plan = self.objective.continuations
-        assert plan is not None
-        return plan.gain(facts, plan.at(facts), torch.full_like(facts.old_logprob, 0.5))
+            made = dataclasses.replace(bare, old_logprob=old.logprob)
+            sampler = Guess(self.lm, prompts)
+            extra = {part.gives: part.supply(made, sampler) for part in self.objective.supplied}
+        return dataclasses.replace(made, **more, extra=extra)
 
     def gradient(
         self,

@@ -26,7 +26,7 @@ from layout import GENERATED, WIDTH, cell, code, filled, linked, plain, prose, t
 
 from tokenpo.core.facts import facts_of
 from tokenpo.core.objective import Objective
-from tokenpo.core.types import OPTIONAL, Policy, Rollouts
+from tokenpo.core.types import EXTRA, OPTIONAL, Policy, Rollouts
 from tokenpo.methods import METHODS, options_of, paper
 from tokenpo.methods.families import FAMILIES
 
@@ -192,12 +192,12 @@ def methods_tables() -> str:
 
 def inputs() -> str:
     """One row for each input that an objective may need, from its declaration."""
-    owners = ((Rollouts, facts_of(Rollouts)), (Policy, facts_of(Policy)))
+    owners = (("Rollouts", facts_of(Rollouts)), ("Policy", facts_of(Policy)), ("Rollouts.extra", EXTRA))
     rows = [
-        (code(name), code(owner.__name__), cell(fact.described))
+        (code(name), code(owner), cell(fact.described))
         for owner, declared in owners
         for name, fact in declared.items()
-        if name in OPTIONAL
+        if name in OPTIONAL or name in EXTRA
     ]
     return table(("need", "field of", "what it is"), rows)
 

@@ -34,7 +34,6 @@ TITLES = {
     "shaping": ("Shaping", "Something is added to the reward before the advantage is computed."),
     "temperature": ("Temperature", "Each token is sampled at a temperature of its own."),
     "passes": ("Passes", "The tokens of a rollout batch are trained on in several optimiser passes."),
-    "drafts": ("Drafts", "The prompt shows the best of several responses that were sampled before."),
     "several": ("Several slots", "These methods use different parts in more than one slot."),
 }
 

@@ -82,7 +82,6 @@ ENGINES: dict[str, Callable[[str], object]] = {
 REASONS = {
     r"needs (\w+)": r"no `\1`",
     r"reads the (rewards)": r"no `\1`",
-    "drafts into each prompt": "no drafts",
     "adapts the temperature": "no temperatures",
     "looks at a whole update": "no look at an update",
     "several passes": "no passes",

@@ -121,8 +121,3 @@ def entropy(logp: Tensor) -> Tensor:
 def entropy_drift(logp: Tensor) -> Tensor:
     """Σ_v p_v² (log p_v + H)."""
     return (logp.exp() ** 2 * (logp + entropy(logp)[..., None])).sum(-1)
-
-
-def collision(logp: Tensor) -> Tensor:
-    """Σ_v p_v²."""
-    return (2 * logp).exp().sum(-1)

@@ -22,7 +22,7 @@ from .culprit import SOUND, broken
 from .objective import Objective
 from .parts.part import walk
 from .trial import Inputs, close, fitting, hold, leaving_inputs_alone, same
-from .types import OPTIONAL, Batch, Rollouts, Totals, copied
+from .types import EXTRA, OPTIONAL, Batch, Rollouts, Totals, copied
 
 # Spread of the log-ratios at which some ratios exceed 1,000 and some are below 1/1,000.
 _FAR = 4.0
@@ -107,11 +107,11 @@ def groups_stand_alone(objective: Any) -> None:
     rollouts = fitting(objective, 16).rollouts
     group = rollouts["group"]
     rollouts["reward"] = rollouts["reward"].masked_fill(group == 2, 1.0)  # some methods count groups of equal rewards
-    credit = objective.prepare(Rollouts(**rollouts)).advantage
+    credit = objective.prepare(Rollouts.of(rollouts)).advantage
     culprit = f": credit {objective.credit!r}" if isinstance(objective, Objective) else ""
     remedy = "compare within the group, or put across_groups = True into its class"
     for rest in (group != 1, group != 2):
-        alone = objective.prepare(Rollouts(**{name: x[rest] for name, x in rollouts.items()})).advantage
+        alone = objective.prepare(Rollouts.of({name: x[rest] for name, x in rollouts.items()})).advantage
         close(alone, credit[rest], f"without one of the groups the credit of the others changes{culprit}: {remedy}")
 
 
@@ -198,7 +198,7 @@ def rows_without_advantage_add_nothing(objective: Any) -> None:
     inputs = fitting(objective, 11)
     dull = inputs.rollouts["group"] == 1
     inputs = inputs.replace(reward=inputs.rollouts["reward"].masked_fill(dull, 1.0))
-    credit = objective.prepare(Rollouts(**inputs.rollouts))
+    credit = objective.prepare(Rollouts.of(inputs.rollouts))
     empty = ~credit.advantage.any(1)
     whole = inputs.evaluate(objective)
     hold(not whole.gradient[empty].any(), "a row without advantage has a gradient")
@@ -210,8 +210,8 @@ def needs_are_true(objective: Any) -> None:
     """An undeclared input changes nothing; a declared one does, and its absence raises an error that names it."""
     inputs = fitting(objective, 6)
     whole = inputs.evaluate(objective)
-    hold(objective.needs <= OPTIONAL, f"needs {sorted(objective.needs - OPTIONAL)} are no optional inputs")
-    same(inputs.without(*OPTIONAL - objective.needs).evaluate(objective), whole)
+    same(inputs.without(*(OPTIONAL | EXTRA.keys()) - objective.needs).evaluate(objective), whole)
+    unread = {part.gives for part in getattr(objective, "supplied", ()) if part.unread}
     for name in sorted(objective.needs):
         try:
             inputs.without(name).evaluate(objective)
@@ -220,7 +220,7 @@ def needs_are_true(objective: Any) -> None:
         else:
             raise AssertionError(f"{name} is declared, but its absence goes unnoticed")
         trials = ((fitting(objective, seed, moved_by=far), sure) for seed, far, sure in _TRIALS)
-        depends = any(_reads(objective, name, *trial) for trial in trials)
+        depends = name in unread or any(_reads(objective, name, *trial) for trial in trials)
         hold(depends, f"{name} is declared, but nothing depends on it: take it out of reads")
 
 
@@ -236,7 +236,7 @@ def credit_carries_no_gradient(objective: Any) -> None:
     """Phase one carries no graph, and terms are detached and of shape [N, T]."""
     inputs = fitting(objective, 7)
     attached = inputs.map(lambda x: x.clone().requires_grad_() if x.is_floating_point() else x)
-    credit = objective.prepare(Rollouts(**attached.rollouts))
+    credit = objective.prepare(Rollouts.of(attached.rollouts))
     for x in (credit.advantage, *credit.signals.values()):
         hold(not x.requires_grad, "the credit has a gradient")
     for name, x in inputs.evaluate(objective).loss.terms.items():
@@ -258,7 +258,7 @@ def same_inputs_same_bytes(objective: Any) -> None:
     inputs = fitting(objective, 9)
     kept = inputs.map(Tensor.clone)
     first, second = inputs.evaluate(objective), inputs.evaluate(objective)
-    advantage = objective.prepare(Rollouts(**inputs.rollouts)).advantage
+    advantage = objective.prepare(Rollouts.of(inputs.rollouts)).advantage
     kept_advantage = torch.equal(first.batch.credit.advantage, advantage)
     hold(kept_advantage, "the loss changed the advantage in place: let it work on a clone()")
     equal = torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
@@ -298,7 +298,7 @@ def passes_add_up(objective: Objective) -> None:
 @law_of_parts
 def memory_survives_a_checkpoint(objective: Objective) -> None:
     """A method's memory is finite numbers; after writing and reading them as JSON, the next batch is the same."""
-    objective, rollouts = leaving_inputs_alone(objective), Rollouts(**fitting(objective, 14).rollouts)
+    objective, rollouts = leaving_inputs_alone(objective), Rollouts.of(fitting(objective, 14).rollouts)
     state = objective.start()
     for _ in range(3):
         state = objective.after(state, rollouts)
@@ -364,7 +364,7 @@ def _told(error: Exception) -> str:
 
 def _undeclared(objective: Objective, inputs: Inputs) -> str:
     """Text about an undeclared input with which the evaluation, which failed, succeeds; "" if there is none."""
-    for name in sorted(OPTIONAL - objective.needs):
+    for name in sorted((OPTIONAL | EXTRA.keys()) - objective.needs):
         with contextlib.suppress(Exception):
             inputs.evaluate(copied(objective, needs=objective.needs | {name}))
             return f"; a part reads {name}, which it does not declare: put it into `reads` of its class"
@@ -411,11 +411,11 @@ def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
 
 def _everything(objective: Any, inputs: Inputs) -> list[Tensor]:
     """The signals, the memories' numbers, the loss and its gradients."""
-    rollouts, state = Rollouts(**inputs.rollouts), None
+    rollouts, state = Rollouts.of(inputs.rollouts), None
     tensors = list(objective.prepare(rollouts).signals.values())
     if isinstance(objective, Objective):
         # A coefficient in a memory may start at 0 and grow only once entropies are low.
-        state = objective.after(objective.start(), Rollouts(**fitting(objective, 1007).rollouts))
+        state = objective.after(objective.start(), Rollouts.of(fitting(objective, 1007).rollouts))
         for _ in range(2):
             state = objective.after(state, rollouts)
         tensors += [torch.tensor(list(numbers.values()), dtype=torch.float64) for numbers in state.values()]

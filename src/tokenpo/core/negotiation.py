@@ -21,8 +21,6 @@ def negotiate(
     provides: frozenset[str] = OPTIONAL,
     engine: str = "the embedded engine",
     remedies: Mapping[str, str] | None = None,
-    *,
-    drafts: bool = False,
 ) -> None:
     """Refuses a method that reads an input which the engine lacks; no input is replaced by another.
 
@@ -30,29 +28,21 @@ def negotiate(
         provides: the optional inputs that the engine has.
         engine: its name, for messages.
         remedies: for an input, how to make the engine provide it.
-        drafts: the engine samples drafts that an objective puts into its prompts.
 
     Raises:
         Unsupported: naming method, input, engine and remedy.
     """
-    if objective.drafts is not None and not drafts:
-        raise _no_drafts(objective, objective.drafts.count, engine)
     for name in sorted(objective.needs - provides):
+        computed = any(part.gives == name for part in objective.supplied)
         remedy = (remedies or {}).get(name) or (
-            f"choose another method, or compute {name} yourself and call the objective from your own loop"
+            "train with the embedded engine (tokenpo train), which computes it"
+            if computed
+            else f"choose another method, or compute {name} yourself and call the objective from your own loop"
         )
         raise Unsupported(
             f"{objective.name} needs {name}, which {engine} does not provide (it has "
             f"{', '.join(sorted(provides))}): {remedy}"
         )
-
-
-def _no_drafts(objective: Objective, count: int, engine: str) -> Unsupported:
-    return Unsupported(
-        f"{objective.name} puts the best of {count} drafts into each prompt, which {engine} does not sample: train "
-        "with the embedded engine (tokenpo train), or sample them in a loop of your own, where "
-        "objective.drafts.prompt makes the second prompt"
-    )
 
 
 def _follows(objective: Objective) -> bool:

@@ -19,19 +19,9 @@ from torch import Tensor
 
 from ..base.errors import TokenPOError, choose
 from .boundary import Boundary
+from .facts import facts_of
 from .ops import masked
-from .parts import (
-    AdaptiveTemperature,
-    BatchSignal,
-    Coalitions,
-    Continuations,
-    Critic,
-    Drafts,
-    Memory,
-    MemorySignal,
-    Part,
-    Signal,
-)
+from .parts import AdaptiveTemperature, BatchSignal, Critic, Memory, MemorySignal, Part, Signal, Supplied
 from .parts.correction import Rejection, RolloutCorrection
 from .parts.part import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight, check_parts, walk
 from .parts.selection import Selection
@@ -39,7 +29,7 @@ from .parts.surrogate import Region
 from .parts.teacher import TeacherDivergence
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust, absent, copied
 
-_ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
+_POLICY_FIELDS = frozenset(facts_of(Policy))
 _SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
 
 Given = TypeVar("Given", Rollouts, Policy)
@@ -64,7 +54,6 @@ class Objective:
         only: tokens whose loss, penalties included, counts; denominators do not change. None counts all tokens.
         bypass: every part reads `rollout_logprob` in place of `old_logprob`.
         critic: the critic's loss, for a method that reads `value`; `value_loss` returns it, and J does not contain it.
-        drafts: how earlier responses are put into the prompt; None uses no drafts.
 
     Raises:
         TokenPOError: a slot or a field of a part holds a value of the wrong type or outside its range.
@@ -82,7 +71,6 @@ class Objective:
     only: Selection | None = None
     bypass: bool = False
     critic: Critic | None = None
-    drafts: Drafts | None = None
 
     def __post_init__(self) -> None:
         for slot, (kind, *rest) in _slots().items():
@@ -132,14 +120,9 @@ class Objective:
         return any(signal.draws for signal in self._watched)
 
     @functools.cached_property
-    def continuations(self) -> Continuations | None:
-        """The part that says where to sample continuations; None if the credit needs none."""
-        return next((part for part in self._parts if isinstance(part, Continuations)), None)
-
-    @functools.cached_property
-    def coalitions(self) -> Coalitions | None:
-        """The part that says which subsets of a response to score; None if the credit needs none."""
-        return next((part for part in self._parts if isinstance(part, Coalitions)), None)
+    def supplied(self) -> tuple[Supplied, ...]:
+        """Parts whose inputs the engine that sampled computes into `Rollouts.extra`."""
+        return tuple(dict.fromkeys(part for part in self._parts if isinstance(part, Supplied)))
 
     @functools.cached_property
     def follows_advantage(self) -> bool:
@@ -192,7 +175,7 @@ class Objective:
         Raises:
             MissingInput: the rollouts lack an input that this objective needs.
         """
-        rollouts = self._facts(rollouts, self.needs & _ROLLOUT_FIELDS)
+        rollouts = self._facts(rollouts, self.needs - _POLICY_FIELDS)
         state = self.start() if state is None else state
         mask, zero = rollouts.mask, torch.zeros_like(rollouts.reward)
         bonus = sum((self._tensor("shaping", part, zero, rollouts) for part in self.shaping), zero)
@@ -215,7 +198,7 @@ class Objective:
         """The rollouts for phase two and its `Totals`, without the tokens of a `Rejection` that `leaves`."""
         for part in self._parts:
             if isinstance(part, Rejection) and part.leaves:
-                rollouts = rollouts.under(part.counted(self._facts(rollouts, self.needs & _ROLLOUT_FIELDS)))
+                rollouts = rollouts.under(part.counted(self._facts(rollouts, self.needs - _POLICY_FIELDS)))
         return rollouts
 
     @torch.no_grad()
@@ -387,8 +370,8 @@ class Objective:
         Raises:
             MissingInput: one of them is absent.
         """
-        facts = self._facts(batch.rollouts, self.needs & _ROLLOUT_FIELDS)
-        return batch.of(facts, self._declared(batch.policy, self.needs - _ROLLOUT_FIELDS))
+        facts = self._facts(batch.rollouts, self.needs - _POLICY_FIELDS)
+        return batch.of(facts, self._declared(batch.policy, self.needs & _POLICY_FIELDS))
 
     def _facts(self, rollouts: Rollouts, names: frozenset[str]) -> Rollouts:
         if not self.bypass:
@@ -397,7 +380,7 @@ class Objective:
 
     def _declared(self, owner: Given, names: frozenset[str]) -> Given:
         for name in sorted(names):
-            if getattr(owner, name, None) is None:
+            if owner.get(name) is None:
                 raise absent(name, f"{self.name} needs {name}")
         return owner.only(names)
 
@@ -412,8 +395,6 @@ class Objective:
             yield slot, shown if choice not in ((), None) else "-"
         if self.critic is not None:
             yield "critic", repr(self.critic)
-        if self.drafts is not None:
-            yield "drafts", repr(self.drafts)
         if self.bypass:
             yield "bypass", "the old policy is the one that sampled"
         yield "needs", ", ".join(sorted(self.needs)) or "-"

@@ -13,7 +13,8 @@ from torch import Tensor
 from ..base.errors import TokenPOError
 from .facts import facts_of
 from .objective import Objective, State
-from .types import FACTS, Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
+from .seeds import keyed_generator
+from .types import EXTRA, FACTS, Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
 
 # The fields of the policy that carry a graph.
 LEAVES = ("logprob", "entropy", "teacher_divergence")
@@ -46,7 +47,7 @@ class Inputs:
 
     def values(self) -> tuple[Rollouts, Policy]:
         """The rollouts, checked, and the policy, which `Batch` will check."""
-        return Rollouts(**self.rollouts), Policy(**self.policy)
+        return Rollouts.of(self.rollouts), Policy(**self.policy)
 
     def evaluate(self, objective: Any, splits: Sequence[Any] = (slice(None),), **known: Any) -> Evaluation:
         """`evaluate` on these inputs."""
@@ -91,12 +92,7 @@ def example(
     policy = {"logprob": drawn("logprob", moved_by)}
     rollouts = {"mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old}
     rollouts |= {name: drawn(name) for name in ("old_entropy", "rollout_logprob", "ref_logprob", "temperature")}
-    rollouts |= {
-        "token_ids": torch.randint(0, 50, (n, length), generator=g),
-        "prompt_logprob": old[::size, 0].repeat_interleave(size),
-        "influence": drawn("influence"),
-        "divergence": drawn("divergence").abs()[::size].repeat_interleave(size, 0),
-    }
+    rollouts["token_ids"] = torch.randint(0, 50, (n, length), generator=g)
     policy |= {name: drawn(name) for name in ("entropy", "entropy_drift")}
     turn = (torch.rand(n, length, generator=g) < 0.3).cumsum(1)
     state = torch.randint(0, 2, (n, length + 1), generator=g)
@@ -109,6 +105,9 @@ def example(
     rollouts["version"] = torch.randint(0, 2, (n,), generator=g)[:, None].expand(n, length)
     policy["teacher_divergence"] = drawn("teacher_divergence")
     rollouts["rewards"] = torch.cat([rewards, torch.randn(n, columns, generator=g).double()], 1)[:, :columns]
+    for name, fact in EXTRA.items():
+        g = keyed_generator(seed, name)
+        rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
     return Inputs(rollouts, policy).map_tokens(
         lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x
     )

@@ -7,6 +7,7 @@ Log-probabilities and entropies are in nats, at the temperature of sampling.
 from __future__ import annotations
 
 import dataclasses
+from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -14,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ..base.errors import MissingInput, TokenPOError, UnknownName, choose, nearest
 from .boundary import Boundary
 from .facts import (
     COUNT,
@@ -23,9 +24,7 @@ from .facts import (
     LOGPROB,
     NATS,
     POSITIVE,
-    PROBABILITY,
     Fact,
-    collision,
     documented,
     entropy,
     entropy_drift,
@@ -45,22 +44,37 @@ class Fields:
         Raises:
             MissingInput: the field is absent.
         """
-        fields, kind = vars(self), type(self).__name__
-        if name not in fields:
-            raise UnknownName(f"{kind} has no field {name!r}; {nearest(name, fields)}")
-        if fields[name] is None:
-            raise absent(name, f"{kind}.{name} is absent, or read by a part that does not declare it in `reads`")
-        return fields[name]
+        if (value := self.get(name)) is None:
+            owner = type(self).__name__
+            if name not in FACTS:
+                raise UnknownName(f"{owner} has no field {name!r}; {nearest(name, FACTS)}")
+            raise absent(name, f"{owner}.{name} is absent, or read by a part that does not declare it in `reads`")
+        return value
+
+    def get(self, name: str) -> Tensor | None:
+        """The field with this name, or the one in `extra`; None if it is absent."""
+        return vars(self)[name] if name in vars(self) else vars(self).get("extra", {}).get(name)
+
+    def known(self) -> dict[str, Tensor]:
+        """The tensors that are given, by name."""
+        fields = vars(self) | vars(self).get("extra", {})
+        return {name: x for name, x in fields.items() if isinstance(x, Tensor)}
 
     def only(self, names: Collection[str]) -> Self:
-        """A copy without the optional fields that are not in `names`."""
-        return copied(self, **{k: None for k in vars(self) if k in OPTIONAL and k not in names})
+        """A copy without the optional fields, and those in `extra`, that are not in `names`."""
+        extra = {name: x for name, x in vars(self).get("extra", {}).items() if name in names}
+        absent = {k: None for k in vars(self) if k in OPTIONAL and k not in names}
+        return copied(self, **absent, **({"extra": extra} if "extra" in vars(self) else {}))
 
     @classmethod
-    def of(cls, known: Mapping[str, Tensor], needs: Collection[str]) -> Self:
-        """From tensors by name: takes the required fields, and the optional ones in `needs`."""
-        names = (f.name for f in dataclasses.fields(cls) if f.default is not None or f.name in needs)
-        return cls(**{name: known[name] for name in names})
+    def of(cls, known: Mapping[str, Tensor], needs: Collection[str] | None = None) -> Self:
+        """From tensors by name: takes the required fields, and the optional ones in `needs`; None takes all."""
+        needs = known.keys() if needs is None else needs
+        names = [
+            f.name for f in dataclasses.fields(cls) if f.name != "extra" and (f.default is not None or f.name in needs)
+        ]
+        extra = {name: known[name] for name in needs if name in EXTRA} if cls is Rollouts else {}
+        return cls(**{name: known[name] for name in names}, **({"extra": extra} if extra else {}))
 
     def rows(self, index: Any) -> Self:
         """The rows at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
@@ -77,9 +91,11 @@ class Rollouts(Fields):
 
     Args:
         mask: [N, T] bool, true on response tokens, EOS included; never inferred from token values.
+        extra: inputs that only some methods read, by name; each is declared by the `parts.Supplied` that gives it.
         ...: as each field declares.
 
     Raises:
+        UnknownName: no part declares an input in `extra`.
         TokenPOError: a wrong shape or dtype; an empty batch; a number where mask is true that is not finite, or
             outside its bounds by more than 0.05 nats of a log-probability or 0.5 of an entropy; turns that descend.
     """
@@ -121,18 +137,6 @@ class Rollouts(Fields):
         more="the constant one of sampling, also where a method adapts it per token (`objective.temperature`)",
     )
     token_ids: Tensor | None = optional("the sampled tokens", COUNT, context=True)
-    prompt_logprob: Tensor | None = optional(
-        "mean log-probability of a token of the prompt under the old policy", LOGPROB, shape="[N]"
-    )
-    influence: Tensor | None = optional(
-        "Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean",
-        more="how much a step on this token raises their log-likelihood, to first order in the head's weights (h: "
-        "final hidden state, g: one-hot of the token − probabilities, of the old policy)",
-    )
-    divergence: Tensor | None = optional(
-        "how far the group's next-token distributions lie apart at position t (2505.24718), the same for every "
-        "rollout of the group"
-    )
     turn: Tensor | None = optional(
         "the turn that the token was sampled in",
         COUNT,
@@ -154,29 +158,13 @@ class Rollouts(Fields):
         more="a tool's verdict at the last token of the turn that called it, the reward of the whole response at its "
         "last token",
     )
-    old_collision: Tensor | None = optional(
-        "Σ_v π_v² of the old policy, the probability that two samples agree",
-        PROBABILITY,
-        neutral=1.0,
-        formula=collision,
-    )
     version: Tensor | None = optional("number of updates of the policy that sampled the token", COUNT)
-    gain: Tensor | None = optional(
-        "change in the expected reward over the token's segment, from continuations or from subsets of the response",
-        scale=0.5,
-        more="value after the segment less value before it, with the reward as the value after the last segment "
-        "(`parts.Continuations`); or the segment's Owen value (`parts.Coalitions`)",
-    )
     value: Tensor | None = optional(
         "a critic's estimate, before the token, of the reward still to come",
         scale=0.5,
         more="from the critic before the update; a method that reads it also defines the critic's loss",
     )
-    baseline: Tensor | None = optional(
-        "a reward or value that is known without the rollout",
-        shape="[N]",
-        more="in units of the reward; the reward of a greedy response to the prompt, in the embedded engine",
-    )
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
@@ -185,6 +173,11 @@ class Rollouts(Fields):
             x = getattr(self, name)
             if x is not None or name not in OPTIONAL:
                 object.__setattr__(self, name, check.fact(x, name, fact, self.mask))
+        extra = {
+            name: check.fact(x, name, choose("Rollouts.extra", name, EXTRA), self.mask)
+            for name, x in self.extra.items()
+        }
+        object.__setattr__(self, "extra", extra)
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -233,8 +226,10 @@ class Policy(Fields):
     )
 
 
-FACTS: Mapping[str, Fact] = {**facts_of(Rollouts), **facts_of(Policy)}
-# The inputs that an objective may name in `needs`.
+# Declarations in `Rollouts.extra`: every class of `parts.Supplied` adds its own.
+EXTRA: dict[str, Fact] = {}
+FACTS: Mapping[str, Fact] = ChainMap(dict(facts_of(Rollouts)), dict(facts_of(Policy)), EXTRA)
+# The fields that an objective may name in `needs`.
 OPTIONAL = frozenset(
     field.name for owner in (Rollouts, Policy) for field in dataclasses.fields(owner) if field.default is None
 )
@@ -395,8 +390,9 @@ def absent(name: str, prefix: str) -> TokenPOError:
     """MissingInput for an absent field, UnknownName for one that does not exist; `prefix` starts the message."""
     if name not in FACTS:
         return UnknownName(f"{prefix}, which is no field of Rollouts or Policy; {nearest(name, FACTS)}")
-    owner = Rollouts if name in facts_of(Rollouts) else Policy
-    return MissingInput(f"{prefix}: give {owner.__name__}({name}=...) with shape {FACTS[name].shape}", name)
+    given = f'Rollouts(extra={{"{name}": ...}})' if name in EXTRA else f"Rollouts({name}=...)"
+    given = f"Policy({name}=...)" if name in facts_of(Policy) else given
+    return MissingInput(f"{prefix}: give {given} with shape {FACTS[name].shape}", name)
 
 
 def _sliced(value: Any, index: Any) -> Any:

@@ -17,17 +17,14 @@ from ..core.types import Batch, Credit, Policy, Rollouts, Totals
 
 # The optional inputs that TRL has, and verl too.
 _THEIRS = frozenset({"entropy", "old_entropy", "ref_logprob", "rollout_logprob", "temperature", "token_ids", "turn"})
-# Needed inputs that a part of the objective says how to make; no trainer has them without.
-_MADE = {"gain": ("continuations", "coalitions"), "value": ("critic",)}
 _SCALE = 2.0**-10
 
 
 def remedy(objective: Objective) -> str:
     """A remedy in words: the trainers that have every input of the objective."""
-    unmade = {name for name, parts in _MADE.items() if not any(getattr(objective, part) for part in parts)}
-    if objective.needs & unmade:
+    if "value" in objective.needs and objective.critic is None:
         return "choose another method"
-    theirs = objective.needs <= _THEIRS and objective.drafts is None
+    theirs = objective.needs <= _THEIRS
     others = ", TRL or verl" if theirs else " (tokenpo train)"
     return f"choose another method, or train with the embedded engine{others}"
 

@@ -48,10 +48,10 @@ from .ha_dw import ha_dw as ha_dw
 from .skywork_entropy import skywork_entropy as skywork_entropy
 from .aer import aer as aer
 from .token_efficient import t_spmo as t_spmo
-from .tw_grpo import tw_grpo as tw_grpo
-from .nthr import nthr as nthr
-from .thr import thr as thr
-from .arm import arm as arm
+from .contrib.tw_grpo import tw_grpo as tw_grpo
+from .contrib.nthr import nthr as nthr
+from .contrib.thr import thr as thr
+from .contrib.arm import arm as arm
 from .grpo_passk import grpo_passk as grpo_passk
 from .maxrl import maxrl as maxrl
 from .hmpo import hmpo as hmpo
@@ -62,8 +62,9 @@ from .dhpo import dhpo as dhpo
 from .egspo import egspo as egspo
 from .compositions import vineppo as vineppo
 from .spo import spo as spo
-from .ospo import ospo as ospo
-from .compositions import opsm as opsm, igrpo as igrpo
+from .contrib.ospo import ospo as ospo
+from .compositions import opsm as opsm
+from .contrib.igrpo import igrpo as igrpo
 from .rollout_is import rollout_is as rollout_is
 from .prime_rl import prime_rl as prime_rl
 from .dro import dro as dro
@@ -71,7 +72,7 @@ from .m2po import m2po as m2po, m2po_rollout as m2po_rollout
 from .fipo import fipo as fipo
 from .real import real as real
 from .gdpo import gdpo as gdpo
-from .otb import otb as otb
+from .contrib.otb import otb as otb
 from .mt_grpo import mt_grpo as mt_grpo
 from .gigpo import gigpo as gigpo
 from .remax import remax as remax

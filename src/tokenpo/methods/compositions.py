@@ -1,6 +1,5 @@
 """Methods built from shared parts only."""
 
-import dataclasses
 from typing import Annotated, Literal
 
 from ..base.errors import TokenPOError
@@ -9,7 +8,6 @@ from ..core.parts import Clip, ConstantLength, Drop, FixedBounds, GroupAdvantage
 from ..core.parts.continuations import BehindToken, Continuations, EveryTokens, WhitenedGain
 from ..core.parts.correction import Strayed
 from ..core.parts.credit import ShrunkAdvantage
-from ..core.parts.drafts import TEMPLATE, Drafts
 from ..core.parts.penalties import ReferenceKl, Reweighted
 from ..core.parts.ratio import GeometricSequence, GeometricToken, TokenRatio, WeightedRatio
 from ..core.parts.selection import HighInResponse
@@ -396,37 +394,3 @@ def vineppo(
     """
     cuts = EveryTokens(every) if separator is None else BehindToken(separator)
     return Objective(WhitenedGain(Continuations(cuts, continuations)), Clip(FixedBounds(low, high)), TokenMean())
-
-
-@Paper(
-    "iGRPO: Self-Feedback-Driven LLM Reasoning",
-    "2602.09000",
-    "second-hand + reconstructed",
-    "only the abstract and summaries were read; the page names what is ours",
-)
-def igrpo(
-    *,
-    drafts: Annotated[Count, "number of drafts sampled for each problem; they are not trained on"] = 8,
-    template: Annotated[str, "second prompt: {prompt} is the first, {draft} the draft of largest reward"] = TEMPLATE,
-    low: Low = 0.2,
-    high: High = 0.2,
-    beta: Beta = 0.0,
-) -> Objective:
-    """GRPO on responses to prompts that contain the best of several drafts.
-
-        d_1, ..., d_drafts ~ π_old(· | x),   d* = the draft of the largest reward
-        o_1, ..., o_G ~ π_old(· | x, d*),    the group that is compared and trained on
-        A_i, J as in GRPO, every probability given x and d*
-
-    From the abstract and summaries: drafts are sampled, the best by the same reward is appended to the prompt, GRPO
-    trains on the refinements alone, and a test asks once, without drafts. Ours: 8 drafts; the words of the template;
-    the first of equal drafts; beta = 0 and clip 0.2/0.2 as in our GRPO; drafts have the responses' length limit and
-    temperature.
-    Departures: unknown, as the paper's body was not read.
-    Note: drafts cost sampled tokens: `continued_tokens` of a run counts them. At equal budgets, as in the paper, drafts
-    and responses together are as many as the responses of GRPO.
-    Note: `[rollout.drafts]` in a recipe does the same for any method. A second prompt without room for a response stops
-    the run and names the problem. A loop of your own makes the prompt by `objective.drafts.prompt(prompt, draft)`.
-    Reductions: without a draft in the prompt it is GRPO; the loss itself is GRPO's.
-    """
-    return dataclasses.replace(grpo(low=low, high=high, beta=beta), drafts=Drafts(drafts, template))

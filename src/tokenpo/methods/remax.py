@@ -13,17 +13,28 @@ Note: the greedy response costs sampled tokens: `continued_tokens` of a run coun
 
 from torch import Tensor
 
+from ..core.facts import Fact
 from ..core.objective import Objective
-from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
+from ..core.parts import Clip, CreditStage, FixedBounds, Sampler, Supplied, TokenMean
 from ..core.types import Rollouts
 from .options import High, Low
 from .paper import VERL, Paper
 
 
-class OverBaseline(CreditStage):
-    """R_i − b_i, with `Rollouts.baseline` as b."""
+class Greedy(Supplied):
+    """The reward of a greedy response to the prompt."""
 
-    reads = {"baseline"}
+    gives = "baseline"
+    fact = Fact("the reward of a greedy response to the prompt", shape="[N]")
+
+    def supply(self, rollouts: Rollouts, sampler: Sampler) -> Tensor:
+        return sampler.greedy(rollouts)
+
+
+class OverBaseline(CreditStage):
+    """R_i − b_i."""
+
+    by: Greedy = Greedy()
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         advantage = (rollouts.reward + bonus).double() - rollouts.need("baseline").double()

@@ -13,17 +13,19 @@ from pydantic_core import ErrorDetails
 
 from ..base.errors import MissingInput, TokenPOError, nearest
 from ..core.facts import facts_of
+from ..core.types import EXTRA, Policy, Rollouts
 from ..core.types import FACTS as DECLARED
-from ..core.types import OPTIONAL, Policy, Rollouts
+from ..methods import METHODS  # noqa: F401 (their parts declare what is in EXTRA)
 
 # Fields with one number per token: FACTS are fractional, WHOLE are integers, NOW belong to the current policy.
+_OF_ROLLOUTS = {name: fact for name, fact in DECLARED.items() if name not in facts_of(Policy)}
 FACTS, WHOLE = (
-    tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N, T]" and fact.kind.whole is whole)
+    tuple(name for name, fact in _OF_ROLLOUTS.items() if fact.shape == "[N, T]" and fact.kind.whole is whole)
     for whole in (False, True)
 )
 NOW = tuple(facts_of(Policy))
 # Optional fields with one number for the response.
-PER_RESPONSE = tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N]" and name in OPTIONAL)
+PER_RESPONSE = tuple(name for name, fact in EXTRA.items() if fact.shape == "[N]")
 PER_TOKEN = (*FACTS, *NOW, *(name for name in WHOLE if name != "token_ids"))
 ONE = ("temperature", "version")  # a line may have one number for all its tokens
 REQUIRED = {
@@ -43,8 +45,7 @@ class Response:
         group: the same for all responses to one prompt.
         numbers: name -> T numbers; names are those of `PER_TOKEN`.
         step: the training step that drew it.
-        prompt_logprob: nats, mean log-probability of a token of the prompt.
-        baseline: a reward or value known without the response.
+        single: name -> a number; names are those of `PER_RESPONSE`.
         rewards: reward function -> its reward; None where a function does not apply.
     """
 
@@ -56,21 +57,22 @@ class Response:
     prompt: str = ""
     correct: bool | None = None
     step: int | None = None
-    prompt_logprob: float | None = None
-    baseline: float | None = None
+    single: Mapping[str, float] = field(default_factory=dict)
     rewards: Mapping[str, float | None] | None = None
 
     @property
     def given(self) -> frozenset[str]:
         """The names of the fields that this response has beyond reward and tokens."""
-        plain = ("token_ids", *PER_RESPONSE, "rewards", "step")
-        return frozenset(self.numbers) | {name for name in plain if getattr(self, name) is not None}
+        plain = ("token_ids", "rewards", "step")
+        return (
+            frozenset(self.numbers) | self.single.keys() | {name for name in plain if getattr(self, name) is not None}
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The line of a JSON Lines file, without absent fields."""
         line: dict[str, Any] = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
-        line |= {name: getattr(self, name) for name in ("rewards", *PER_RESPONSE, "tokens", "token_ids")}
-        line |= self.numbers
+        line |= {name: getattr(self, name) for name in ("rewards", "tokens", "token_ids")}
+        line |= {**self.single, **self.numbers}
         line |= {name: x[0] for name in ONE if len(set(x := self.numbers.get(name, ()))) == 1}
         return {name: value for name, value in line.items() if value is not None}
 
@@ -91,16 +93,15 @@ def responses(
         policy: the current policy, if it is not the one that sampled.
         reward_names: [R] names of the columns of `rollouts.rewards`; None numbers them.
     """
-    columns = {name: getattr(policy if name in NOW else rollouts, name, None) for name in PER_TOKEN}
+    columns = {name: rollouts.get(name) if name not in NOW else policy and policy.get(name) for name in PER_TOKEN}
     per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
     group_names = rollouts.group.tolist() if groups is None else groups
     ids = None if rollouts.token_ids is None else rollouts.token_ids.cpu()
-    single = {name: x.tolist() for name in PER_RESPONSE if (x := getattr(rollouts, name)) is not None}
+    single = {name: x.tolist() for name in PER_RESPONSE if (x := rollouts.get(name)) is not None}
     reward = rollouts.reward.tolist()
     each = None if rollouts.rewards is None else rollouts.rewards.tolist()
     names = [str(i) for i in range(len(each[0]))] if each and reward_names is None else reward_names or ()
     for row, row_mask in enumerate(rollouts.mask.cpu()):
-        alone: dict[str, Any] = {name: shortest(x[row]) for name, x in single.items()}
         yield Response(
             group=group_names[row],
             reward=shortest(reward[row]),
@@ -110,7 +111,7 @@ def responses(
             prompt="" if prompts is None else prompts[row],
             correct=None if correct is None else correct[row],
             step=step,
-            **alone,
+            single={name: shortest(x[row]) for name, x in single.items()},
             rewards=None
             if each is None
             else {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each[row], strict=True)},
@@ -167,7 +168,8 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
             raise TokenPOError(f"{where}: '{name}[{wrong}]' is {values[wrong]:g}, but {kind.words}")
     plainly = {name: getattr(read, name) for name in _PLAIN}
     per_token = {name: tuple(values) for name, values in numbers.items()}
-    return Response(**plainly, tokens=tokens, token_ids=ids, numbers=per_token)
+    single = {name: x for name in PER_RESPONSE if (x := getattr(read, name)) is not None}
+    return Response(**plainly, single=single, tokens=tokens, token_ids=ids, numbers=per_token)
 
 
 def plain(name: str) -> str:
@@ -190,14 +192,13 @@ class _Fields(BaseModel):
     prompt: str = ""
     correct: bool | None = None
     step: int | None = None
-    prompt_logprob: float | None = None
-    baseline: float | None = None
     rewards: dict[str, float | None] | None = Field(default=None, min_length=1)
 
 
-_PLAIN = ("group", "reward", "prompt", "correct", "step", *PER_RESPONSE, "rewards")
+_PLAIN = ("group", "reward", "prompt", "correct", "step", "rewards")
 _PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
 _PER_TOKEN |= dict.fromkeys(set(WHOLE) - {"token_ids"}, (_Numbering | None, None))
+_PER_TOKEN |= dict.fromkeys(PER_RESPONSE, (float | None, None))
 _PER_TOKEN["temperature"] = (list[float] | float | None, None)
 _PER_TOKEN["version"] = (None | _Numbering | _Number, None)
 _Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)

@@ -52,8 +52,7 @@ class Recording:
     @property
     def inputs(self) -> frozenset[str]:
         """The names of the inputs that the recording has."""
-        owners = (self.rollouts, self.policy)
-        return frozenset(name for owner in owners for name, value in vars(owner).items() if value is not None)
+        return frozenset(self.rollouts.known() | self.policy.known())
 
     def at_first_update(self) -> Recording:
         """The same rollouts with the old policy as the current one."""
@@ -114,16 +113,17 @@ def record(
     single = {
         name: torch.tensor(values, dtype=torch.long if DECLARED[name].kind.whole else torch.float64)
         for name in PER_RESPONSE
-        if (values := [getattr(response, name) for response in responses])[0] is not None
+        if (values := [response.single.get(name) for response in responses])[0] is not None
     }
-    inputs: dict[str, Any] = {**single, **facts}
-    rollouts = Rollouts(
-        mask=torch.arange(int(lengths.max())) < lengths[:, None],
-        reward=torch.tensor([response.reward for response in responses], dtype=torch.float64),
-        group=torch.tensor(numbered([response.group for response in responses])),
-        rewards=torch.tensor(rewards, dtype=torch.float64) if names else None,
-        **inputs,
-    )
+    known: dict[str, Any] = {
+        "mask": torch.arange(int(lengths.max())) < lengths[:, None],
+        "reward": torch.tensor([response.reward for response in responses], dtype=torch.float64),
+        "group": torch.tensor(numbered([response.group for response in responses])),
+        "rewards": torch.tensor(rewards, dtype=torch.float64) if names else None,
+        **single,
+        **facts,
+    }
+    rollouts = Rollouts.of({name: x for name, x in known.items() if x is not None})
     notes = [*notes, *_of_groups(responses, left_out)]
     if unread:
         notes.append(f"Fields that the format does not know, not read: {', '.join(unread)}.")

@@ -97,12 +97,12 @@ def facts(lengths: list[int], reward: list[float] | None = None, **fields: list[
     n, width = len(lengths), max(lengths)
     given = {"old_logprob": [[-1.0] * width] * n, **fields}
     tensors = {k: torch.tensor(x, dtype=torch.long if k == "token_ids" else torch.float64) for k, x in given.items()}
-    return Rollouts(
-        mask=torch.arange(width) < torch.tensor(lengths)[:, None],
-        reward=torch.tensor(reward or [0.0] * n, dtype=torch.float64),
-        group=torch.zeros(n, dtype=torch.long),
-        **tensors,
-    )
+    tensors |= {
+        "mask": torch.arange(width) < torch.tensor(lengths)[:, None],
+        "reward": torch.tensor(reward or [0.0] * n, dtype=torch.float64),
+        "group": torch.zeros(n, dtype=torch.long),
+    }
+    return Rollouts.of(tensors)
 
 
 def places(part, rollouts: Rollouts) -> list[list[int]]:

@@ -46,7 +46,7 @@ def batch(request: pytest.FixtureRequest) -> tuple[Rollouts, Tensor]:
         facts = dataclasses.replace(found.rollouts, rollout_logprob=old - off, ref_logprob=old - 2 * off)
         return facts.only({"rollout_logprob", "ref_logprob"}), found.policy.logprob
     inputs = example()
-    rollouts = Rollouts(**inputs.rollouts).only({"rollout_logprob", "ref_logprob"})
+    rollouts = Rollouts.of(inputs.rollouts).only({"rollout_logprob", "ref_logprob"})
     return rollouts, inputs.policy["logprob"].nan_to_num(-1.0)
 
 

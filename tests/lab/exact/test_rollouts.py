@@ -96,7 +96,7 @@ def continued(world: World, walked: Walk, facts: tokenpo.Rollouts, plan: Continu
         drawn = onward(world, world.initial, at, torch.zeros_like(at), keyed_generator(len(at), "test"))
         earned = torch.where(walked.mask, world.reward[walked.states, walked.tokens], 0.0)
         value[cuts] = drawn.reward.view(-1, plan.count).mean(1) + (earned.cumsum(1) - earned)[cuts]
-    return dataclasses.replace(facts, gain=plan.gain(facts, cuts, value))
+    return dataclasses.replace(facts, extra={"gain": plan.gain(facts, cuts, value)})
 
 
 def test_with_many_continuations_the_gain_of_a_token_is_its_advantage():

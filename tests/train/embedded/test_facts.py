@@ -6,13 +6,18 @@ import math
 import pytest
 import torch
 
+import tokenpo
 from oracle_support.group_stats import naive_collision, naive_divergence, naive_influence, naive_prompt_logprob
 from tokenpo.cli.view import SilentView
+from tokenpo.core.head.softmax import wide
+from tokenpo.methods.contrib.arm import PromptLogprob
+from tokenpo.methods.contrib.nthr import Influence
+from tokenpo.methods.contrib.tw_grpo import GroupDivergence
 from tokenpo.train.models import LoraOptions, Samples, Sampling, load, sample
-from tokenpo.train.models.score import has_plain_head, predictions
-from tokenpo.train.run.embedded import facts
-from tokenpo.train.run.embedded.facts import prompt_logprob
+from tokenpo.train.models.score import MAX_TOKENS, has_plain_head, predictions
+from tokenpo.train.run.embedded import sampler
 from tokenpo.train.run.embedded.loop import train, with_optional_inputs
+from tokenpo.train.run.embedded.sampler import Forwarded
 
 FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
 PLAIN = [family for family in FAMILIES if family not in {"gemma2_softcap", "cohere2_scale"}]
@@ -40,13 +45,31 @@ def rollouts(prompts):
     return make
 
 
+def supplied(part, lm, prompts, owner, ids, mask, heat=None, reward=None, max_tokens=MAX_TOKENS) -> torch.Tensor:
+    """The input that a part supplies, from forward passes alone; at temperature 1 where none is given."""
+    n, heat = len(mask), torch.ones(mask.shape) if heat is None else heat
+    rollouts = object.__new__(tokenpo.Rollouts)  # unchecked, as a mask may be empty
+    vars(rollouts).update(
+        mask=mask, group=owner, token_ids=ids, temperature=heat, reward=torch.zeros(n) if reward is None else reward,
+        old_logprob=torch.zeros(mask.shape, dtype=wide(lm.model.dtype)), extra={},
+    )  # fmt: skip
+    with torch.no_grad():
+        return part.supply(rollouts, Forwarded(lm, prompts, max_tokens))
+
+
 def influence(lm, *texts, reward, **more) -> torch.Tensor:
-    """At temperature 1 where none is given."""
-    return facts.influence(lm, texts if len(texts) == 5 else (*texts, torch.ones(texts[3].shape)), reward, **more)
+    return supplied(Influence(), lm, *texts, reward=reward, **more)
 
 
 def divergence(lm, *texts, **more) -> torch.Tensor:
-    return facts.divergence(lm, texts if len(texts) == 5 else (*texts, torch.ones(texts[3].shape)), **more)
+    return supplied(GroupDivergence(), lm, *texts, **more)
+
+
+def prompt_logprob(lm, prompts, temperature, **more) -> torch.Tensor:
+    ones = torch.ones(len(prompts), 1, dtype=torch.float64)
+    return supplied(
+        PromptLogprob(), lm, prompts, torch.arange(len(prompts)), ones.long(), ones.bool(), temperature * ones, **more
+    )
 
 
 def given(prompts, s: Samples, rows=slice(None), mask=None) -> tuple:
@@ -125,7 +148,7 @@ def test_order_cutting_and_padding_are_free(lm, prompts, rollouts, packed, name,
         same(what(lm, *given(prompts, s), max_tokens=most), whole)
     with monkeypatch.context() as patch:
         for chunk in (1, 30):
-            patch.setattr(facts, "chunk_rows", lambda vocabulary, rows=chunk: rows)
+            patch.setattr(sampler, "chunk_rows", lambda vocabulary, rows=chunk: rows)
             same(what(lm, *given(prompts, s)), whole)
     order = torch.randperm(len(s), generator=torch.Generator().manual_seed(2))
     for rows in (order, (s.prompt == 1).nonzero()[:, 0]):
@@ -162,7 +185,7 @@ def test_whole_groups_share_a_pass_that_fits(lm, prompts, rollouts, monkeypatch,
         seen.append((groups, sum(len(prompts[group]) for group in owner.tolist()) + int(mask.sum())))
         return predictions(lm, prompts, owner, token_ids, mask, *rest)
 
-    monkeypatch.setattr("tokenpo.train.run.embedded.facts.predictions", watched)
+    monkeypatch.setattr("tokenpo.train.run.embedded.sampler.predictions", watched)
     influence(lm, *given(prompts, s), reward=REWARD, max_tokens=most)
     assert [group for groups, _ in seen for group in groups] == [0, 1, 3]
     assert [len(groups) for groups, _ in seen] == calls
@@ -174,12 +197,12 @@ def test_no_more_than_a_chunk_of_logits_is_made(lm, prompts, rollouts, monkeypat
     s, rows = rollouts(lm), []
     assert has_plain_head(lm)
     lm.model.get_output_embeddings().register_forward_hook(lambda head, inputs, out: rows.append(len(out)))
-    monkeypatch.setattr(facts, "chunk_rows", lambda vocabulary: 7)
+    monkeypatch.setattr(sampler, "chunk_rows", lambda vocabulary: 7)
     influence(lm, *given(prompts, s), reward=REWARD)
     assert max(rows) == 7 and len(rows) > 10
     for chunk, most in ((1, 4), (7, 4), (8, 8)):
         rows.clear()
-        monkeypatch.setattr(facts, "chunk_rows", lambda vocabulary, rows=chunk: rows)
+        monkeypatch.setattr(sampler, "chunk_rows", lambda vocabulary, rows=chunk: rows)
         divergence(lm, *given(prompts, s))
         assert max(rows) == most
 
@@ -276,9 +299,8 @@ def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_pa
     assert train(config, SilentView()).finished
     assert len(steps) == 2
     for made, wanted in steps:
-        got = getattr(made, INPUTS[method])
+        got = made.extra[INPUTS[method]]
         assert got.dtype == torch.float32
         torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))
         assert wanted.unique().numel() > 3
-        others = set(INPUTS.values()) - {INPUTS[method]}
-        assert all(getattr(made, name) is None for name in others), "nobody asked for these"
+        assert len(made.extra) == 1, "nobody asked for others"

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import tokenpo
+from guessing import Guess
 from run_views import lines
 from tokenpo.base.errors import NotFinite, TokenPOError
 from tokenpo.cli.view import SilentView
@@ -45,12 +46,10 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(begin, monk
         trainer = Trainer.of(engine.config, engine.lm, objective)
         facts, kept = experience.rollouts, experience.kept
         rollouts = with_optional_inputs(engine, trainer.forward, facts, kept)
-        if (bought := objective.continuations) is not None:  # as if half of the continuations were right
-            gain = bought.gain(rollouts, bought.at(rollouts), torch.full_like(rollouts.old_logprob, 0.5))
-            rollouts = dataclasses.replace(rollouts, gain=gain)
-        if (parts := objective.coalitions) is not None:  # as if every other part of a response were right
-            gain = parts.gain(rollouts, lambda asked: [float(i % 2) for i in range(len(asked))])
-            rollouts = dataclasses.replace(rollouts, gain=gain)
+        for part in objective.supplied:
+            rollouts = dataclasses.replace(
+                rollouts, extra={part.gives: part.supply(rollouts, Guess(engine.lm, kept.prompts))}
+            )
         step, wrong = trainer.learner.begin(rollouts), chance.randrange(2)
         first = {}
         taught = engine.teacher.taught(trainer.forward, rollouts, kept) if objective.teacher_beta is not None else None

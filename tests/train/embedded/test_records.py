@@ -144,11 +144,9 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
         found = read(run, step)
         assert (found.step, found.moved, found.notes) == (step, True, ())
         width = found.rollouts.mask.shape[1]
-        for name, x in vars(facts).items():
-            seen = getattr(found.rollouts, name)
-            if x is None:
-                assert seen is None, name
-                continue
+        assert facts.known().keys() == found.rollouts.known().keys()
+        for name, x in facts.known().items():
+            seen = found.rollouts.need(name)
             x = x[:, :width] if x.dim() == 2 else x
             x = x.masked_fill(~facts.mask[:, :width], 0) if x.dim() == 2 else x
             assert torch.equal(seen.to(x.dtype), x), name

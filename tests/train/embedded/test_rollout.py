@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 
-import tokenpo
 from run_views import lines, numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
-from tokenpo.core.parts import Continuations, Drafts
+from tokenpo.core.parts import Continuations
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
 from tokenpo.train.recipe.objective import build_objective, warnings
@@ -134,11 +133,11 @@ def one_by_one(engine, experience, plan: Continuations, cursor: int) -> tuple[to
 def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, begin) -> None:
     """Whatever stands beside it; shared prefixes once; gains are made of these values."""
     engine, _, seen = begin(8, method={"name": "vineppo", "every": 2, "continuations": count})
-    plan = engine.objective.continuations
+    (plan,) = engine.objective.supplied
     value, tokens = one_by_one(engine, seen, plan, 8)
-    facts = dataclasses.replace(seen.rollouts, gain=None)
+    facts = dataclasses.replace(seen.rollouts, extra={})
     gain = plan.gain(facts, plan.at(facts), value).float()
-    assert torch.equal(seen.rollouts.gain, gain * facts.mask)
+    assert torch.equal(seen.rollouts.extra["gain"], gain * facts.mask)
     assert seen.continued == tokens > 0
     assert value.unique().numel() > 1
     prefixes = {
@@ -165,8 +164,8 @@ def test_parts_of_a_response_are_scored_by_the_task(union, begin) -> None:
             expected = [(whole + first - last - 1) / 2] * half + [(whole + last - first - 1) / 2] * (len(ids) - half)
         else:
             expected = [whole - 1]
-        assert facts.gain[row, facts.mask[row]].tolist() == expected
-    assert facts.gain.unique().numel() > 1 and seen.continued == 0
+        assert facts.extra["gain"][row, facts.mask[row]].tolist() == expected
+    assert facts.extra["gain"].unique().numel() > 1 and seen.continued == 0
 
 
 def test_the_best_draft_stands_in_the_prompt(begin) -> None:
@@ -196,25 +195,21 @@ def test_a_draft_that_leaves_no_room_names_the_problem(begin) -> None:
         begin(8, method=method)
 
 
-def test_any_method_has_drafts_by_the_recipe(small, tmp_path) -> None:
-    config = small(tmp_path / "run", method={"name": "dapo"}, rollout={"drafts": {"count": 2}})
-    objective = build_objective(config)
-    assert objective.drafts == Drafts(2) and dataclasses.replace(objective, drafts=None) == tokenpo.method("dapo")
-    assert any("best of 2 drafts; evaluation asks once" in note for note in warnings(objective, config))
-    with pytest.raises(TokenPOError, match=r"rollout\.drafts comes on top of the drafts of igrpo"):
-        build_objective(small(tmp_path / "run", method={"name": "igrpo"}, rollout={"drafts": {"count": 2}}))
+def test_a_method_with_drafts_says_that_evaluation_has_none(small, tmp_path) -> None:
+    config = small(tmp_path / "run", method={"name": "igrpo"})
+    assert any("evaluation asks once, without drafts" in note for note in warnings(build_objective(config), config))
 
 
 def test_the_baseline_is_the_reward_of_a_greedy_response(begin) -> None:
     """One greedy response to each kept problem, whatever else is drawn; `continued` counts its tokens too."""
     engine, _, seen = begin(8, method={"name": "remax"})
     _, _, plain = begin(8)
-    assert plain.rollouts.baseline is None and plain.rollouts.gain is None and plain.continued == 0
+    assert not plain.rollouts.extra and plain.continued == 0
     assert torch.equal(seen.rollouts.token_ids, plain.rollouts.token_ids)
     tokens, rewards = 0, []
     for prompt in seen.kept.prompts:
         drawn = sample(engine.lm, [prompt], 1, Sampling(LENGTH, 0.0))
         tokens += int(drawn.mask.sum())
         rewards.append(float((drawn.token_ids * drawn.mask).sum() % 2 == 0))
-    assert seen.rollouts.baseline.tolist() == [rewards[group] for group in seen.rollouts.group.tolist()]
+    assert seen.rollouts.extra["baseline"].tolist() == [rewards[group] for group in seen.rollouts.group.tolist()]
     assert seen.continued == tokens

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tokenpo.core.trial import example
-from tokenpo.core.types import OPTIONAL
+from tokenpo.core.types import FACTS
 
 from .step import DRAWS, LENGTH, SIZE, Facts, pushes
 
@@ -178,7 +178,7 @@ def _further(needs: frozenset[str]) -> Iterator[Axis]:
     """An axis for each needed input [N, T] that is not designed, from its lowest to its highest value in `example`."""
     inputs = example()
     known, mask = {**inputs.rollouts, **inputs.policy}, inputs.rollouts["mask"]
-    for name in sorted(needs & OPTIONAL - _DESIGNED):
+    for name in sorted(needs & FACTS.keys() - _DESIGNED):
         if name in known and known[name].shape == mask.shape and known[name].is_floating_point():
             numbers = known[name][mask]
             values = torch.linspace(float(numbers.min()), float(numbers.max()), 13, dtype=torch.float64).tolist()

@@ -7,7 +7,6 @@ method's file.
 # isort: off
 from .aggregate import ConstantLength as ConstantLength, PromptMean as PromptMean, SequenceMean as SequenceMean
 from .aggregate import TokenMean as TokenMean, TokenSum as TokenSum
-from .coalitions import Coalitions as Coalitions, SegmentShare as SegmentShare
 from .continuations import BehindToken as BehindToken, Continuations as Continuations, Cuts as Cuts
 from .continuations import EqualEntropy as EqualEntropy, EveryTokens as EveryTokens, Improbable as Improbable
 from .continuations import SegmentGain as SegmentGain, WhitenedGain as WhitenedGain
@@ -17,11 +16,11 @@ from .correction import Strayed as Strayed, Total as Total
 from .credit import GroupAdvantage as GroupAdvantage, RewardToGo as RewardToGo, ShrunkAdvantage as ShrunkAdvantage
 from .critic import Critic as Critic, Gae as Gae, LengthLambda as LengthLambda, RightLikelihood as RightLikelihood
 from .critic import TokenRewards as TokenRewards
-from .drafts import Drafts as Drafts
 from .selection import CurrentEntropyQuantile as CurrentEntropyQuantile, CurrentEntropyScore as CurrentEntropyScore
 from .selection import OldEntropyQuantile as OldEntropyQuantile, OldEntropyScore as OldEntropyScore
 from .part import BatchSignal as BatchSignal, Look as Look, Memory as Memory, MemorySignal as MemorySignal, Part as Part
-from .part import Signal as Signal, check_parts as check_parts, walk as walk
+from .part import Sampler as Sampler, Signal as Signal, Supplied as Supplied, Tokens as Tokens
+from .part import check_parts as check_parts, walk as walk
 from .penalties import K1 as K1, K2 as K2, K3 as K3, AbsoluteLogRatio as AbsoluteLogRatio, Anchor as Anchor
 from .penalties import EntropyBonus as EntropyBonus, Estimator as Estimator, K3Within as K3Within
 from .penalties import ReferenceKl as ReferenceKl, Reweighted as Reweighted, StraightThrough as StraightThrough

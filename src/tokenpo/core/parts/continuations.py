@@ -1,7 +1,7 @@
 """Credit from continuations: endings sampled from the middle of a response, whose rewards estimate its value there.
 
-`Continuations` says where an engine samples them and how many. The engine samples and scores them and fills in
-`Rollouts.gain`, the change in value over each segment; the credit reads it.
+`Continuations` says where an engine samples them and how many, and computes `gain`, the change in value over each
+segment, from their rewards; the credit reads it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..facts import Fact
 from ..ops.group import Groups, others_mean
 from ..ops.masked import whiten
 from ..ops.turns import gains
 from ..ranges import Count, Fraction, NotNegative
 from ..types import Rollouts
-from .part import CreditStage, Part
+from .part import CreditStage, Part, Sampler, Supplied
 
 
 class Cuts(Part):
@@ -74,7 +75,15 @@ class EqualEntropy(Cuts):
         return torch.cat([torch.zeros_like(pieces[:, :1]), pieces.diff(dim=1)], 1) > 0
 
 
-class Continuations(Part):
+GAIN = Fact(
+    "change in the expected reward over the token's segment, from continuations or from subsets of the response",
+    scale=0.5,
+    more="value after the segment less value before it, with the reward as the value after the last segment; or the "
+    "segment's Owen value",
+)
+
+
+class Continuations(Supplied):
     """Where continuations are sampled, how many, and how their rewards become gains.
 
     The value at a cut is the mean reward of its continuations. `own` and `lean` need no further samples and keep the
@@ -91,6 +100,7 @@ class Continuations(Part):
         lean: weight of the prompt's value where a segment begins, in continuations; needs `start`.
     """
 
+    gives, fact = "gain", GAIN
     cuts: Cuts
     count: Count
     mixed: bool = False
@@ -104,6 +114,10 @@ class Continuations(Part):
         if self.mixed:
             chosen = chosen & Groups.of(rollouts.group, rollouts.mask.any(1)).varied(rollouts.reward)[:, None]
         return chosen
+
+    def supply(self, rollouts: Rollouts, sampler: Sampler) -> Tensor:
+        cuts = self.at(rollouts)
+        return self.gain(rollouts, cuts, sampler.continued(rollouts, cuts, self.count))
 
     def gain(self, rollouts: Rollouts, cuts: Tensor, value: Tensor) -> Tensor:
         """[N, T] gain of each token's segment.

@@ -12,17 +12,18 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, TypeAlias, cast, dataclass_transform
+from typing import Any, ClassVar, Protocol, TypeAlias, cast, dataclass_transform
 
 import torch
 from torch import Tensor
 
 from ...base.errors import TokenPOError
 from ...base.user_code import summary_of
+from ..facts import Fact
 from ..ranges import Range, range_of, require
-from ..types import Batch, Rollouts, Totals, Trust
+from ..types import EXTRA, Batch, Rollouts, Totals, Trust
 
 # Attributes that a part declares: the type of each, and the type's text in messages.
 _FLAGS = (
@@ -137,6 +138,83 @@ class MemorySignal(Memory):
     def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
         """[N, T], finite where the mask is true, from this batch and the numbers after the batch before it."""
         raise NotImplementedError
+
+
+class Tokens(Protocol):
+    """M sampled tokens of one group, and the distributions that they were drawn from.
+
+    Args:
+        row, column: [M], places in [N, T].
+        target: [M], token ids.
+        hidden: [M, H], the final hidden states that predict them.
+        chunk: number of distributions that may be kept at once.
+    """
+
+    row: Tensor
+    column: Tensor
+    target: Tensor
+    hidden: Tensor
+    chunk: int
+
+    def log_probabilities(self, at: Tensor) -> Tensor:
+        """[len(at), V], at the temperature of sampling."""
+        ...
+
+
+class Sampler(Protocol):
+    """The engine that sampled some rollouts, with the weights that it sampled with."""
+
+    def tokens(self, rollouts: Rollouts) -> Iterator[Tokens]:
+        """The tokens of one group after the other."""
+        ...
+
+    def prompt_logprob(self, rollouts: Rollouts) -> Tensor:
+        """[N] nats, the mean log-probability of the tokens of the prompt after the first; 0 without any."""
+        ...
+
+    def greedy(self, rollouts: Rollouts) -> Tensor:
+        """[N], the reward of a greedy response to the prompt."""
+        ...
+
+    def continued(self, rollouts: Rollouts, cuts: Tensor, count: int) -> Tensor:
+        """[N, T], the mean reward of `count` continuations sampled at each cut; `cuts` is [N, T] bool."""
+        ...
+
+    def score(self, parts: Sequence[tuple[int, list[int]]]) -> Sequence[float]:
+        """The rewards of (row, token ids in place of its response)."""
+        ...
+
+
+class Supplied(Part):
+    """An input that few methods read, and its computation by the engine that sampled the rollouts.
+
+    An engine calls `supply` once per rollout batch; the parts that hold this one read `rollouts.need(gives)`.
+
+    Attributes:
+        gives: name of the input in `Rollouts.extra`.
+        fact: its declaration.
+        unread: the input says how the responses were sampled, and no number depends on it.
+    """
+
+    gives: ClassVar[str]
+    fact: ClassVar[Fact]
+    unread: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls.reads = {*cls.reads, cls.gives} if isinstance(cls.reads, set | frozenset) else cls.reads
+        EXTRA[cls.gives] = cls.fact
+        super().__init_subclass__()
+
+    def supply(self, rollouts: Rollouts, sampler: Sampler) -> Tensor:
+        """The input, [N] or [N, T] as declared; by default the declaration's `formula` of each token's distribution."""
+        if self.fact.formula is None:
+            raise NotImplementedError
+        table = torch.zeros_like(rollouts.old_logprob)
+        for tokens in sampler.tokens(rollouts):
+            for at in torch.arange(len(tokens.row), device=tokens.row.device).split(tokens.chunk):
+                value = self.fact.formula(tokens.log_probabilities(at))
+                table[tokens.row[at], tokens.column[at]] = value.to(table)
+        return table
 
 
 class Shaping(Part):

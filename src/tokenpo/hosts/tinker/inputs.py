@@ -9,24 +9,22 @@ from ...base.errors import Unsupported
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
-from ...core.types import FACTS, OPTIONAL
+from ...core.types import OPTIONAL
 
 ENGINE = "the Tinker engine"
 # Inputs that need whole distributions or hidden states; the API returns only the log-probabilities of sampled tokens.
-_LOGITS = {name for name, fact in FACTS.items() if fact.formula} | {"teacher_divergence", "influence", "divergence"}
+_LOGITS = {"entropy", "old_entropy", "entropy_drift", "teacher_divergence"}
 # The engines that have them; an input that is not named is the embedded engine's alone.
 _ENGINES = {
     **dict.fromkeys(("entropy", "old_entropy"), "the embedded engine, TRL or verl"),
     **dict.fromkeys(("entropy_drift", "teacher_divergence"), "the embedded engine or TRL"),
 }
-PROVIDES = OPTIONAL - _LOGITS - {"gain", "value", "version", "baseline"}
+PROVIDES = OPTIONAL - _LOGITS - {"value", "version"} | {"prompt_logprob"}
 REMEDIES: dict[str, str] = {
     name: "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, "
     f"or train with {_ENGINES.get(name, 'the embedded engine')}"
     for name in sorted(_LOGITS)
 } | {
-    "gain": "train with the embedded engine (tokenpo train), which continues responses or scores their parts",
-    "baseline": "train with the embedded engine (tokenpo train), which draws a greedy response",
     "value": "the API returns no hidden states: train with the embedded engine (tokenpo train), which has a value head",
     "teacher_logprob": "say which of the server's models the teacher is: --set teacher.path=NAME",
 }

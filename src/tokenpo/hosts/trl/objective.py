@@ -41,7 +41,6 @@ REMEDIES = {
     **dict.fromkeys(OPTIONAL - ALWAYS, _COMPUTED),
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
-    "gain": "train with the embedded engine (tokenpo train), which continues responses or scores their parts",
     "value": "GRPOTrainer has no value model: train with the embedded engine (tokenpo train), which has a value head",
     **dict.fromkeys(TAUGHT, "give TokenPOTrainer the teacher as teacher_model"),
 }

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core.facts import facts_of
 from ...core.objective import Objective
-from ...core.types import Policy, Rollouts
+from ...core.types import FACTS, Policy, Rollouts
 from .truth import truth
 from .world import World
 
@@ -76,9 +76,9 @@ def onward(world: World, logits: Tensor, at: Tensor, group: Tensor, draws: torch
 
 def lacking(objective: Objective) -> str:
     """What a world does not give and the objective needs, for a message; "" if it runs."""
-    given = _GIVEN | {name for owner in (Rollouts, Policy) for name, fact in facts_of(owner).items() if fact.formula}
+    given = _GIVEN | {name for name, fact in FACTS.items() if fact.formula}
     missing = sorted(objective.needs - given)
-    return missing[0] if missing else "drafts in prompts" if objective.drafts is not None else ""
+    return missing[0] if missing else ""
 
 
 def rollouts(world: World, walked: Walk, logits: Tensor, needs: frozenset[str]) -> Rollouts:
@@ -99,27 +99,22 @@ def rollouts(world: World, walked: Walk, logits: Tensor, needs: frozenset[str]) 
         "anchor": lambda: walked.states,
         "value": lambda: truth(world, logits).value.detach()[walked.states],  # that of a perfect critic
     }
-    return Rollouts(
-        mask=mask,
-        reward=reward,
-        group=walked.group,
-        old_logprob=old,
-        **{name: make() for name, make in optional.items() if name in needs},
-        **_by_formula(Rollouts, logp, walked, needs),
-    )
+    known = {"mask": mask, "reward": reward, "group": walked.group, "old_logprob": old}
+    known |= {name: make() for name, make in optional.items() if name in needs}
+    return Rollouts.of(known | _by_formula(logp, walked, needs - facts_of(Policy).keys()))
 
 
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
     """The predictions at the sampled tokens of the policy with these logits [S, V], with their graph."""
     logp = logits.log_softmax(-1)
-    return Policy(logprob=walked.taken(logp), **_by_formula(Policy, logp, walked, needs))
+    return Policy(logprob=walked.taken(logp), **_by_formula(logp, walked, needs & facts_of(Policy).keys()))
 
 
-def _by_formula(owner: type, logp: Tensor, walked: Walk, needs: frozenset[str]) -> dict[str, Tensor]:
+def _by_formula(logp: Tensor, walked: Walk, needs: frozenset[str]) -> dict[str, Tensor]:
     """The needed inputs [N, T] that are functions of the next-token distributions."""
     return {
         name: fact.formula(logp)[walked.states]
-        for name, fact in facts_of(owner).items()
+        for name, fact in FACTS.items()
         if fact.formula is not None and name in needs
     }
 

@@ -147,13 +147,6 @@ class Correction(Section):
     leaves: bool = setting(False, "rejected tokens leave the denominators")
 
 
-class Drafts(Section):
-    count: int = setting(8, "drafts of each problem, in addition to its group_size responses", ge=1, le=10**5)
-    template: str | None = setting(
-        None, "the second prompt: {prompt} is the first, {draft} the draft of largest reward; none: igrpo's"
-    )
-
-
 class ReferenceKl(Section):
     beta: float = Field(gt=0, description="coefficient")
     estimator: Literal["k1", "k2", "k3"] = "k3"
@@ -170,7 +163,6 @@ class Rollout(Section):
     max_extra_batches: int = setting(3, "how often one batch may be refilled", ge=0, le=10**4)
     soft_overlong: SoftOverlong | None = setting(None, "DAPO's penalty on long responses")
     group_overlong: GroupOverlong | None = setting(None, "GTPO's penalty on long answers to easy prompts")
-    drafts: Drafts | None = setting(None, "drafts; the prompt then contains the best of them (iGRPO)")
     rescore: bool = setting(False, "old log-prob and entropy from a forward pass, not from the sampler")
     correction: Correction | None = setting(
         None, "weights old / sampler's probability; they act with rescore or an adaptive temperature"

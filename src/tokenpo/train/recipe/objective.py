@@ -1,10 +1,7 @@
 """Build the objective of a recipe, check that the embedded engine can honour it, and warn of unlikely settings."""
 
-import dataclasses
-
 import torch
 
-from ...base.errors import TokenPOError
 from ...core import parts
 from ...core.negotiation import negotiate, schedule_notes
 from ...core.objective import Objective
@@ -17,7 +14,7 @@ from .engines import EMBEDDED
 
 
 def build_objective(config: Config) -> Objective:
-    """The method of the recipe with the recipe's shaping, teacher, drafts, reference penalty and rollout correction.
+    """The method of the recipe with the recipe's shaping, teacher, reference penalty and rollout correction.
 
     Raises:
         UnknownName: no such method, option or preset.
@@ -33,14 +30,6 @@ def build_objective(config: Config) -> Objective:
         shaping.append(parts.SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
     if group := rollout.group_overlong:
         shaping.append(parts.GroupOverlong(**dict(group)))
-    if (drafts := rollout.drafts) is not None:
-        if objective.drafts is not None:
-            raise TokenPOError(
-                f"rollout.drafts comes on top of the drafts of {objective.name}: drop the section, as they are options "
-                "of the method"
-            )
-        made = parts.Drafts(drafts.count, drafts.template or parts.Drafts.template)
-        objective = dataclasses.replace(objective, drafts=made)
     reference, weighed = config.train.reference_kl, rollout.correction
     return extended(
         objective,
@@ -61,17 +50,15 @@ def accepted_here(config: Config) -> Objective:
 
 def require_here(objective: Objective, config: Config | None = None) -> None:
     """Raises Unsupported, naming method and input, if an objective reads an input that the embedded engine lacks."""
-    given: dict[str, object] = {"gain": objective.continuations or objective.coalitions, "value": objective.critic}
+    given: dict[str, object] = {"value": objective.critic}
     if config is not None:
         given |= dict.fromkeys(TAUGHT, config.teacher)
     lacks = {name for name, part in given.items() if part is None}
     remedies = {
-        "gain": "say where continuations are drawn, by a part that holds tokenpo.parts.Continuations, or what "
-        "parts of a response are scored, by tokenpo.parts.Coalitions",
         **dict.fromkeys(TAUGHT, 'say who the teacher is in the recipe\'s section "teacher", by path or hint'),
         "value": "say what the value is fitted to, by Objective(critic=tokenpo.parts.Critic())",
     }
-    negotiate(objective, OPTIONAL - lacks, remedies=remedies, drafts=True)
+    negotiate(objective, OPTIONAL - lacks | {part.gives for part in objective.supplied}, remedies=remedies)
 
 
 def build_entry(entry: Entry) -> Objective:
@@ -94,11 +81,8 @@ def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> li
         )
     if config.critic is not None and config.critic.warmup:
         notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
-    if objective.drafts is not None:
-        notes.append(
-            f"{objective.name} trains on prompts that show the best of {objective.drafts.count} drafts; evaluation "
-            "asks once, without drafts"
-        )
+    if "drafts" in objective.needs:
+        notes.append(f"{objective.name} trains on prompts that show a draft; evaluation asks once, without drafts")
     if rollout.dynamic_sampling and objective.needs & TAUGHT:
         notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
     for section, reads in (("critic", objective.critic), ("teacher", objective.needs & TAUGHT)):
@@ -125,5 +109,5 @@ def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> li
 def _teaches_alone(objective: Objective) -> bool:
     """Whether a response gets an advantage without others of its group."""
     rollouts = example().rollouts
-    alone = Rollouts(**{**rollouts, "group": torch.arange(len(rollouts["mask"]))})
+    alone = Rollouts.of({**rollouts, "group": torch.arange(len(rollouts["mask"]))})
     return bool(objective.prepare(alone).advantage.any())

@@ -15,7 +15,6 @@ from ...models import LanguageModel, score
 from ...models.device import precision
 from ...models.score import Predictions, has_plain_head, predictions
 from .critic import Critic
-from .facts import MAKERS, texts
 
 Taught = Callable[[Tensor], TeacherHead]  # rows of the step -> the teacher on their tokens
 
@@ -109,7 +108,12 @@ class Forward:
                 return
             yield seen
 
-    def fact(self, name: str, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """[N, T] or [N]: an input of `MAKERS` for whole groups, under the current weights."""
-        with torch.no_grad(), precision(self.lm.device, self.autocast):
-            return MAKERS[name](self.lm, rollouts, prompts, self.micro_tokens).float()
+
+def texts(
+    rollouts: Rollouts, prompts: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], Tensor, Tensor, Tensor, Tensor]:
+    """(prompts in use, number of each row's prompt, token ids, mask and temperature [N, T])."""
+    used, of_row = torch.unique(rollouts.group, return_inverse=True)
+    mine = [list(prompts[group]) for group in used.tolist()]
+    mask, heat = rollouts.mask, rollouts.need("temperature")
+    return mine, of_row, rollouts.need("token_ids"), mask, heat.where(mask, 1.0)

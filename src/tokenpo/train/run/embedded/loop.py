@@ -14,6 +14,7 @@ from torch import Tensor
 from ....base.errors import Unsupported, present
 from ....core.learner import Step
 from ....core.objective import Objective
+from ....core.parts import Continuations
 from ....core.types import TAUGHT, Policy, Rollouts
 from ....records import Tracer
 from ...models import LanguageModel
@@ -32,7 +33,6 @@ from ..loop import Outcome
 from ..step import SHORTER
 from ..trackers import require_trackers
 from ..view import View
-from .facts import MAKERS
 from .forward import Forward, Taught
 from .rollout import collect
 from .teacher import Teacher
@@ -83,7 +83,7 @@ def build_engine(plan: Plan) -> Engine:
     task = plan.make_task()
     try:
         lm, needs = plan.load_model(), plan.objective.needs
-        if plan.objective.continuations is not None and isinstance(task, ToolTask):
+        if any(isinstance(x, Continuations) for x in plan.objective.supplied) and isinstance(task, ToolTask):
             raise Unsupported(
                 f"{plan.objective.name} samples continuations, which call no tool in the embedded engine, and the task "
                 f"{plan.config.task.name} has one: take a task without a tool, or a method without continuations"
@@ -122,9 +122,6 @@ def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, k
         fields["teacher_logprob"] = teacher.logprob(forward, rollouts, kept)
     if "value" in needs and forward.critic is not None:
         fields["value"] = forward.value(forward.critic, rollouts, kept.prompts)
-    for name in sorted(needs & MAKERS.keys()):
-        if getattr(rollouts, name) is None:
-            fields[name] = forward.fact(name, rollouts, kept.prompts)
     return dataclasses.replace(rollouts, **fields) if fields else rollouts
 
 

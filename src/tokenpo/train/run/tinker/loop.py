@@ -137,7 +137,7 @@ class Server:
         if "prompt_logprob" in self.objective.needs:
             scores = [each or [0.0] for each in self.scores(self.weights(), prompts, "in scoring prompts")]
             means = [math.fsum(each) / len(each) for each in scores]
-            fields["prompt_logprob"] = torch.tensor(means)[rollouts.group]
+            rollouts = dataclasses.replace(rollouts, extra={"prompt_logprob": torch.tensor(means)[rollouts.group]})
         return dataclasses.replace(rollouts, **fields)
 
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tokenpo.base.errors import OutOfRange
-from tokenpo.core.parts import Coalitions, GroupAdvantage, SegmentShare
-from tokenpo.core.parts.coalitions import owen_weights
+from tokenpo.core.parts import GroupAdvantage
 from tokenpo.core.types import Rollouts
+from tokenpo.methods.contrib.ospo import Coalitions, SegmentShare, owen_weights
 
 SHAPES = [(1, 1), (2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (5, 2), (5, 3), (4, 4)]
 
@@ -40,7 +40,7 @@ def _facts(*rows: list[int], reward: list[float] | None = None, group: list[int]
     given = torch.tensor(reward or [0.0] * len(rows), dtype=torch.float64)
     group = torch.tensor(group or [0] * len(rows))
     old = torch.full(mask.shape, -1.0, dtype=torch.float64)
-    return Rollouts(**{"mask": mask, "reward": given, "group": group, "old_logprob": old, "token_ids": ids} | more)
+    return Rollouts.of({"mask": mask, "reward": given, "group": group, "old_logprob": old, "token_ids": ids} | more)
 
 
 @pytest.mark.parametrize(("count", "union"), SHAPES)

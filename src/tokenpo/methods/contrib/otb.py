@@ -21,21 +21,34 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from ..core.objective import Objective
-from ..core.ops import masked
-from ..core.ops.group import Groups
-from ..core.ops.ratio import log_ratio
-from ..core.parts import Clip, CreditStage, FixedBounds, RolloutCorrection, TokenMean
-from ..core.ranges import at_least
-from ..core.types import Rollouts
-from .options import High, Low
-from .paper import VERL, Paper
+from ...core.facts import PROBABILITY, Fact
+from ...core.objective import Objective
+from ...core.ops import masked
+from ...core.ops.group import Groups
+from ...core.ops.ratio import log_ratio
+from ...core.parts import Clip, CreditStage, FixedBounds, RolloutCorrection, Supplied, TokenMean
+from ...core.ranges import at_least
+from ...core.types import Rollouts
+from ..options import High, Low
+from ..paper import VERL, Paper
 
 EPS = 1e-8
 
 ZeroTail = Annotated[bool, "no baseline where a single rollout of the group is left"]
 ByToken = Annotated[bool, "rewards arrive at tokens, read from `Rollouts.token_reward`; else all of it at the end"]
 Cap = Annotated[float, at_least(1)]
+
+
+class Collision(Supplied):
+    """Σ_v π_v² of the old policy."""
+
+    gives = "old_collision"
+    fact = Fact(
+        "Σ_v π_v² of the old policy, the probability that two samples agree",
+        PROBABILITY,
+        neutral=1.0,
+        formula=lambda logp: (2 * logp).exp().sum(-1),
+    )
 
 
 class OptimalBaseline(CreditStage):
@@ -47,11 +60,12 @@ class OptimalBaseline(CreditStage):
     zero_tail: ZeroTail = True
     steps: ByToken = False
     cap: Cap | None = None
+    collision: Collision = Collision()
 
     @property
     def reads(self) -> set[str]:
         steps, sampler = {"token_reward"} if self.steps else set(), {"rollout_logprob"} if self.cap else set()
-        return {"old_collision"} | steps | sampler
+        return steps | sampler
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         mask, groups = rollouts.mask, Groups.of(rollouts.group, rollouts.mask.any(1))

@@ -5,7 +5,7 @@ import pytest
 import tokenpo
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.core.negotiation import negotiate
-from tokenpo.core.parts import Drafts
+from tokenpo.methods.contrib.igrpo import Drafts
 
 
 def test_the_second_prompt_of_text_and_of_messages() -> None:
@@ -24,7 +24,7 @@ def test_a_template_without_the_draft_is_refused() -> None:
 
 
 def test_engines_without_drafts_refuse() -> None:
-    with pytest.raises(Unsupported, match=r"igrpo puts the best of 8 drafts into each prompt, which here does not"):
+    with pytest.raises(
+        Unsupported, match=r"igrpo needs drafts, which here does not provide .*: train with the embedded"
+    ):
         negotiate(tokenpo.method("igrpo"), engine="here")
-    negotiate(tokenpo.method("igrpo"), drafts=True)
-    negotiate(tokenpo.method("grpo"))

@@ -18,28 +18,39 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from ..core.objective import Objective
-from ..core.ops import masked
-from ..core.ops.group import Groups
-from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
-from ..core.ranges import Finite, Fraction
-from ..core.types import Rollouts
-from .options import High, Low
-from .paper import Paper
+from ...core.facts import LOGPROB, Fact
+from ...core.objective import Objective
+from ...core.ops import masked
+from ...core.ops.group import Groups
+from ...core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, Sampler, Supplied, TokenMean
+from ...core.ranges import Finite, Fraction
+from ...core.types import Rollouts
+from ..options import High, Low
+from ..paper import Paper
 
 Shift = Annotated[Finite, "size of the shift; 0 switches it off"]
 Least = Annotated[Fraction, "share of a response's tokens, the least probable, whose geometric mean is its confidence"]
 OnlyRight = Annotated[bool, "shift only the responses whose reward exceeds the group's mean"]
 
 
+class PromptLogprob(Supplied):
+    """The mean log-probability of a token of the prompt under the old policy."""
+
+    gives = "prompt_logprob"
+    fact = Fact("mean log-probability of a token of the prompt under the old policy", LOGPROB, shape="[N]")
+
+    def supply(self, rollouts: Rollouts, sampler: Sampler) -> Tensor:
+        return sampler.prompt_logprob(rollouts)
+
+
 class ConfidenceShift(CreditStage):
     """The group's advantage plus alpha · (confidence in the prompt − confidence in the response)."""
 
-    reads = {"prompt_logprob"}
     alpha: Shift
     fraction: Least
     only_correct: OnlyRight
     group: GroupAdvantage = GroupAdvantage()
+    prompt: PromptLogprob = PromptLogprob()
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))

@@ -16,27 +16,64 @@ coefficient 0 in the script. Soft rewards for several choices and inverted quest
 Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Equal d everywhere is alpha = 1.
 """
 
+import math
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from ..core.objective import Objective
-from ..core.ops.group import Groups
-from ..core.parts import Clip, FixedBounds, GroupAdvantage, Signal, SignalWeight, TokenMean
-from ..core.ranges import NotNegative
-from ..core.types import Rollouts
-from .options import High, Low
-from .paper import Paper
+from ...core.facts import DIVERGENCE, Fact
+from ...core.objective import Objective
+from ...core.ops import kl
+from ...core.ops.group import Groups
+from ...core.parts import Clip, FixedBounds, GroupAdvantage, Sampler, Signal, SignalWeight, Supplied, TokenMean, Tokens
+from ...core.ranges import NotNegative
+from ...core.types import Rollouts
+from ..options import High, Low
+from ..paper import Paper
 
 FLOOR = 1e-8
+FURTHEST = 11.0  # e^11 is 6e4, so sums stay finite
+
+
+class GroupDivergence(Supplied):
+    """d_t of the group at position t; a response that has ended counts as uniform."""
+
+    gives = "divergence"
+    fact = Fact(
+        "how far the group's next-token distributions lie apart at position t (2505.24718), the same for every "
+        "rollout of the group",
+        DIVERGENCE,
+    )
+
+    def supply(self, rollouts: Rollouts, sampler: Sampler) -> Tensor:
+        table = torch.zeros_like(rollouts.old_logprob)
+        for tokens in sampler.tokens(rollouts):
+            table[tokens.row, tokens.column] = _distances(tokens).to(table)
+        return table
+
+
+def _distances(tokens: Tokens) -> Tensor:
+    """[M] d at the position of each token of one group."""
+    rows, row = tokens.row.unique(return_inverse=True)
+    columns, column = tokens.column.unique(return_inverse=True)
+    place = torch.full((len(rows), len(columns)), -1, device=row.device)
+    place[row, column] = torch.arange(len(row), device=row.device)
+    distances = []
+    for at in torch.arange(len(columns), device=row.device).split(max(1, tokens.chunk // len(rows))):
+        alive = place[:, at] >= 0
+        present = tokens.log_probabilities(place[:, at][alive])
+        logp = present.new_full((*alive.shape, present.shape[1]), -math.log(present.shape[1]))
+        logp[alive] = present
+        distances.append(kl.k3((logp.mean(0) - logp).clamp(-FURTHEST, FURTHEST)).sum(-1).mean(0))
+    return torch.cat(distances)[column]
 
 
 class PositionWeight(Signal):
     """1 where the group's divergence is least, rising linearly to `alpha` where it is largest."""
 
-    reads = {"divergence"}
     alpha: NotNegative
+    by: GroupDivergence = GroupDivergence()
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         mask, divergence = rollouts.mask, rollouts.need("divergence")

@@ -20,13 +20,13 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from ..core.objective import Objective
-from ..core.parts import Clip, FixedBounds, GroupAdvantage, SequenceMean, Signal, SignalWeight
-from ..core.parts.influence import sides
-from ..core.ranges import inside
-from ..core.types import Rollouts
-from .options import High, Low
-from .paper import Paper
+from ...core.objective import Objective
+from ...core.parts import Clip, FixedBounds, GroupAdvantage, SequenceMean, Signal, SignalWeight
+from ...core.ranges import inside
+from ...core.types import Rollouts
+from ..options import High, Low
+from ..paper import Paper
+from .nthr import Influence, sides
 
 Lean = Annotated[float, inside(-1, 1).because("or advantages would vanish or change sign")]
 
@@ -36,9 +36,9 @@ Mask = Annotated[bool, "tokens that hardly move the right responses get no gradi
 class HiddenReward(Signal):
     """1 + p · sign THR, and 0 where |THR| does not exceed the threshold; 1 in groups of equal rewards."""
 
-    reads = {"influence"}
     p: Lean
     mask: Mask
+    by: Influence = Influence()
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         influence = rollouts.need("influence")
