@@ -257,8 +257,6 @@ def test_differences_of_bounds():
     for a, b, late in ((5, 9, (True, False)), (9, 5, (False, True))):  # at least 5 may be more than 9, or less
         unknown = paired.Differences.of([a], [b], [late])
         assert (unknown.ahead, unknown.behind, unknown.direction, unknown.mean) == (0, 0, 0, None)
-    ratio = paired.Differences.of([2.0, 6.0], [8.0, 8.0], factor=0.5)
-    assert ratio.values == pytest.approx((math.log(0.5), math.log(1.5))) and (ratio.ahead, ratio.behind) == (1, 1)
 
 
 def test_holm_by_hand():

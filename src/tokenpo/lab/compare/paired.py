@@ -163,7 +163,7 @@ class Differences:
     """The differences of n pairs of runs.
 
     Args:
-        values: a − b, or with a factor f log(a / f b); None for a pair in which a run has only a bound.
+        values: a − b; None for a pair in which a run has only a bound.
         ahead, behind: number of pairs whose difference is known to be above 0, below 0.
         noise: largest rounding of the sum of the known differences: that of a − b has the size of a, not of a − b.
     """
@@ -174,20 +174,16 @@ class Differences:
     noise: float = 0.0
 
     @staticmethod
-    def of(
-        a: Sequence[float], b: Sequence[float], late: Sequence[tuple[bool, bool]] = (), factor: float | None = None
-    ) -> Differences:
+    def of(a: Sequence[float], b: Sequence[float], late: Sequence[tuple[bool, bool]] = ()) -> Differences:
         """The differences of two methods, seed by seed.
 
         Args:
             late: for each pair whether a's number, and b's, is only a lower bound; empty: none is.
-            factor: compare a with `factor` times b, both positive.
         """
         values, ahead, behind, noise = [], 0, 0, 0.0
         for x, y, (x_late, y_late) in zip(a, b, late or [(False, False)] * len(a), strict=True):
-            d = x - y if factor is None else math.log(x / (factor * y))
-            rounding = ROUNDING * (max(abs(x), abs(y)) if factor is None else 1.0)
-            d = 0.0 if abs(d) <= rounding else d
+            rounding = ROUNDING * max(abs(x), abs(y))
+            d = x - y if abs(x - y) > rounding else 0.0
             values.append(None if x_late or y_late else d)
             noise += 0.0 if values[-1] is None else rounding
             # If x is a lower bound, so is d; if y is a lower bound, d is an upper bound.
