@@ -32,47 +32,49 @@ def read_existing(given: Sequence[str], exactly: Collection[str]) -> tuple[Subje
         TokenPOError: another form, a pattern without a match, a run without a seed or under two labels, two runs of one
             label and seed, or fewer than two labels.
     """
+    grouped, unfinished = _grouped(given, exactly)
+    if len(grouped) < 2:
+        raise TokenPOError(f"--runs has finished runs of {', '.join(grouped) or 'no label'} only: {FORM}")
+    runs = [(label, seed, run) for label, by_seed in grouped.items() for seed, run in by_seed.items()]
+    settings = [(label, flat(run.config)) for label, _, run in runs]
+    first, *rest = (its for _, its in settings)
+    shared = {key: x for key, x in first.items() if all(key in of and of[key] == x for of in rest)}
+    firsts = {label: next(iter(by_seed.values())) for label, by_seed in grouped.items()}
+    methods = {label: run.config.get("method") for label, run in firsts.items()}
+    subject = Subject(
+        str(shared.get("name") or shared.get("task.name") or "runs that exist"), Path("--runs"), tuple(grouped),
+        methods={label: method if isinstance(method, dict) else {} for label, method in methods.items()},
+        objectives={label: run.objective.strip() for label, run in firsts.items()},
+        seeds=tuple(sorted({seed for _, seed, _ in runs})), planned=len(runs) + len(unfinished),
+        config={key: x for key, x in shared.items() if not key.startswith(NAMES)},
+        origin="The directory of every run",
+        origins=tuple(f"{label} seed {seed}: {run.path}" for label, seed, run in runs),
+        notes=(*unfinished, *_unpaired(grouped), *_mixed(grouped), *_unlike(settings)),
+    )  # fmt: skip
+    return subject, grouped
+
+
+def _grouped(given: Sequence[str], exactly: Collection[str]) -> tuple[Grouped, list[str]]:
+    """The finished runs by label and seed, and a note on each unfinished one."""
     grouped: dict[str, dict[int, Run]] = {}
-    notes, settings, labels = [], [], {}
+    unfinished, labels = [], {}
     for text in given:
         label, paths = _matched(text)
         for path in paths:
             if (other := labels.setdefault(path.resolve(), label)) != label:
                 raise TokenPOError(f"--runs: {path} is both {other} and {label}: give patterns that share no run")
             run = read_run(path, exactly)
-            its = flat(run.config)
-            steps, seed = its.get("train.steps"), its.get("seed", its.get("verl.data.seed"))
+            settings = flat(run.config)
+            steps, seed = settings.get("train.steps"), settings.get("seed", settings.get("verl.data.seed"))
             if not isinstance(seed, int):
                 raise TokenPOError(f"{path} says no seed in config.json, and seeds pair runs: leave it out")
             if isinstance(steps, int) and run.series("step")[-1][0] < steps:
-                notes.append(f"{run.label} did not make all of its steps, and is left out.")
+                unfinished.append(f"{run.label} did not make all of its steps, and is left out.")
                 continue
             first = grouped.setdefault(label, {}).setdefault(seed, run)
             if first is not run:
                 raise TokenPOError(f"{first.path} and {run.path} are both {label} with seed {seed}: leave one out")
-            settings.append((label, its))
-    if len(grouped) < 2:
-        raise TokenPOError(f"--runs has finished runs of {', '.join(grouped) or 'no label'} only: {FORM}")
-    if unknown := sum("train.steps" not in its for _, its in settings):
-        notes.append(f"{unknown} of {len(settings)} runs say no number of steps in config.json, and count as finished.")
-    seeds = sorted({seed for by_seed in grouped.values() for seed in by_seed})
-    if lacking := [f"{x} lacks {', '.join(map(str, s))}" for x, of in grouped.items() if (s := [*{*seeds} - {*of}])]:
-        notes.append(f"Only common seeds are compared: {'; '.join(lacking)}. Train them, or leave out their partners.")
-    first, *rest = (its for _, its in settings)
-    shared = {key: x for key, x in first.items() if all(key in of and of[key] == x for of in rest)}
-    firsts = {label: next(iter(by_seed.values())) for label, by_seed in grouped.items()}
-    subject = Subject(
-        str(shared.get("name") or shared.get("task.name") or "runs that exist"), Path("--runs"), tuple(grouped),
-        methods={label: method if isinstance(method := run.config.get("method"), dict) else {}
-                 for label, run in firsts.items()},
-        objectives={label: run.objective.strip() for label, run in firsts.items()},
-        seeds=tuple(seeds), planned=len(labels),
-        config={key: x for key, x in shared.items() if not key.startswith(NAMES)},
-        origin="The directory of every run",
-        origins=tuple(f"{label} seed {seed}: {run.path}" for label, of in grouped.items() for seed, run in of.items()),
-        notes=(*notes, *_mixed(grouped), *_unlike(settings)),
-    )  # fmt: skip
-    return subject, grouped
+    return grouped, unfinished
 
 
 def _matched(text: str) -> tuple[str, list[Path]]:
@@ -87,6 +89,13 @@ def _matched(text: str) -> tuple[str, list[Path]]:
     if not (directories := [path for path in paths if path.is_dir()]):
         raise TokenPOError(f"--runs {text}: no directory matches {pattern}: {FORM}")
     return label, directories
+
+
+def _unpaired(grouped: Grouped) -> Iterator[str]:
+    every = {seed for by_seed in grouped.values() for seed in by_seed}
+    missing = {label: sorted(every - by_seed.keys()) for label, by_seed in grouped.items()}
+    if lacking := [f"{label} lacks {', '.join(map(str, seeds))}" for label, seeds in missing.items() if seeds]:
+        yield f"Only common seeds are compared: {'; '.join(lacking)}. Train them, or leave out their partners."
 
 
 def _mixed(grouped: Grouped) -> Iterator[str]:
