@@ -84,15 +84,14 @@ class Chromium:
         line, _, self._rest = self._rest.partition(b"\0")
         return json.loads(line)
 
-    def open(self, url: str, *, scripts: bool = True, width: int = 1280, height: int = 1600) -> Page:
+    def open(self, url: str) -> Page:
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
         page.send("Page.enable")
         page.send("Runtime.enable")
         page.send("Log.enable")
-        page.send("Emulation.setScriptExecutionDisabled", value=not scripts)
-        page.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        page.send("Emulation.setDeviceMetricsOverride", width=1280, height=1600, deviceScaleFactor=1, mobile=False)
         page.go(url)
         return page
 

@@ -8,13 +8,11 @@ import pytest
 from hostile import HOSTILE
 from page_laws import skeleton, stands_alone
 from page_tree import read_html
-from tokenpo.base.errors import TokenPOError
 from tokenpo.lab.compare.measures import measures
 from tokenpo.lab.compare.page import render
 from tokenpo.lab.compare.plan import PlannedRun
 from tokenpo.lab.compare.result import finished, gather
 from tokenpo.lab.compare.runs import Failure
-from tokenpo.lab.page.frame import write as write_whole
 from tokenpo.train.recipe.config import Config
 
 
@@ -97,12 +95,3 @@ def test_hostile_text_stays_text(comparison):
         assert skeleton(read_html(html)) == skeleton(read_html(plain))
     assert "onerror" in read_html(hostile[0]).one("h1").text
     assert "⟨202E⟩ltr⟨2066⟩" in read_html(hostile[8]).one("section", "failed").text
-
-
-def test_the_same_runs_give_the_same_bytes(comparison, tmp_path):
-    made = comparison()
-    path = write_whole(render(made), tmp_path / "compare.html")
-    assert path.read_text(encoding="utf-8") == render(made) == render(comparison())
-    assert path.stat().st_size < 500_000
-    with pytest.raises(TokenPOError, match="give another place"):
-        write_whole(render(made), tmp_path / "nowhere" / "compare.html")

@@ -129,16 +129,6 @@ def test_broken_lines_and_runs_that_did_not_begin_alike_are_noted(made):
     assert software == "The runs were not made with the same software on one machine: they differ in torch."
 
 
-def test_too_few_seeds_are_noted_once(made):
-    comparison = compared(made("grpo,dapo,tepo", 3))
-    few = [note for note in comparison.notes if "cannot tell" in note]
-    assert few == [
-        "3 seeds cannot tell anything apart: their smallest possible p is 2 / 2^3 = 0.25, 2 comparisons make it 0.5; "
-        "train at least 7 (--seeds 7)."
-    ]
-    assert not [note for note in compared(made("grpo,dapo,tepo", 7)).notes if "cannot tell" in note]
-
-
 def test_the_table_and_its_summaries(made):
     comparison = compared(made("grpo,dapo,x@dapo:high=0.5", 8))
     text = shown(comparison)

@@ -20,11 +20,11 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def open_page(browser):
-    """`open_page(report file, fragment="", **options)` -> the page; at the end it must not have complained."""
+    """`open_page(report file, fragment="")` -> the page; at the end it must not have complained."""
     opened: list[Page] = []
 
-    def go(path, fragment: str = "", **options) -> Page:
-        opened.append(browser.open(path.as_uri() + fragment, **options))
+    def go(path, fragment: str = "") -> Page:
+        opened.append(browser.open(path.as_uri() + fragment))
         return opened[-1]
 
     yield go
