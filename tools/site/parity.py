@@ -136,7 +136,7 @@ def written(text: str) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]
     """Cells and sentences of a page, by method."""
     rows, refusals = {}, {}
     for line in text.splitlines():
-        if found := re.match(r"\| \[`(\w+)`\]\(methods/\w+\.md\) \| (.*) \|$", line):
+        if found := re.match(r"\| \[`(\w+)`\]\(methods/\w+\.md(?:#\w+)?\) \| (.*) \|$", line):
             rows[found[1]] = dict(zip(COLUMNS, found[2].split(" | "), strict=True))
         elif found := re.match(r"- ((\w+) (?:needs|puts) .*)", line):
             refusals.setdefault(found[2], []).append(found[1])
