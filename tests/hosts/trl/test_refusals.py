@@ -62,6 +62,15 @@ HAPO, GROUPS, DYNAMIC = {"method": "hapo"}, {"minibatch_by": "groups"}, {"dynami
 VLLM: dict[str, Any] = {"use_vllm": True}
 CORRECTING = {"method": "dppo_tv", **VLLM}
 CUTS = {"top_p": 0.9, "top_k": 5, "min_p": 0.1}
+# Settings under which vLLM samples from other logits than the trainer's, and reports their log-probabilities.
+CHANGED: dict[str, dict[str, Any]] = {
+    "repetition_penalty": {"repetition_penalty": 1.1},
+    "vllm_structured_outputs_regex": {"vllm_structured_outputs_regex": "a+"},
+    **{name: {"generation_kwargs": {name: value}} for name, value in {
+        "structured_outputs": {"choice": ["Paris", "London"]}, "logit_bias": {7: 5.0}, "bad_words": ["no"],
+        "min_tokens": 4, "allowed_token_ids": [7, 8], "presence_penalty": 0.1,
+    }.items()},
+}
 # Names in the message, settings, arguments of the trainer.
 METHODS = (
     "igrpo drafts, nthr influence, thr influence, tw_grpo divergence, vineppo gain, spo gain, ospo gain, "
@@ -80,8 +89,10 @@ TRAINERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("dppo_tv vllm_importance_sampling_clip_max", {**CORRECTING, "vllm_importance_sampling_clip_max": 5.0}, {}),
     ("dppo_tv vllm_importance_sampling_clip_min", {**CORRECTING, "vllm_importance_sampling_clip_min": 0.5}, {}),
     *((f"grpo rollout_logprob {name}", {**VLLM, name: value}, {}) for name, value in CUTS.items()),
+    *((f"{method} rollout_logprob {name}", {"method": method, **VLLM, **changed}, {})
+      for method in ("grpo", "dppo_tv") for name, changed in CHANGED.items()),
     *((f"hapo temperature {name}", {**HAPO, **VLLM, name: value}, {}) for name, value in CUTS.items()),
-    ("hapo vllm_structured_outputs_regex", {**HAPO, **VLLM, "vllm_structured_outputs_regex": "a+"}, {}),
+    *((f"hapo temperature {name}", {**HAPO, **VLLM, **changed}, {}) for name, changed in CHANGED.items()),
     ("hapo frequency_penalty", {**HAPO, **VLLM, "generation_kwargs": {"frequency_penalty": 0.1}}, {}),
     *(("hapo temperature", HAPO, given) for given in OWN),
     ("hapo use_transformers_continuous_batching", {**HAPO, "use_transformers_continuous_batching": True}, {}),
