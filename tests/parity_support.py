@@ -108,7 +108,7 @@ def _case(name: str) -> dict[str, Any]:
 def _trl(name: str, *, reported: bool) -> None:
     options = beside.OPTIONS.get(name, {}) if reported else {}
     args = config(Path("unused"), method=name, method_options=options)
-    chosen(args, None, own_rollouts=reported, reported=reported)
+    chosen(args, None, {"rollout_func": print} if reported else {})
 
 
 def _refused(name: str) -> dict[str, str]:

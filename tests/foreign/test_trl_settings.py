@@ -61,7 +61,7 @@ def objective_of(method: str, options: Any = None, **settings: Any) -> tokenpo.O
         "unused", method=method, method_options=dict(options or {}), use_cpu=True, bf16=False, report_to="none",
         max_completion_length=9, **settings,
     )  # fmt: skip
-    return chosen(args, None, own_rollouts=False)
+    return chosen(args)
 
 
 def _batch(seed: int) -> Sample:

@@ -163,7 +163,7 @@ def trls(case: dict[str, Any], out: Path) -> BesideTrl:
     if case.get("served"):
         # TRL would start vLLM; here the rollout_func reports in its place.
         settings = TokenPOConfig("unused", use_cpu=True, bf16=False, use_vllm=True, **case["settings"])
-        more["method"] = chosen(settings, case["method"], own_rollouts=False)
+        more["method"] = chosen(settings, case["method"])
     trainer = built(BesideTrl, case["model"], case, out / case["name"], **more)
     if case.get("served"):
         trainer.use_vllm, trainer._last_loaded_step = True, 0

@@ -10,11 +10,11 @@ from typing import Any
 import host_settings
 from layout import cell, code, method_link, table
 
-from tokenpo.base.errors import Unsupported
+from tokenpo.base.errors import Unsupported, refuse
 from tokenpo.core.types import TAUGHT
 from tokenpo.hosts import prime_rl, skyrl, verl
 from tokenpo.hosts.trl import settings as trl
-from tokenpo.hosts.trl.objective import require_inputs
+from tokenpo.hosts.trl.objective import lacking
 from tokenpo.hosts.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
 from tokenpo.train.recipe.config import Config, parse_config
@@ -72,7 +72,7 @@ def recipe(name: str) -> Config:
 
 ENGINES: dict[str, Callable[[str], object]] = {
     "embedded": lambda name: accepted_here(recipe(name)),
-    "TRL": lambda name: require_inputs(METHODS[name](), reported=False, taught=True),
+    "TRL": lambda name: refuse(lacking(METHODS[name](), reported=False, taught=True)),
     "verl": lambda name: verl.require_inputs(METHODS[name]()),
     "Tinker": lambda name: accepted(Plan(recipe(name))),
     "SkyRL": lambda name: skyrl.require(METHODS[name]()),

@@ -33,7 +33,7 @@ class MissingInput(TokenPOError):
 
 
 class Unsupported(TokenPOError):
-    """An engine was asked for something that it cannot honour."""
+    """A host was asked for something that it cannot do."""
 
 
 class OutOfRange(TokenPOError):
@@ -60,6 +60,12 @@ class NotFinite(TokenPOError):
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
         self.row = row
+
+
+def refuse(faults: Iterable[str | None], kind: type[TokenPOError] = Unsupported) -> None:
+    """Raises one error of this kind with all the faults; None among them is no fault, and two equal ones are one."""
+    if found := list(dict.fromkeys(fault for fault in faults if fault)):
+        raise kind(*found)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 
-from ..base.errors import Unsupported
+from ..base.errors import refuse
 from .objective import Objective
 from .parts.correction import RolloutCorrection
 from .parts.ratio import WeightedRatio
@@ -30,8 +30,18 @@ def negotiate(
         remedies: for an input, how to make the engine provide it.
 
     Raises:
-        Unsupported: naming method, input, engine and remedy.
+        Unsupported: naming method, input, engine and remedy of everything that is missing.
     """
+    refuse(missing(objective, provides, engine, remedies))
+
+
+def missing(
+    objective: Objective,
+    provides: frozenset[str] = OPTIONAL,
+    engine: str = "the embedded engine",
+    remedies: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """Yields a sentence for each input that `negotiate` refuses."""
     for name in sorted(objective.needs - provides):
         computed = any(part.gives == name for part in objective.supplied)
         remedy = (remedies or {}).get(name) or (
@@ -39,7 +49,7 @@ def negotiate(
             if computed
             else f"choose another method, or compute {name} yourself and call the objective from your own loop"
         )
-        raise Unsupported(
+        yield (
             f"{objective.name} needs {name}, which {engine} does not provide (it has "
             f"{', '.join(sorted(provides))}): {remedy}"
         )

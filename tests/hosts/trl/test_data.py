@@ -40,6 +40,14 @@ async def later(completions: list[str], **columns: Any) -> list[str]:
     return ["1"] * len(completions)
 
 
+def one(completions: list[str], **columns: Any) -> Any:
+    return 0.5
+
+
+def fewer(completions: list[str], **columns: Any) -> list[float]:
+    return [0.5]
+
+
 class Own:
     def __call__(self, completions: list[str], answer: list[str]) -> list[float]:
         return [0.0] * len(completions)
@@ -62,6 +70,10 @@ ANSWERED = Dataset.from_dict({"prompt": ["1+1="] * 8, "answer": ["2"] * 8})
         (takes, ANSWERED, "reward function takes does not take all that TRL hands to it (comp"),
         (Own(), ANSWERED, "reward function Own does not take all that TRL hands to it (comp"),
         (text, None, "reward function text gave '1' on row 1: give a number, or None"),
+        (one, None, "reward function one gave 0.5: give a list with a number, or None, for each of the 4 completions"),
+        (fewer, None, "reward function fewer gave [0.5]: give a list"),
+        (even, ANSWERED.add_column("completions", ["2"] * 8), "train_dataset has a column 'completions', a name"),
+        (even, ANSWERED.add_column("prompts", ["2"] * 8), "train_dataset has a column 'prompts', a name under"),
         (later, None, "reward function later gave '1' on row 0: give a number, or None"),
     ],
 )

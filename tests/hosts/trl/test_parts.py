@@ -28,7 +28,7 @@ args = functools.partial(config, Path("unused"))
 
 
 def objective(requested: Any = None, /, **given: Any) -> tokenpo.Objective:
-    return chosen(args(**given), requested, own_rollouts=False)
+    return chosen(args(**given), requested)
 
 
 def test_a_chunk_belongs_to_the_step_that_takes_it() -> None:
@@ -119,7 +119,7 @@ def test_trls_parser_reads_the_settings() -> None:
     line = ["--output_dir", "unused", "--use_cpu", "true", "--bf16", "false", "--method", "dapo", "--trace_every", "2"]
     line += ["--method_options", '{"high": 0.3, "dual": null}']
     (given,) = TrlParser(TokenPOConfig).parse_args_and_config(line)
-    assert chosen(given, None, own_rollouts=False) == tokenpo.method("dapo", high=0.3, dual=None)
+    assert chosen(given) == tokenpo.method("dapo", high=0.3, dual=None)
     assert given.trace_every == 2
 
 
@@ -145,9 +145,9 @@ def test_vllms_correction_is_a_weight_of_ours() -> None:
 
 def test_who_reports_log_probabilities() -> None:
     """vLLM, with tools too, and a rollout_func; that tools alone do not is in test_refusals.py."""
-    for how in ({"own_rollouts": True, "reported": True}, {"own_rollouts": False}, {"own_rollouts": True}):
-        given = args(method="dppo_tv", use_vllm="reported" not in how)
-        assert "rollout_logprob" in chosen(given, None, **how).needs
+    for bound in ({"rollout_func": print}, {}, {"tools": [print]}):
+        given = args(method="dppo_tv", use_vllm="rollout_func" not in bound)
+        assert "rollout_logprob" in chosen(given, None, bound).needs
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_who_reports_log_probabilities() -> None:
 )
 def test_the_reference_is_loaded_where_it_is_read(method: str, beta: float, loaded: float) -> None:
     given = args(beta=beta, method=method)
-    made = chosen(given, None, own_rollouts=False)
+    made = chosen(given)
     assert with_reference(given, made).beta == loaded
     assert given.beta == beta
     assert ("ref_logprob" in made.needs) == (loaded != 0.0)
@@ -177,7 +177,7 @@ def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
         (None, {"method_options": {"lowe": 0.1}}, UnknownName, "grpo has no option 'lowe'; did you mean 'low'"),
         (None, {"method_options": "low"}, TokenPOError, "TokenPOConfig.method_options = 'low' is no JSON object"),
         (3, {}, TokenPOError, "expected the name of a method or an Objective"),
-        (None, {"minibatch_by": "group"}, TokenPOError, "minibatch_by = 'group' must be 'rows' or 'groups'"),
+        (None, {"minibatch_by": "group"}, TokenPOError, "minibatch_by = 'group' must be one of rows, groups"),
         (None, {"ratio_tolerance": 0.0}, TokenPOError, "ratio_tolerance = 0.0 must be above 0"),
         (None, {"ratio_tolerance": float("nan")}, TokenPOError, "ratio_tolerance = nan must be above 0"),
         (None, {"trace_every": -1}, TokenPOError, "trace_every = -1 must not be negative"),
@@ -195,7 +195,7 @@ def test_a_mistake_in_the_settings_is_named(requested: Any, given: dict, error: 
 )
 def test_schedules_that_hold_whole_groups(plan: tuple, rows: int) -> None:
     """Those that do not are in test_refusals.py."""
-    Cycle(*plan, rows=rows).require_whole_groups(4)
+    assert not [*Cycle(*plan, rows=rows).split_groups(4)]
 
 
 def test_whole_groups_are_put_together_again() -> None:

@@ -13,15 +13,15 @@ from trl import GRPOConfig  # pyright: ignore
 
 import refused
 import tokenpo
-from tokenpo.base.errors import TokenPOError, Unsupported
-from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.base.errors import TokenPOError, Unsupported, refuse
+from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, ready
 from tokenpo.hosts.trl.forward import Forward
 from tokenpo.hosts.trl.rollout_batch import carried
-from tokenpo.hosts.trl.settings import OVERRIDING, REFUSED, TRANSLATED, require_steps_to_hold
-from tokenpo.hosts.trl.temperature import Temperature, require_server
+from tokenpo.hosts.trl.settings import OVERRIDING, REFUSED, TRANSLATED
+from tokenpo.hosts.trl.temperature import Temperature
 from tokenpo.hosts.trl.updates import by_groups
 from tokenpo.train.models.directory import ASSETS
-from trl_support.small import LORA, config, dropped, even, heard, trainer
+from trl_support.small import LORA, config, dropped, even, heard, prompts, trainer
 
 
 def other(name: str) -> Any:
@@ -66,10 +66,17 @@ CUTS = {"top_p": 0.9, "top_k": 5, "min_p": 0.1}
 CHANGED: dict[str, dict[str, Any]] = {
     "repetition_penalty": {"repetition_penalty": 1.1},
     "vllm_structured_outputs_regex": {"vllm_structured_outputs_regex": "a+"},
-    **{name: {"generation_kwargs": {name: value}} for name, value in {
-        "structured_outputs": {"choice": ["Paris", "London"]}, "logit_bias": {7: 5.0}, "bad_words": ["no"],
-        "min_tokens": 4, "allowed_token_ids": [7, 8], "presence_penalty": 0.1,
-    }.items()},
+    **{
+        name: {"generation_kwargs": {name: value}}
+        for name, value in {
+            "structured_outputs": {"choice": ["Paris", "London"]},
+            "logit_bias": {7: 5.0},
+            "bad_words": ["no"],
+            "min_tokens": 4,
+            "allowed_token_ids": [7, 8],
+            "presence_penalty": 0.1,
+        }.items()
+    },
 }
 # Names in the message, settings, arguments of the trainer.
 METHODS = (
@@ -89,12 +96,16 @@ TRAINERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("dppo_tv vllm_importance_sampling_clip_max", {**CORRECTING, "vllm_importance_sampling_clip_max": 5.0}, {}),
     ("dppo_tv vllm_importance_sampling_clip_min", {**CORRECTING, "vllm_importance_sampling_clip_min": 0.5}, {}),
     *((f"grpo rollout_logprob {name}", {**VLLM, name: value}, {}) for name, value in CUTS.items()),
-    *((f"{method} rollout_logprob {name}", {"method": method, **VLLM, **changed}, {})
-      for method in ("grpo", "dppo_tv") for name, changed in CHANGED.items()),
+    *(
+        (f"{method} rollout_logprob {name}", {"method": method, **VLLM, **changed}, {})
+        for method in ("grpo", "dppo_tv")
+        for name, changed in CHANGED.items()
+    ),
     *((f"hapo temperature {name}", {**HAPO, **VLLM, name: value}, {}) for name, value in CUTS.items()),
     *((f"hapo temperature {name}", {**HAPO, **VLLM, **changed}, {}) for name, changed in CHANGED.items()),
     ("hapo frequency_penalty", {**HAPO, **VLLM, "generation_kwargs": {"frequency_penalty": 0.1}}, {}),
     *(("hapo temperature", HAPO, given) for given in OWN),
+    ("vllm_importance_sampling_mode sequnce_mask", {"vllm_importance_sampling_mode": "sequnce_mask"}, {}),
     ("hapo use_transformers_continuous_batching", {**HAPO, "use_transformers_continuous_batching": True}, {}),
     ("hapo repetition_penalty", {**HAPO, "repetition_penalty": 1.1}, {}),
     ("gradient_accumulation_steps 4", {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, {}),
@@ -127,7 +138,6 @@ def test_a_trainer(names: str, settings: dict[str, Any], given: dict[str, Any], 
         (["TokenPOConfig.beta", "lopti"], {"method": "lopti", "beta": 0.1, "num_iterations": 2}, {}),
         (["method='tepo'", "TokenPOConfig.method='dapo'"], {"method": "dapo"}, {"method": "tepo"}),
         (["dapo", "method_options"], {"method_options": {"high": 0.3}}, {"method": tokenpo.method("dapo")}),
-        (["vllm_importance_sampling_mode"], {"vllm_importance_sampling_mode": "sequnce_mask"}, {}),
     ],
 )
 def test_a_contradiction(names: list[str], settings: dict, given: dict, tmp_path: Path) -> None:
@@ -193,6 +203,45 @@ def test_a_trainer_with_its_model(names: str, settings: dict, given: dict, model
 
 
 @pytest.mark.parametrize(
+    ("names", "left"),
+    [
+        *((f"generation_config.json {name}", {name: value}) for name, value in {
+            "num_beams": 2, "typical_p": 0.9, "min_p": 0.1, "no_repeat_ngram_size": 2, "min_new_tokens": 3,
+            "suppress_tokens": [5], "bad_words_ids": [[5]],
+        }.items()),
+        ("generation_config saved", {"do_sample": False, "temperature": 1e-6}),
+    ],
+)  # fmt: skip
+def test_the_models_own_generation_config(names: str, left: dict, model_dir: Path, tmp_path: Path) -> None:
+    """transformers takes from it what TRL's settings leave open, and refuses to save it with settings unused."""
+    model = Qwen3ForCausalLM.from_pretrained(model_dir)
+    model.generation_config.update(**left)
+    refused.check(names, lambda: trainer(model, tmp_path, {"processing_class": AutoTokenizer.from_pretrained(ASSETS)}))
+
+
+def test_harmless_settings_of_the_model_and_those_that_trl_replaces(model_dir: Path, tmp_path: Path) -> None:
+    """And one that was asked for."""
+    model = Qwen3ForCausalLM.from_pretrained(model_dir)
+    model.generation_config.update(
+        do_sample=True, top_p=0.8, top_k=20, temperature=0.7, repetition_penalty=1.05, num_beams=1, typical_p=0.5
+    )
+    given = {"processing_class": AutoTokenizer.from_pretrained(ASSETS)}
+    trainer(model, tmp_path, given, generation_kwargs={"typical_p": 0.9})
+
+
+def test_all_faults_at_once(model_dir: Path, tmp_path: Path) -> None:
+    names = "3 faults: epsilon generation_kwargs['num_beams'] trace_every"
+    asked = {"epsilon": 0.1, "generation_kwargs": {"num_beams": 2}, "trace_every": -1}
+    refused.check(names, lambda: config(tmp_path, **asked))
+    names, data = "3 faults: prompt opd top_k", prompts().rename_column("prompt", "question")
+    refused.check(names, lambda: trainer("a/model", tmp_path, {"train_dataset": data}, method="opd", top_k=5, **VLLM))
+    model = Qwen3ForCausalLM.from_pretrained(model_dir)
+    model.generation_config.update(typical_p=0.9)
+    given = {"processing_class": AutoTokenizer.from_pretrained(ASSETS), "peft_config": LORA}
+    refused.check("2 faults: lora_dropout typical_p", lambda: trainer(model, tmp_path, given))
+
+
+@pytest.mark.parametrize(
     ("name", "settings"),
     [("save_steps = 3", {"save_strategy": "steps", "save_steps": 3}), ("max_steps = 5", {"max_steps": 5})],
 )
@@ -215,7 +264,7 @@ def test_dropout_of_attention(model_dir: Path, tmp_path: Path) -> None:
 def test_a_kl_to_hold_where_updates_cannot_be_undone(names: str, given: dict, tmp_path: Path) -> None:
     usual = {"is_deepspeed_enabled": False, "accelerator": SimpleNamespace(mixed_precision="no")}
     held: Any = SimpleNamespace(**{**usual, **given}, args=config(tmp_path, kl_target=0.004))
-    refused.check(names, require_steps_to_hold, held)
+    refused.check(names, lambda: refuse(ready._held(held)))
 
 
 # What TRL's drawing gives for a model with images, which this environment has none of.
@@ -245,12 +294,13 @@ def test_a_vllm_server_without_our_processor(tmp_path: Path) -> None:
     client = SimpleNamespace(get_server_info=lambda: {"model_config": {"logits_processors": []}})
     made: Any = SimpleNamespace(
         use_vllm=True,
+        policy_objective=tokenpo.method("hapo"),
         vllm_mode="server",
         vllm_generation=SimpleNamespace(vllm_client=client),
         accelerator=SimpleNamespace(is_main_process=True),
         args=config(tmp_path, vllm_server_base_url="http://localhost:8000"),
     )
-    refused.check("hapo temperature http://localhost:8000", require_server, made, tokenpo.method("hapo"))
+    refused.check("hapo temperature http://localhost:8000", lambda: refuse(ready._served(made)))
 
 
 def test_a_vllm_that_samples_without_the_temperatures(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_without_a_method_it_is_the_one_with_trls_loss(row: Translated) -> None:
     """`tests/foreign/test_trl_settings.py` compares the numbers of these pairs."""
     named = config(method=row.method, method_options=dict(row.options), max_completion_length=9)
     translated = config(**row.theirs, max_completion_length=9)
-    assert chosen(translated, None, own_rollouts=False) == chosen(named, None, own_rollouts=False)
+    assert chosen(translated) == chosen(named)
 
 
 @pytest.mark.parametrize(

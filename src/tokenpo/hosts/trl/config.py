@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from trl import GRPOConfig as Theirs  # pyright: ignore
 
-from ...base.errors import TokenPOError, Unsupported
+from ...base.errors import TokenPOError, refuse
 from ...core.kl_hold import KLHold
-from .settings import require
+from .settings import CHECKS
 
 DEFAULTS = {
     name: spec.default if spec.default_factory is MISSING else spec.default_factory()
@@ -24,9 +24,8 @@ class TokenPOConfig(Theirs):
     """TRL's settings and the method; docs/trl.md lists how TRL's own settings are treated.
 
     Raises:
-        Unsupported: a refused setting was changed, two settings contradict each other, or TRL would log another draw
-            than the one that is trained on.
-        TokenPOError: a value out of range.
+        Unsupported: a refused setting was changed, two settings contradict each other, or a value is out of range.
+        TokenPOError: `method_options` or the settings of a held KL that do not fit.
     """
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*Theirs._VALID_DICT_FIELDS, "method_options"]
@@ -66,20 +65,8 @@ class TokenPOConfig(Theirs):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
             )
-        require(self, DEFAULTS)
-        if self.minibatch_by not in ("rows", "groups"):
-            raise TokenPOError(f"TokenPOConfig.minibatch_by = {self.minibatch_by!r} must be 'rows' or 'groups'")
-        if self.ratio_tolerance is not None and not self.ratio_tolerance > 0:
-            raise TokenPOError(f"TokenPOConfig.ratio_tolerance = {self.ratio_tolerance} must be above 0")
-        for name in ("max_extra_batches", "trace_every", "trace_rollouts", "rollouts_every"):
-            if getattr(self, name) < 0:
-                raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
+        refuse(fault for check in CHECKS for fault in check(self, DEFAULTS))
         self.kl_hold()
-        if self.dynamic_sampling and self.log_completions:
-            raise Unsupported(
-                "TRL's log_completions would show the last draw of dynamic_sampling, which is not what is trained on: "
-                "leave one of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
-            )
 
     def kl_hold(self) -> KLHold | None:
         """The controller of a rollout batch's KL; None without `kl_target` and `kl_stop`."""

@@ -4,10 +4,10 @@ A rollout batch is split into `steps_per_generation` chunks. The micro-batches a
 `num_iterations` times. An optimiser step takes `gradient_accumulation_steps` micro-batches.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.errors import Unsupported
 from ...core.objective import Objective
 
 
@@ -21,9 +21,6 @@ class Cycle:
         iterations: how often each chunk is taken.
         passes: optimiser passes of the objective.
         rows: rows per micro-batch.
-
-    Raises:
-        Unsupported: an optimiser step would see two rollout batches, or two passes.
     """
 
     accumulate: int
@@ -35,31 +32,8 @@ class Cycle:
     @staticmethod
     def of(args: Any, objective: Objective) -> "Cycle":
         """The cycle of an objective under TRL's settings `args`."""
-        passes = len(objective.split())
-        if args.num_iterations % passes:
-            raise Unsupported(
-                f"{objective.name} takes {passes} optimiser passes over a rollout batch, which TRL's num_iterations = "
-                f"{args.num_iterations} cannot hold: set num_iterations={passes}"
-            )
-        steps, chunks = args.gradient_accumulation_steps, args.steps_per_generation
-        cycle = Cycle(steps, chunks, args.num_iterations, passes, args.per_device_train_batch_size)
-        if args.minibatch_by == "groups":
-            cycle.require_whole_groups(args.num_generations)
-        return cycle
-
-    def __post_init__(self) -> None:
-        if self.micro_steps % self.accumulate:
-            raise Unsupported(
-                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
-                f"more than one rollout batch, steps_per_generation x num_iterations = {self.chunks} x "
-                f"{self.iterations}, and its denominators are not known before all of them are drawn: set "
-                f"steps_per_generation={-(-self.chunks // self.accumulate) * self.accumulate}"
-            )
-        if self.micro_steps // self.passes % self.accumulate:
-            raise Unsupported(
-                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
-                f"two passes of steps_per_generation = {self.chunks}: set steps_per_generation={self.accumulate}"
-            )
+        steps, chunks, passes = args.gradient_accumulation_steps, args.steps_per_generation, len(objective.split())
+        return Cycle(steps, chunks, args.num_iterations, passes, args.per_device_train_batch_size)
 
     @property
     def micro_steps(self) -> int:
@@ -88,22 +62,39 @@ class Cycle:
         """The objective's pass that an optimiser step belongs to."""
         return update * self.passes // self.updates
 
-    def require_whole_groups(self, size: int) -> None:
-        """Raises Unsupported if an optimiser step would split a group of `size` rows."""
-        if self.whole:
-            return
+    def faults(self) -> Iterator[str]:
+        """Yields a sentence if an optimiser step would see two rollout batches, or two passes."""
+        step = f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see"
+        if self.iterations % self.passes:
+            yield (
+                f"the objective takes {self.passes} optimiser passes over a rollout batch, which TRL's num_iterations "
+                f"= {self.iterations} cannot hold: set num_iterations={self.passes}"
+            )
+        elif self.micro_steps % self.accumulate:
+            yield (
+                f"{step} more than one rollout batch, steps_per_generation x num_iterations = {self.chunks} x "
+                f"{self.iterations}, and its denominators are not known before all of them are drawn: set "
+                f"steps_per_generation={-(-self.chunks // self.accumulate) * self.accumulate}"
+            )
+        elif self.micro_steps // self.passes % self.accumulate:
+            yield (
+                f"{step} two passes of steps_per_generation = {self.chunks}: set steps_per_generation={self.accumulate}"
+            )
+
+    def split_groups(self, size: int) -> Iterator[str]:
+        """Yields a sentence if an optimiser step would split a group of `size` rows."""
         demand = (
             f"TokenPOConfig.minibatch_by='groups' wants whole groups of num_generations = {size} rows in every "
             "optimiser step"
         )
-        if self.chunks % self.accumulate:
-            raise Unsupported(
+        if not self.whole and self.chunks % self.accumulate:
+            yield (
                 f"{demand}, and steps of gradient_accumulation_steps = {self.accumulate} micro-batches do not divide "
                 f"the steps_per_generation = {self.chunks} of a rollout batch: make it a multiple, or set "
                 "minibatch_by='rows'"
             )
-        if self.rows * self.accumulate % size:
-            raise Unsupported(
+        elif not self.whole and self.rows * self.accumulate % size:
+            yield (
                 f"{demand}, and a process takes per_device_train_batch_size x gradient_accumulation_steps = "
                 f"{self.rows * self.accumulate} rows: make them a multiple of {size}, or set minibatch_by='rows'"
             )

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
 from torch import nn
@@ -14,8 +14,8 @@ _GIVEN = {"prompts", "completions", "completion_ids", "trainer_state", "log_extr
 _KEPT = {"prompt", "completion"}
 
 
-def require_data(bound: Mapping[str, Any], functions: Any) -> None:
-    """Raises TokenPOError if a column is missing, or a reward function cannot be called with these columns.
+def data_faults(args: Any, objective: Any, bound: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a sentence for each column that is missing or in the way, and each reward function that cannot be called.
 
     Args:
         bound: the arguments of TRL's trainer.
@@ -24,17 +24,24 @@ def require_data(bound: Mapping[str, Any], functions: Any) -> None:
     if not isinstance(columns, list):  # a stream: columns are not known yet
         return
     if "prompt" not in columns and not bound.get("environment_factory"):  # which may give the prompts
-        raise TokenPOError(
+        yield (
             f"train_dataset has no column 'prompt' ({nearest('prompt', columns)}): rename the one that holds the "
             "prompts, dataset.rename_column(NAME, 'prompt')"
         )
+        return
+    for name in sorted({*columns} & (_GIVEN - {"completion_ids"})):
+        yield (
+            f"train_dataset has a column {name!r}, a name under which TRL hands its own to a reward function: rename "
+            f"it, dataset.rename_column({name!r}, NAME)"
+        )
+    functions = bound.get("reward_funcs")
     for function in functions if isinstance(functions, list) else [functions]:
         if callable(function) and not isinstance(function, nn.Module):
             # A rollout_func may add columns, whose names are not known yet.
-            _require_callable(function, _GIVEN | {*columns} - _KEPT, more=bool(bound.get("rollout_func")))
+            yield from _uncallable(function, _GIVEN | {*columns} - _KEPT, more=bool(bound.get("rollout_func")))
 
 
-def _require_callable(function: Callable[..., Any], given: set[str], *, more: bool) -> None:
+def _uncallable(function: Callable[..., Any], given: set[str], *, more: bool) -> Iterator[str]:
     name, kinds = _name(function), inspect.Parameter
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -43,13 +50,13 @@ def _require_callable(function: Callable[..., Any], given: set[str], *, more: bo
     for parameter in parameters:
         variable = parameter.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
         if parameter.default is kinds.empty and not variable and parameter.name not in given and not more:
-            raise TokenPOError(
+            yield (
                 f"reward function {name} wants the argument {parameter.name!r}: no column of train_dataset is called "
                 f"so ({nearest(parameter.name, given)})"
             )
     untaken = given - {"environments"} - {parameter.name for parameter in parameters}
     if untaken and not any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters):
-        raise TokenPOError(
+        yield (
             f"reward function {name} does not take all that TRL hands to it ({', '.join(sorted(untaken))}): add "
             "**kwargs to its arguments"
         )
@@ -63,15 +70,21 @@ def checked(functions: Any) -> Any:
         return functions
 
     async def awaited(*given: Any, **named: Any) -> Any:
-        return _numbers(functions, await functions(*given, **named))
+        return _numbers(functions, await functions(*given, **named), named)
 
     def called(*given: Any, **named: Any) -> Any:
-        return _numbers(functions, functions(*given, **named))
+        return _numbers(functions, functions(*given, **named), named)
 
     return functools.wraps(functions)(awaited if inspect.iscoroutinefunction(functions) else called)
 
 
-def _numbers(function: Callable[..., Any], rewards: Any) -> Any:
+def _numbers(function: Callable[..., Any], rewards: Any, named: Mapping[str, Any]) -> Any:
+    rows = named.get("completions", rewards)
+    if not isinstance(rewards, Sized) or isinstance(rewards, str | bytes) or len(rewards) != len(rows):
+        raise TokenPOError(
+            f"reward function {_name(function)} gave {rewards!r:.80}: give a list with a number, or None, for each of "
+            f"the {len(rows)} completions"
+        )
     for row, reward in enumerate(rewards if isinstance(rewards, (list, tuple)) else ()):
         if isinstance(reward, (str, bytes)):
             raise TokenPOError(
@@ -82,25 +95,6 @@ def _numbers(function: Callable[..., Any], rewards: Any) -> Any:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
-
-
-def require_prompts(trainer: Any) -> None:
-    """Raises TokenPOError if train_dataset is shorter than a rollout batch, of which TRL's sampler makes no step."""
-    rows, wanted = trainer.train_dataset, trainer.args.generation_batch_size // trainer.num_generations
-    if isinstance(rows, Sized) and len(rows) < wanted:
-        raise TokenPOError(
-            f"train_dataset has {len(rows)} prompts and a rollout batch takes {wanted}, so TRL would train nothing: "
-            "give more rows, or lower steps_per_generation or per_device_train_batch_size"
-        )
-
-
-def require_end(tokenizer: Any) -> None:
-    """Raises TokenPOError if the tokenizer has no end-of-sequence token."""
-    if getattr(tokenizer, "eos_token_id", None) is None:
-        raise TokenPOError(
-            "the tokenizer has no end-of-sequence token, so no response ends: set processing_class.eos_token to the "
-            "token that ends a response"
-        )
 
 
 def require_room(trainer: Any, longest: int) -> None:

@@ -135,20 +135,6 @@ class Forward:
         return [None if x is None else x.view(-1, length) for x in stats[:3]]
 
 
-def require_no_dropout(trainer: Any) -> None:
-    """Raises Unsupported if the policy has dropout, by which two passes over the same tokens are two policies.
-
-    The ratio check cannot see it where a fresh LoRA still adds nothing.
-    """
-    for name, module in trainer.model.named_modules():
-        if isinstance(module, nn.Dropout) and module.p > 0:
-            raise Unsupported(
-                f"{trainer.policy_objective.name} takes old log-probabilities from a pass of their own in TRL's "
-                f"trainer, and the policy's {name} leaves out other units in each pass (p = {module.p}): set "
-                "disable_dropout=True, or lora_dropout=0"
-            )
-
-
 def has_whole_plain_head(trainer: Any) -> bool:
     """Whether logits are exactly hidden states times a head, and every process holds the whole head.
 

@@ -1,12 +1,13 @@
-"""Builds a trainer's objective from the method and TRL's settings; refuses what TRL cannot honour. Imports no TRL."""
+"""Builds a trainer's objective from the method and TRL's settings; refuses what TRL cannot do. Imports no TRL."""
 
 import copy
 import dataclasses
 import math
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
-from ...base.errors import TokenPOError, Unsupported
-from ...core.negotiation import negotiate
+from ...base.errors import TokenPOError, refuse
+from ...core.negotiation import missing
 from ...core.objective import Objective
 from ...core.parts import (
     ConstantLength,
@@ -26,7 +27,9 @@ from ...core.types import OPTIONAL, TAUGHT
 from ...methods import build_method, extended
 from ...methods.corrections import Preset
 from ...methods.vespo import SoftWeight
-from .settings import CORRECTIONS, contradicted, cut, named
+from .cycle import Cycle
+from .data import data_faults
+from .settings import CORRECTIONS, contradicted, named
 
 ENGINE = "the TRL engine"
 # The inputs that `rollout_batch` and `forward` compute from TRL's output; kept in step with them by hand.
@@ -35,6 +38,8 @@ ALWAYS = frozenset(
 )
 # With vLLM, or a rollout_func that returns logprobs.
 SAMPLED = frozenset({"rollout_logprob"})
+# Arguments of TRL's trainer by which it does not sample by itself.
+OWN = ("rollout_func", "tools", "environment_factory")
 _COMPUTED = "train with the embedded engine (tokenpo train), which computes it"
 _TOLD = "train with the embedded engine (tokenpo train) on a task that reports turns and their states"
 REMEDIES = {
@@ -46,72 +51,37 @@ REMEDIES = {
 }
 
 
-def chosen(
-    args: Any, requested: str | Objective | None, *, own_rollouts: bool, reported: bool = False, taught: bool = False
-) -> Objective:
+def chosen(args: Any, requested: str | Objective | None = None, bound: Mapping[str, Any] = {}) -> Objective:
     """The method with TRL's penalty, mask and correction.
 
     Args:
         requested: the trainer's `method=`.
-        own_rollouts: responses come from a rollout_func, or from a conversation with tools or an environment.
-        reported: responses come from a rollout_func, which has to return log-probabilities.
-        taught: the trainer has a teacher.
+        bound: the other arguments of the trainer, by name.
 
     Raises:
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
-        Unsupported: TRL lacks an input of the method, or its settings contradict the method.
+        Unsupported: with all that `CHECKS` find.
     """
-    objective, reported = _resolved(args, requested), args.use_vllm or reported
-    if args.use_vllm and args.vllm_importance_sampling_correction:
-        _require_correction(args, objective)
+    objective, reported = _resolved(args, requested), args.use_vllm or bool(bound.get("rollout_func"))
     objective = extended(
         _weighed_inside(args, objective),
         reference=_penalty(args, objective),
         correction=Preset(_weights(args, objective, reported=reported)),
         labels={"reference": f"TokenPOConfig.beta = {args.beta}"},
     )
-    require_inputs(objective, reported=reported, taught=taught)
-    _require_weights(args, objective)
-    if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
-        raise Unsupported(
-            f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None"
-            ": set it, or give method_options={'length': ...}"
-        )
-    if objective.temperature is not None:
-        _require_temperature(args, objective, own_rollouts=own_rollouts)
-    # vLLM normalises its log-probabilities over the kept tokens only, so every ratio to them would be too small.
-    if args.use_vllm and "rollout_logprob" in objective.needs and (excludes := cut(args)):
-        raise Unsupported(
-            f"TokenPOConfig.{excludes[0]}: {objective.name} reads rollout_logprob, which vLLM reports of the tokens "
-            f"that this keeps, and TRL's trainer of the whole vocabulary: {excludes[1]}, or set "
-            "vllm_importance_sampling_correction=False with a method that corrects nothing itself"
-        )
+    refuse(fault for check in CHECKS for fault in check(args, objective, bound))
     return objective
 
 
-def require_inputs(objective: Objective, *, reported: bool, taught: bool = False) -> None:
-    """Raises Unsupported if TRL lacks an input of the objective.
+def lacking(objective: Objective, *, reported: bool, taught: bool = False) -> Iterator[str]:
+    """Yields a sentence for each input of the objective that TRL lacks.
 
     Args:
         reported: the sampler reports log-probabilities.
         taught: there is a teacher.
     """
     provides = ALWAYS | (SAMPLED if reported else frozenset()) | (TAUGHT if taught else frozenset())
-    negotiate(objective, provides, ENGINE, REMEDIES)
-
-
-def require_reference(objective: Objective, model: Any, peft_config: Any) -> None:
-    """Raises Unsupported if the objective reads a reference and the model has no path to load one from.
-
-    Under LoRA the reference is the model without its adapter.
-    """
-    lora = peft_config is not None or hasattr(model, "peft_config")
-    if "ref_logprob" not in objective.needs or isinstance(model, str) or lora or model.config._name_or_path:
-        return
-    raise Unsupported(
-        f"{objective.name} needs ref_logprob, and TRL loads the reference from the directory of the model, which this "
-        "one, made in memory, does not have: save it with save_pretrained and give the path"
-    )
+    return missing(objective, provides, ENGINE, REMEDIES)
 
 
 def with_reference(args: Any, objective: Objective) -> Any:
@@ -184,49 +154,97 @@ def _correction(args: Any) -> RolloutCorrection:
     return RolloutCorrection(sequence, mask, math.inf if cap is None else cap, floor or 0.0)
 
 
-def _require_correction(args: Any, objective: Objective) -> None:
-    """Raises Unsupported if TRL's correction for vLLM is set and cannot act, or not as set."""
-    if own := objective.corrects_rollout:
-        for name in (f"vllm_importance_sampling_{end}" for end in ("mode", "clip_max", "clip_min")):
-            value, default = getattr(args, name), type(args).__dataclass_fields__[name].default
-            if value != default:
-                raise Unsupported(
-                    f"TokenPOConfig.{name} = {value!r} would change nothing, as {own[0]} of {objective.name} weighs "
-                    f"against the policy that sampled: leave it at {default!r}"
-                )
-    mode = args.vllm_importance_sampling_mode
-    if not own and isinstance(objective.surrogate, SoftWeight) and CORRECTIONS[mode][0]:
-        raise Unsupported(
+def _inputs(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
+    reported, teacher = args.use_vllm or bool(bound.get("rollout_func")), bound.get("teacher_model")
+    yield from lacking(objective, reported=reported, taught=teacher is not None)
+    if teacher is not None and not objective.needs & TAUGHT:
+        yield (
+            f"teacher_model: {objective.name} reads no teacher: leave it out, or give method="
+            f"tokenpo.with_teacher(tokenpo.method({objective.name!r}), 0.1)"
+        )
+    model = bound.get("model")
+    # Under LoRA the reference is the model without its adapter.
+    lora = bound.get("peft_config") is not None or hasattr(model, "peft_config")
+    if "ref_logprob" in objective.needs and hasattr(model, "config") and not lora and not model.config._name_or_path:
+        yield (
+            f"{objective.name} needs ref_logprob, and TRL loads the reference from the directory of the model, which "
+            "this one, made in memory, does not have: save it with save_pretrained and give the path"
+        )
+
+
+def _idle(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
+    """Settings that would change nothing, or not as set."""
+    corrects = args.use_vllm and args.vllm_importance_sampling_correction
+    own = corrects and next((part for part in objective.corrects_rollout if part != _correction(args)), None)
+    for name in (f"vllm_importance_sampling_{end}" for end in ("mode", "clip_max", "clip_min")):
+        value, default = getattr(args, name), type(args).__dataclass_fields__[name].default
+        if own and value != default:
+            yield (
+                f"TokenPOConfig.{name} = {value!r} would change nothing, as {own} of {objective.name} weighs against "
+                f"the policy that sampled: leave it at {default!r}"
+            )
+    mode, inside = args.vllm_importance_sampling_mode, getattr(objective.surrogate, "inside", None)
+    if corrects and inside is not None and CORRECTIONS[mode][0]:
+        yield (
             f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r}: {objective.name} weighs tokens inside its own "
             "weight, as in TRL: set it to 'token_truncate' or 'token_mask'"
         )
-
-
-def _require_weights(args: Any, objective: Objective) -> None:
-    """Raises Unsupported if reward_weights are not the weights of an objective that reads every reward by itself."""
-    own, theirs = getattr(objective.credit, "weights", ()), tuple(args.reward_weights or ())
-    if "rewards" in objective.needs and theirs and theirs != (tuple(own) or (1.0,) * len(theirs)):
-        raise Unsupported(
+    weights, theirs = getattr(objective.credit, "weights", ()), tuple(args.reward_weights or ())
+    if "rewards" in objective.needs and theirs and theirs != (tuple(weights) or (1.0,) * len(theirs)):
+        yield (
             f"TokenPOConfig.reward_weights = {list(theirs)} would not reach {objective.name}, which reads every reward "
             "by itself: leave it out, and give method_options={'weights': [...]} where the method has them"
         )
+    if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
+        yield (
+            f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None"
+            ": set it, or give method_options={'length': ...}"
+        )
 
 
-def _require_temperature(args: Any, objective: Objective, *, own_rollouts: bool) -> None:
-    """Raises Unsupported if the sampler cannot adapt the temperature from token to token."""
-    setting, without = contradicted(args) or ("", "")
-    for refused, action, remedy in (
-        (own_rollouts, "ask of a rollout_func, environment or tool", "leave it out"),
+def _sampled(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
+    """Settings of the sampler under which it does not sample what the objective assumes."""
+    own = any(bound.get(name) for name in OWN)
+    heat, changed = objective.temperature is not None, [*contradicted(args)]
+    # vLLM reports log-probabilities of what it samples from, so every ratio to them would be another one.
+    if args.use_vllm and not heat and "rollout_logprob" in objective.needs:
+        for setting, remedy in changed:
+            yield (
+                f"TokenPOConfig.{setting}: {objective.name} reads rollout_logprob, which vLLM reports of the "
+                f"probabilities that this changes, and TRL's trainer of the model's own: {remedy}, or set "
+                "vllm_importance_sampling_correction=False with a method that corrects nothing itself"
+            )
+    for applies, action, remedy in (
+        (own, "ask of a rollout_func, environment or tool", "leave it out"),
         (
             args.use_transformers_continuous_batching,
             "ask of continuous batching",
             "set use_transformers_continuous_batching=False",
         ),
-        (args.use_vllm and setting, f"combine, in vLLM, with {setting}", without),
-        (args.repetition_penalty != 1.0, "combine with repetition_penalty", "leave it at 1.0"),
-    ):
-        if refused:
-            raise Unsupported(
+        *((True, f"combine with {setting}", remedy)
+          for setting, remedy in (changed if args.use_vllm else contradicted(args, cuts=False))),
+    ):  # fmt: skip
+        if heat and applies:
+            yield (
                 f"{objective.name} adapts the temperature from token to token, which {ENGINE} cannot {action}: {remedy}"
                 ", or switch the method's adaptive temperature off (for hapo: method_options={'tau': 0})"
             )
+    rows = bound.get("train_dataset", ())
+    if args.dynamic_sampling and (own or not isinstance(rows, Sized) or isinstance(rows, Mapping)):
+        yield (
+            "dynamic_sampling draws further prompts from the train_dataset of TRL's trainer: give a datasets.Dataset, "
+            "and no rollout_func, tools or environment_factory, or leave it False"
+        )
+
+
+def _scheduled(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
+    cycle = Cycle.of(args, objective)
+    yield from (f"{objective.name}: {fault}" for fault in cycle.faults())
+    if args.minibatch_by == "groups":
+        yield from cycle.split_groups(args.num_generations)
+
+
+# (settings, objective, arguments of TRL's trainer) -> faults.
+CHECKS: tuple[Callable[[Any, Objective, Mapping[str, Any]], Iterator[str]], ...] = (
+    _inputs, _idle, _sampled, _scheduled, data_faults,
+)  # fmt: skip

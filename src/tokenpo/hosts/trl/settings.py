@@ -4,11 +4,9 @@ docs/trl.md describes all other fields. Tests compare the names with the install
 honoured settings with TRL's loss.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from ...base.errors import TokenPOError, Unsupported
 
 _LOSS = "is a setting of TRL's own loss, which the method replaces"
 
@@ -152,10 +150,66 @@ OVERRIDING = {
     "max_new_tokens": "max_completion_length",
     "max_tokens": "max_completion_length",
 }
-# Key of generation_kwargs that can make all responses of a group equal -> the allowed value.
+# Settings that can make all responses of a group equal -> the allowed value.
 SAMPLING = {"do_sample": True, "num_beams": 1}
+# Settings of transformers or vLLM that change a model's probabilities -> values at which they do not; empty and None
+# never do. The first group cuts the distribution that is sampled from, the second changes the logits before it.
+_CUTS: dict[str, tuple[Any, ...]] = {
+    "top_p": (1.0,), "top_k": (0, -1), "min_p": (0.0,), "typical_p": (1.0,), "top_h": (1.0,), "epsilon_cutoff": (0.0,),
+    "eta_cutoff": (0.0,),
+}  # fmt: skip
+_LOGITS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "guidance_scale"), (1.0,)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "penalty_alpha", "diversity_penalty"), (0.0,)),
+    **dict.fromkeys(("min_tokens", "min_length", "min_new_tokens"), (0,)),
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), (0,)),
+    **dict.fromkeys(
+        "bad_words bad_words_ids logit_bias sequence_bias suppress_tokens begin_suppress_tokens allowed_token_ids "
+        "structured_outputs vllm_structured_outputs_regex forced_bos_token_id forced_eos_token_id force_words_ids "
+        "constraints exponential_decay_length_penalty watermarking_config dola_layers".split(),
+        (),
+    ),
+}
+CHANGING = _CUTS | _LOGITS
 # Keys that change no probability in vLLM.
-_HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
+_HARMLESS = {"seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs"}
+
+
+def _neutral(name: str, value: Any) -> bool:
+    empty = isinstance(value, str | list | tuple | dict) and not value
+    return value is None or empty or value in CHANGING.get(name, ())
+
+
+def contradicted(args: Any, *, cuts: bool = True) -> Iterator[tuple[str, str]]:
+    """Yields each setting under which other probabilities than the model's are sampled from, and its remedy.
+
+    Args:
+        cuts: with those that cut the distribution.
+    """
+    for name in CHANGING if cuts else _LOGITS:
+        if not _neutral(name, value := getattr(args, name, None)):
+            usual = next(iter(CHANGING[name]), None)
+            yield f"{name} = {value!r}", f"leave it at {usual}"
+    for name, value in (args.generation_kwargs or {}).items():
+        if not _neutral(name, value) and name not in _HARMLESS | {*OVERRIDING} and (cuts or name not in _CUTS):
+            yield f"generation_kwargs[{name!r}] = {value!r}", "leave it out"
+
+
+def unasked(theirs: Any, asked: Any) -> Iterator[str]:
+    """Yields a sentence for each setting of a model's generation config that changes what TRL samples, unasked.
+
+    Args:
+        theirs: transformers' generation config of the model.
+        asked: the one that TRL makes of its own settings; what is None there, transformers takes from the model.
+    """
+    for name, usual in (CHANGING | {name: (value,) for name, value in SAMPLING.items()}).items():
+        value = getattr(theirs, name, None)
+        if getattr(asked, name, None) is None and value not in usual and not _neutral(name, value):
+            ask = "" if name in SAMPLING else f", or ask for it with generation_kwargs={{{name!r}: {value!r}}}"
+            yield (
+                f"the model's generation_config.json has {name} = {value!r}, so that TRL would not sample the policy "
+                f"that is trained: remove it there{ask}"
+            )
 
 
 def remedy(refused: Refused, value: Any) -> str:
@@ -172,87 +226,56 @@ def remedy(refused: Refused, value: Any) -> str:
     return "name a method, method='grpo' for example"
 
 
-def require_untouched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> None:
-    """Raises Unsupported if a refused field is set, unless it is in `taken`: the method's options include it."""
-    for one in REFUSED:
-        value, default = getattr(args, one.name), defaults[one.name]
-        if value != default and one.name not in taken:
-            raise Unsupported(
-                f"TokenPOConfig.{one.name} = {value!r} {one.why}: leave it at {default!r} and {remedy(one, value)}"
-            )
-
-
-def require(args: Any, defaults: Mapping[str, Any]) -> None:
-    """Raises Unsupported if a refused field is set, or generation_kwargs contradict a setting.
+def touched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> Iterator[str]:
+    """Yields a sentence for each refused field that is set, unless it is in `taken`: the method's options include it.
 
     Args:
         defaults: the default of each field of `GRPOConfig`.
     """
-    require_untouched(args, defaults, named(args)[2])
+    for one in REFUSED:
+        value, default = getattr(args, one.name), defaults[one.name]
+        if value != default and one.name not in taken:
+            yield f"TokenPOConfig.{one.name} = {value!r} {one.why}: leave it at {default!r} and {remedy(one, value)}"
+
+
+def _keywords(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
     keywords: Any = args.generation_kwargs or {}
     for key, name in OVERRIDING.items():
         setting = getattr(args, name)
         if key in keywords and keywords[key] != setting:
-            raise Unsupported(
+            yield (
                 f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} is not the {name} = {setting!r} that "
                 f"the trainer goes by: leave it out, and set TokenPOConfig.{name}"
             )
     for key, usual in SAMPLING.items():
         if keywords.get(key, usual) != usual:
-            raise Unsupported(
+            yield (
                 f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} draws no samples of the policy, so that "
                 f"a group has nothing to compare: leave it at {usual!r}"
             )
-    if (mode := args.vllm_importance_sampling_mode) not in CORRECTIONS:
-        raise TokenPOError(
-            f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r} must be one of {', '.join(CORRECTIONS)}"
+
+
+def _ranges(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
+    for name, allowed in {
+        "vllm_importance_sampling_mode": tuple(CORRECTIONS), "minibatch_by": ("rows", "groups"),
+    }.items():  # fmt: skip
+        if (value := getattr(args, name)) not in allowed:
+            yield f"TokenPOConfig.{name} = {value!r} must be one of {', '.join(allowed)}"
+    if args.ratio_tolerance is not None and not args.ratio_tolerance > 0:
+        yield f"TokenPOConfig.ratio_tolerance = {args.ratio_tolerance} must be above 0"
+    for name in ("max_extra_batches", "trace_every", "trace_rollouts", "rollouts_every"):
+        if getattr(args, name) < 0:
+            yield f"TokenPOConfig.{name} = {getattr(args, name)} must not be negative"
+    if args.dynamic_sampling and args.log_completions:
+        yield (
+            "TRL's log_completions would show the last draw of dynamic_sampling, which is not what is trained on: "
+            "leave one of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
         )
 
 
-def require_steps_to_hold(trainer: Any) -> None:
-    """Raises Unsupported if the KL is controlled and TRL's optimiser steps cannot be scaled or left out."""
-    args = trainer.args
-    if args.kl_hold() is None:
-        return
-    optim = str(getattr(args.optim, "value", args.optim))
-    name = "kl_stop" if args.kl_target is None else "kl_target"
-    for refused, why in (
-        (
-            trainer.is_deepspeed_enabled,
-            "DeepSpeed makes them within its backward pass: train without it, with FSDP for instance",
-        ),
-        (
-            trainer.accelerator.mixed_precision == "fp16",
-            "the loss scale of fp16 wants the gradients of every step: set bf16=True",
-        ),
-        (
-            optim.endswith("_layerwise") or "lomo" in optim,
-            f"optim = {optim!r} makes them within the backward pass: set optim='adamw_torch'",
-        ),
-        (
-            args.kl_target is None and trainer.cycle.updates == 1,
-            "a rollout batch of one has none to leave out: set num_iterations or steps_per_generation higher",
-        ),
-    ):
-        if refused:
-            raise Unsupported(
-                f"TokenPOConfig.{name} = {getattr(args, name)} leaves out optimiser steps of TRL's, and {why}"
-            )
-
-
-def cut(args: Any) -> tuple[str, str] | None:
-    """(setting that excludes tokens of the vocabulary, remedy); None without one."""
-    for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
-        if (value := getattr(args, name)) not in usual:
-            return f"{name} = {value}", f"leave it at {usual[0]}"
-    return None
-
-
-def contradicted(args: Any) -> tuple[str, str] | None:
-    """(setting under which vLLM samples from other logits than the trainer's, remedy); None without one."""
-    if excludes := cut(args):
-        return excludes
-    if args.vllm_structured_outputs_regex is not None:
-        return "vllm_structured_outputs_regex", "leave it out"
-    changed = next((name for name in args.generation_kwargs or {} if name not in _HARMLESS), None)
-    return None if changed is None else (f"generation_kwargs[{changed!r}]", "leave it out")
+# (settings, defaults of TRL's fields) -> faults.
+CHECKS: tuple[Callable[[Any, Mapping[str, Any]], Iterator[str]], ...] = (
+    lambda args, defaults: touched(args, defaults, named(args)[2]),
+    _keywords,
+    _ranges,
+)

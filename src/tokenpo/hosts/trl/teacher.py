@@ -14,7 +14,6 @@ from ...base.errors import TokenPOError, Unsupported
 from ...core.head.probe import probe_head
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.objective import Objective
-from ...core.types import TAUGHT
 from ...records.tokens import require_same_tokens
 from .forward import base_of, predicting, texts
 
@@ -75,15 +74,6 @@ class Teacher:
             hidden = predicting(base, mask.shape[1], **texts(inputs))
         head = base.get_output_embeddings()
         return TeacherHead(hidden[mask], head.weight, head.bias)
-
-
-def require_read(objective: Objective, given: Any) -> None:
-    """Raises TokenPOError if a teacher is given and the objective reads none."""
-    if given is not None and not objective.needs & TAUGHT:
-        raise TokenPOError(
-            f"teacher_model: {objective.name} reads no teacher: leave it out, or give method="
-            f"tokenpo.with_teacher(tokenpo.method({objective.name!r}), 0.1)"
-        )
 
 
 def _require_heads(trainer: Any, objective: Objective, teacher: Any) -> None:

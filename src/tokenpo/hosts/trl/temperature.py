@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
@@ -67,8 +66,7 @@ class Temperature:
         trainer, args = self.trainer, self.trainer.args
         if not args.use_vllm or trainer.current is not None or "rollout_logprob" not in rows:
             return
-        # These settings change the probabilities on purpose.
-        if args.repetition_penalty != 1.0 or contradicted(args) is not None:
+        if any(contradicted(args)):  # these settings change the probabilities on purpose
             return
         tokens, distance = _totals(trainer, rows["mask"], (rows["rollout_logprob"] - rows["old_logprob"]).abs())
         default = FULL_TOLERANCE if _in_float32(trainer, args) else HALF_TOLERANCE
@@ -202,23 +200,3 @@ def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterat
 
 def _in_float32(trainer: Any, args: TokenPOConfig) -> bool:
     return trainer.model.dtype == torch.float32 and not (args.bf16 or args.fp16)
-
-
-def require_server(trainer: Any, objective: Objective) -> None:
-    """Raises Unsupported, in every process, if the server runs without our logits processor and ignores the rule."""
-    if objective.temperature is None or not trainer.use_vllm or trainer.vllm_mode != "server":
-        return
-    runs: list[Any] = [None]
-    if trainer.accelerator.is_main_process:
-        config = trainer.vllm_generation.vllm_client.get_server_info().get("model_config", {})
-        name = PROCESSOR.partition(":")[2]
-        runs = [any(name in str(processor) for processor in config.get("logits_processors") or ())]
-    broadcast_object_list(runs, from_process=0)
-    if not runs[0]:
-        raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token, and the vLLM server of TRL's trainer at "
-            f"{trainer.args.vllm_server_base_url or trainer.args.vllm_server_host} runs without tokenpo's logits "
-            "processor: start it, where tokenpo is installed, with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
-            f"--logits-processors {PROCESSOR} --logprobs-mode processed_logprobs "
-            """--weight-transfer-config '{"backend": "nccl"}'"""
-        )

@@ -15,10 +15,9 @@ from typing import Any, ClassVar, cast
 
 import torch
 import trl  # pyright: ignore
-from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-from ...base.errors import TokenPOError, Unsupported, present
+from ...base.errors import TokenPOError, Unsupported, present, refuse
 from ...core.learner import Learner, Step
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
@@ -30,14 +29,15 @@ from ...records import Tracer
 from . import contract
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .cycle import Cycle
-from .data import checked, require_data, require_end, require_prompts, require_room
-from .forward import ROW, Forward, by_policy, in_head, measured, require_finite, require_no_dropout
-from .objective import chosen, require_reference, with_reference
+from .data import checked, require_room
+from .forward import ROW, Forward, by_policy, in_head, measured, require_finite
+from .objective import chosen, with_reference
+from .ready import CHECKS
 from .records import TokenPOCallback
 from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks
-from .settings import require_steps_to_hold, require_untouched
-from .teacher import Teacher, require_read
-from .temperature import of_draw, require_server, with_vllm
+from .settings import touched
+from .teacher import Teacher
+from .temperature import of_draw, with_vllm
 from .updates import InFlightBatch, policy_of
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ class TokenPOTrainer(trl.GRPOTrainer):
         current: the rollout batch that is trained on; None before the first.
 
     Raises:
-        Unsupported: TRL cannot honour the method or the settings.
-        TokenPOError: a method or setting that does not fit.
+        Unsupported: with everything about method, settings, data and model that TRL cannot do.
+        TokenPOError: two methods, or an option of the wrong kind.
     """
 
     _tag_names: ClassVar[list[str]] = ["trl", "tokenpo"]
@@ -82,31 +82,12 @@ class TokenPOTrainer(trl.GRPOTrainer):
         signature = inspect.signature(trl.GRPOTrainer.__init__)
         bound = signature.bind(self, model, reward_funcs, args, *rest, **named).arguments
         args = _settings(self.config_class, args, model, method)
-        own = any(bound.get(name) for name in ("rollout_func", "tools", "environment_factory"))
-        reported, taught = bool(bound.get("rollout_func")), teacher_model is not None
-        self.policy_objective = chosen(args, method, own_rollouts=own, reported=reported, taught=taught)
-        require_read(self.policy_objective, teacher_model)
+        self.policy_objective = chosen(args, method, {**bound, "teacher_model": teacher_model})
         args = cast(TokenPOConfig, with_reference(args, self.policy_objective))
-        if args.dynamic_sampling and (own or not isinstance(bound.get("train_dataset"), Dataset)):
-            raise Unsupported(
-                "dynamic_sampling draws further prompts from the train_dataset of TRL's trainer: give a "
-                "datasets.Dataset, and no rollout_func, tools or environment_factory, or leave it False"
-            )
         self.cycle = Cycle.of(args, self.policy_objective)
-        require_reference(self.policy_objective, model, bound.get("peft_config"))
-        require_data(bound, reward_funcs)
         with with_vllm(self, self.policy_objective, args):
             super().__init__(model, checked(reward_funcs), args, *rest, **named)
-        require_end(self._tokenizer)
-        require_prompts(self)
-        require_no_dropout(self)
-        require_server(self, self.policy_objective)
-        require_steps_to_hold(self)
-        if self.aux_loss_enabled:
-            raise Unsupported(
-                f"{self.policy_objective.name} replaces TRL's loss, and with it the auxiliary loss of a mixture of "
-                "experts: set router_aux_loss_coef=0.0"
-            )
+        refuse(fault for check in CHECKS for fault in check(self))
         self.forward_passes = Forward.of(self, self.policy_objective)
         self.teacher = Teacher.of(self, teacher_model)
         self.learner = self.fresh_learner()
@@ -269,7 +250,7 @@ def _settings(kind: type[TokenPOConfig], args: Any, model: Any, method: str | Ob
             "tokenpo.trl.GRPOConfig"
         )
     if args.method is None and method is not None:  # the method replaces TRL's loss
-        require_untouched(args, DEFAULTS)
+        refuse(touched(args, DEFAULTS))
         args = copy.copy(args)
         args.method = "grpo"
     return args

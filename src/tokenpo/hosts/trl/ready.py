@@ -1,0 +1,121 @@
+"""Checks of a trainer that TRL has made, asked together before its first step; each yields sentences."""
+
+import io
+import tempfile
+from collections.abc import Callable, Iterator, Sized
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list  # pyright: ignore[reportMissingImports]
+from torch import nn
+
+from ...core.request_temperature import PROCESSOR
+from .settings import unasked
+
+
+def _data(trainer: Any) -> Iterator[str]:
+    if getattr(trainer._tokenizer, "eos_token_id", None) is None:
+        yield (
+            "the tokenizer has no end-of-sequence token, so no response ends: set processing_class.eos_token to the "
+            "token that ends a response"
+        )
+    rows, wanted = trainer.train_dataset, trainer.args.generation_batch_size // trainer.num_generations
+    if isinstance(rows, Sized) and len(rows) < wanted:
+        yield (
+            f"train_dataset has {len(rows)} prompts and a rollout batch takes {wanted}, so TRL would train nothing: "
+            "give more rows, or lower steps_per_generation or per_device_train_batch_size"
+        )
+
+
+def _model(trainer: Any) -> Iterator[str]:
+    method = trainer.policy_objective.name
+    # The ratio check cannot see dropout where a fresh LoRA still adds nothing.
+    dropouts = ((name, part.p) for name, part in trainer.model.named_modules() if isinstance(part, nn.Dropout))
+    for name, p in [(name, p) for name, p in dropouts if p > 0][:1]:
+        yield (
+            f"{method} takes old log-probabilities from a pass of their own in TRL's trainer, and the policy's {name} "
+            f"leaves out other units in each pass (p = {p}): set disable_dropout=True, or lora_dropout=0"
+        )
+    if trainer.aux_loss_enabled:
+        yield (
+            f"{method} replaces TRL's loss, and with it the auxiliary loss of a mixture of experts: set "
+            "router_aux_loss_coef=0.0"
+        )
+    if not trainer.use_vllm and not trainer.rollout_func:
+        yield from unasked(trainer.model.generation_config, trainer.generation_config)
+
+
+def _saved(trainer: Any) -> Iterator[str]:
+    """Files of a checkpoint that cannot be written, which would end the run at its first one."""
+    model, args = trainer.model, trainer.args
+    things: dict[str, tuple[str, Callable[[Any], object]]] = {
+        "the settings": ("take what cannot be pickled out of the settings", lambda _: torch.save(args, io.BytesIO())),
+        "the tokenizer": ("mend it", trainer.processing_class.save_pretrained),
+    }
+    if not hasattr(model, "peft_config"):  # of an adapter, only the adapter is saved
+        what = "the model's generation_config"
+        things |= {"the model's config": ("mend it", model.config.save_pretrained)}
+        things |= {what: (f"mend generation_config.json, or {what.split()[-1]} of the model", _generation(model))}
+    for what, (remedy, save) in things.items():
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                save(directory)
+            except Exception as error:
+                yield f"{what} cannot be saved, so that the first checkpoint would end the run ({error}): {remedy}"
+
+
+def _generation(model: Any) -> Callable[[Any], object]:
+    return model.generation_config.save_pretrained
+
+
+def _held(trainer: Any) -> Iterator[str]:
+    """Optimiser steps that a held KL cannot scale or leave out."""
+    args = trainer.args
+    if args.kl_hold() is None:
+        return
+    optim = str(getattr(args.optim, "value", args.optim))
+    name = "kl_stop" if args.kl_target is None else "kl_target"
+    for applies, why in (
+        (
+            trainer.is_deepspeed_enabled,
+            "DeepSpeed makes them within its backward pass: train without it, with FSDP for instance",
+        ),
+        (
+            trainer.accelerator.mixed_precision == "fp16",
+            "the loss scale of fp16 wants the gradients of every step: set bf16=True",
+        ),
+        (
+            optim.endswith("_layerwise") or "lomo" in optim,
+            f"optim = {optim!r} makes them within the backward pass: set optim='adamw_torch'",
+        ),
+        (
+            args.kl_target is None and trainer.cycle.updates == 1,
+            "a rollout batch of one has none to leave out: set num_iterations or steps_per_generation higher",
+        ),
+    ):
+        if applies:
+            yield f"TokenPOConfig.{name} = {getattr(args, name)} leaves out optimiser steps of TRL's, and {why}"
+
+
+def _served(trainer: Any) -> Iterator[str]:
+    """A server without our logits processor would ignore the rule of the temperature; asked in every process."""
+    objective, args = trainer.policy_objective, trainer.args
+    if objective.temperature is None or not trainer.use_vllm or trainer.vllm_mode != "server":
+        return
+    runs: list[Any] = [None]
+    if trainer.accelerator.is_main_process:
+        config = trainer.vllm_generation.vllm_client.get_server_info().get("model_config", {})
+        name = PROCESSOR.partition(":")[2]
+        runs = [any(name in str(processor) for processor in config.get("logits_processors") or ())]
+    broadcast_object_list(runs, from_process=0)
+    if not runs[0]:
+        yield (
+            f"{objective.name} adapts the temperature from token to token, and the vLLM server of TRL's trainer at "
+            f"{args.vllm_server_base_url or args.vllm_server_host} runs without tokenpo's logits processor: start it, "
+            "where tokenpo is installed, with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
+            f"--logits-processors {PROCESSOR} --logprobs-mode processed_logprobs "
+            """--weight-transfer-config '{"backend": "nccl"}'"""
+        )
+
+
+CHECKS: tuple[Callable[[Any], Iterator[str]], ...] = (_data, _model, _saved, _held, _served)
