@@ -62,14 +62,14 @@ class Measured:
 
     Args:
         embedded, trl, verl_1, verl_2: its gap in each engine; None where it is refused.
-        refused: engine -> the sentence of the refusal; of TRL also where only vLLM or a rollout_func is missing.
+        refused: engine -> the sentences of the refusal; of TRL also where only vLLM or a rollout_func is missing.
     """
 
     embedded: Gap | None
     trl: Gap | None
     verl_1: Gap | None
     verl_2: Gap | None
-    refused: dict[str, str]
+    refused: dict[str, list[str]]
 
 
 def measured(names: Sequence[str], *, timeout: float) -> dict[str, Measured]:
@@ -84,7 +84,7 @@ def measured(names: Sequence[str], *, timeout: float) -> dict[str, Measured]:
     said = {name: _refused(name) for name in names}
     with tempfile.TemporaryDirectory() as scratch:
         model = random_qwen(Path(scratch) / "model")
-        here = [name for name in names if _sentence(_trl, name, reported=True) is None]
+        here = [name for name in names if not _sentences(_trl, name, reported=True)]
         (Path(scratch) / "trl").mkdir()
         cases = {name: _case(name) for name in here}
         ran = beside.ran(model, Path(scratch) / "trl", list(cases.values()), 1, timeout=timeout)
@@ -107,29 +107,30 @@ def _case(name: str) -> dict[str, Any]:
 
 def _trl(name: str, *, reported: bool) -> None:
     options = beside.OPTIONS.get(name, {}) if reported else {}
-    args = config(Path("unused"), method=name, method_options=options)
+    passes = len(tokenpo.method(name).split())
+    args = config(Path("unused"), method=name, method_options=options, num_iterations=passes)
     chosen(args, None, {"rollout_func": print} if reported else {})
 
 
-def _refused(name: str) -> dict[str, str]:
+def _refused(name: str) -> dict[str, list[str]]:
     objective = tokenpo.method(name)
     # A whole distribution is not among the frozen facts.
     taught = None if objective.teacher_beta is None else Config()
     said = {
-        "embedded": _sentence(require_here, objective, taught),
-        "TRL": _sentence(_trl, name, reported=False),
-        "verl": _sentence(lambda: configure(composed(f"+algorithm.tokenpo.method={name}"))),
+        "embedded": _sentences(require_here, objective, taught),
+        "TRL": _sentences(_trl, name, reported=False),
+        "verl": _sentences(lambda: configure(composed(f"+algorithm.tokenpo.method={name}"))),
     }
-    return {engine: sentence for engine, sentence in said.items() if sentence is not None}
+    return {engine: sentences for engine, sentences in said.items() if sentences}
 
 
-def _sentence(ask: Callable[..., object], *given: Any, **named: Any) -> str | None:
-    """The sentence with which an engine refuses; None where it takes the method."""
+def _sentences(ask: Callable[..., object], *given: Any, **named: Any) -> list[str]:
+    """The sentences with which an engine refuses; none where it takes the method."""
     try:
         ask(*given, **named)
     except Unsupported as error:
-        return str(error)
-    return None
+        return [*error.args]
+    return []
 
 
 def _of_steps(steps: Sequence[beside.Compared]) -> Gap:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import parity as tool
 
 import tokenpo
-from tokenpo.base.errors import Unsupported
+from tokenpo.base.errors import Unsupported, refuse
 from tokenpo.hosts import verl
 from tokenpo.hosts.trl import objective as trl
 from tokenpo.methods import METHODS
@@ -19,7 +19,7 @@ def _sentence(ask: Callable[[], None]) -> list[str]:
     try:
         ask()
     except Unsupported as error:
-        return [str(error)]
+        return [*error.args]
     return []
 
 
@@ -30,9 +30,9 @@ def test_the_page_has_every_method_and_refuses_what_the_engines_refuse() -> None
     for name in METHODS:
         objective = tokenpo.method(name)
         here = _sentence(lambda o=objective: require_here(o, None if o.teacher_beta is None else Config()))
-        bare = _sentence(lambda o=objective: trl.require_inputs(o, reported=False))
-        sampled = _sentence(lambda o=objective: trl.require_inputs(o, reported=True))
-        cluster = _sentence(lambda o=objective: verl.require_inputs(o))
+        bare = _sentence(lambda o=objective: refuse(trl.lacking(o, reported=False)))
+        sampled = _sentence(lambda o=objective: refuse(trl.lacking(o, reported=True)))
+        cluster = _sentence(lambda o=objective: refuse(verl.lacking(o)))
         expected = {"embedded": here, "TRL": sampled}
         expected |= {"verl, 1 rank": cluster, "verl, 2 ranks": cluster}
         told = {column: cell == tool.REFUSED for column, cell in rows[name].items()}

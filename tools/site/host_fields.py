@@ -73,7 +73,7 @@ def recipe(name: str) -> Config:
 ENGINES: dict[str, Callable[[str], object]] = {
     "embedded": lambda name: accepted_here(recipe(name)),
     "TRL": lambda name: refuse(lacking(METHODS[name](), reported=False, taught=True)),
-    "verl": lambda name: verl.require_inputs(METHODS[name]()),
+    "verl": lambda name: refuse(verl.lacking(METHODS[name]())),
     "Tinker": lambda name: accepted(Plan(recipe(name))),
     "SkyRL": lambda name: skyrl.require(METHODS[name]()),
     "prime-rl": lambda name: prime_rl.require(METHODS[name]()),

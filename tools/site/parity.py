@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.method or list(METHODS)
     found = measured(names, timeout=options.timeout)
     new = {name: cells(found[name]) for name in names}
-    sentences = {name: list(found[name].refused.values()) for name in names}
+    sentences = {name: [sentence for said in found[name].refused.values() for sentence in said] for name in names}
     rows, refusals = written(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else ({}, {})
     if options.check:
         stale = [

@@ -1,13 +1,13 @@
 """Checks and helpers for hosts that give a loss only advantages [N, T] and log-probabilities [N, T]."""
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from ..base.errors import Unsupported
-from ..core.negotiation import negotiate
+from ..core.negotiation import missing
 from ..core.objective import Objective
 from ..core.ops import turns
 from ..core.ops.group import numbered
@@ -29,27 +29,48 @@ def remedy(objective: Objective) -> str:
     return f"choose another method, or train with the embedded engine{others}"
 
 
-def require_handed(objective: Objective, provides: frozenset[str], host: str, instead: str = "") -> None:
-    """Raises Unsupported if the loss needs more than advantages, log-probabilities and the inputs in `provides`.
+def unfit(
+    objective: Objective,
+    provides: frozenset[str],
+    host: str,
+    *,
+    proportional: bool = False,
+    credit: bool = False,
+    instead: str = "",
+) -> Iterator[str]:
+    """Yields a sentence for each need of the loss beyond advantages, log-probabilities and the inputs in `provides`.
 
     Args:
+        proportional: the loss has to be proportional to the advantages; tested on an example.
+        credit: the host makes advantages of rewards alone, without old log-probabilities; tested on an example.
         instead: the remedy in the message; if empty, that of `remedy`.
     """
     instead = instead or remedy(objective)
-    negotiate(objective, provides, host, dict.fromkeys(objective.needs, instead))
-    signals = objective.prepare(_trial(objective)[0]).signals
+    if lacks := [*missing(objective, provides, host, dict.fromkeys(objective.needs, instead))]:
+        yield from lacks
+        return
+    rollouts, _ = _trial(objective)
+    prepared = objective.prepare(rollouts)
     obstacles = {
         "makes several passes over a batch": len(objective.split()) > 1,
         "remembers earlier batches": bool(objective.memories),
         "looks at a whole update before its losses": objective.scope == "batch",
-        f"takes {', '.join(map(str, signals))} of whole batches into its loss": bool(signals),
+        f"takes {', '.join(map(str, prepared.signals))} of whole batches into its loss": bool(prepared.signals),
     }
     for obstacle in (words for words, applies in obstacles.items() if applies):
-        raise Unsupported(f"{objective.name} {obstacle}, and {host} hands a loss no more than advantages: {instead}")
+        yield f"{objective.name} {obstacle}, and {host} hands a loss no more than advantages: {instead}"
+    if proportional and not any(obstacles.values()):
+        yield from unproportional(objective, host)
+    moved = dataclasses.replace(rollouts, old_logprob=rollouts.old_logprob * 2)
+    if credit and not torch.equal(prepared.advantage, objective.prepare(moved).advantage):
+        yield (
+            f"the credit of {objective.name} reads old log-probabilities, which {host} does not hand over where "
+            f"advantages are made: {instead}"
+        )
 
 
-def require_proportional(objective: Objective, host: str) -> None:
-    """Raises Unsupported if the loss is not proportional to the advantages; tested on an example."""
+def unproportional(objective: Objective, host: str) -> Iterator[str]:
+    """Yields a sentence if the loss is not proportional to the advantages; tested on an example."""
     rollouts, policy = _trial(objective)
     advantage, totals = objective.prepare(rollouts).advantage, Totals.of(rollouts)
 
@@ -57,20 +78,9 @@ def require_proportional(objective: Objective, host: str) -> None:
         return objective.loss(Batch(rollouts, Credit(advantage * scale), policy), totals).value
 
     if not torch.isclose(value(_SCALE), value(1.0) * _SCALE, rtol=1e-9):
-        raise Unsupported(
+        yield (
             f"the loss of {objective.name} is not proportional to its advantages, into which {host} multiplies "
             f"denominators: {remedy(objective)}"
-        )
-
-
-def require_reward_credit(objective: Objective, host: str, instead: str = "") -> None:
-    """Raises Unsupported if the credit depends on old log-probabilities; tested on an example."""
-    rollouts, _ = _trial(objective)
-    moved = dataclasses.replace(rollouts, old_logprob=rollouts.old_logprob * 2)
-    if not torch.equal(objective.prepare(rollouts).advantage, objective.prepare(moved).advantage):
-        raise Unsupported(
-            f"the credit of {objective.name} reads old log-probabilities, which {host} does not hand over where "
-            f"advantages are made: {instead or remedy(objective)}"
         )
 
 

@@ -85,7 +85,8 @@ def test_a_setting_of_skyrl_that_nothing_reads(name: str, defaults: dict[str, ob
     section, _, key = name.rpartition(".")
     config = SimpleNamespace(**{key: "another"})
     config = SimpleNamespace(**{section: config}) if section else config
-    refused.check(f"{name} dapo", skyrl.require_unused, method("dapo"), config, defaults)
+    config = SimpleNamespace(**USUAL, **vars(config))
+    refused.check(f"{name} dapo", skyrl.require_settings, method("dapo"), config, defaults)
 
 
 def test_a_credit_that_reads_lengths_of_steps() -> None:

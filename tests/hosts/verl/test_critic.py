@@ -12,9 +12,9 @@ from verl.workers.utils.losses import value_loss
 import tokenpo
 from hosts.verl.support import batches
 from hosts.verl.support.composed import composed
-from tokenpo.base.errors import Unsupported
+from tokenpo.base.errors import Unsupported, refuse
 from tokenpo.core.types import Totals
-from tokenpo.hosts.verl import require_inputs
+from tokenpo.hosts.verl import lacking
 from tokenpo.hosts.verl.configure import configure
 from tokenpo.hosts.verl.layout import credit_fields, dealt
 
@@ -69,4 +69,4 @@ def test_settings_of_a_run_with_a_critic() -> None:
 def test_a_value_that_nothing_is_fitted_to_is_refused() -> None:
     unfitted = dataclasses.replace(tokenpo.method("ppo"), name="mine", critic=None)
     with pytest.raises(Unsupported, match=r"mine needs value.*Objective\(critic="):
-        require_inputs(unfitted)
+        refuse(lacking(unfitted))

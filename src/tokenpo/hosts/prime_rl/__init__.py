@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from ...base.errors import Unsupported
+from ...base.errors import refuse
 from ...core.learner import Learner
 from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.parts import TokenMean
 from ...core.types import Credit, Rollouts
 from ...methods import method as built
-from ..advantage_only import bare, remedy, require_handed, require_proportional, summed
+from ..advantage_only import bare, remedy, summed, unfit, unproportional
 
 HOST = "prime-rl"
 PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
@@ -30,12 +30,10 @@ PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
 
 def require(objective: Objective) -> None:
     """Raises Unsupported if prime-rl lacks an input or the denominator, or the objective computes its own credit."""
-    require_handed(objective, PROVIDES, HOST)
-    if not isinstance(objective.aggregate, TokenMean):
-        raise Unsupported(
-            f"{objective.name} divides by {objective.aggregate}, and {HOST} by the tokens of the step: "
-            f"{remedy(objective)}"
-        )
+    other = (
+        f"{objective.name} divides by {objective.aggregate}, and {HOST} by the tokens of the step: {remedy(objective)}"
+    )
+    refuse([*unfit(objective, PROVIDES, HOST), None if isinstance(objective.aggregate, TokenMean) else other])
     one = torch.zeros(1, 1)
     _credited(objective, bare(one == 0, one, rollout_logprob=one, ref_logprob=one).only(objective.needs), one)
 
@@ -69,7 +67,7 @@ def loss(inputs: Any, *, method: str, **options: Any) -> Any:
     objective = _objective(method, json.dumps(options))
     advantages, sampled, ref = inputs.advantages, inputs.inference_logprobs[None], inputs.ref_logprobs
     if inputs.loss_weights is not None:
-        require_proportional(objective, HOST)
+        refuse(unproportional(objective, HOST))
         advantages = advantages * inputs.loss_weights
     if not inputs.loss_mask.any():  # a dummy batch: a zero with its graph, so that every rank runs backward
         zero = torch.where(inputs.loss_mask, inputs.trainer_logprobs, 0.0).sum()

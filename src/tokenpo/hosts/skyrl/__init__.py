@@ -12,22 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.errors import Unsupported
+from ...base.errors import refuse
 from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.parts import ConstantLength, SequenceMean, TokenMean
 from ...core.types import Credit
 from ...methods import method
-from ..advantage_only import (
-    bare,
-    even_credit,
-    remedy,
-    require_handed,
-    require_proportional,
-    require_reward_credit,
-    reward_credit,
-    summed,
-)
+from ..advantage_only import bare, even_credit, remedy, reward_credit, summed, unfit
 
 PROVIDES = frozenset({"rollout_logprob", "token_reward"})
 REDUCTIONS = {TokenMean: "token_mean", SequenceMean: "sequence_mean", ConstantLength: "seq_mean_token_sum_norm"}
@@ -76,8 +67,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any
     ) -> tuple[Tensor, Tensor]:
         """Phase one on the whole training batch, in the driver."""
-        require_settings(objective, config)
-        require_unused(objective, config, ESTIMATOR)
+        require_settings(objective, config, ESTIMATOR)
         kept = [row for row, uid in enumerate(index) if not _PAD.fullmatch(str(uid))]
         rewards, mask, group = token_level_rewards[kept], response_mask[kept], [index[row] for row in kept]
         # Only step-wise trajectories come with a mask in floating point, of ones.
@@ -99,8 +89,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         rollout_logprobs: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, float]]:
         """Phase two on any micro-batch, summed over its tokens."""
-        require_settings(objective, config)
-        require_unused(objective, config, LOSS)
+        require_settings(objective, config, LOSS)
         mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
         if not mask.any():  # padding or filtered rows: a zero with its graph, so that every rank runs backward
             return torch.where(mask.bool(), log_probs, 0.0).sum(), {"clip_ratio": 0.0}
@@ -114,39 +103,39 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
 
 def require(objective: Objective) -> None:
     """Raises Unsupported if SkyRL lacks an input or the denominator of the objective."""
-    require_handed(objective, PROVIDES, "SkyRL")
-    require_proportional(objective, "SkyRL")
-    require_reward_credit(objective, "SkyRL")
+    faults = [*unfit(objective, PROVIDES, "SkyRL", proportional=True, credit=True)]
     if type(objective.aggregate) not in REDUCTIONS:
-        raise Unsupported(
+        faults.append(
             f"{objective.name} divides by {objective.aggregate}, which SkyRL has no reduction for: {remedy(objective)}"
         )
+    refuse(faults)
 
 
-def require_settings(objective: Objective, config: Any) -> None:
-    """Raises Unsupported if a setting of trainer.algorithm would make SkyRL train another objective."""
-    reduction = REDUCTIONS[type(objective.aggregate)]
-    required = {"loss_reduction": reduction, "use_kl_loss": False, "use_entropy_loss": False}
+def require_settings(objective: Objective, config: Any, unread: Mapping[str, Any] = {}) -> None:
+    """Raises Unsupported if a setting of trainer.algorithm would make SkyRL train another objective, or do nothing.
+
+    Args:
+        unread: settings that only SkyRL's own losses and estimators read, and their defaults.
+    """
+    aggregate = objective.aggregate
+    required = {"loss_reduction": REDUCTIONS[type(aggregate)], "use_kl_loss": False, "use_entropy_loss": False}
     required["advantage_batch_normalize"] = False
-    if isinstance(objective.aggregate, ConstantLength) and objective.aggregate.length is not None:
-        required["max_seq_len"] = objective.aggregate.length
-    for name, value in required.items():
-        if (given := getattr(config, name, False)) != value:
-            raise Unsupported(
-                f"trainer.algorithm.{name} = {given!r} would make SkyRL train something else than {objective.name}: "
-                f"set it to {value!r}"
-            )
-
-
-def require_unused(objective: Objective, config: Any, defaults: Mapping[str, Any]) -> None:
-    """Raises Unsupported if a setting of trainer.algorithm is set that only SkyRL's own loss or estimator reads."""
-    for name, default in defaults.items():
+    if isinstance(aggregate, ConstantLength) and aggregate.length is not None:
+        required["max_seq_len"] = aggregate.length
+    faults = [
+        f"trainer.algorithm.{name} = {given!r} would make SkyRL train something else than {objective.name}: set it to "
+        f"{value!r}"
+        for name, value in required.items()
+        if (given := getattr(config, name, False)) != value
+    ]
+    for name, default in unread.items():
         given: Any = config
         for key in name.split("."):
             given = getattr(given, key, default)
         if given != default:
-            raise Unsupported(
+            faults.append(
                 f"trainer.algorithm.{name} = {given!r} is read by SkyRL's own losses and estimators, and not by "
                 f"{objective.name}: set it to {default!r}, and register an objective that has it, by "
                 "tokenpo.method(NAME, ...) or tokenpo.corrected(...)"
             )
+    refuse(faults)

@@ -4,7 +4,9 @@ plugin.py is loaded by every process of verl and registers the trainer; trainer.
 hands phase two, loss.py, to the workers.
 """
 
-from ...core.negotiation import negotiate
+from collections.abc import Iterator
+
+from ...core.negotiation import missing
 from ...core.objective import Objective
 
 # Input of an objective -> (verl's field for it, the setting that makes verl fill it).
@@ -21,10 +23,10 @@ TOKEN_FIELDS = {
 PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy", "token_reward", "turn"})
 
 
-def require_inputs(objective: Objective) -> None:
-    """Raises Unsupported if the objective reads an input that verl does not have."""
+def lacking(objective: Objective) -> Iterator[str]:
+    """Yields a sentence for each input of the objective that verl does not have."""
     elsewhere = f"train it with the embedded engine (tokenpo train --method {objective.name}), or choose another method"
     remedies = dict.fromkeys(objective.needs, elsewhere)
     if objective.critic is None:
         remedies["value"] = "say what the value is fitted to, by Objective(critic=tokenpo.parts.Critic())"
-    negotiate(objective, PROVIDES - (frozenset() if objective.critic else {"value"}), "verl", remedies)
+    return missing(objective, PROVIDES - (frozenset() if objective.critic else {"value"}), "verl", remedies)

@@ -1,14 +1,14 @@
 """Builds the objective of `algorithm.tokenpo`, and changes or refuses verl's own settings for it."""
 
 # pyright: reportMissingImports=false
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ...base.errors import TokenPOError, Unsupported
+from ...base.errors import TokenPOError, refuse
 from ...core import parts
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
@@ -17,7 +17,7 @@ from ...core.ranges import Positive, whole
 from ...core.request_temperature import PROCESSOR
 from ...methods import Teaching, build_method, extended, from_text
 from ...methods.extensions import Form
-from . import correction, require_inputs
+from . import correction, lacking
 from .settings import ROLLOUT, SETTINGS
 
 PLACE = "algorithm.tokenpo"
@@ -70,7 +70,7 @@ def configure(config: DictConfig) -> Settings:
     keys = _keys(config)
     with open_dict(config):
         objective, notes = _corrected(config, _objective(keys, config.data.max_response_length))
-        _refuse(config, objective)
+        refuse(_faults(config, objective))
         notes += _set(config, objective)
     return Settings(objective, keys, (*notes, *_warnings(config, objective)))
 
@@ -81,12 +81,15 @@ def _keys(config: DictConfig) -> Keys:
     raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else section
     if not isinstance(raw, Mapping) or not isinstance(raw.get("method"), str):
         raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
-    for key in ("trace_every", "trace_rollouts"):
-        if key in raw and "report" not in raw:
-            raise TokenPOError(f"{PLACE}.{key} has no effect without a report: add +{PLACE}.report=DIR, or drop it")
-    for key in ("options", *TABLES):
-        if not isinstance(raw.get(key) or {}, Mapping):
-            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected options of it, as in +{PLACE}.{key}.KEY=VALUE")
+    idle = [key for key in ("trace_every", "trace_rollouts") if key in raw and "report" not in raw]
+    flat = [key for key in ("options", *TABLES) if not isinstance(raw.get(key) or {}, Mapping)]
+    refuse(
+        [
+            *(f"{PLACE}.{key} has no effect without a report: add +{PLACE}.report=DIR, or drop it" for key in idle),
+            *(f"{PLACE}.{key} = {raw[key]!r}: expected options of it, as in +{PLACE}.{key}.KEY=VALUE" for key in flat),
+        ],
+        TokenPOError,
+    )
     return from_text.read(f"+{PLACE}", Keys, {key: value for key, value in raw.items() if value is not None})
 
 
@@ -136,18 +139,18 @@ def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, lis
     return extended(objective, correction=preset, labels={"correction": correction.PLACE}), [note]
 
 
-def _refuse(config: DictConfig, objective: Objective) -> None:
-    require_inputs(objective)
+def _faults(config: DictConfig, objective: Objective) -> Iterator[str]:
+    yield from lacking(objective)
     for setting in SETTINGS:
         default = next(iter(setting.only), None)
         value = OmegaConf.select(config, setting.key, default=default)
         if not setting.allows(value, objective):
-            raise Unsupported(
+            yield (
                 f"{objective.name} in verl leaves no room for {setting.key}={value} ({setting.why or setting.words}): "
                 + (setting.remedy or f"set {setting.key}={'null' if default is None else default}")
             )
     if any(isinstance(part, Rejection) and part.leaves for part in walk(objective)):
-        raise Unsupported(
+        yield (
             f"{objective.name}: correction.leaves = true: verl counts the tokens of a step itself, rejected ones "
             f"included: set +{PLACE}.correction.leaves=false"
         )

@@ -8,22 +8,22 @@ is refused; the message has the settings of our trainer.
 
 # pyright: reportMissingImports=false
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from ...base.errors import Unsupported
+from ...base.errors import refuse
 from ...core.objective import Objective
 from ...core.ops import turns
 from ...core.parts import Aggregate, ConstantLength, SequenceMean, TokenMean, TokenSum
 from ...core.types import Batch, Credit, Policy, Totals
 from ...methods import METHODS, method
-from ..advantage_only import bare, remedy, require_handed, require_reward_credit, reward_credit
-from . import correction, require_inputs
-from .settings import ACTOR, SETTINGS
+from ..advantage_only import bare, remedy, reward_credit, unfit
+from . import correction, lacking
+from .settings import ACTOR, SETTINGS, Setting
 
 PREFIX, HOST = "tokenpo/", "verl's registry"
 LOSS_MODE, ESTIMATOR = f"{ACTOR}.policy_loss.loss_mode", "algorithm.adv_estimator"
@@ -58,12 +58,8 @@ def check(config: DictConfig) -> list[str]:
     """The settings by which verl's own trainer uses ours, as text; Unsupported if one of them does not fit."""
     settings = {place: str(OmegaConf.select(config, place)) for place in (LOSS_MODE, ESTIMATOR)}
     ours = {place: name.removeprefix(PREFIX) for place, name in settings.items() if name.startswith(PREFIX)}
-    for name in ours.values():
-        fitting(name)
-    if LOSS_MODE in ours:
-        _require_settings(fitting(ours[LOSS_MODE]), config)
-    if ESTIMATOR in ours:
-        _require_credit(fitting(ours[ESTIMATOR]), config)
+    checks = {LOSS_MODE: _of_loss, ESTIMATOR: _of_credit}
+    refuse(fault for place, name in ours.items() for fault in checks[place](fitting(name), config))
     return [f"{place}={settings[place]}" for place in ours]
 
 
@@ -77,10 +73,9 @@ def fitting(name: str) -> Objective:
 
 def require(objective: Objective) -> None:
     """Raises Unsupported if verl's registries lack an input of the objective, or verl lacks its aggregation."""
-    require_handed(objective, PROVIDES, HOST, _instead(objective))
-    require_reward_credit(objective, HOST, _instead(objective))
-    if objective.aggregate not in MODES:
-        raise Unsupported(f"verl's loss_agg_mode has no {objective.aggregate}: {_instead(objective)}")
+    unknown = f"verl's loss_agg_mode has no {objective.aggregate}: {_instead(objective)}"
+    others = unfit(objective, PROVIDES, HOST, credit=True, instead=_instead(objective))
+    refuse([*others, None if objective.aggregate in MODES else unknown])
 
 
 def policy_loss(
@@ -101,9 +96,9 @@ def policy_loss(
     """
     objective = fitting(name)
     batch_info = {} if config is None else config.global_batch_info
-    _require_mode(objective, loss_agg_mode, batch_info.get("loss_scale_factor"))
-    if rollout_is_weights is not None:
-        raise Unsupported(f"{name} in {HOST} would ignore the weights of {correction.PLACE}: {_instead(objective)}")
+    ignored = f"{name} in {HOST} would ignore the weights of {correction.PLACE}: {_instead(objective)}"
+    wrong = _of_mode(objective, loss_agg_mode, batch_info.get("loss_scale_factor"))
+    refuse([*wrong, None if rollout_is_weights is None else ignored])
     mask, live = response_mask.bool(), response_mask.any(1)
     if not live.any():  # padding rows alone: a zero with its graph, so that every rank runs backward
         return torch.where(mask, log_prob, 0.0).sum(), {}
@@ -136,9 +131,7 @@ def advantages(
 
 def _instead(objective: Objective) -> str:
     """A remedy in words: the settings of our trainer in verl, if it has the objective's inputs."""
-    try:
-        require_inputs(objective)
-    except Unsupported:
+    if any(lacking(objective)):
         return remedy(objective)
     return (
         f"in the place of {PREFIX}{objective.name}, set trainer.v1.trainer_mode=tokenpo algorithm.adv_estimator=grpo "
@@ -146,46 +139,49 @@ def _instead(objective: Objective) -> str:
     )
 
 
-def _require_settings(objective: Objective, config: DictConfig) -> None:
-    _require_mode(
-        objective, config.actor_rollout_ref.actor.loss_agg_mode, config.actor_rollout_ref.actor.loss_scale_factor
-    )
-    for setting in SETTINGS:
-        if setting.fate != "refused" or not setting.key.startswith(_THEIRS) or setting.key == LOSS_MODE:
-            continue
-        if not setting.allows(value := OmegaConf.select(config, setting.key, default=setting.only[0]), objective):
-            default = "null" if setting.only[0] is None else setting.only[0]
-            raise Unsupported(
-                f"{objective.name} in {HOST} does not read {setting.key}={value}: set {setting.key}={default}, "
-                f"or {_instead(objective)}, where options are given"
-            )
+def _of_loss(objective: Objective, config: DictConfig) -> Iterator[str]:
+    actor = config.actor_rollout_ref.actor
+    yield from _of_mode(objective, actor.loss_agg_mode, actor.loss_scale_factor)
+    theirs = lambda key: key.startswith(_THEIRS) and key != LOSS_MODE  # noqa: E731
+    for setting, value in _unread(objective, config, theirs):
+        default = "null" if setting.only[0] is None else setting.only[0]
+        yield (
+            f"{objective.name} in {HOST} does not read {setting.key}={value}: set {setting.key}={default}, or "
+            f"{_instead(objective)}, where options are given"
+        )
     for key, default in correction.KEYS.items():
         value = OmegaConf.select(config, f"{correction.PLACE}.{key}", default=default)
         if value != default:
-            raise Unsupported(
-                f"{objective.name} in {HOST} would ignore {correction.PLACE}.{key}={value}: {_instead(objective)}"
-            )
+            yield f"{objective.name} in {HOST} would ignore {correction.PLACE}.{key}={value}: {_instead(objective)}"
 
 
-def _require_credit(objective: Objective, config: DictConfig) -> None:
+def _of_credit(objective: Objective, config: DictConfig) -> Iterator[str]:
+    for setting, value in _unread(objective, config, _CREDIT.__contains__):
+        yield (
+            f"{objective.name} in {HOST} does not read {setting.key}={value} ({setting.why or setting.words}): set "
+            f"{setting.key}={setting.only[0]}"
+        )
+
+
+def _unread(
+    objective: Objective, config: DictConfig, theirs: Callable[[str], bool]
+) -> Iterator[tuple[Setting, object]]:
+    """Yields the settings, and their values, that only verl's own losses or estimators would read."""
     for setting in SETTINGS:
         value = OmegaConf.select(config, setting.key, default=next(iter(setting.only), None))
-        if setting.key in _CREDIT and not setting.allows(value, objective):
-            raise Unsupported(
-                f"{objective.name} in {HOST} does not read {setting.key}={value} ({setting.why or setting.words}): "
-                f"set {setting.key}={setting.only[0]}"
-            )
+        if theirs(setting.key) and not setting.allows(value, objective):
+            yield setting, value
 
 
-def _require_mode(objective: Objective, mode: str, length: float | None) -> None:
+def _of_mode(objective: Objective, mode: str, length: float | None) -> Iterator[str]:
     required = MODES[objective.aggregate]
     if mode != required:
-        raise Unsupported(
+        yield (
             f"{objective.name} averages by {objective.aggregate}, and verl's {ACTOR}.loss_agg_mode={mode} says "
             f"otherwise: set {ACTOR}.loss_agg_mode={required}"
         )
     if objective.aggregate == ConstantLength() and length is None:
-        raise Unsupported(
+        yield (
             f"{objective.name} divides by one length, and verl by the longest response of each micro-batch where "
             f"{ACTOR}.loss_scale_factor is null: set it to data.max_response_length"
         )

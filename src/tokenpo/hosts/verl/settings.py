@@ -141,6 +141,9 @@ SETTINGS: tuple[Setting, ...] = (
               "log-probabilities", set_where=_reads("rollout_logprob")),
     _honoured(f"{ROLLOUT}.top_p", only=(1,), **_KEPT),
     _honoured(f"{ROLLOUT}.top_k", only=(-1, 0), **_KEPT),
+    _refused(f"{ROLLOUT}.repetition_penalty", 1.0, "verl's agent loops ask for 1.0, whatever it is"),
+    _refused(f"{ROLLOUT}.full_determinism", False, "it gives every request of a replica one seed, so that the "
+             "responses to a prompt are copies of one another"),
     _honoured(f"{ROLLOUT}.name", "`sglang` and `trtllm` are refused where the temperature adapts",
               never=("sglang", "trtllm"), remedy=f"set {ROLLOUT}.name=vllm{_COLD}", **_HEAT),
     _honoured(f"{ROLLOUT}.agent.default_agent_loop", f"`{LOOP}` in the place of verl's single-turn loop where the "
