@@ -10,7 +10,8 @@ token" and "any other" bounds that of the whole distribution from below.
 Defaults: threshold 0.15 (tv) and 0.05 (kl), anchor the rollout policy, cap 20 (a framework's code; the paper warns of a
 small one). anchor="old" needs no log-probabilities of the sampler.
 Departures: the anchor is the policy that sampled, as the authors'; verl's is the old one. The authors' cap is 10 where
-their configuration names none. 1e-8 is added to 1 − p in the logarithm, as in verl. The log-ratio is bounded to ±20.
+their configuration names none; verl's is 3, the default of its clip_ratio_c, and clip_ratio_c=20 makes it ours. 1e-8 is
+added to 1 − p in the logarithm, as in verl. The log-ratio is bounded to ±20.
 Reductions: an unbounded threshold and cap, with anchor="old", has the gradient of KL-Cov with coef = 0: r A, unclipped.
 """
 

@@ -182,6 +182,25 @@ def base_of(trainer: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def place(model: Any) -> None:
+    """Gives a model with absolute positions those of its tokens in rows that are padded on the left.
+
+    TRL's passes hand over no `position_ids`, and such a model then counts padding. A rotary one sees distances alone.
+    """
+    whole = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner = getattr(whole, "base_model", whole)
+    rotary = any("rotary" in type(part).__name__.lower() for part in inner.modules())
+    if not rotary and "position_ids" in inspect.signature(inner.forward).parameters:
+        inner.register_forward_pre_hook(_placed, with_kwargs=True)
+
+
+def _placed(inner: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    mask, ids = named.get("attention_mask"), given[0] if given else named.get("input_ids")
+    if named.get("position_ids") is None and mask is not None and ids is not None and mask.shape == ids.shape:
+        named = {**named, "position_ids": (mask.long().cumsum(1) - 1).clamp(min=0)}
+    return given, named
+
+
 def texts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     """Prompts and completions joined as a model's inputs, [M, L] each."""
     return {

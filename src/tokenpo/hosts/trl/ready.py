@@ -2,15 +2,16 @@
 
 import io
 import tempfile
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list  # pyright: ignore[reportMissingImports]
-from torch import nn
+from torch import Tensor, nn
 
 from ...core.request_temperature import PROCESSOR
 from .settings import unasked
+from .temperature import distance
 
 
 def _data(trainer: Any) -> Iterator[str]:
@@ -115,6 +116,38 @@ def _served(trainer: Any) -> Iterator[str]:
             "where tokenpo is installed, with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
             f"--logits-processors {PROCESSOR} --logprobs-mode processed_logprobs "
             """--weight-transfer-config '{"backend": "nccl"}'"""
+        )
+
+
+def unmoved(trainer: Any) -> Iterator[str]:
+    """Yields a warning if an optimiser step of the learning rate rounds to nothing in most trained weights."""
+    rate, trained = trainer.args.learning_rate, [x for x in trainer.model.parameters() if x.requires_grad]
+    half = [x.detach() for x in trained if x.dtype in (torch.bfloat16, torch.float16)]
+    total = sum(x.numel() for x in half)
+    moved = sum(int(((x + rate != x) | (x - rate != x)).sum()) for x in half)
+    if rate and total and moved < total / 2:
+        yield (
+            f"of {total} weights in {str(half[0].dtype).removeprefix('torch.')} a step of learning_rate = {rate:g} "
+            f"moves {moved / total:.1%}, and rounds to nothing in the others: load the model in float32, "
+            "dtype=torch.float32 (bf16=True still computes in bfloat16), or set a larger learning_rate"
+        )
+
+
+def apart(trainer: Any, rows: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yields a warning if the reference is not the policy that the run starts from.
+
+    Args:
+        rows: of the first draw.
+    """
+    if "ref_logprob" not in rows:
+        return
+    mean, tolerance = distance(trainer, rows, "ref_logprob")
+    if mean > tolerance:
+        start = "the model without its adapter" if hasattr(trainer.model, "peft_config") else "the checkpoint on disk"
+        yield (
+            f"{trainer.policy_objective.name}: before the first update the reference is {mean:.2g} nats a token from "
+            f"the policy, above {tolerance:g}: TRL's reference is {start}, and weights that were changed, merged or "
+            "initialised after loading (PiSSA, OLoRA) are not in it: save the model with them and give the path"
         )
 
 

@@ -15,7 +15,7 @@ from ...core.head.probe import probe_head
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.objective import Objective
 from ...records.tokens import require_same_tokens
-from .forward import base_of, predicting, texts
+from .forward import base_of, place, predicting, texts
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Teacher:
             )
         if objective.teacher_beta is not None:
             _require_heads(trainer, objective, given)
+        place(given)
         add_fused_lm_head(given.eval(), trainer.temperature, args.cast_lm_head_to_fp32, ("log_probs", "entropy"))
         if trainer.is_deepspeed_enabled:
             prepared = prepare_deepspeed(given, trainer.accelerator)

@@ -68,10 +68,7 @@ class Temperature:
             return
         if any(contradicted(args)):  # these settings change the probabilities on purpose
             return
-        tokens, distance = _totals(trainer, rows["mask"], (rows["rollout_logprob"] - rows["old_logprob"]).abs())
-        default = FULL_TOLERANCE if _in_float32(trainer, args) else HALF_TOLERANCE
-        tolerance = default if args.ratio_tolerance is None else args.ratio_tolerance
-        mean = distance / max(tokens, 1.0)
+        mean, tolerance = distance(trainer, rows, "rollout_logprob")
         if mean <= tolerance:
             return
         objective = trainer.policy_objective
@@ -160,6 +157,13 @@ def _totals(trainer: Any, mask: Tensor, *values: Tensor) -> list[float]:
     """The number of tokens in `mask` [M, T] and the sum of each value over them, for all ranks together."""
     local = torch.stack([mask.sum().float(), *(x.float().where(mask, 0.0).sum() for x in values)])
     return trainer.accelerator.gather(local[None]).sum(0).tolist()
+
+
+def distance(trainer: Any, rows: Mapping[str, Tensor], other: str) -> tuple[float, float]:
+    """(mean |difference| per token of all ranks between log-probabilities and the old ones, largest allowed), nats."""
+    tokens, total = _totals(trainer, rows["mask"], (rows[other] - rows["old_logprob"]).abs())
+    default = FULL_TOLERANCE if _in_float32(trainer, trainer.args) else HALF_TOLERANCE
+    return total / max(tokens, 1.0), default if trainer.args.ratio_tolerance is None else trainer.args.ratio_tolerance
 
 
 def of_draw(trainer: Any) -> Temperature:

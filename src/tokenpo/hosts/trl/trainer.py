@@ -30,9 +30,9 @@ from . import contract
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .cycle import Cycle
 from .data import checked, require_room
-from .forward import ROW, Forward, by_policy, in_head, measured, require_finite
+from .forward import ROW, Forward, by_policy, in_head, measured, place, require_finite
 from .objective import chosen, with_reference
-from .ready import CHECKS
+from .ready import CHECKS, apart, unmoved
 from .records import TokenPOCallback
 from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks
 from .settings import touched
@@ -88,6 +88,9 @@ class TokenPOTrainer(trl.GRPOTrainer):
         with with_vllm(self, self.policy_objective, args):
             super().__init__(model, checked(reward_funcs), args, *rest, **named)
         refuse(fault for check in CHECKS for fault in check(self))
+        for policy in (self.model, self.ref_model):
+            if policy is not None:
+                place(self.accelerator.unwrap_model(policy))
         self.forward_passes = Forward.of(self, self.policy_objective)
         self.teacher = Teacher.of(self, teacher_model)
         self.learner = self.fresh_learner()
@@ -110,7 +113,8 @@ class TokenPOTrainer(trl.GRPOTrainer):
             )
         more_updates = "set num_iterations or steps_per_generation higher"
         one_update = "set num_iterations=1 and steps_per_generation to gradient_accumulation_steps"
-        for note in schedule_notes(self.policy_objective, self.cycle.updates, more_updates, one_update):
+        notes = schedule_notes(self.policy_objective, self.cycle.updates, more_updates, one_update)
+        for note in (*notes, *unmoved(self)):
             logger.warning(note)
 
     def fresh_learner(self) -> Learner:
@@ -166,6 +170,9 @@ class TokenPOTrainer(trl.GRPOTrainer):
         local = local_rows(self, self.forward_passes, output, unscored)
         local["sampled_at"] = temperature.of(local["old_entropy"])
         temperature.check(output, local)
+        if self.model.training and self.current is None and not self.state.global_step:
+            for note in apart(self, local):
+                logger.warning(note)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
         rows = over_ranks(self, local, rewards, prompts, size)
