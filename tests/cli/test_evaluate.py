@@ -150,21 +150,10 @@ def test_a_run_directory_stands_for_its_model(capsys):
     assert Path("a/samples.jsonl").read_bytes() == Path("b/samples.jsonl").read_bytes()
 
 
-def test_samples_with_a_cut_line_and_mixed_sizes(capsys):
-    records = [{"prompt": "a", "correct": True, "answer": 1}] * 2 + [{"prompt": "b", "correct": False, "answer": 2}]
-    file = lines("s.jsonl", *records)
-    with Path(file).open("a") as stream:
-        stream.write('{"prompt": "b", "cor')
-    assert run("--samples", file, "--k", "1,2", "--out", "out") == 0
-    shown = capsys.readouterr().out
-    assert "s.jsonl: 2 of 3 samples are right (prompts: 2)." in shown
-    assert "line 4: not valid JSON, cut off" in shown
-    assert "The prompts have 1 to 2 samples" in shown
-    assert "k = 2 is over the 1 of 2 prompts" in shown
-    sentences = json.loads(Path("out/results.json").read_text("utf-8"))["sentences"]
-    assert len(sentences) == 3 and "line 4" in sentences[0]
-    lines("s.jsonl", *records, *records)
-    assert run("--samples", file, "--out", "out") == 2
+def test_a_file_of_samples_that_changed_is_another_evaluation(capsys):
+    record = {"prompt": "a", "correct": True, "answer": 1}
+    assert run("--samples", lines("s.jsonl", record), "--out", "out") == 0
+    assert run("--samples", lines("s.jsonl", record, record), "--out", "out") == 2
     assert "samples.digest" in capsys.readouterr().err
 
 

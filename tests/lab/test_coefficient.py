@@ -108,16 +108,11 @@ def test_an_outside_objective_needs_the_protocol_alone():
     ("ratio", "advantage", "given", "message"),
     [
         ([], [1.0], {}, "ratio must be a flat list"),
-        ([[1.0]], [1.0], {}, r"ratio must be .* got shape \[1, 1\]"),
-        ([1.0, float("nan")], [1.0], {}, "ratio must be"),
         ([1.0], [float("inf")], {}, "advantage must be"),
         ([0.0], [1.0], {}, r"ratios must lie in \(0, 10\]"),
         ([5.1], [1.0], {"old_prob": 0.2}, r"ratios must lie in \(0, 5\]"),
         ([1.0], [1.0], {"old_prob": 0.0}, r"old_prob = 0.0 must lie in \(0, 1\]"),
-        ([1.0], [1.0], {"old_prob": 1.5}, "old_prob = 1.5"),
         ([1.0], [1.0], {"entropy": -0.1}, "entropies must be finite and >= 0"),
-        ([1.0], [1.0], {"old_entropy": [0.1, float("inf")]}, "entropies must be"),
-        ([1.0], [1.0], {"entropy": []}, "entropies must be"),
         ([1.0], [1.0], {"entropy": [0.1, 0.2], "old_entropy": [0.1]}, "entropy has 2 tokens, old_entropy 1"),
     ],
 )

@@ -25,7 +25,7 @@ ONE_METHOD = f"{METHOD}; METHOD:KEY=VALUE,... with options"
 
 
 class Command(argparse.ArgumentParser):
-    """A parser whose positional arguments may stand between options: `gradients RUN --step 4 dapo`."""
+    """A parser whose positional arguments may stand between options: `exact tepo --world two_modes gtpo`."""
 
     _nested = False  # argparse parses intermixed arguments by calling this method again
 

@@ -7,24 +7,10 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.lab.evaluate.samples import Sample, Vote, read_samples
-from tokenpo.train.tasks.types import Problem, Score
 from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
 from written_runs import write_lines
 
 RIGHT = {"prompt": "1+1=", "answer": "2", "correct": True}
-
-
-class Silent:
-    """Everything is right, and nothing is read."""
-
-    needs_answer, gives_away, reads_answers, source = False, False, False, ""
-
-    def check(self, problem: Problem): ...
-
-    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        return [Score(1.0, True) for _ in completions]
-
-    def close(self): ...
 
 
 def written(path: Path, *records: Any) -> Path:
@@ -149,11 +135,6 @@ def test_a_function_without_answers_leaves_those_of_the_file(tmp_path):
     assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
     samples, notes = read_samples(written(tmp_path / "s.jsonl", line | {"completion": "two"}), verifier)
     assert ([sample.vote for sample in samples], notes) == ([Vote(None, True)], [])
-    # So does any verifier that says so of itself, whatever it is made of.
-    samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), Silent())
-    assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, True)]
-    assert [sample.reward for sample in samples] == [1.0, 1.0]
-    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
     # A verifier that reads answers and finds none is believed.
     exact = make_verifier("exact", VerifierOptions(extract="hash"), "eval")
     file = written(tmp_path / "s.jsonl", line | {"completion": "two", "answer": "2", "reference": "2"})
