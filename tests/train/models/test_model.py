@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_model import Example, WarmUp, _pack, config, fresh, main, orthogonal, tokenizer, warm_up
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokenpo.base.errors import TokenPOError, UnknownName
@@ -147,6 +148,34 @@ def test_a_chat_has_the_tokens_that_transformers_gives_it(lm):
         chat = [{"role": "system", "content": text}, {"role": "user", "content": [{"type": "text", "text": text}]}]
         theirs = lm.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
         assert lm.encode(chat) == theirs
+
+
+def test_a_last_message_of_the_assistant_is_continued(lm):
+    turns = "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}"
+    lm.tokenizer.chat_template = turns + "{% if add_generation_prompt %}[assistant]{% endif %}"
+    asked, begun = {"role": "user", "content": "1+1="}, {"role": "assistant", "content": "1+"}
+    text = lm.tokenizer.decode
+    assert text(lm.encode([asked])) == text(lm.tokenizer("[user]1+1=;[assistant]")["input_ids"])
+    assert text(lm.encode([asked, begun])) == text(lm.tokenizer("[user]1+1=;[assistant]1+")["input_ids"])
+
+
+def test_a_text_that_begins_with_bos_gets_no_second_one(lm):
+    words, plain = Vocabulary(lm.tokenizer, (1,)), lm.encode("1+1=")
+    lm.tokenizer.add_special_tokens({"bos_token": "<s>"})
+    bos = lm.tokenizer.bos_token_id
+    assert words.encode("<s>1+1=") == [bos, *plain]  # by a tokenizer that adds none
+    lm.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", bos)])
+    assert words.encode("1+1=") == words.encode("<s>1+1=") == [bos, *plain]
+
+
+@pytest.mark.parametrize(
+    ("template", "warned"), [("[{{ messages[0].role }}]", 1), ("{{ messages[0].content }}", 0), (None, 0)]
+)
+def test_plain_text_for_a_chat_model_is_told_once(lm, template, warned, recwarn):
+    lm.tokenizer.chat_template = template
+    lm.encode("1+1=")
+    lm.encode("1+2=")
+    assert sum("is asked in plain text" in str(w.message) for w in recwarn) == warned
 
 
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

@@ -94,6 +94,19 @@ def test_a_test_file_and_a_warning_where_it_overlaps(tmp_path: Path) -> None:
         made(train, test_path=written(tmp_path / "c.jsonl", TRL[:3]))
 
 
+def test_a_system_message_begins_a_chat_that_has_none(tmp_path: Path) -> None:
+    asked, own = {"role": "user", "content": "1+1="}, {"role": "system", "content": "Own."}
+    path = written(tmp_path / "a.jsonl", [{"prompt": p, "answer": "2"} for p in ("1+1=", [asked], [own, asked])])
+    brief = {"role": "system", "content": "Brief."}
+    task = made(path, chat=True, system="Brief.")
+    prompts = [p.prompt for p in (*task.train, *task.test)]
+    assert sorted(prompts, key=repr) == sorted([[brief, asked], [brief, asked], [own, asked]], key=repr)
+    with pytest.raises(
+        TokenPOError, match="line 1: 'prompt' is plain text, which has no system message: set chat = true"
+    ):
+        made(path, system="Brief.")
+
+
 def test_own_columns_chat_and_a_reward_function_without_answers(tmp_path: Path) -> None:
     rows = [{"question": f"q{i}", "target": ["a", "b"], "level": i} for i in range(4)]
     path = written(tmp_path / "data.parquet", rows)

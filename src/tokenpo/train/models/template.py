@@ -9,9 +9,16 @@ LONGEST = 1_000_000  # characters of a prompt
 
 
 def render(template: str, messages: list[dict[str, Any]], tokens: Mapping[str, Any]) -> dict[str, str]:
-    """{"text": the prompt}, or {"failed": the reason}; `template` is Jinja, `tokens` the special tokens by name."""
+    """{"text": the prompt}, or {"failed": the reason}; a last message of the assistant is left open, to be continued.
+
+    Args:
+        template: Jinja.
+        tokens: the special tokens by name.
+    """
+    begun = bool(messages) and messages[-1].get("role") == "assistant"
+    opening = {"continue_final_message": True} if begun else {"add_generation_prompt": True}
     try:
-        (text,), _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **tokens)
+        (text,), _ = render_jinja_template([messages], chat_template=template, **opening, **tokens)
     except MemoryError:
         return {"failed": "it takes more memory than it may"}
     except Exception as error:

@@ -3,6 +3,8 @@
 import functools
 import itertools
 import re
+import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from ...base.text import first_line
 from ...records.tokens import pieces
 
 _TAG = re.compile(r"[<\[◁]/?(?:think(?:ing)?|thoughts?|reason(?:ing)?|answer|\|\w+_of_thought\|)[>\]▷]", re.IGNORECASE)
+_TOLD: weakref.WeakSet[Any] = weakref.WeakSet()  # tokenizers of which `_warn_of_text` has warned
 CHAT_SECONDS = 10.0  # limit for rendering a prompt
 CHAT_MEMORY = 2**30  # its limit of address space, bytes
 
@@ -27,11 +30,18 @@ class Tokenized:
     def encode(self, prompt: str | list[dict]) -> list[int]:
         """Token ids of a prompt: of a text by the tokenizer, of chat messages by the chat template.
 
+        A text that begins with BOS gets no second one. A last message of the assistant is continued. Warns once of
+        plain text for a model whose chat template writes roles.
+
         Raises:
             TokenPOError: the chat template is missing or fails, or the prompt has no tokens.
         """
         if isinstance(prompt, str):
+            _warn_of_text(self.tokenizer)
             ids = list(self.tokenizer(prompt)["input_ids"])
+            bos = self.tokenizer.bos_token_id
+            while bos is not None and ids[:2] == [bos, bos]:
+                ids.pop(0)
             # Some tokenizers end every text with EOS; a prompt must be open to continue.
             while len(ids) > 1 and ids[-1] in self.eos_ids:
                 ids.pop()
@@ -64,7 +74,9 @@ class Vocabulary(Tokenized):
 
 
 def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Token ids of a chat up to the start of the response; the template runs in a process with limits.
+    """Token ids of a chat up to the response, which continues a last message of the assistant if there is one.
+
+    The template runs in a process with limits.
 
     Raises:
         TokenPOError: the chat template is missing, fails, or exceeds `CHAT_SECONDS` or `CHAT_MEMORY`.
@@ -87,6 +99,18 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
             f"{first_line(error)}; give messages that it accepts, or correct the template"
         ) from error
     return list(tokenizer(outcome.value["text"], add_special_tokens=False)["input_ids"])
+
+
+def _warn_of_text(tokenizer: Any) -> None:
+    """Warns, once for each tokenizer, that a model whose chat template writes roles is asked in plain text."""
+    template = getattr(tokenizer, "chat_template", None)
+    if template and "role" in str(template) and tokenizer not in _TOLD:
+        _TOLD.add(tokenizer)
+        warnings.warn(
+            f"{tokenizer.name_or_path} has a chat template and is asked in plain text: an instruction-tuned model may "
+            "answer nothing; give chat messages (in the task files: chat = true), unless it is a base model",
+            stacklevel=3,
+        )
 
 
 @functools.cache

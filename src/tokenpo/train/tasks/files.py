@@ -16,8 +16,8 @@ from .verify import Verifier, VerifierOptions, checked, make_verifier
 
 def files(
     seed: int, *, path: str, test_path: str = "", holdout: float | None = None, verifier: str = "exact",
-    extract: str = "", prompt_key: str = "prompt", answer_key: str = "", chat: bool = False, correct_at: float = 1.0,
-    verifier_seconds: float = 5.0, verifier_workers: int = 0, reward_seconds: float = 300.0,
+    extract: str = "", prompt_key: str = "prompt", answer_key: str = "", chat: bool = False, system: str = "",
+    correct_at: float = 1.0, verifier_seconds: float = 5.0, verifier_workers: int = 0, reward_seconds: float = 300.0,
     reward_errors: str = "stop",
 ) -> Files:  # fmt: skip
     """A data set on disk.
@@ -35,6 +35,7 @@ def files(
         answer_key: the column with the reference; "" is the first that exists of answer, solution, verl's
             reward_model.ground_truth.
         chat: make one user message of a prompt that is plain text.
+        system: system message before a chat that has none; "" adds none, and the chat template may have its own.
         correct_at: least reward that counts as correct, for a reward function of yours.
         verifier_seconds: wall-clock limit per answer for the verifier "math".
         verifier_workers: its processes; 0 is one per core, four at most.
@@ -50,7 +51,7 @@ def files(
         raise TokenPOError("task 'files': give test_path or holdout, not both")
     options = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers, reward_seconds, reward_errors)
     scorer = make_verifier(verifier, options, "files")
-    layout = Layout(prompt_key, answer_key, scorer.needs_answer, chat=chat)
+    layout = Layout(prompt_key, answer_key, scorer.needs_answer, chat=chat, system=system)
     train = checked(scorer, layout.problems(read_rows(expanded(path))))
     if test_path:
         test = checked(scorer, layout.problems(read_rows(expanded(test_path))))

@@ -82,6 +82,7 @@ class Layout:
         needs_answer: refuse a row without a reference.
         gives_away: refuse a template that names the column with the reference.
         chat: make one user message of a prompt that is plain text.
+        system: system message before a chat that has none; "" adds none.
         template: text around a prompt that is plain text: {question} is the prompt, {NAME} the column of that name.
         options: names of prompt_key and answer_key in error messages.
     """
@@ -91,6 +92,7 @@ class Layout:
     needs_answer: bool
     gives_away: bool = False
     chat: bool = False
+    system: str = ""
     template: str = "{question}"
     options: tuple[str, str] = ("prompt_key", "answer_key")
 
@@ -119,7 +121,11 @@ class Layout:
         if isinstance(prompt, str) and (prompt or not self.prompt_key):
             text = self._filled(where, row, prompt)
             _require_characters(place, text)
-            return [{"role": "user", "content": text}] if self.chat else text
+            if self.system and not self.chat:
+                raise TokenPOError(
+                    f"{place} is plain text, which has no system message: set chat = true, or leave it out"
+                )
+            return self._begun([{"role": "user", "content": text}]) if self.chat else text
         if not isinstance(prompt, list) or not prompt:
             raise TokenPOError(f"{place} is {_kind(prompt)}: give text, or a list of chat messages")
         for message in prompt:
@@ -130,7 +136,12 @@ class Layout:
             _require_characters(place, *texts)
         if not any(message["content"] for message in prompt):
             raise TokenPOError(f"{place} holds messages without content: give text in one at least")
-        return prompt
+        return self._begun(prompt)
+
+    def _begun(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The chat with the system message, unless it begins with its own."""
+        own = not self.system or messages[0]["role"] == "system"
+        return messages if own else [{"role": "system", "content": self.system}, *messages]
 
     def _filled(self, where: str, row: Mapping[str, Any], question: str) -> str:
         """The template, filled in one pass, so that braces in the data are not filled."""
