@@ -101,26 +101,10 @@ def test_an_input_that_is_read_undeclared_is_caught_by_the_laws(slot: str, read:
     example(0).evaluate(_with(slot, call, reads={"old_entropy"}))
 
 
-def test_an_input_of_a_memory_too() -> None:
-    memory = made(
-        MemorySignal,
-        lambda self, rollouts, numbers: rollouts.old_logprob.exp(),
-        start=lambda self: {},
-        after=lambda self, numbers, rollouts: {"x": float(rollouts.need("old_entropy").sum())},
-    )
-    said = _refused(dataclasses.replace(GRPO, weights=(SignalWeight(memory),)))
-    assert "memory_survives_a_checkpoint" in said and "Rollouts.old_entropy is absent" in said
-
-
 def test_a_part_that_asks_for_no_field_is_told_the_nearest() -> None:
     part = made(Weight, lambda self, batch, trust: batch.need("old_entropies"))
     with pytest.raises(UnknownName, match=r"^Rollouts has no field 'old_entropies'; did you mean 'old_entropy'\?"):
         example(0).evaluate(dataclasses.replace(GRPO, weights=(part,)))
-
-
-@pytest.mark.parametrize("slot", [slot for slot in SLOTS if slot != "memory"])
-def test_a_part_that_returns_nothing_is_caught_by_the_laws(slot: str) -> None:
-    assert " Mine() gave None, expected a tensor" in _refused(_with(slot, lambda self, *given: None))
 
 
 @pytest.mark.parametrize(

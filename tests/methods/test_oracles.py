@@ -4,14 +4,16 @@ An oracle in `tests/oracles` is the method from its paper on the NumPy prelude, 
 `cases` are the options that are compared here.
 """
 
+import ast
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tokenpo
 from oracle_support import agrees, batches, ragged, score
-from oracles import ORACLES
+from oracles import ORACLES, prelude
 
 METHODS = tokenpo.methods.METHODS
 CASES = [(name, options) for name in METHODS for options in ORACLES[name].cases]
@@ -124,3 +126,12 @@ def test_batches_reach_every_branch() -> None:
         for outcome, rows in (("right", mixed & right), ("wrong", mixed & ~right)):
             seen |= {(outcome, name) for name, where in branches.items() if (rows & where).any()}
     assert seen == {(outcome, name) for outcome in ("right", "wrong") for name in branches}
+
+
+def test_oracles_import_numpy_the_prelude_and_the_standard_library_alone() -> None:
+    allowed = {"numpy", "prelude", "math", "itertools", "collections"}
+    for path in Path(prelude.__file__).parent.glob("[a-z]*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert set(modules) <= allowed, path
