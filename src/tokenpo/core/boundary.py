@@ -29,14 +29,15 @@ class Boundary:
     def mask(self, x: Any) -> None:
         """x must be a boolean mask [N, T] with at least one true entry."""
         self._tensor(x, "mask")
-        if x.dim() != 2:
-            raise TokenPOError(f"{self.owner}.mask has shape {list(x.shape)}, expected [N, T]")
-        if x.dtype != torch.bool:
-            raise TokenPOError(f"{self.owner}.mask has dtype {x.dtype}, expected torch.bool: convert it")
-        if x.numel() == 0:
-            raise TokenPOError(f"{self.owner}.mask has shape {list(x.shape)}: the batch is empty")
-        if not x.any():
-            raise TokenPOError(f"{self.owner}.mask is false everywhere: no rollout has a response token")
+        shape = list(x.shape)
+        faults = {
+            f"has shape {shape}, expected [N, T]": x.dim() != 2,
+            f"has dtype {x.dtype}, expected torch.bool: convert it": x.dtype != torch.bool,
+            f"has shape {shape}: the batch is empty": x.numel() == 0,
+            "is false everywhere: no rollout has a response token": not x.any(),
+        }
+        if fault := next((words for words, found in faults.items() if found), ""):
+            raise TokenPOError(f"{self.owner}.mask {fault}")
 
     def shape(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
         """x must be a tensor of this shape, [N] or [N, T]."""

@@ -35,19 +35,24 @@ class KLHold:
     few: float = 0.25
 
     def __post_init__(self) -> None:
-        for name, usual in (("target", 0.004), ("stop", 0.008), ("first", 0.125), ("few", 0.25)):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise TokenPOError(f"KLHold: {name} = {value} is not above 0: give one that is, such as {usual}")
+        usual = {"target": 0.004, "stop": 0.008, "first": 0.125, "few": 0.25}
+        given = {name: x for name in usual if (x := getattr(self, name)) is not None}
+        faults = [
+            f"KLHold: {name} = {x} is not above 0: give one that is, such as {usual[name]}"
+            for name, x in given.items()
+            if not x > 0
+        ]
         if self.target is None and self.stop is None:
-            raise TokenPOError("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
-        if self.target is not None and self.limit <= self.target:
-            raise TokenPOError(
+            faults.append("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
+        elif not faults and self.target is not None and self.limit <= self.target:
+            faults.append(
                 f"KLHold: stop = {self.stop} would end a batch that is on target = {self.target}: raise it, to "
                 "twice the target for instance"
             )
         if not 0 < self.fall <= 1 <= self.rise:
-            raise TokenPOError(f"KLHold: 0 < fall <= 1 <= rise does not hold of {self.fall} and {self.rise}")
+            faults.append(f"KLHold: 0 < fall <= 1 <= rise does not hold of {self.fall} and {self.rise}")
+        if faults:
+            raise TokenPOError(*faults)
 
     @staticmethod
     def of(target: float | None, stop: float | None) -> KLHold | None:
