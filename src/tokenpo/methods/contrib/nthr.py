@@ -27,18 +27,8 @@ from ...core.facts import Fact
 from ...core.objective import Objective
 from ...core.ops import masked
 from ...core.ops.group import Groups
-from ...core.parts import (
-    Clip,
-    FixedBounds,
-    GroupAdvantage,
-    ReferenceKl,
-    Sampler,
-    SequenceMean,
-    Signal,
-    SignalWeight,
-    Supplied,
-    Tokens,
-)
+from ...core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean, SignalWeight
+from ...core.parts.part import Sampler, Signal, Supplied, Tokens
 from ...core.ranges import NotNegative, Number
 from ...core.types import Rollouts
 from ..options import Beta, High, Low

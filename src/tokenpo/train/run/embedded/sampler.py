@@ -23,7 +23,7 @@ from ....core.request_temperature import TemperatureRule
 from ....core.types import Rollouts
 from ...models import LanguageModel, Sampling, sample
 from ...models.device import precision
-from ...models.score import MAX_TOKENS, Predictions, has_plain_head, predictions, score
+from ...models.score import MAX_TOKENS, has_plain_head, predictions, score
 from ...tasks import Task
 from ..draw import Draw, answered, scored
 from .forward import texts
@@ -36,32 +36,20 @@ class GroupTokens:
     """The tokens of one group (`core.parts.Tokens`)."""
 
     lm: LanguageModel
-    seen: Predictions
-
-    @property
-    def row(self) -> Tensor:
-        return self.seen.row
-
-    @property
-    def column(self) -> Tensor:
-        return self.seen.column
-
-    @property
-    def target(self) -> Tensor:
-        return self.seen.target
-
-    @property
-    def hidden(self) -> Tensor:
-        return self.seen.out
+    row: Tensor
+    column: Tensor
+    target: Tensor
+    hidden: Tensor
+    temperature: Tensor
 
     @property
     def chunk(self) -> int:
         return chunk_rows(self.lm.model.get_output_embeddings().weight.shape[0])
 
     def log_probabilities(self, at: Tensor) -> Tensor:
-        out, lm = self.seen.out[at], self.lm
+        out, lm = self.hidden[at], self.lm
         logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(wide(lm.model.dtype))
-        return (logits / torch.as_tensor(self.seen.temperature)[at, None]).log_softmax(-1)
+        return (logits / self.temperature[at, None]).log_softmax(-1)
 
 
 @dataclass
@@ -90,7 +78,7 @@ class Forwarded:
             temperature, group = heat.to(row.device)[row, column], owner.to(row.device)[row]
             for one in group.unique():
                 at = (group == one).nonzero()[:, 0]
-                yield GroupTokens(self.lm, Predictions(row[at], column[at], target[at], temperature[at], out[at]))
+                yield GroupTokens(self.lm, row[at], column[at], target[at], out[at], temperature[at])
 
     def prompt_logprob(self, rollouts: Rollouts) -> Tensor:
         """[N] nats, the mean log-probability of a prompt's tokens after the first; 0 for a prompt of one token."""
