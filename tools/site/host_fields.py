@@ -105,7 +105,7 @@ def answer(method: str, ask: Callable[[str], object]) -> str:
     try:
         ask(method)
     except Unsupported as error:
-        found = ((re.search(pattern, str(error)), cell) for pattern, cell in REASONS.items())
+        found = ((re.search(pattern, error.args[0]), cell) for pattern, cell in REASONS.items())
         return next(match.expand(cell) for match, cell in found if match)
     return "runs"
 

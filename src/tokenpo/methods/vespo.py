@@ -8,7 +8,7 @@
 Defaults: k 2 and lambda 3 where A ≥ 0, k 3 and lambda 2 where A < 0 (the authors' code and a framework's; the docstring
 of the authors' code has other numbers).
 As in both codes, a lambda below 1e-4 counts as 1e-4, and a φ that overflows as 0.
-Departures: the anchor is the old policy; the TRL engine puts the framework's correction for the sampler into W, by
+Departures: the anchor is the old policy; TRL puts the framework's correction for the sampler into W, by
 `SoftWeight.inside`. The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is
 far from 1.
 Reductions: at lp = lp_old the gradient is that of REINFORCE with group advantages, DAPO's. Up to the factor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Never
 
-from ...base.errors import Unsupported
-from ...core.negotiation import negotiate
+from ...base.errors import Unsupported, refuse
+from ...core.negotiation import missing
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
 from ...core.types import OPTIONAL
@@ -40,12 +40,11 @@ RATIO = RatioCheck(
 
 def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
     """Raises Unsupported if an objective reads an input that no server gives, or adapts the temperature per token."""
-    if objective.temperature is not None:
-        raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
-            "cannot ask a server for: choose another method, or train with the embedded engine, TRL or verl"
-        )
-    negotiate(objective, provides, ENGINE, REMEDIES)
+    heat = (
+        f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
+        "cannot ask a server for: choose another method, or train with the embedded engine, TRL or verl"
+    )
+    refuse([None if objective.temperature is None else heat, *missing(objective, provides, ENGINE, REMEDIES)])
 
 
 def refuse_gradient(server: str, faults: Sequence[str]) -> Never:

@@ -1,4 +1,4 @@
-"""TRL as an engine: `TokenPOTrainer` is TRL's `GRPOTrainer` with an objective of ours in place of its loss.
+"""TRL as a host: `TokenPOTrainer` is TRL's `GRPOTrainer` with an objective of ours in place of its loss.
 
 TRL is imported on first access to the trainer or its settings; the other modules work without it.
 """

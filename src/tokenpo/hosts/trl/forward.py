@@ -81,7 +81,7 @@ class Forward:
         if "pixel_values" in inputs:
             raise Unsupported(
                 f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift, or to see that "
-                "vLLM adapts the temperature), which the TRL engine has for text only: choose another method for this "
+                "vLLM adapts the temperature), which TRL has for text only: choose another method for this "
                 "model"
             )
         ids = inputs["completion_ids"]

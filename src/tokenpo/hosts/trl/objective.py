@@ -31,7 +31,7 @@ from .cycle import Cycle
 from .data import data_faults
 from .settings import CORRECTIONS, contradicted, named
 
-ENGINE = "the TRL engine"
+ENGINE = "TRL"
 # The inputs that `rollout_batch` and `forward` compute from TRL's output; kept in step with them by hand.
 ALWAYS = frozenset(
     {"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift", "rewards", "turn"}

@@ -49,24 +49,19 @@ def _model(trainer: Any) -> Iterator[str]:
 def _saved(trainer: Any) -> Iterator[str]:
     """Files of a checkpoint that cannot be written, which would end the run at its first one."""
     model, args = trainer.model, trainer.args
-    things: dict[str, tuple[str, Callable[[Any], object]]] = {
-        "the settings": ("take what cannot be pickled out of the settings", lambda _: torch.save(args, io.BytesIO())),
-        "the tokenizer": ("mend it", trainer.processing_class.save_pretrained),
+    things: dict[str, Callable[[Any], object]] = {
+        "args (TokenPOConfig)": lambda _: torch.save(args, io.BytesIO()),
+        "the tokenizer": trainer.processing_class.save_pretrained,
     }
     if not hasattr(model, "peft_config"):  # of an adapter, only the adapter is saved
-        what = "the model's generation_config"
-        things |= {"the model's config": ("mend it", model.config.save_pretrained)}
-        things |= {what: (f"mend generation_config.json, or {what.split()[-1]} of the model", _generation(model))}
-    for what, (remedy, save) in things.items():
+        things["model.config"] = model.config.save_pretrained
+        things["model.generation_config"] = model.generation_config.save_pretrained
+    for what, save in things.items():
         with tempfile.TemporaryDirectory() as directory:
             try:
                 save(directory)
             except Exception as error:
-                yield f"{what} cannot be saved, so that the first checkpoint would end the run ({error}): {remedy}"
-
-
-def _generation(model: Any) -> Callable[[Any], object]:
-    return model.generation_config.save_pretrained
+                yield f"{what} cannot be saved, so that the first checkpoint would end the run ({error}): mend it"
 
 
 def _held(trainer: Any) -> Iterator[str]:
