@@ -44,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     from tokenpo.cli.view import SilentView
     from tokenpo.train.recipe.config import parse_config
-    from tokenpo.train.run.embedded.loop import train
+    from tokenpo.train.run.embedded import train
 
     began = time.monotonic()
     rows: list[Row] = []

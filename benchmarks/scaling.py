@@ -30,7 +30,7 @@ import tokenpo
 from tokenpo.records import Tracer
 from tokenpo.train.models import LanguageModel, Sampling, sample, score
 from tokenpo.train.recipe.config import parse_config
-from tokenpo.train.run.embedded.updates import Trainer, improve
+from tokenpo.train.run.updates import Trainer, improve
 
 PROMPTS, PROMPT_TOKENS = 4, 8
 PARTS = ("sampling", "scoring", "update")

@@ -33,7 +33,7 @@ from timing import clock, peak_bytes
 from tokenpo.cli.view import SilentView
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
-from tokenpo.train.run.embedded.loop import train
+from tokenpo.train.run.embedded import train
 
 PROMPTS = [f"{i % 10}{i // 10 % 10}+{i * 7 % 10}{i * 3 % 10}=" for i in range(64)]
 REWARD = """def even(completions, completion_ids):

@@ -55,5 +55,5 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Any:
     from tokenpo.train.models.directory import ASSETS
 
     cloud = Cloud(ASSETS)
-    monkeypatch.setattr("tokenpo.train.run.tinker.service.connect", lambda config: Service(cloud))
+    monkeypatch.setattr("tokenpo.train.run.tinker.loop.connect", lambda config: Service(cloud))
     return cloud

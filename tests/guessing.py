@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from tokenpo.train.run.embedded.sampler import Forwarded
+from tokenpo.train.run.supplied import Forwarded
 
 
 class Guess(Forwarded):

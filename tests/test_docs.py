@@ -196,7 +196,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.cli.view import SilentView
     from tokenpo.records.metrics import BY_LAG, LAGS, LOGGED, REWARDS
     from tokenpo.train.recipe.config import parse_config
-    from tokenpo.train.run.embedded.loop import train
+    from tokenpo.train.run.embedded import train
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},

@@ -20,7 +20,7 @@ import step
 from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
-from tokenpo.train.run.embedded.loop import train
+from tokenpo.train.run.embedded import train
 
 Case = Callable[[], dict[str, float | str]]
 ORDINALS = ("first", "second", "third", "fourth", "fifth")

@@ -11,7 +11,7 @@ from tokenpo.lab.evaluate.benchmarks import BENCHMARKS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import evaluation
-from tokenpo.train.run.embedded.loop import build_engine
+from tokenpo.train.run.embedded import build_engine
 from written_runs import write_lines
 
 TINY = ["tiny", "--task", "dial_sum", "--problems", "4", "--max-new-tokens", "40"]

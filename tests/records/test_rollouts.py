@@ -14,8 +14,7 @@ from tokenpo.core.types import Policy, Rollouts
 from tokenpo.records import Response, read, responses, write_lines
 from tokenpo.train.models import load, locate
 from tokenpo.train.models.sampler import Sampling
-from tokenpo.train.run.draw import Called, Draw, draw
-from tokenpo.train.run.experience import credited, facts
+from tokenpo.train.run.rollout import Called, Draw, credited, draw, facts
 from tokenpo.train.tasks import Problem, Score, Turn
 from tokenpo.train.tasks.dial_calculator import DialCalculator
 from written_rollouts import FOUR, lines_of, write

@@ -10,7 +10,7 @@ from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.config import Config, parse_config
-from tokenpo.train.run.embedded.loop import Local
+from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import Backend
 from tokenpo.train.tasks import Score, make_task

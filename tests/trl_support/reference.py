@@ -13,8 +13,7 @@ from guessing import Guess
 from tokenpo.core.learner import Learner, Step
 from tokenpo.train import models as language
 from tokenpo.train.recipe.config import Train
-from tokenpo.train.run.embedded.forward import Forward
-from tokenpo.train.run.embedded.updates import Trainer, gradients
+from tokenpo.train.run.updates import Forward, Trainer, gradients
 
 
 class Reference:

@@ -94,7 +94,7 @@ def _trained(options: argparse.Namespace, config: Any) -> Path | None:
     from .view import make_view
 
     if options.engine == EMBEDDED:
-        from ..train.run.embedded.loop import Local as backend
+        from ..train.run.embedded import Local as backend
     elif options.probe:
         from ..train.run.tinker.loop import ProbedServer as backend
     else:

@@ -15,7 +15,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
-from tokenpo.train.run.tinker import service
+from tokenpo.train.run.tinker import loop as service
 
 TEN = ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "tr_grpo", "rloo", "clip_cov", "maxrl", "ha_dw"]
 

@@ -18,11 +18,10 @@ from tokenpo.records import Tracer
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded.loop import build_engine
-from tokenpo.train.run.embedded.rollout import collect
-from tokenpo.train.run.embedded.updates import Trainer as Embedded
-from tokenpo.train.run.embedded.updates import improve
-from tokenpo.train.run.experience import Experience
+from tokenpo.train.run.embedded import build_engine, collect
+from tokenpo.train.run.rollout import Experience
+from tokenpo.train.run.updates import Trainer as Embedded
+from tokenpo.train.run.updates import improve
 
 # One of each kind: a sequence ratio, whole-step looks, two passes, a memory, a reference, the prompt's log-probability,
 # the sampler's, rows that are dropped.
@@ -79,7 +78,7 @@ def facts(batch: Experience, method: str) -> tokenpo.Rollouts:
     if "ref_logprob" in needs:
         given = dataclasses.replace(given, ref_logprob=given.old_logprob * 0.9 - 0.1)
     if "prompt_logprob" in needs:
-        given = dataclasses.replace(given, prompt_logprob=-0.1 - 0.01 * given.group.float())
+        given = dataclasses.replace(given, extra={"prompt_logprob": -0.1 - 0.01 * given.group.float()})
     return given
 
 

@@ -155,8 +155,7 @@ def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
     """The pairing itself: whatever the method, runs of one seed begin with the same weights and draw the same rollouts
     of the same problems; another seed draws others.
     """
-    from tokenpo.train.run.embedded.loop import build_engine
-    from tokenpo.train.run.embedded.rollout import collect
+    from tokenpo.train.run.embedded import build_engine, collect
 
     methods = "grpo,tepo" if lora else "grpo,tepo,hapo,adv_reweight"
     made = plan(methods, 2, ["model.lora.rank=2"] if lora else [])

@@ -10,10 +10,9 @@ from small_models import lm, make_model, prompts
 from small_recipes import merged
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded.loop import Engine, build_engine
-from tokenpo.train.run.embedded.rollout import collect
-from tokenpo.train.run.embedded.updates import Trainer
-from tokenpo.train.run.experience import Experience
+from tokenpo.train.run.embedded import Engine, build_engine, collect
+from tokenpo.train.run.rollout import Experience
+from tokenpo.train.run.updates import Trainer
 from tokenpo.train.tasks import Problem, Score
 
 __all__ = ["lm", "make_model", "prompts"]

@@ -16,8 +16,8 @@ from tokenpo.records import Tracer
 from tokenpo.train.recipe.objective import build_objective, require_here, warnings
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
-from tokenpo.train.run.embedded.loop import build_engine, resume, train, with_optional_inputs
-from tokenpo.train.run.embedded.updates import Trainer, gradients, improve
+from tokenpo.train.run.embedded import build_engine, resume, train, with_optional_inputs
+from tokenpo.train.run.updates import Trainer, gradients, improve
 
 
 @pytest.fixture

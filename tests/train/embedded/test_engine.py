@@ -10,7 +10,7 @@ from tokenpo.methods import method
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded.loop import build_engine, train, with_optional_inputs
+from tokenpo.train.run.embedded import build_engine, train, with_optional_inputs
 from tokenpo.train.tasks import Score
 
 
@@ -105,7 +105,7 @@ def test_what_cannot_act_or_correct_is_warned_of(name, model, options, said):
 def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
     bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
-    for module in ("train.run.embedded.forward", "train.run.draw"):
+    for module in ("train.run.updates", "train.run.rollout"):
         monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
     sections = (
         {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}

@@ -9,8 +9,8 @@ from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import evaluation
-from tokenpo.train.run.draw import draw
-from tokenpo.train.run.embedded.loop import Engine, build_engine
+from tokenpo.train.run.embedded import Engine, build_engine
+from tokenpo.train.run.rollout import draw
 
 
 def evaluate(engine: Engine) -> evaluation.Evaluation:
@@ -86,7 +86,7 @@ def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path
     """Resampled by the seed of the run, exact thirds, and no random number of anybody else's is drawn."""
     engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6})))
     right = iter([torch.tensor([1.0, 0, 0, 1, 1, 1]), torch.tensor([0.0, 0, 0, 1, 0, 0])])
-    monkeypatch.setattr("tokenpo.train.run.draw.Draw.correct", lambda piece: next(right))
+    monkeypatch.setattr("tokenpo.train.run.rollout.Draw.correct", lambda piece: next(right))
     assert engine.config.seed == 5
     states = torch.get_rng_state(), random.getstate()
     result = evaluate(engine)

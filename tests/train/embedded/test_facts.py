@@ -15,9 +15,9 @@ from tokenpo.methods.contrib.nthr import Influence
 from tokenpo.methods.contrib.tw_grpo import GroupDivergence
 from tokenpo.train.models import LoraOptions, Samples, Sampling, load, sample
 from tokenpo.train.models.score import MAX_TOKENS, has_plain_head, predictions
-from tokenpo.train.run.embedded import sampler
-from tokenpo.train.run.embedded.loop import train, with_optional_inputs
-from tokenpo.train.run.embedded.sampler import Forwarded
+from tokenpo.train.run import supplied as sampler
+from tokenpo.train.run.embedded import train, with_optional_inputs
+from tokenpo.train.run.supplied import Forwarded
 
 FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
 PLAIN = [family for family in FAMILIES if family not in {"gemma2_softcap", "cohere2_scale"}]
@@ -185,7 +185,7 @@ def test_whole_groups_share_a_pass_that_fits(lm, prompts, rollouts, monkeypatch,
         seen.append((groups, sum(len(prompts[group]) for group in owner.tolist()) + int(mask.sum())))
         return predictions(lm, prompts, owner, token_ids, mask, *rest)
 
-    monkeypatch.setattr("tokenpo.train.run.embedded.sampler.predictions", watched)
+    monkeypatch.setattr("tokenpo.train.run.supplied.predictions", watched)
     influence(lm, *given(prompts, s), reward=REWARD, max_tokens=most)
     assert [group for groups, _ in seen for group in groups] == [0, 1, 3]
     assert [len(groups) for groups, _ in seen] == calls
@@ -288,7 +288,7 @@ def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_pa
         steps.append((made, recomputed(INPUTS[method], engine.lm, rollouts, kept)))
         return made
 
-    monkeypatch.setattr("tokenpo.train.run.embedded.loop.with_optional_inputs", watched)
+    monkeypatch.setattr("tokenpo.train.run.embedded.with_optional_inputs", watched)
     config = small(
         tmp_path / "run",
         method={"name": method},

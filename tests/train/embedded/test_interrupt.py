@@ -14,7 +14,7 @@ from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.directory import describe
-from tokenpo.train.run.embedded.loop import resume, train
+from tokenpo.train.run.embedded import resume, train
 
 from .test_resume import logged
 

@@ -18,10 +18,9 @@ from tokenpo.core.learner import Step
 from tokenpo.core.parts import Weight
 from tokenpo.core.statistics import Statistics
 from tokenpo.records import Tracer
-from tokenpo.train.run.embedded.forward import Forward
-from tokenpo.train.run.embedded.loop import train, with_optional_inputs
-from tokenpo.train.run.embedded.teacher import Teacher
-from tokenpo.train.run.embedded.updates import Trainer, _descend, gradients, improve
+from tokenpo.train.run.embedded import train, with_optional_inputs
+from tokenpo.train.run.teacher import Teacher
+from tokenpo.train.run.updates import Forward, Trainer, _descend, gradients, improve
 from tokenpo.train.tasks import Score
 
 BAD = [float("nan"), float("inf"), float("-inf")]

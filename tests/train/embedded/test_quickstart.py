@@ -13,7 +13,7 @@ from tokenpo.core.parts import Clip, Drop, EntropyBonus, GeometricToken, Rollout
 from tokenpo.methods import METHODS, method
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
-from tokenpo.train.run.embedded.loop import train
+from tokenpo.train.run.embedded import train
 
 STEPS = 2
 SMALL = (

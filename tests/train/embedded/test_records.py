@@ -12,11 +12,11 @@ from tokenpo.cli.view import SilentView
 from tokenpo.records import read
 from tokenpo.records.run import read_trace
 from tokenpo.train.recipe.plan import Plan
+from tokenpo.train.run import embedded as loop
 from tokenpo.train.run.directory import describe
-from tokenpo.train.run.embedded import loop
-from tokenpo.train.run.embedded.loop import resume, train
-from tokenpo.train.run.experience import Experience
+from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.records import rollout_metrics
+from tokenpo.train.run.rollout import Experience
 from tokenpo.train.tasks import Problem, Score
 
 STEP = {

@@ -14,7 +14,7 @@ from tokenpo.core.parts import Keep, Signal
 from tokenpo.train.models import load, locate, save
 from tokenpo.train.recipe.objective import require_here
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded.loop import build_engine
+from tokenpo.train.run.embedded import build_engine
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tokenpo.train.recipe.config import differences, parse_config
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.directory import describe, edited_recipe, require_engine, resumed
-from tokenpo.train.run.embedded.loop import resume, train
+from tokenpo.train.run.embedded import resume, train
 
 
 def logged(directory: Path) -> dict[str, object]:

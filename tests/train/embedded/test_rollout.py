@@ -12,9 +12,8 @@ from tokenpo.core.parts import Continuations
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
 from tokenpo.train.recipe.objective import build_objective, warnings
-from tokenpo.train.run.draw import draw, without_eos
-from tokenpo.train.run.embedded.loop import train
-from tokenpo.train.run.experience import gather, mixed_groups
+from tokenpo.train.run.embedded import train
+from tokenpo.train.run.rollout import draw, gather, mixed_groups, without_eos
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 

@@ -11,9 +11,8 @@ from tokenpo.cli.view import SilentView
 from tokenpo.train.models import load, locate, save
 from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded.loop import build_engine, resume, train, with_optional_inputs
-from tokenpo.train.run.embedded.rollout import collect
-from tokenpo.train.run.embedded.updates import Trainer, gradients
+from tokenpo.train.run.embedded import build_engine, collect, resume, train, with_optional_inputs
+from tokenpo.train.run.updates import Trainer, gradients
 
 SHAPE = {"rollout": {"prompts": 4, "group_size": 3, "max_new_tokens": 9}}
 
@@ -64,8 +63,8 @@ def test_each_token_is_scored_in_the_teachers_context(small, tmp_path, other_dir
 
 
 def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
-    from tokenpo.train.run.draw import Draw
-    from tokenpo.train.run.embedded.teacher import Teacher
+    from tokenpo.train.run.rollout import Draw
+    from tokenpo.train.run.teacher import Teacher
     from tokenpo.train.tasks import Problem
 
     class Chat:

@@ -14,7 +14,7 @@ from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.config import load_config, parse_config
-from tokenpo.train.run.embedded.loop import resume, train
+from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.trackers import TRL, Trackers, tracker_name
 
 

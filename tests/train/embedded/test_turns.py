@@ -9,7 +9,7 @@ from tokenpo.cli.view import SilentView
 from tokenpo.lab.explain.push import push_of
 from tokenpo.records import read
 from tokenpo.train.recipe.config import parse_config
-from tokenpo.train.run.embedded.loop import resume, train
+from tokenpo.train.run.embedded import resume, train
 
 from .test_resume import logged
 

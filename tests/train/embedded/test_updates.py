@@ -12,8 +12,7 @@ from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Totals
 from tokenpo.core.update import Update
 from tokenpo.records import Tracer
-from tokenpo.train.run.embedded.forward import Forward
-from tokenpo.train.run.embedded.updates import Trainer, _descend, gradients, improve
+from tokenpo.train.run.updates import Forward, Trainer, _descend, gradients, improve
 
 METHODS = ["grpo", "dr_grpo", "hapo", "tepo", "clip_cov", "kl_cov", "grpo_s"]
 

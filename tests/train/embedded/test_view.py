@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.live import Live
 
 from tokenpo.cli.view import LiveView, PlainView, make_view
-from tokenpo.train.run.embedded.loop import train
+from tokenpo.train.run.embedded import train
 
 
 def test_plain_lines_where_there_is_no_terminal(small, coin, tmp_path):

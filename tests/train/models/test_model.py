@@ -19,7 +19,7 @@ from tokenpo.train.models import LanguageModel, LoraOptions, Sampling, load, sam
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.models.model import _load_weights
 from tokenpo.train.models.vocabulary import Vocabulary
-from tokenpo.train.run.draw import posed
+from tokenpo.train.run.rollout import posed
 from tokenpo.train.tasks.dial_sum import DialSum, evaluate
 from tokenpo.train.tasks.types import Problem
 

@@ -29,7 +29,7 @@ from ...core.seeds import keyed_seed
 from ...records.log import versions
 from ...train.models import LanguageModel, Sampling
 from ...train.models.directory import identity, is_local
-from ...train.run.draw import draw
+from ...train.run.rollout import draw
 from ...train.tasks import Task
 from ...train.tasks.files import Files
 from .samples import record_of

@@ -11,7 +11,7 @@ from ...core.seeds import keyed_seed
 from ..models import LanguageModel, Sampling
 from ..recipe.config import Config
 from ..tasks import Score, Task, held_out
-from .draw import Draw, draw
+from .rollout import Draw, draw
 
 # (first held-out problem, number of problems, responses to each, sampling) -> responses.
 Draws = Callable[[int, int, int, Sampling], Draw]

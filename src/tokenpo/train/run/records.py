@@ -18,8 +18,7 @@ from ...records import Response, Tracer, responses
 from ...records.metrics import credit_metrics, entropy_metrics
 from ...records.run import Rollout, in_words
 from ..models.vocabulary import Tokenized
-from .draw import Draw
-from .experience import Experience, mixed_groups, reward_names
+from .rollout import Draw, Experience, mixed_groups, reward_names
 
 
 class Clock:

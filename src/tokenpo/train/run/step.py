@@ -25,10 +25,9 @@ from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import Progress
 from .directory import OpenRun
-from .draw import Draw
 from .evaluation import Evaluation
-from .experience import Experience
 from .records import Clock, Tracer, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
+from .rollout import Draw, Experience
 from .view import View
 
 SHORTER = "rollout.max_new_tokens"

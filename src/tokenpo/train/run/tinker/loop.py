@@ -6,17 +6,20 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import httpx
 import tinker
 import torch
 from torch import Tensor
 
-from ....base.errors import present
+from ....base.errors import TokenPOError, present
 from ....base.files import json_object, write_whole
+from ....base.text import first_line
 from ....core.learner import Step
 from ....core.seeds import keyed_seed
 from ....core.types import Policy, Rollouts
@@ -28,17 +31,16 @@ from ....hosts.tinker.trainer import Prompts, Trainer, score
 from ....records import Tracer
 from ....records.tokens import require_same_tokens
 from ...models import Samples, Sampling, Vocabulary
+from ...recipe.config import Config
 from ...recipe.engines import SERVER, TINKER
 from ...recipe.plan import Plan
 from ...tasks import Split, Task, refuse_tool
 from .. import checkpoint
 from ..checkpoint import Progress
-from ..draw import Draw, posed, verified
 from ..evaluation import Evaluation, evaluated
-from ..experience import Experience, credited, gather
+from ..rollout import Draw, Experience, credited, gather, posed, verified
 from ..step import FEWER
 from ..trackers import require_trackers
-from . import service
 from .needs import accepted
 
 
@@ -68,7 +70,7 @@ class Server:
         task = plan.make_task()
         try:
             refuse_tool(task, "Tinker")
-            return cls(plan, task, service.connect(plan.config))
+            return cls(plan, task, connect(plan.config))
         except BaseException:
             task.close()
             raise
@@ -246,3 +248,32 @@ class ProbedServer(Server):
     """The backend on any server, which is probed first."""
 
     probed: ClassVar[bool] = True
+
+
+def connect(config: Config) -> tinker.ServiceClient:
+    """A session with the recipe's server; TokenPOError if nothing answers or there is no key."""
+    answers = Answers.of(config.tinker.base_url, config.tinker.seconds)
+    address = answers.address
+    if not _has_key():
+        raise TokenPOError(
+            f"the Tinker server at {address} wants a key, and there is none: set TINKER_API_KEY (a server of your own "
+            "may take any text), or store one with tinker auth login"
+        )
+    try:
+        with httpx.stream("GET", address, timeout=10):  # the client itself would try for minutes
+            pass
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise TokenPOError(
+            f"no Tinker server answers at {address} ({first_line(error)}): start it, or give its address with "
+            "--set tinker.base_url=URL"
+        ) from error
+    return answers.one(lambda: tinker.ServiceClient(base_url=address), "in beginning a session")
+
+
+def _has_key() -> bool:
+    """Whether the client finds a key; the oldest supported client has no `tinker.auth` and reads only variables."""
+    try:
+        from tinker.auth import tinker_has_credentials
+    except ImportError:
+        return any(os.environ.get(name) for name in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD"))
+    return tinker_has_credentials()

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ....base.errors import TokenPOError, Unsupported
-from ....core.head.teacher import Teacher as TeacherHead
-from ....core.types import Rollouts
-from ....records.tokens import require_same_tokens
-from ...models import LanguageModel
-from ...models.sampler import require_length
-from ...models.score import has_plain_head
-from ...recipe.plan import Plan
-from ..draw import Draw, Prompt, encoded
-from .forward import Forward, Taught
+from ...base.errors import TokenPOError, Unsupported
+from ...core.head.teacher import Teacher as TeacherHead
+from ...core.types import Rollouts
+from ...records.tokens import require_same_tokens
+from ..models import LanguageModel
+from ..models.sampler import require_length
+from ..models.score import has_plain_head
+from ..recipe.plan import Plan
+from .rollout import Draw, Prompt, encoded
+from .updates import Forward, Taught
 
 
 @dataclass(frozen=True)

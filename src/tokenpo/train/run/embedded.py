@@ -11,32 +11,33 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ....base.errors import Unsupported, present
-from ....core.learner import Step
-from ....core.objective import Objective
-from ....core.parts import Continuations
-from ....core.types import TAUGHT, Policy, Rollouts
-from ....records import Tracer
-from ...models import LanguageModel
-from ...models.score import has_plain_head
-from ...recipe.config import Config
-from ...recipe.engines import EMBEDDED
-from ...recipe.objective import require_here
-from ...recipe.plan import Plan
-from ...tasks import Task, ToolTask
-from .. import checkpoint, loop
-from ..checkpoint import Progress
-from ..draw import Draw
-from ..evaluation import Evaluation, evaluate
-from ..experience import Experience, credited
-from ..loop import Outcome
-from ..step import SHORTER
-from ..trackers import require_trackers
-from ..view import View
-from .forward import Forward, Taught
-from .rollout import collect
+from ...base.errors import Unsupported, present
+from ...core.learner import Step
+from ...core.objective import Objective
+from ...core.parts import Continuations
+from ...core.request_temperature import TemperatureRule
+from ...core.seeds import keyed_seed
+from ...core.types import TAUGHT, Policy, Rollouts
+from ...methods.contrib.igrpo import Drafts
+from ...records import Tracer
+from ..models import LanguageModel, Sampling, require_room
+from ..models.score import has_plain_head
+from ..recipe.config import Config
+from ..recipe.engines import EMBEDDED
+from ..recipe.objective import require_here
+from ..recipe.plan import Plan
+from ..tasks import Task, ToolTask
+from . import checkpoint, loop
+from .checkpoint import Progress
+from .evaluation import Evaluation, evaluate
+from .loop import Outcome
+from .rollout import Draw, Experience, answered, credited, draw, encoded, gather
+from .step import SHORTER
+from .supplied import Sampler
 from .teacher import Teacher
-from .updates import Trainer, improve
+from .trackers import require_trackers
+from .updates import Forward, Taught, Trainer, improve
+from .view import View
 
 
 def train(config: Config, view: View) -> Outcome:
@@ -183,3 +184,52 @@ class Local:
 
     def close(self) -> None:
         self.engine.task.close()
+
+
+def collect(
+    config: Config, lm: LanguageModel, task: Task, cursor: int, rule: TemperatureRule | None, objective: Objective
+) -> Experience:
+    """One rollout batch, from training problem `cursor` on.
+
+    Args:
+        objective: its `Supplied` parts compute their inputs; if one is `Drafts`, drafts are sampled first.
+    """
+    options, autocast = config.rollout, config.train.autocast
+    plan = next((part for part in objective.supplied if isinstance(part, Drafts)), None)
+    sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
+    tokens = 0  # sampled for the credit only
+
+    def fresh(start: int, count: int) -> Draw:
+        nonlocal tokens
+        if plan is None:
+            return draw(lm, task, "train", start, count, options.group_size, sampling, autocast=autocast, rule=rule)
+        early = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "drafts"))
+        drafts = draw(lm, task, "train", start, count, plan.count, early, autocast=autocast, rule=rule)
+        tokens += int(drafts.mask.sum())
+        questions, prompts = _second_prompts(lm, drafts, plan, sampling)
+        same = {"autocast": autocast, "rule": rule}
+        final = answered(lm, task, start, drafts.problems, prompts, options.group_size, sampling, **same)
+        return dataclasses.replace(final, asked=questions)
+
+    batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
+    rollouts, kept = batch.rollouts, batch.kept
+    if rollouts is None or kept is None:
+        return dataclasses.replace(batch, continued=tokens)
+    # The cursor is different in every batch, so it keys the random numbers.
+    again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
+    sampler = Sampler(
+        lm, kept.prompts, config.train.micro_tokens, task=task, kept=kept, again=again, autocast=autocast, rule=rule
+    )
+    rollouts = sampler.supply(objective, rollouts)
+    return dataclasses.replace(batch, rollouts=rollouts, continued=tokens + sampler.continued_tokens)
+
+
+def _second_prompts(lm: LanguageModel, drafts: Draw, plan: Drafts, sampling: Sampling) -> tuple[list, list[list[int]]]:
+    """The prompt of each problem with its best draft, as text or messages and as token ids; raises as `encoded`."""
+    best = drafts.reward().view(-1, plan.count).argmax(1).tolist()  # the first of the largest
+    texts = [drafts.completions[place * plan.count + chosen] for place, chosen in enumerate(best)]
+    questions = [plan.prompt(problem.prompt, text) for problem, text in zip(drafts.problems, texts, strict=True)]
+    return questions, encoded(
+        lm, drafts.problems, drafts.start, questions.__getitem__, lambda ids: require_room(lm, ids, sampling),
+        "{}, with its draft",
+    )  # fmt: skip

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ....core.head.projection import chunk_rows
-from ....core.head.softmax import wide
-from ....core.objective import Objective
-from ....core.ops import masked
-from ....core.request_temperature import TemperatureRule
-from ....core.types import Rollouts
-from ...models import LanguageModel, Sampling, sample
-from ...models.device import precision
-from ...models.score import MAX_TOKENS, has_plain_head, predictions, score
-from ...tasks import Task
-from ..draw import Draw, answered, scored
-from .forward import texts
+from ...core.head.projection import chunk_rows
+from ...core.head.softmax import wide
+from ...core.objective import Objective
+from ...core.ops import masked
+from ...core.request_temperature import TemperatureRule
+from ...core.types import Rollouts
+from ..models import LanguageModel, Sampling, sample
+from ..models.device import precision
+from ..models.score import MAX_TOKENS, has_plain_head, predictions, score
+from ..tasks import Task
+from .rollout import Draw, answered, scored
+from .updates import texts
 
 Prompts = Sequence[Sequence[int]]
 

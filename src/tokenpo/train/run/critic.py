@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ....base.errors import NotFinite
-from ....core.head.softmax import wide
-from ....core.ops.packing import unpacked
-from ....core.update import Update
-from ...models import LanguageModel
-from ...recipe import config
+from ...base.errors import NotFinite
+from ...core.head.softmax import wide
+from ...core.ops.packing import unpacked
+from ...core.update import Update
+from ..models import LanguageModel
+from ..recipe import config
 
 
 class ValueHead(torch.nn.Module):
