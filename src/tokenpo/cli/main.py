@@ -25,9 +25,10 @@ EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo exact tepo hapo                                  their updates beside the true gradient, in small worlds
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
+  tokenpo audit runs/quickstart-tepo-seed0                 rewarded responses that look wrong
 """
 # The modules with commands, as --help lists them.
-COMMANDS = "train methods compare explain evaluate exact import_model"
+COMMANDS = "train methods compare explain evaluate audit exact import_model"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
