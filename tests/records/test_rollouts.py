@@ -14,7 +14,7 @@ from tokenpo.core.types import Policy, Rollouts
 from tokenpo.records import Response, read, responses, write_lines
 from tokenpo.train.models import load, locate
 from tokenpo.train.models.sampler import Sampling
-from tokenpo.train.run.rollout import Called, Draw, credited, draw, facts
+from tokenpo.train.run.rollout import Called, Draw, credit_inputs, draw, facts
 from tokenpo.train.tasks import Problem, Score, Turn
 from tokenpo.train.tasks.dial_calculator import DialCalculator
 from written_rollouts import FOUR, lines_of, write
@@ -323,7 +323,7 @@ def test_a_response_holds_the_answers_outside_the_mask(drawn):
 def test_the_facts_of_turns(drawn):
     """Turns are runs of the mask; a reward stands at the last token of its turn; equal states have one number."""
     rollouts = facts(drawn)
-    found = credited(drawn, rollouts, frozenset())
+    found = credit_inputs(drawn, rollouts, frozenset())
     assert found.keys() == {"rewards", "turn", "anchor", "token_reward"}
     torch.testing.assert_close(found["token_reward"].sum(1), rollouts.reward)
     torch.testing.assert_close(found["rewards"].sum(1), rollouts.reward)
@@ -357,8 +357,8 @@ def _drawn(*scores: Score) -> Draw:
 def test_a_task_without_a_tool_has_one_turn_and_one_reward():
     kept = _drawn(Score(0.5, True), Score(0.25, True))
     kept = Draw(**{**vars(kept), "mask": torch.ones(2, 3, dtype=torch.bool)})
-    assert credited(kept, facts(kept), frozenset({"old_entropy"})) == {}
-    found = credited(kept, facts(kept), frozenset({"rewards", "turn", "anchor", "token_reward"}))
+    assert credit_inputs(kept, facts(kept), frozenset({"old_entropy"})) == {}
+    found = credit_inputs(kept, facts(kept), frozenset({"rewards", "turn", "anchor", "token_reward"}))
     assert found["rewards"].tolist() == [[0.5], [0.25]]
     assert found["token_reward"].tolist() == [[0, 0, 0.5], [0, 0, 0.25]]
     assert not found["turn"].any() and not found["anchor"].any()
@@ -366,10 +366,10 @@ def test_a_task_without_a_tool_has_one_turn_and_one_reward():
 
 def test_turns_that_a_cut_response_never_had_arrive_with_its_last_and_scores_that_do_not_fit_are_refused():
     kept = _drawn(Score(1.0, True, turns=(Turn(0.25, "a"), Turn(0.25, "b"), Turn(0.5, "c"))))
-    assert credited(kept, facts(kept), frozenset())["token_reward"].tolist() == [[0.25, 0, 0.75]]
+    assert credit_inputs(kept, facts(kept), frozenset())["token_reward"].tolist() == [[0.25, 0, 0.75]]
     few = _drawn(Score(1.0, True, turns=(Turn(1.0, "a"),)))
     with pytest.raises(TokenPOError, match="response 0 has 2 turns, and the task told of 1: give one for each"):
-        credited(few, facts(few), frozenset())
+        credit_inputs(few, facts(few), frozenset())
     odd = _drawn(Score(1.0, True, rewards={"a": 1.0}), Score(1.0, True, rewards={"b": 1.0}))
     with pytest.raises(TokenPOError, match="scored response 0 by a and response 1 by b: let it name the same rewards"):
-        credited(odd, facts(odd), frozenset())
+        credit_inputs(odd, facts(odd), frozenset())

@@ -15,7 +15,7 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.lab.compare.runs import Ended, State, execute, state, steps_made, train_command
-from tokenpo.train.run.directory import held
+from tokenpo.train.run.directory import hold
 from waiting import wait_for
 from written_runs import rows, write_run
 
@@ -159,7 +159,7 @@ def test_a_run_that_another_process_trains_is_left_alone(plan, watcher):
     made = plan(seeds=2)
     lost = made.runs[0]
     begin(lost, checkpoint=False)
-    with held(lost.directory):
+    with hold(lost.directory):
         ended = execute([lost], 1, made.subject.place, watcher)
     assert [failure.line for failure in ended.failures] == [
         f"{lost.directory} is being trained by another process: wait for it, or stop it"

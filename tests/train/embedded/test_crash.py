@@ -24,7 +24,7 @@ from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Learner
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import checkpoint
-from tokenpo.train.run.directory import held
+from tokenpo.train.run.directory import hold
 from tokenpo.train.run.embedded import resume, train
 
 from .test_resume import logged
@@ -239,7 +239,7 @@ def test_a_damaged_config_is_named(tiny, text):
 
 def test_two_processes_do_not_train_one_run(tiny):
     run, longer = train(tiny("run"), SilentView()).directory, tiny("run", train={"steps": 3})
-    with held(run), pytest.raises(TokenPOError, match="being trained by another process"):
+    with hold(run), pytest.raises(TokenPOError, match="being trained by another process"):
         resume(run, SilentView(), longer)
     assert resume(run, SilentView(), longer).steps == 3
 

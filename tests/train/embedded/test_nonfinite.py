@@ -51,7 +51,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(begin, monk
             )
         step, wrong = trainer.learner.begin(rollouts), chance.randrange(2)
         first = {}
-        taught = engine.teacher.taught(trainer.forward, rollouts, kept) if objective.teacher_beta is not None else None
+        taught = engine.teacher.teach(trainer.forward, rollouts, kept) if objective.teacher_beta is not None else None
 
         def passes(self, rollouts, prompts, kind=kind, bad=bad, first=first, wrong=wrong):
             rows = first.setdefault("rows", rollouts.group.unique().tolist())

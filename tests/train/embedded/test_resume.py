@@ -17,7 +17,7 @@ from tokenpo.train.models import LanguageModel
 from tokenpo.train.recipe.config import differences, parse_config
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
-from tokenpo.train.run.directory import describe, edited_recipe, require_engine, resumed
+from tokenpo.train.run.directory import describe, edited_recipe, plan_resume, require_engine
 from tokenpo.train.run.embedded import resume, train
 
 
@@ -128,12 +128,12 @@ def test_other_files_under_the_same_name_are_refused(name, small, tmp_path, mode
     run, train_ = tmp_path / "run", {"steps": 2}
     config = small(run, task={"name": "files", "options": options}, model={"path": str(model)}, train=train_)
     train(config, SilentView())
-    assert resumed(run, None) == (Plan(config), [])
+    assert plan_resume(run, None) == (Plan(config), [])
     file = files.get(name, model / "config.json")
     file.write_text(file.read_text() + "\n")
     with pytest.raises(TokenPOError, match=rf"\(contents of {name}: \w+ -> \w+\): leave settings and files as they"):
         resume(run, SilentView())
-    _, changed = resumed(run, config, accept=True)
+    _, changed = plan_resume(run, config, accept=True)
     assert [line.partition(":")[0] for line in changed] == [f"contents of {name}"]
 
 
@@ -215,10 +215,10 @@ def test_only_steps_and_output_may_change(small, tmp_path):
         wanted = parse_config(raw, "test")
         assert [line.partition(":")[0] for line in differences(config, wanted)] == [name]
         if name in FREE:
-            assert resumed(tmp_path, wanted) == (Plan(wanted), [])
+            assert plan_resume(tmp_path, wanted) == (Plan(wanted), [])
         else:
             with pytest.raises(TokenPOError, match=rf"with another config \({re.escape(name)}: .*--accept"):
-                resumed(tmp_path, wanted)
+                plan_resume(tmp_path, wanted)
 
 
 def test_a_run_is_resumed_where_it_is(small, tmp_path):
@@ -227,12 +227,12 @@ def test_a_run_is_resumed_where_it_is(small, tmp_path):
     run.mkdir()
     describe(run, Plan(small(run)))
     with pytest.raises(TokenPOError, match=r"is resumed where it is, not in .*other: leave out --out"):
-        resumed(run, small(tmp_path / "other"))
+        plan_resume(run, small(tmp_path / "other"))
     with pytest.raises(TokenPOError, match=r"nowhere holds no config\.json"):
-        resumed(tmp_path / "nowhere", None)
+        plan_resume(tmp_path / "nowhere", None)
     moved = run.rename(tmp_path / "moved")
     for wanted in (None, small(run), small(moved), small(moved / ".." / "moved")):
-        assert resumed(moved, wanted)[1] == []
+        assert plan_resume(moved, wanted)[1] == []
 
 
 def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):

@@ -115,7 +115,7 @@ def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_pat
     trainer = Trainer.of(config, engine.lm, engine.objective)
     step = trainer.learner.begin(rollouts)
     (update,) = step.updates()
-    list(gradients(trainer, update, kept.prompts, engine.teacher.taught(trainer.forward, step.rollouts, kept)))
+    list(gradients(trainer, update, kept.prompts, engine.teacher.teach(trainer.forward, step.rollouts, kept)))
     found = [x.grad.clone() for x in trainer.parameters]
 
     total = 0.0

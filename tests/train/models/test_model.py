@@ -19,7 +19,7 @@ from tokenpo.train.models import LanguageModel, LoraOptions, Sampling, load, sam
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.models.model import _load_weights
 from tokenpo.train.models.vocabulary import Vocabulary
-from tokenpo.train.run.rollout import posed
+from tokenpo.train.run.rollout import pose
 from tokenpo.train.tasks.dial_sum import DialSum, evaluate
 from tokenpo.train.tasks.types import Problem
 
@@ -123,7 +123,7 @@ def test_thinking_is_known_where_a_template_opens_it_and_its_tags_are_special_to
         def problems(self, split, start, count):
             return [Problem([{"role": "user", "content": "1+3="}], "4"), Problem("1+3=", "4")]
 
-    problems, prompts = posed(Vocabulary(lm.tokenizer, (1,)), Asked(), "train", 0, 2)
+    problems, prompts = pose(Vocabulary(lm.tokenizer, (1,)), Asked(), "train", 0, 2)
     assert prompts[0][-1] == think
     assert [problem.opened("4") for problem in problems] == ["<think>4", "4"]
 

@@ -32,7 +32,7 @@ from ...records.run import PLACES
 from ...train.recipe.config import differences, parse_config
 from ...train.recipe.plan import Plan
 from ...train.run import checkpoint
-from ...train.run.directory import changed_inputs, held
+from ...train.run.directory import changed_inputs, hold
 from ..page.text import visible
 from .plan import PlannedRun
 
@@ -203,7 +203,7 @@ class _Process:
 
 def _emptied(directory: Path) -> bool:
     """Removes a run without a checkpoint; False if another process holds it, which a resumed run reports."""
-    with contextlib.suppress(TokenPOError), held(directory):
+    with contextlib.suppress(TokenPOError), hold(directory):
         # It is ours: its config is the plan's.
         shutil.rmtree(directory)
     return not directory.exists()

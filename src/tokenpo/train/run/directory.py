@@ -67,7 +67,7 @@ def evaluations(path: Path) -> list[dict[str, float]]:
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
+def hold(path: Path) -> Iterator[None]:
     """Locks the run directory for this process.
 
     Raises:
@@ -144,7 +144,7 @@ def require_engine(path: Path, engine: str) -> None:
         raise TokenPOError(f"{path} holds a run of the {owner} engine: resume it with --engine {owner}")
 
 
-def resumed(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Plan, list[str]]:
+def plan_resume(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Plan, list[str]]:
     """(plan of the run at `path` or of `wanted`, lines with the settings and files that changed).
 
     Args:

@@ -31,7 +31,7 @@ from . import checkpoint, loop
 from .checkpoint import Progress
 from .evaluation import Evaluation, evaluate
 from .loop import Outcome
-from .rollout import Draw, Experience, answered, credited, draw, encoded, gather
+from .rollout import Draw, Experience, credit_inputs, draw, encode_prompts, gather, respond
 from .step import SHORTER
 from .supplied import Sampler
 from .teacher import Teacher
@@ -68,11 +68,11 @@ class Engine:
     def objective(self) -> Objective:
         return self.plan.objective
 
-    def taught(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught | None:
+    def teach(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught | None:
         """The teacher's whole distributions; None unless the objective reads them."""
         if self.teacher is None or self.objective.teacher_beta is None:
             return None
-        return self.teacher.taught(forward, rollouts, kept)
+        return self.teacher.teach(forward, rollouts, kept)
 
 
 def build_engine(plan: Plan) -> Engine:
@@ -108,7 +108,7 @@ def build_engine(plan: Plan) -> Engine:
 def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
     """The rollouts with the task's turns and rewards, and with the needed inputs that take a forward pass."""
     needs = engine.objective.needs
-    fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
+    fields: dict[str, Tensor | None] = {**credit_inputs(kept, rollouts, needs)}
     if engine.config.rollout.rescore:
         policy = forward.policy(rollouts, kept.prompts)
         fields |= {"old_logprob": policy.logprob.float(), "old_entropy": policy.entropy}
@@ -160,7 +160,7 @@ class Local:
         return with_optional_inputs(self.engine, self.trainer.forward, rollouts, kept)
 
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
-        taught = self.engine.taught(self.trainer.forward, step.rollouts, kept)
+        taught = self.engine.teach(self.trainer.forward, step.rollouts, kept)
         improve(self.trainer, step, kept.prompts, tracer, taught=taught)
 
     @torch.no_grad()
@@ -208,7 +208,7 @@ def collect(
         tokens += int(drafts.mask.sum())
         questions, prompts = _second_prompts(lm, drafts, plan, sampling)
         same = {"autocast": autocast, "rule": rule}
-        final = answered(lm, task, start, drafts.problems, prompts, options.group_size, sampling, **same)
+        final = respond(lm, task, start, drafts.problems, prompts, options.group_size, sampling, **same)
         return dataclasses.replace(final, asked=questions)
 
     batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
@@ -225,11 +225,11 @@ def collect(
 
 
 def _second_prompts(lm: LanguageModel, drafts: Draw, plan: Drafts, sampling: Sampling) -> tuple[list, list[list[int]]]:
-    """The prompt of each problem with its best draft, as text or messages and as token ids; raises as `encoded`."""
+    """The prompt of each problem with its best draft, as text or messages and as token ids."""
     best = drafts.reward().view(-1, plan.count).argmax(1).tolist()  # the first of the largest
     texts = [drafts.completions[place * plan.count + chosen] for place, chosen in enumerate(best)]
     questions = [plan.prompt(problem.prompt, text) for problem, text in zip(drafts.problems, texts, strict=True)]
-    return questions, encoded(
+    return questions, encode_prompts(
         lm, drafts.problems, drafts.start, questions.__getitem__, lambda ids: require_room(lm, ids, sampling),
         "{}, with its draft",
     )  # fmt: skip

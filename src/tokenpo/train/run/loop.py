@@ -21,12 +21,12 @@ from .directory import (
     describe,
     edited_recipe,
     evaluations,
-    held,
+    hold,
     new_directory,
     note_changes,
     open_checkpoint,
+    plan_resume,
     require_engine,
-    resumed,
 )
 from .step import Backend, Run
 from .view import View, about
@@ -57,7 +57,7 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
         model.start(None, progress)
         directory = new_directory(config)
-        with held(directory):
+        with hold(directory):
             run = None
             try:
                 describe(directory, plan)
@@ -85,9 +85,9 @@ def resume(
         TokenPOError: no run, a run of another engine, another config, no good checkpoint, or the run is at its end.
     """
     require_engine(directory, backend.name)
-    plan, changed = resumed(directory, wanted, accept=accept)
+    plan, changed = plan_resume(directory, wanted, accept=accept)
     config = plan.config
-    with closing(backend.open(plan)) as model, held(directory):
+    with closing(backend.open(plan)) as model, hold(directory):
         saved, progress, notes = open_checkpoint(directory)
         if progress.step >= config.train.steps:
             if backend.is_finished(directory, progress.step):

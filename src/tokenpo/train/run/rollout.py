@@ -72,11 +72,11 @@ def draw(
 
     A problem's position keys its random numbers, so it gets the same responses in every batch.
     """
-    problems, prompts = posed(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
-    return answered(lm, task, start, problems, prompts, group_size, sampling, autocast=autocast, rule=rule)
+    problems, prompts = pose(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
+    return respond(lm, task, start, problems, prompts, group_size, sampling, autocast=autocast, rule=rule)
 
 
-def answered(
+def respond(
     lm: LanguageModel, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], group_size: int,
     sampling: Sampling, *, autocast: bool = False, rule: TemperatureRule | None = None,
 ) -> Draw:  # fmt: skip
@@ -85,10 +85,10 @@ def answered(
         streams = range(start, start + len(problems))
         tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
         samples = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
-    return verified(lm, task, start, problems, prompts, samples, sampling.temperature or 1.0)
+    return verify(lm, task, start, problems, prompts, samples, sampling.temperature or 1.0)
 
 
-def posed(
+def pose(
     vocabulary: Tokenized, task: Task, split: Split, start: int, count: int,
     check: Callable[[list[int]], None] = lambda ids: None,
 ) -> tuple[list[Problem], list[list[int]]]:  # fmt: skip
@@ -98,17 +98,17 @@ def posed(
         TokenPOError: naming the problem, if its prompt has no tokens, the tokenizer fails on it or `check` refuses it.
     """
     problems = task.problems(split, start, count)
-    prompts = encoded(vocabulary, problems, start, lambda place: problems[place].prompt, check, split=split)
+    prompts = encode_prompts(vocabulary, problems, start, lambda place: problems[place].prompt, check, split=split)
     # The end of a prompt as the model sees it says whether the response begins in its thinking.
     rendered = [vocabulary.decode(ids[-_END:]) for ids in prompts]
     return [replace(problem, rendered=end) for problem, end in zip(problems, rendered, strict=True)], prompts
 
 
-def encoded(
+def encode_prompts(
     vocabulary: Tokenized, problems: Sequence[Problem], start: int, ask: Callable[[int], Prompt],
     check: Callable[[list[int]], None], named: str = "{}", split: Split = "train",
 ) -> list[list[int]]:  # fmt: skip
-    """Token ids of the prompt `ask(place)` of each problem; TokenPOError as `posed`, with the problem as in `named`."""
+    """Token ids of the prompt `ask(place)` of each problem; TokenPOError as `pose`, with the problem as in `named`."""
     prompts = []
     for place, problem in enumerate(problems):
         try:
@@ -120,7 +120,7 @@ def encoded(
     return prompts
 
 
-def verified(
+def verify(
     vocabulary: Tokenized, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], samples: Samples,
     base: float,
 ) -> Draw:  # fmt: skip
@@ -132,7 +132,7 @@ def verified(
     def name(row: int) -> str:
         return f"response {row % group_size} to problem {start + row // group_size}"
 
-    completions, scores = scored(vocabulary, task, _repeated(problems, group_size), token_ids, name)
+    completions, scores = grade(vocabulary, task, _repeated(problems, group_size), token_ids, name)
     return Draw(
         **vars(samples), start=start, problems=problems, prompts=prompts, base=base, completions=completions,
         scores=scores,
@@ -156,7 +156,7 @@ def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
     return [problem for problem in problems for _ in range(group_size)]
 
 
-def scored(
+def grade(
     vocabulary: Tokenized, task: Task, problems: list[Problem], token_ids: list[list[int]], name: Callable[[int], str]
 ) -> tuple[list[str], list[Score]]:
     """(completions as texts, their scores); `name` names a row in messages.
@@ -277,11 +277,11 @@ def facts(kept: Draw) -> Rollouts:
     )  # fmt: skip
 
 
-# Inputs that `credited` can give.
-CREDITED = frozenset({"rewards", "token_reward", "turn", "anchor"})
+# Inputs that `credit_inputs` can give.
+CREDIT_INPUTS = frozenset({"rewards", "token_reward", "turn", "anchor"})
 
 
-def credited(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict[str, Tensor]:
+def credit_inputs(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict[str, Tensor]:
     """Rewards by function, turns and rewards of turns: those that the task reports, and those in `needs`.
 
     A task that reports only a reward counts as one reward function and one turn, which begins at the prompt and gets
@@ -291,8 +291,10 @@ def credited(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict[str,
         TokenPOError: scores of different reward functions, or fewer turns than a tool made.
     """
     scores, mask = kept.scores, rollouts.mask
-    reported = ({"rewards"} if scores[0].rewards else set()) | (CREDITED - {"rewards"} if scores[0].turns else set())
-    required = reported | needs & CREDITED
+    reported = ({"rewards"} if scores[0].rewards else set()) | (
+        CREDIT_INPUTS - {"rewards"} if scores[0].turns else set()
+    )
+    required = reported | needs & CREDIT_INPUTS
     inputs: dict[str, Tensor] = {}
     if "rewards" in required:
         names = reward_names(kept)

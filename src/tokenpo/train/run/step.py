@@ -1,7 +1,7 @@
 """One training step: sample and score responses, compute credit, update the model, record everything.
 
-Read `Run.step` first. A backend samples and updates: `embedded` in this process, `tinker` on a server. The loop over
-steps is `loop`.
+Read `Run.step` first. A backend samples and updates: `embedded` in this process, `tinker` on a server. `rollout`
+samples and scores, `updates` trains, `records` writes lines. The loop over steps is `loop`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ..models import LanguageModel, Sampling, sample
 from ..models.device import precision
 from ..models.score import MAX_TOKENS, has_plain_head, predictions, score
 from ..tasks import Task
-from .rollout import Draw, answered, scored
+from .rollout import Draw, grade, respond
 from .updates import texts
 
 Prompts = Sequence[Sequence[int]]
@@ -120,7 +120,7 @@ class Sampler(Forwarded):
     def greedy(self, rollouts: Rollouts) -> Tensor:
         """[N], the reward of a greedy response to the prompt."""
         kept, likeliest = self.kept, dataclasses.replace(self.again, temperature=0.0)
-        drawn = answered(
+        drawn = respond(
             self.lm, self.task, kept.start, kept.problems, kept.prompts, 1, likeliest, autocast=self.autocast
         )
         self.continued_tokens += int(drawn.mask.sum())
@@ -130,7 +130,7 @@ class Sampler(Forwarded):
         """The rewards of parts of responses, each the row and its token ids."""
         problems = [self.kept.problems[row // self.kept.group_size] for row, _ in parts]
         named = [f"a part of response {row}" for row, _ in parts].__getitem__
-        _, scores = scored(self.lm, self.task, problems, [ids for _, ids in parts], named)
+        _, scores = grade(self.lm, self.task, problems, [ids for _, ids in parts], named)
         return [each.reward for each in scores]
 
     def continued(self, rollouts: Rollouts, cuts: Tensor, count: int) -> Tensor:
@@ -158,7 +158,7 @@ class Sampler(Forwarded):
             token_ids = [[*prefix, *row[mask].tolist()] for (_, prefix), row, mask in rows]
             problems = [kept.problems[group] for group, _ in origins]
             name = [f"a continuation of problem {group}" for group, _ in origins].__getitem__
-            _, scores = scored(self.lm, self.task, problems, token_ids, name)
+            _, scores = grade(self.lm, self.task, problems, token_ids, name)
             reward = torch.tensor([each.reward for each in scores], dtype=torch.float64).view(-1, count).mean(1)
             self.continued_tokens += int(out.mask.sum())
             for prefix, mean in zip(prefixes, reward.tolist(), strict=True):

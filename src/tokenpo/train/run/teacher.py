@@ -16,7 +16,7 @@ from ..models import LanguageModel
 from ..models.sampler import require_length
 from ..models.score import has_plain_head
 from ..recipe.plan import Plan
-from .rollout import Draw, Prompt, encoded
+from .rollout import Draw, Prompt, encode_prompts
 from .updates import Forward, Taught
 
 
@@ -80,14 +80,14 @@ class Teacher:
         def check(ids: list[int]) -> None:
             require_length(self.lm, len(ids), longest)
 
-        return encoded(self.lm, kept.problems, kept.start, hinted, check, "the teacher's prompt of {}")
+        return encode_prompts(self.lm, kept.problems, kept.start, hinted, check, "the teacher's prompt of {}")
 
     def logprob(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Tensor:
         """[N, T] log-probability of the policy's tokens in the teacher's context, at the sampling temperature."""
         return self._forward(forward).policy(rollouts, self._prompts(rollouts, kept)).logprob.float()
 
     @torch.no_grad()
-    def taught(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught:
+    def teach(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught:
         """The teacher on any rows: runs it once over the whole rollout batch and keeps the hidden states."""
         hidden: dict[int, Tensor] = {}
         for seen in self._forward(forward).passes(rollouts, self._prompts(rollouts, kept)):

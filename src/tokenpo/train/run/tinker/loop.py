@@ -38,7 +38,7 @@ from ...tasks import Split, Task, refuse_tool
 from .. import checkpoint
 from ..checkpoint import Progress
 from ..evaluation import Evaluation, evaluated
-from ..rollout import Draw, Experience, credited, gather, posed, verified
+from ..rollout import Draw, Experience, credit_inputs, gather, pose, verify
 from ..step import FEWER
 from ..trackers import require_trackers
 from .needs import accepted
@@ -131,7 +131,7 @@ class Server:
         return gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
 
     def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
-        prompts, fields = kept.prompts, credited(kept, rollouts, self.objective.needs)
+        prompts, fields = kept.prompts, credit_inputs(kept, rollouts, self.objective.needs)
         if self.config.rollout.rescore:
             fields["old_logprob"] = self.trainer.score(rollouts, prompts)
         for name, scorer in self.scorers.items():
@@ -187,7 +187,7 @@ class Server:
 
     def draw(self, split: Split, start: int, count: int, each: int, sampling: Sampling) -> Draw:
         """Responses to `count` problems from position `start` on; each problem has a seed of its own."""
-        problems, prompts = posed(self.vocabulary, self.task, split, start, count)
+        problems, prompts = pose(self.vocabulary, self.task, split, start, count)
         sampler, requests = self.weights(), []
         for place, prompt in enumerate(prompts, start):
             params = tinker.SamplingParams(
@@ -205,7 +205,7 @@ class Server:
             table = table_of(responses, self.ends, limits)
         heat = torch.ones_like(table.logprob)
         out = Samples(**table._asdict(), entropy=None, temperature=heat, rollout_logprob=table.logprob)
-        return verified(self.vocabulary, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
+        return verify(self.vocabulary, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
 
     def adam(self, number: int) -> tinker.AdamParams:
         """The optimiser's settings of an update, from the recipe."""
