@@ -178,6 +178,18 @@ def test_plain_text_for_a_chat_model_is_told_once(lm, template, warned, recwarn)
     assert sum("is asked in plain text" in str(w.message) for w in recwarn) == warned
 
 
+def test_variables_of_a_chat_template_are_saved_with_the_model(lm, tmp_path):
+    thinking = "{% if thinks is defined %}{{ thinks }}{{ 1 if thinks else 2 }}{% endif %}{{ end }}"
+    lm.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}" + thinking
+    asked = [{"role": "user", "content": "1+1="}]
+    vocabulary.set_variables(lm.tokenizer, {"thinks": False, "end": '"7\\8\nü'})
+    save(lm, tmp_path / "model")
+    for words in (lm, load(tmp_path / "model")):
+        assert words.encode(asked) == lm.tokenizer('1+1=False2"7\\8\nü')["input_ids"]
+    with pytest.raises(TokenPOError, match="reads no 'think': leave out model"):
+        vocabulary.set_variables(lm.tokenizer, {"think": True})
+
+
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 

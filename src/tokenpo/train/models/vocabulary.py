@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import re
 import warnings
 import weakref
@@ -99,6 +100,23 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
             f"{first_line(error)}; give messages that it accepts, or correct the template"
         ) from error
     return list(tokenizer(outcome.value["text"], add_special_tokens=False)["input_ids"])
+
+
+def set_variables(tokenizer: Any, variables: Mapping[str, bool | int | float | str]) -> None:
+    """Writes variables into the tokenizer's chat template, so that they are saved with the model.
+
+    Raises:
+        TokenPOError: the template doesn't read such a variable, or there is none.
+    """
+    template = str(tokenizer.get_chat_template()) if variables and tokenizer.chat_template else ""
+    for name, value in variables.items():
+        if not re.search(rf"\b{re.escape(name)}\b", template):
+            raise TokenPOError(
+                f"the chat template of {tokenizer.name_or_path} reads no {name!r}: leave out model.template"
+            )
+        template = f"{{%- set {name} = {json.dumps(value)} -%}}{template}"
+    if variables:
+        tokenizer.chat_template = template
 
 
 def _warn_of_text(tokenizer: Any) -> None:

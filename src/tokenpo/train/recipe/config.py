@@ -79,6 +79,9 @@ class Model(Section):
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = setting("auto", "cpu, cuda, cuda:1, ...; auto: cuda where there is one")
     lora: Lora | None = None
+    template: dict[str, bool | int | float | str] = setting(
+        {}, "variables of the chat template: enable_thinking = false"
+    )
 
 
 class Task(Section):

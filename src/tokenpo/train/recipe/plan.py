@@ -16,6 +16,7 @@ from ...core.seeds import keyed_seed
 from .. import models as language
 from ..models import LanguageModel, LoraOptions
 from ..models.directory import identity, is_local
+from ..models.vocabulary import set_variables
 from ..tasks import Task, make_task
 from .config import Config
 from .objective import build_objective
@@ -94,7 +95,10 @@ class Plan:
         with torch.random.fork_rng():
             # LoRA's initial factors come from the global generator.
             torch.manual_seed(keyed_seed(self.config.seed, "model"))
-            return language.load(other or self.model, dtype=options.dtype, device=options.device, lora=adapters)
+            lm = language.load(other or self.model, dtype=options.dtype, device=options.device, lora=adapters)
+        if other is None:
+            set_variables(lm.tokenizer, options.template)
+        return lm
 
     def make_task(self) -> Task:
         """The task; the caller closes it."""

@@ -31,6 +31,7 @@ from ....hosts.tinker.trainer import Prompts, Trainer, score
 from ....records import Tracer
 from ....records.tokens import require_same_tokens
 from ...models import Samples, Sampling, Vocabulary
+from ...models.vocabulary import set_variables
 from ...recipe.config import Config
 from ...recipe.engines import SERVER, TINKER
 from ...recipe.plan import Plan
@@ -93,6 +94,7 @@ class Server:
         )
         self.learner = self.trainer.learner
         tokenizer: Any = self.answers.one(self.client.get_tokenizer, "in giving its tokenizer")
+        set_variables(tokenizer, config.model.template)
         self.vocabulary = Vocabulary(tokenizer, (tokenizer.eos_token_id,))
         self.ends = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         if "ref_logprob" in self.objective.needs:
