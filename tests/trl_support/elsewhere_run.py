@@ -1,10 +1,10 @@
 """Runs of the trainer on the processor or on a device beside it, in one process or more, with all weights in each, or
 by FSDP2 a shard of them.
 
-    elsewhere_run.py cpu|standin|standin_head|whole|sharded OUT CASE...
+    elsewhere_run.py cpu|standin|whole|sharded OUT CASE...
 
-On the stand-in TRL's own pass scores, as by default on a GPU, or the model's head. accelerate shards on GPUs alone; it
-is told here that the processors are some.
+On the stand-in TRL's own pass scores, as by default on a GPU. accelerate shards on GPUs alone; it is told here that the
+processors are some.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from accelerate.utils import DistributedType
 from peft import LoraConfig
 from transformers import TrainingArguments
 
-from tokenpo.hosts.trl import TokenPOTrainer, forward
+from tokenpo.hosts.trl import TokenPOTrainer
 from tokenpo.train.models import locate
 from trl_support import leave
 from trl_support.small import config, right, sums
@@ -82,7 +82,7 @@ def run(where: str, out: Path, cases: list[str]) -> None:
             peft_config=lora if several and case == "adv_reweight" else None,
         )
         assert trainer.accelerator.distributed_type == KINDS.get(where, DistributedType.NO)
-        assert trainer.forward_passes.in_head == (where in ("cpu", "standin_head", "whole"))
+        assert trainer.forward_passes.in_head == (where in ("cpu", "whole"))
         trainer.train()
         trainer.save_model(str(out / case / "model"))
 
@@ -90,10 +90,6 @@ def run(where: str, out: Path, cases: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "sharded":
         shard()
-    if sys.argv[1] == "standin_head":
-        forward.IN_HEAD_BY_DEFAULT = frozenset({"standin"})
-        # A weight there is of a tensor class of its own, as one that is quantised.
-        forward.has_whole_plain_head = lambda trainer: forward.probe_head(forward.base_of(trainer))
-    with beside() if sys.argv[1].startswith("standin") else contextlib.nullcontext():
+    with beside() if sys.argv[1] == "standin" else contextlib.nullcontext():
         run(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
     leave()
