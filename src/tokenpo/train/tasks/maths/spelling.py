@@ -170,7 +170,7 @@ STEPS: tuple[Step, ...] = (
     ("2^10; TeX takes one digit", r"\^ ?([-+]?\d+(?:\.\d+)?|[-+][a-zA-Z])", r"^{\1}"),
     ("0xFF, 0b101", r"(?<!\w)0(?:x([\da-fA-F]+)|b([01]+))(?!\w)", _hexadecimal),
     ("101 in base 2",
-     r"([\dA-F]+) *(?:\\text *\{)? *\(?(?:in )?base *\}? *(\w+)[)}]*$", r"\1_{\2}"),
+     r"(?<![\dA-F])([\dA-F]+) *(?:\\text *\{)? *\(?(?:in )?base *\}? *(\w+)[)}]*$", r"\1_{\2}"),
     # Characters
     ("½ is one character", f"[{VULGAR}]", _vulgar),
     ("x² is x^{2}", f"[{RAISED}]+", lambda found: f"^{{{found[0].translate(SMALL)}}}"),
