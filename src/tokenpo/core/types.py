@@ -73,8 +73,10 @@ class Fields:
         names = [
             f.name for f in dataclasses.fields(cls) if f.name != "extra" and (f.default is not None or f.name in needs)
         ]
-        extra = {name: known[name] for name in needs if name in EXTRA} if cls is Rollouts else {}
-        return cls(**{name: known[name] for name in names}, **({"extra": extra} if extra else {}))
+        fields: dict[str, Any] = {name: known[name] for name in names}
+        if cls is Rollouts:
+            fields["extra"] = {name: known[name] for name in needs if name in EXTRA}
+        return cls(**fields)
 
     def rows(self, index: Any) -> Self:
         """The rows at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""

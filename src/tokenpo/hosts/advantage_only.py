@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,7 +115,7 @@ def even_credit(objective: Objective, token_reward: Tensor, group: Sequence[Hash
     return even
 
 
-def bare(mask: Tensor, old_logprob: Tensor, **others: Tensor | None) -> Rollouts:
+def bare(mask: Tensor, old_logprob: Tensor, **others: Any) -> Rollouts:
     """Rollouts [N, T] without rewards, each row a group of its own."""
     rows = len(mask)
     group = torch.arange(rows, device=mask.device)

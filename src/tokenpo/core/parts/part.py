@@ -154,7 +154,9 @@ class Tokens(Protocol):
     column: Tensor
     target: Tensor
     hidden: Tensor
-    chunk: int
+
+    @property
+    def chunk(self) -> int: ...
 
     def log_probabilities(self, at: Tensor) -> Tensor:
         """[len(at), V], at the temperature of sampling."""

@@ -165,7 +165,8 @@ def _inputs(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterat
     model = bound.get("model")
     # Under LoRA the reference is the model without its adapter.
     lora = bound.get("peft_config") is not None or hasattr(model, "peft_config")
-    if "ref_logprob" in objective.needs and hasattr(model, "config") and not lora and not model.config._name_or_path:
+    config = getattr(model, "config", None)
+    if "ref_logprob" in objective.needs and config is not None and not lora and not config._name_or_path:
         yield (
             f"{objective.name} needs ref_logprob, and TRL loads the reference from the directory of the model, which "
             "this one, made in memory, does not have: save it with save_pretrained and give the path"

@@ -162,8 +162,8 @@ def groups(rows: Mapping[str, Tensor], size: int) -> Tensor:
 def _rollouts(rows: Mapping[str, Tensor], size: int) -> Rollouts | None:
     if not rows["mask"].any():
         return None
-    names = [field.name for field in dataclasses.fields(Rollouts) if field.name in rows]
-    return Rollouts(group=groups(rows, size), **{name: rows[name] for name in names})
+    fields: dict[str, Any] = {x.name: rows[x.name] for x in dataclasses.fields(Rollouts) if x.name in rows}
+    return Rollouts(group=groups(rows, size), **fields)
 
 
 def _gathered(accelerator: Any, local: Mapping[str, Tensor]) -> dict[str, Tensor]:

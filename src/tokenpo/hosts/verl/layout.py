@@ -135,12 +135,9 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
             )
     live = facts["mask"].any(1)
     uid = itertools.compress(map(str, column(data["uid"])), live.tolist())
-    rollouts = Rollouts(
-        reward=padded(data["rm_scores"]).sum(1)[live],
-        group=torch.tensor(numbered(list(uid))),
-        **{name: value[live] for name, value in facts.items()},
-    )
-    return rollouts, Rows(live, data["response_mask"])
+    fields: dict[str, Any] = {name: value[live] for name, value in facts.items()}
+    reward = padded(data["rm_scores"]).sum(1)[live]
+    return Rollouts(reward=reward, group=torch.tensor(numbered(list(uid))), **fields), Rows(live, data["response_mask"])
 
 
 def credit_fields(

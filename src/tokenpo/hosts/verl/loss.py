@@ -64,7 +64,7 @@ class WorkerLoss:
     def _batch(self, objective: Objective, model_output: dict[str, Any], data: TensorDict, logprob: Tensor) -> Batch:
         reads = "entropy" in objective.needs  # `configure` has switched it on
         entropy = no_padding_2_padding(model_output["entropy"], data) if reads else None
-        facts = token_facts(data, objective.needs, self.temperature)
+        facts: dict[str, Any] = token_facts(data, objective.needs, self.temperature)
         rollouts = Rollouts(reward=data[REWARD], group=data[GROUP], **facts)
         named = signal_fields(self.objective).items()
         signals = {part: padded(data[field]) for part, field in named if field in data}

@@ -65,12 +65,12 @@ class Influence(Supplied):
 
 def _scores(tokens: Tokens, right: Tensor) -> Tensor:
     """[M] gᵀ M h of the tokens of one group, with M summed over the tokens that are `right` [M]."""
-    matrix: Tensor | float = 0.0
+    matrix = torch.zeros(())
     exact = torch.autocast(right.device.type, enabled=False)  # products keep their precision
     for at in right.nonzero()[:, 0].split(tokens.chunk):
         g, h = _residual(tokens, at)
         with exact:
-            matrix += g.T @ h
+            matrix = matrix + g.T @ h
     scores = []
     for at in torch.arange(len(right), device=right.device).split(tokens.chunk):
         g, h = _residual(tokens, at)

@@ -31,7 +31,7 @@ from .updates import texts
 Prompts = Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class GroupTokens:
     """The tokens of one group (`core.parts.Tokens`)."""
 
