@@ -35,6 +35,12 @@ def test_help_names_every_benchmark():
     assert listed.split()[1:] == list(BENCHMARKS)
 
 
+def test_the_adapter_of_a_run_of_trl_is_to_be_merged(tmp_path, capsys):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert run(str(tmp_path)) == 2
+    assert "merge it with peft's AutoPeftModelForCausalLM" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_a_model_on_a_task(capsys):
     assert run(*TINY, "--samples-per-prompt", "3", "--k", "3,1,8", "--out", "out") == 0
     shown = capsys.readouterr().out

@@ -11,7 +11,7 @@ import torch
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.core.types import Policy, Rollouts
-from tokenpo.records import Response, read, responses, write_lines
+from tokenpo.records import Response, read, responses, step_file, write_lines
 from tokenpo.train.models import load, locate
 from tokenpo.train.models.sampler import Sampling
 from tokenpo.train.run.rollout import Called, Draw, credit_inputs, draw, facts
@@ -224,6 +224,13 @@ def test_a_file_without_a_response(tmp_path, text):
     path.write_text(text)
     with pytest.raises(TokenPOError, match=r"holds no response \(.*\): write one JSON object a line"):
         read(path)
+
+
+def test_a_run_of_trl_has_its_rollouts_one_directory_down(tmp_path):
+    for step in (10, 20):
+        write_lines(step_file(tmp_path / "tokenpo", step), [line | {"step": step} for line in FOUR])
+    assert read(tmp_path).step == 20
+    assert read(tmp_path, 10).step == 10
 
 
 def test_a_place_without_rollouts(tmp_path):

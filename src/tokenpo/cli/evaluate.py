@@ -81,7 +81,7 @@ def evaluate(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> Config | None:
     """The settings of the run directory MODEL; None if it is no run directory, or if other problems are named."""
     from ..base.files import expanded
-    from ..train.models.directory import is_local, is_run, require_there
+    from ..train.models.directory import is_local, is_run, refuse_adapter, require_there
     from ..train.recipe.config import load_config
 
     if options.model in (None, "tiny") or options.task or options.benchmark:
@@ -89,6 +89,7 @@ def _run(options: argparse.Namespace) -> Config | None:
     path = expanded(options.model)
     if is_local(options.model) or path.parts[0] == "runs":
         require_there(path)
+    refuse_adapter(path)
     return load_config(path / "config.json") if is_run(path) else None
 
 

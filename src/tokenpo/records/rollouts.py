@@ -24,6 +24,8 @@ from ..core.types import Policy, Rollouts
 from .response import FACTS, KNOWN, NOW, PER_RESPONSE, WHOLE, Response, parse, plain
 
 FOLDER = "rollouts"
+# Subdirectory with the record of a run: that of ours and verl's, and that of TRL's trainer.
+PLACES = ("", "tokenpo")
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,14 +195,15 @@ def read(path: Path | str, step: int | None = None) -> Recording:
     """
     path = Path(path)
     if path.is_dir():
-        steps = recorded_steps(path)
+        run = next((path / place for place in PLACES if recorded_steps(path / place)), path)
+        steps = recorded_steps(run)
         chosen = _choose_step(str(path), steps, step) if steps else None
         if chosen is None:
             raise TokenPOError(
                 f"{path} holds no recorded rollouts: train with --set output.rollouts_every=10, or give a file "
                 "(docs/rollouts.md)"
             )
-        path = step_file(path, chosen)
+        path = step_file(run, chosen)
     if not path.is_file():
         raise TokenPOError(
             f"{path}: there is no such file: give recorded rollouts (docs/rollouts.md) or a run directory"

@@ -12,9 +12,7 @@ from ..base.errors import TokenPOError
 from ..base.files import LARGEST, opened, read_text
 from ..base.jsonl import parsed, whole_lines
 from .metrics import NOTE, Metrics, Number, number, read_metrics
-
-# Subdirectory with the record of a run: that of ours and verl's, and that of TRL's trainer.
-PLACES = ("", "tokenpo")
+from .rollouts import PLACES
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ def trained(path: Path) -> Mapping[str, object]:
 def check_directory(path: Path) -> None:
     """Raises TokenPOError for the usual mistakes: no config, a LoRA adapter, pickled weights, no tokenizer."""
     require_there(path)
+    refuse_adapter(path)
     names = {file.name for file in path.iterdir()} if path.is_dir() else set()
     # transformers reads a weight file of another kind by torch's unpickler.
     index = json_object(path / "model.safetensors.index.json").get("weight_map")
@@ -84,10 +85,6 @@ def check_directory(path: Path) -> None:
     weights |= {str(file) for file in index.values()} if isinstance(index, Mapping) else set()
     pickled = {Path(name).suffix for name in names} & _PICKLED and not any(x.endswith(".safetensors") for x in names)
     mistakes = {
-        # transformers would apply it to any weights in the directory
-        "holds a LoRA adapter (adapter_config.json): merge it into its base model, or move it away": (
-            "adapter_config.json" in names
-        ),
         "has no config.json: give the directory of a Hugging Face model": "config.json" not in names,
         "has pickled weights: convert them to safetensors with model.save_pretrained, where you trust them": (
             pickled or not all(name.endswith((".safetensors", ".safetensors.index.json")) for name in weights)
@@ -96,6 +93,15 @@ def check_directory(path: Path) -> None:
     }
     if found := next((mistake for mistake, is_made in mistakes.items() if is_made), None):
         raise TokenPOError(f"the model directory {path} {found}")
+
+
+def refuse_adapter(path: Path) -> None:
+    """Raises TokenPOError for the directory of a LoRA adapter; transformers would apply it to any weights in there."""
+    if (path / "adapter_config.json").is_file():
+        raise TokenPOError(
+            f"{path} holds a LoRA adapter (adapter_config.json): merge it with peft's AutoPeftModelForCausalLM."
+            "from_pretrained(DIR).merge_and_unload().save_pretrained(NEW), save the tokenizer in NEW, and give NEW"
+        )
 
 
 def require_there(path: Path) -> None:
