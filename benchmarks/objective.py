@@ -78,7 +78,8 @@ def ours(objective: tokenpo.Objective, data: Data, terms: Sequence[str] | None =
     generator = torch.Generator().manual_seed(0)
 
     def begun() -> tuple[tokenpo.Rollouts, tokenpo.Credit, tokenpo.Totals]:
-        rollouts = tokenpo.Rollouts(data.mask, data.reward, data.group, data.fields["old_logprob"], **chosen)
+        known = {"mask": data.mask, "reward": data.reward, "group": data.group}
+        rollouts = tokenpo.Rollouts.of(known | {"old_logprob": data.fields["old_logprob"]} | chosen)
         return rollouts, objective.prepare(rollouts), tokenpo.Totals.of(rollouts)
 
     known = None if terms is None else begun()

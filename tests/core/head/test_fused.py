@@ -72,7 +72,7 @@ class Problem:
             target = fields["token_ids"][mask]
             now[mask] = naive_stats(self.logits(), target, 1 / heat[mask][:, None]).logprob.to(dtype)
         old = (now + 0.3 * draw(mask.shape).to(dtype)).clamp(max=-1e-3)
-        self.rollouts = Rollouts(**{**fields, "mask": mask, "old_logprob": old, "temperature": heat})
+        self.rollouts = Rollouts.of({**fields, "mask": mask, "old_logprob": old, "temperature": heat})
         self.teacher = Teacher(torch.cat([torch.roll(self.hidden, 1, 0), draw(m, 3)], 1), draw(v, H + 3) / 2, draw(v))
         self.credit = objective.prepare(self.rollouts)
         self.totals = Totals.of(self.rollouts)
