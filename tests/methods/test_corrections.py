@@ -127,7 +127,7 @@ def test_as_other_frameworks_weigh(name: str, seed: int) -> None:
     assert 0 in expected[sample.mask] or not any(isinstance(part, Rejection) for part in weights)
 
 
-# The presets that no foreign function is at hand for: slime wants Megatron and OpenRLHF DeepSpeed, and both a GPU.
+# The presets that no installed function is sure to be at hand for: slime's wants a GPU, OpenRLHF's is optional.
 LINES = {"mis": "slime mis_function; OpenRLHF icepop", "seq_mask_tis": "OpenRLHF, NeMo-RL seq-mask-tis 0.5 5"}
 VERLS = {"tis", "seq_tis", "icepop", "seq_mis", "mis_geo", "mis_k3", "bypass"}  # by names of ours
 

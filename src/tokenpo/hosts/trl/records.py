@@ -4,11 +4,12 @@ state in TRL's checkpoints."""
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import gather_object  # pyright: ignore[reportMissingImports]
+from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
@@ -25,6 +26,7 @@ from .settings import named
 from .updates import policy_now
 
 PACKAGES = ("trl", "accelerate", "datasets")
+JUDGES = ("correct", "correctness", "accuracy_reward")  # the last is TRL's
 
 
 class TokenPOCallback(TrainerCallback, ExportableState):
@@ -182,8 +184,8 @@ def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[
         "equal_reward_groups": batch.equal,
         "discarded_groups": batch.equal if trainer.args.dynamic_sampling else 0.0,
     }
-    if "accuracy" in names:
-        metrics["accuracy"] = metrics["rewards/accuracy"]
+    if (judge := judging(names, each)) is not None:
+        metrics["accuracy"] = metrics[f"rewards/{names[judge]}"]
     if (drawn := batch.everything) is not None:
         metrics |= entropy_metrics(drawn.need("old_entropy")[drawn.mask])
         metrics["temperature_mean"] = float(rows["sampled_at"][drawn.mask].mean())
@@ -223,12 +225,27 @@ def traces(trainer: Any, step: int, batch: RolloutBatch, terms_by_row: Mapping[i
 
 
 def verdicts(trainer: Any, batch: RolloutBatch) -> list[bool | None]:
-    """[N] whether the reward function `accuracy` gave a response 1; None where it gave nothing, or is absent."""
+    """[N] whether the judging reward function gave a response 1; None where it gave nothing, or there is none."""
     each = batch.rows["rewards"]
-    if "accuracy" not in trainer.reward_func_names:
+    judge = judging(trainer.reward_func_names, batch.drawn["rewards"])
+    if judge is None:
         return [None] * len(each)
-    values = each[:, trainer.reward_func_names.index("accuracy")].tolist()
-    return [None if math.isnan(value) else value == 1.0 for value in values]
+    return [None if math.isnan(value) else value == 1.0 for value in each[:, judge].tolist()]
+
+
+def judging(names: Sequence[str], each: Tensor) -> int | None:
+    """The reward function that says which responses are correct.
+
+    It is the one called `accuracy`. Else it is one called `correct`, `correctness` or `accuracy_reward`, or the only
+    one, if it gives 0 and 1 alone.
+
+    Args:
+        each: [N, K] the rewards of a batch; NaN where a function gave nothing.
+    """
+    if "accuracy" in names:
+        return names.index("accuracy")
+    found = [i for i, name in enumerate(names) if name in JUDGES or len(names) == 1]
+    return next((i for i in found if bool(((each[:, i] == 0) | (each[:, i] == 1) | each[:, i].isnan()).all())), None)
 
 
 def _pieces(trainer: Any, rollouts: Rollouts, row: int) -> list[str]:
