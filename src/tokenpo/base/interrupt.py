@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -45,3 +45,16 @@ class Interrupt:
         for number in numbers:
             if number in self._before:
                 signal.signal(number, self._before.pop(number))
+
+
+@contextlib.contextmanager
+def all_as_ctrl_c() -> Iterator[None]:
+    """Within this context SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does; only in the main thread."""
+    mine = threading.current_thread() is threading.main_thread()
+    caught = [number for number in SIGNALS if mine and signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in caught}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
+from ..base.interrupt import all_as_ctrl_c
 from ..train.recipe.engines import EMBEDDED, TINKER, again
 from .options import (
     METHOD,
@@ -67,10 +68,20 @@ def train(options: argparse.Namespace) -> int:
     directory = _trained(options, _config(options))
     if directory is None:
         return 130
-    if not options.no_report:
-        from ..lab.report.page import write_report
+    return 0 if options.no_report else _reported(directory)
 
-        print(f"report: {write_report(directory)}")
+
+def _reported(directory: Path) -> int:
+    """Writes the report of a finished run; 130 if that was interrupted, after the command that writes it."""
+    try:
+        with all_as_ctrl_c():
+            from ..lab.report.page import write_report
+
+            print(f"report: {write_report(directory)}")
+    except KeyboardInterrupt:
+        again = f"tokenpo report {directory}"
+        print(f"tokenpo: interrupted; the run is whole, and its report is written by: {again}", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -82,6 +82,24 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))][-1] == f"step-{made:06d}"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_report_is_written_names_the_command_that_writes_it(
+    number, small, coin, tmp_path, monkeypatch, capsys
+):
+    def slow(directory):
+        os.kill(os.getpid(), number)
+        raise AssertionError("the signal ended nothing")
+
+    monkeypatch.setattr("tokenpo.lab.report.page.write_report", slow)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # an unheard SIGTERM would end the tests
+    try:
+        *_, recipe = script(tmp_path, small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 1}))
+        assert main(["train", recipe]) == 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert f"tokenpo report {tmp_path / 'run'}" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize("both", [False, True])
 def test_a_full_disk_under_the_console_ends_no_run(both, small, coin, tmp_path, monkeypatch, capsys):

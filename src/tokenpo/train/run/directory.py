@@ -122,8 +122,10 @@ def describe(path: Path, plan: Plan) -> None:
 
 
 def write_inputs(path: Path, plan: Plan) -> None:
-    """Writes inputs.json: hashes of the files that a run reads, and the settings that its steps depend on."""
-    write_whole(path / INPUTS, json.dumps({**plan.contents, "settings": plan.settings}, indent=2) + "\n")
+    """Writes inputs.json: hashes of the files that a run reads, the settings that its steps depend on, and where its
+    relative paths begin."""
+    record = {**plan.contents, "settings": plan.settings, "began_in": str(Path.cwd())}
+    write_whole(path / INPUTS, json.dumps(record, indent=2) + "\n")
 
 
 def changed_inputs(path: Path, plan: Plan) -> list[str]:
@@ -170,6 +172,8 @@ def plan_resume(path: Path, wanted: Config | None, *, accept: bool | None = Fals
     if settings and isinstance(settings, Mapping):
         old = parse_config(settings, f"the record of step {last.step} in {path}")
     changed = [line for line in differences(old, plan.config) if not line.startswith(FREE)]
+    if not changed:
+        _require_found(path, plan)
     changed += changed_inputs(path, plan)
     if changed and not accept and not _accepted(path, last.step).issuperset(changed):
         raise TokenPOError(
@@ -177,6 +181,22 @@ def plan_resume(path: Path, wanted: Config | None, *, accept: bool | None = Fals
             f"were, {'' if accept is None else 'say --accept-changes, '}or start a new run with --out"
         )
     return plan, changed
+
+
+def _require_found(path: Path, plan: Plan) -> None:
+    """Raises TokenPOError if the run began in another directory, and a file that it read is not found from here."""
+    then = json_object(path / INPUTS)
+    began = then.get("began_in")
+    if began is None or began == str(Path.cwd()):
+        return
+    remedy = f"the run began in {began}, where its relative paths lead: resume it there"
+    try:
+        lost = [name for name in then if name.startswith("contents of ") and name not in plan.contents]
+    except TokenPOError as error:
+        raise TokenPOError(f"{error}; {remedy}") from error
+    if lost:
+        names = ", ".join(name.removeprefix("contents of ") for name in lost)
+        raise TokenPOError(f"there is no file here under the path of {names}: {remedy}")
 
 
 def edited_recipe(path: Path) -> list[str]:
