@@ -127,7 +127,7 @@ def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
     """That a contradiction is refused is in test_refusals.py. The last ones change no probability in vLLM."""
     kwargs = {"temperature": 0.3, "max_new_tokens": 8, "typical_p": 0.9}
     assert args(temperature=0.3, max_completion_length=8, generation_kwargs=kwargs).generation_kwargs == kwargs
-    harmless = {"seed": 1, "stop": ["#"], "temperature": 1.0, "max_tokens": 8, "min_tokens": 0, "bad_words": None}
+    harmless = {"stop": ["#"], "temperature": 1.0, "max_tokens": 8, "min_tokens": 0, "bad_words": None}
     for method in ("hapo", "grpo"):
         assert "rollout_logprob" in objective(method, use_vllm=True, generation_kwargs=harmless).needs
 

@@ -53,6 +53,11 @@ def test_a_keyword_of_generation(key: str, value: Any, tmp_path: Path) -> None:
     refused.check([f"generation_kwargs[{key!r}] = {value!r}"], lambda: config(tmp_path, generation_kwargs=asked))
 
 
+def test_a_seed_that_makes_the_responses_to_a_prompt_copies(tmp_path: Path) -> None:
+    asked = {"use_vllm": True, "generation_kwargs": {"seed": 3}}
+    refused.check(["generation_kwargs['seed'] = 3"], lambda: config(tmp_path, **asked))
+
+
 def samples(*positional: Any, **named: Any) -> dict[str, Any]:
     return {}
 

@@ -172,7 +172,7 @@ _LOGITS: dict[str, tuple[Any, ...]] = {
 }
 CHANGING = _CUTS | _LOGITS
 # Keys that change no probability in vLLM.
-_HARMLESS = {"seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs"}
+_HARMLESS = {"stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs"}
 
 
 def _neutral(name: str, value: Any) -> bool:
@@ -253,6 +253,11 @@ def _keywords(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
                 f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} draws no samples of the policy, so that "
                 f"a group has nothing to compare: leave it at {usual!r}"
             )
+    if (seed := keywords.get("seed")) is not None and args.use_vllm:
+        yield (
+            f"TokenPOConfig.generation_kwargs['seed'] = {seed!r} gives every request of vLLM the same random numbers, "
+            "so that the responses to a prompt are copies: leave it out"
+        )
 
 
 def _ranges(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
