@@ -168,7 +168,8 @@ math-verify, TRL and ms-swift get the reference between dollars, minerva (lm-eva
 - It reads an equation as its right side, `2 3/4` as 5/4, and no bases. `(1,2)` and `1<x<2` are one answer in one
   direction only: which is the reference matters. opencompass hands it the answer as the reference.
 - TRL and ms-swift read boxes that stand close together as one list, which earns 0.
-- verl's gsm8k compares the digits, points and commas after `#### `; its math_dapo and math_reward compare text.
+- verl's gsm8k compares the digits, points and commas right after the last `#### ` in the last 300 characters, without
+  its commas. Its math_reward compares text; so does math_dapo, which reads a box in the last 100 characters only.
 - AReaL hands over bare references, so that `3\sqrt{{2}}` becomes 3. Its geometry reward reads the last number:
   `\boxed{{5\sqrt{{3}}}}` is 2√3.
 - inspect reads most unmarked text; `√17` earns 1 for 7.

@@ -77,11 +77,12 @@ def _reported(directory: Path) -> int:
         with all_as_ctrl_c():
             from ..lab.report.page import write_report
 
-            print(f"report: {write_report(directory)}")
+            page = write_report(directory)
     except KeyboardInterrupt:
         again = f"tokenpo report {directory}"
         print(f"tokenpo: interrupted; the run is whole, and its report is written by: {again}", file=sys.stderr)
         return 130
+    print(f"report: {page}")
     return 0
 
 
