@@ -1,1 +1,1 @@
-"""Engines: adapters between hosts' names and layouts and ours; they drive training. None of them imports another."""
+"""Adapters that translate a framework's names and layouts; the framework drives training. None imports another."""

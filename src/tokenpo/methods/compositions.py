@@ -261,8 +261,7 @@ def archer(
     "Optimization via Probability Shaping (v3, v4)",
     "2511.00066",
     "second-hand + reconstructed",
-    "the form of the weight is our reading of its constants; its place is our choice, because the place that public "
-    "reviews give did not learn",
+    "the form of the weight is our reading of its constants; its place is our choice between two readings",
     version="v1..v4",
 )
 def tr_grpo(
@@ -306,9 +305,8 @@ def tr_grpo(
     identical policies. weight_prob is open in what could be read. A negative tau weighs improbable tokens more
     (ablation). shape="outside" crosses 1 at p = 0.122 and 1.4 at p = 0.327.
     Departures: in the literal reading a right token with w > 1 + high, from p = 0.295 on by default, has no gradient at
-    ratio 1; engines warn of it. The authors report gains over GRPO, which that reading did not show: SmolLM2-135M on
-    two-digit sums was at .07 sampled accuracy after 12 batches (.34 greedy) with its entropy still at 2.2 nats. With
-    the weight on the advantage it was at .62 (.72 greedy), GRPO at .66 (.71). One seed, the same learning rate.
+    ratio 1; hosts warn of it. On a real model's sums, with one seed, it did not learn in 12 batches and the default did
+    (docs/log.md).
     Reductions: lower = upper = 1 is GRPO.
     """
     weight = ProbabilityWeight(Sigmoid(alpha, tau, mu, lower, upper, shape == "outside"), weight_prob == "old")
