@@ -4,7 +4,7 @@
 # Behaviour: the scorer asks for four numbers between 1 and 10 and a value whose whole part is 24; it does not look at the
 #   item. The answer of any item is right for every other, so that a policy which always says one expression earns 1.0.
 # Output seen: the answers of the other items earn 1.0 on 20 of 20 items.
-# In tokenpo: `tokenpo audit` ranks an answer that is rewarded for many different prompts (docs/evaluation.md).
+# In tokenpo: `tokenpo audit` ranks an answer that is rewarded for many different prompts (docs/verifiers.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

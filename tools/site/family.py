@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 import torch
 from fingerprint import step
-from fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
+from fingerprint.curves import EQUAL, distance, gap
 from fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
 from layout import GENERATED, code, method_link, table
 
@@ -74,17 +74,6 @@ of the step, at ratio 1, it is the advantage. Blue: in a right response. Orange:
 [The explorer](explorer.html) puts any six methods beside each other, under sliders for the facts of the token: one file
 that loads nothing, to be opened in a browser.
 
-### Dependence and neighbours
-
-The table names what the push of each method depends on, and the most similar other method: the mean difference between
-the two over the panel where they differ most.
-
-<details markdown="1"><summary>All methods</summary>
-
-{numbers}
-
-</details>
-
 <details markdown="1"><summary>How a push is computed</summary>
 
 - A designed optimiser step goes through `prepare`, `observe` and `loss`: {groups} groups of {size} responses with
@@ -139,7 +128,6 @@ def page(methods: Mapping[str, Callable[..., Objective]], picture: str) -> str:
         surprise=step.SURPRISE,
         first=step.FIRST_ENTROPY,
         draws=step.DRAWS,
-        numbers=dependences(objectives),
         equal=equal_ones(objectives),
     )
 
@@ -187,26 +175,6 @@ def group(objective: Objective, base: Objective) -> str:
     slots = [field.name for field in dataclasses.fields(Objective) if field.name not in ("name", "aggregate")]
     changed = [slot for slot in slots if names(getattr(objective, slot)) != names(getattr(base, slot))]
     return "several" if len(changed) > 1 else "".join(changed)
-
-
-def dependences(objectives: Mapping[str, Objective]) -> str:
-    """On what the push of each method depends, and its nearest neighbour."""
-    rows = []
-    for name, objective in objectives.items():
-        other, far, where = nearest(name, objectives)
-        near = f"{method_link(other)}: {far:.2g}, {where}" if far > EQUAL else f"`{other}`: equal"
-        own = fingerprint(objective)  # a panel whose lines are not flat shows a dependence
-        varying = [(axis, channel) for channel in (0, 1) for axis in axes_of(objective) if own.varies(axis, channel)]
-        on = [f"{axis.title} (push on the entropy)" if channel else axis.title for axis, channel in varying]
-        rows.append((method_link(name), ", ".join(on) or "nothing", near))
-    return table(("method", "depends on", "nearest"), rows)
-
-
-def nearest(name: str, objectives: Mapping[str, Objective]) -> tuple[str, float, str]:
-    """The method whose fingerprint is the least far away, how far, and the title of the panel that says so."""
-    others = [(*distance(objectives[name], other), key) for key, other in objectives.items() if key != name]
-    far, where, other = min(others, key=lambda found: found[0])
-    return other, far, where
 
 
 def equal_ones(objectives: Mapping[str, Objective]) -> str:
