@@ -62,14 +62,12 @@ class Measured:
 
     Args:
         embedded, trl, verl_1, verl_2: its gap in each engine; None where it is refused.
-        refused: engine -> the sentences of the refusal; of TRL also where only vLLM or a rollout_func is missing.
     """
 
     embedded: Gap | None
     trl: Gap | None
     verl_1: Gap | None
     verl_2: Gap | None
-    refused: dict[str, list[str]]
 
 
 def measured(names: Sequence[str], *, timeout: float) -> dict[str, Measured]:
@@ -96,7 +94,6 @@ def measured(names: Sequence[str], *, timeout: float) -> dict[str, Measured]:
                 trl=_of_steps(beside.compared(model, ran(cases[name]["name"]))) if name in cases else None,
                 verl_1=_verl(model, name, 1) if verl else None,
                 verl_2=_verl(model, name, 2) if verl else None,
-                refused=said[name],
             )
     return found
 
@@ -118,7 +115,6 @@ def _refused(name: str) -> dict[str, list[str]]:
     taught = None if objective.teacher_beta is None else Config()
     said = {
         "embedded": _sentences(require_here, objective, taught),
-        "TRL": _sentences(_trl, name, reported=False),
         "verl": _sentences(lambda: configure(composed(f"+algorithm.tokenpo.method={name}"))),
     }
     return {engine: sentences for engine, sentences in said.items() if sentences}

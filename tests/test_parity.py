@@ -1,4 +1,4 @@
-"""docs/parity.md lists the methods that there are and the refusals that there are; how its tool reads and rounds."""
+"""docs/parity.md lists every method, refused where the host refuses it; how its tool reads and rounds."""
 
 from __future__ import annotations
 
@@ -25,23 +25,21 @@ def _sentence(ask: Callable[[], None]) -> list[str]:
 
 def test_the_page_has_every_method_and_refuses_what_the_engines_refuse() -> None:
     remedy = f"run `{tool.COMMAND}` with the engines' environment and commit docs/parity.md"
-    rows, refusals = tool.written(tool.PAGE.read_text(encoding="utf-8"))
+    rows = tool.written(tool.PAGE.read_text(encoding="utf-8"))
     assert list(rows) == list(METHODS), f"docs/parity.md has not the rows that the table of methods has: {remedy}"
     for name in METHODS:
         objective = tokenpo.method(name)
         here = _sentence(lambda o=objective: require_here(o, None if o.teacher_beta is None else Config()))
-        bare = _sentence(lambda o=objective: refuse(trl.lacking(o, reported=False)))
         sampled = _sentence(lambda o=objective: refuse(trl.lacking(o, reported=True)))
         cluster = _sentence(lambda o=objective: refuse(verl.lacking(o)))
         expected = {"embedded": here, "TRL": sampled}
         expected |= {"verl, 1 rank": cluster, "verl, 2 ranks": cluster}
         told = {column: cell == tool.REFUSED for column, cell in rows[name].items()}
         assert told == {column: bool(sentence) for column, sentence in expected.items()}, f"{name}: {remedy}"
-        assert refusals.get(name, []) == [*here, *bare, *cluster], f"{name}: {remedy}"
 
 
 def test_the_page_promises_nothing_but_rounding() -> None:
-    rows, _ = tool.written(tool.PAGE.read_text(encoding="utf-8"))
+    rows = tool.written(tool.PAGE.read_text(encoding="utf-8"))
     for name, row in rows.items():
         for column, (_, floor) in tool.COLUMNS.items():
             if row[column] not in (tool.REFUSED, tool.OPEN):
@@ -51,8 +49,7 @@ def test_the_page_promises_nothing_but_rounding() -> None:
 def test_a_page_is_read_back_as_it_was_written() -> None:
     rows = {name: dict.fromkeys(tool.COLUMNS, "1e-6, 1e-5") for name in METHODS}
     rows["arm"] = dict.fromkeys(tool.COLUMNS, tool.REFUSED)
-    assert "not computed yet" not in tool.page(rows, {})
+    assert "not computed yet" not in tool.page(rows)
     rows["thr"]["TRL"] = tool.OPEN
-    assert "not computed yet" in tool.page(rows, {})
-    refusals = {"arm": ["arm needs prompt_logprob, which it has not", "arm needs more: read it"]}
-    assert tool.written(tool.page(rows, refusals)) == (rows, refusals)
+    assert "not computed yet" in tool.page(rows)
+    assert tool.written(tool.page(rows)) == rows

@@ -60,26 +60,20 @@ No smaller bound is told than {single} in float32 and {double} in float64: what 
 The page is re-made by hand. Tests hold the same in every run: the authors' and the frameworks' own functions
 (`tests/foreign`), TRL on frozen rollouts (`tests/hosts/trl/test_frozen.py`), every method through verl's layout
 (`tests/hosts/verl/test_loss.py`) and in turn in one run of verl, the embedded engine
-(`tests/train/embedded/test_updates.py`); and that the page has every method and every refusal
-(`tests/test_parity.py`).
+(`tests/train/embedded/test_updates.py`); and that the page has every method, refused where the
+host refuses it (`tests/test_parity.py`). The error names the input that is missing, and a remedy.
 [TRL](trl.md) and [verl](verl.md) say what else was run with them.
 
 {table}
 
 {open}{options}
-
-## What is refused
-
-Method, input, engine and remedy, as the engine says it before anything is trained.
-
-{refused}
 """
 
 NOTES = {
     "hapo": "its adaptive temperature, `tau`, is 0: nothing is sampled here",
     "clip_cov": "`fraction` is 0.2, or hardly a token of so few would be chosen",
     "kl_cov": "`fraction` is 0.3, likewise",
-    "dppo_tv": "in TRL with a `rollout_func` that returns log-probabilities; without, and without vLLM, see below",
+    "dppo_tv": "in TRL with a `rollout_func` that returns log-probabilities; refused without one and without vLLM",
     "dppo_kl": "the same",
     "opsm": "`delta` is 0.02, so that it masks",
     "rollout_is": "`low` is 1 and `high` 9, or the policies of this page would leave no token; in TRL as dppo_tv",
@@ -117,8 +111,8 @@ def cells(found: Any) -> dict[str, str]:
     return row
 
 
-def page(rows: Mapping[str, Mapping[str, str]], refusals: Mapping[str, Sequence[str]]) -> str:
-    """The text, from the cells and the sentences of each method."""
+def page(rows: Mapping[str, Mapping[str, str]]) -> str:
+    """The text, from the cells of each method."""
     body = [(method_link(name), *(rows[name][column] for column in COLUMNS)) for name in METHODS]
     return TEXT.format(
         generated=GENERATED,
@@ -128,19 +122,13 @@ def page(rows: Mapping[str, Mapping[str, str]], refusals: Mapping[str, Sequence[
         table=table(("method", *COLUMNS), body),
         open=f"- *{OPEN}*: not computed yet; `{COMMAND}` does it.\n" if any(OPEN in row for row in body) else "",
         options="\n".join(f"- `{name}`: {note}." for name, note in NOTES.items()),
-        refused="\n".join(f"- {sentence}" for name in METHODS for sentence in refusals.get(name, ())),
     )
 
 
-def written(text: str) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
-    """Cells and sentences of a page, by method."""
-    rows, refusals = {}, {}
-    for line in text.splitlines():
-        if found := re.match(r"\| \[`(\w+)`\]\(methods/\w+\.md(?:#\w+)?\) \| (.*) \|$", line):
-            rows[found[1]] = dict(zip(COLUMNS, found[2].split(" | "), strict=True))
-        elif found := re.match(r"- ((\w+) (?:needs|puts) .*)", line):
-            refusals.setdefault(found[2], []).append(found[1])
-    return rows, refusals
+def written(text: str) -> dict[str, dict[str, str]]:
+    """Cells of a page, by method."""
+    found = re.findall(r"^\| \[`(\w+)`\]\(methods/\w+\.md#\w+\) \| (.*) \|$", text, re.MULTILINE)
+    return {name: dict(zip(COLUMNS, cells.split(" | "), strict=True)) for name, cells in found}
 
 
 def exceeded(old: str, new: str) -> bool:
@@ -162,22 +150,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.method or list(METHODS)
     found = measured(names, timeout=options.timeout)
     new = {name: cells(found[name]) for name in names}
-    sentences = {name: [sentence for said in found[name].refused.values() for sentence in said] for name in names}
-    rows, refusals = written(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else ({}, {})
+    rows = written(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
     if options.check:
         stale = [
             name
             for name in names
-            if name not in rows
-            or any(exceeded(rows[name][column], new[name][column]) for column in COLUMNS)
-            or refusals.get(name, []) != sentences[name]
+            if name not in rows or any(exceeded(rows[name][column], new[name][column]) for column in COLUMNS)
         ]
-        print("\n".join(f"not what docs/parity.md says: {name}: {new[name]} {sentences[name]}" for name in stale))
+        print("\n".join(f"not what docs/parity.md says: {name}: {new[name]}" for name in stale))
         return int(bool(stale))
-    rows, refusals = rows | new, refusals | sentences
+    rows |= new
     if missing := [name for name in METHODS if name not in rows]:
         raise SystemExit(f"docs/parity.md has no row for {', '.join(missing)} yet: run {COMMAND} without --method")
-    PAGE.write_text(page(rows, refusals), encoding="utf-8")
+    PAGE.write_text(page(rows), encoding="utf-8")
     print(f"written: {PAGE.relative_to(ROOT)}")
     return 0
 
