@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from tokenpo.train.models import LanguageModel, save
 from tokenpo.train.models.device import precision
-from tokenpo.train.tasks.dial_sum import DialSum
+from tokenpo.train.tasks.generated import DialSum
 
 OPERANDS = (2, 12)
 SEED = 1000  # of the problems: another order than any run's, and never a held-out expression

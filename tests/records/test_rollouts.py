@@ -16,7 +16,7 @@ from tokenpo.train.models import load, locate
 from tokenpo.train.models.sampler import Sampling
 from tokenpo.train.run.rollout import Called, Draw, credit_inputs, draw, facts
 from tokenpo.train.tasks import Problem, Score, Turn
-from tokenpo.train.tasks.dial_calculator import DialCalculator
+from tokenpo.train.tasks.generated import DialCalculator
 from written_rollouts import FOUR, lines_of, write
 
 

@@ -19,7 +19,7 @@ from tokenpo.records import read
 from tokenpo.train.models import load
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.tasks import Problem
-from tokenpo.train.tasks.dial_calculator import DialCalculator
+from tokenpo.train.tasks.generated import DialCalculator
 from trl_support.small import config
 
 TASK = DialCalculator(operands=4)

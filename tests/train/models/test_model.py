@@ -20,7 +20,7 @@ from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.models.model import _load_weights
 from tokenpo.train.models.vocabulary import Vocabulary
 from tokenpo.train.run.rollout import pose
-from tokenpo.train.tasks.dial_sum import DialSum, evaluate
+from tokenpo.train.tasks.generated import DialSum, evaluate
 from tokenpo.train.tasks.types import Problem
 
 peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")

@@ -131,7 +131,7 @@ def test_splits_are_disjoint_by_content_whatever_the_seeds() -> None:
         {p.prompt for x in tasks for p in x.problems(*rows)} for rows in (("train", 0, 400), ("test", 0, 40))
     )
     assert not train & test and len(train) + len(test) > 180 and 0.15 < len(test) / 200 < 0.35
-    with pytest.raises(TokenPOError, match=r"'chain_sum' with .* has \d\d different held-out .* not the 200 asked for"):
+    with pytest.raises(TokenPOError, match=r"'chain_sum' with .* has \d\d held-out .* not the 200 asked for"):
         tasks[0].problems("test", 0, 200)
 
 

@@ -17,12 +17,12 @@ __all__ = [
 # name -> "module:builder"; the builder's keyword arguments other than `seed` and `name` are the task's options.
 TASKS: Mapping[str, str] = MappingProxyType(
     {
-        "dial_sum": "dial_sum:DialSum",
-        "dial_calculator": "dial_calculator:DialCalculator",
+        "dial_sum": "generated:DialSum",
+        "dial_calculator": "generated:DialCalculator",
         "chain_sum": "reasoning_gym:ChainSum",
         "countdown": "reasoning_gym:Countdown",
         "knights_knaves": "reasoning_gym:KnightsKnaves",
-        "sums": "sums:Sums",
+        "sums": "generated:Sums",
         "files": "files:files",
     }
 )

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from ...base.errors import TokenPOError
 from .extract import extractor
-from .types import Generated, Problem, Score, Split
+from .generated import Generated
+from .types import Problem, Score, Split
 from .verify import normalised, value_of, words
 
 _CANDIDATES = 256  # tried for one position; a quarter is held out, so chance alone fails once in 10**31
@@ -41,6 +42,7 @@ class ReasoningGym(Generated):
 
     name: ClassVar[str]
     content: ClassVar[tuple[str, ...]]  # metadata keys that identify a problem; a list counts in any order
+    tries = 200
 
     seed: int
     binary: bool = True

@@ -1,8 +1,7 @@
 """The protocol of verifiable tasks: problems by position, and a score for each completion."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ...base.errors import TokenPOError
@@ -150,81 +149,3 @@ def require_held_out(task: str, size: int, count: int) -> None:
             f"{task} has {size} held-out problems, not the {count} asked for: ask for fewer (evaluate.problems, "
             "--problems)"
         )
-
-
-class DistinctProblems:
-    """The distinct problems of an endless order: each prompt once.
-
-    Args:
-        draw: the problem at a position of the order.
-        repeats: draws in a row without a new prompt, after which the search ends.
-        task: name and options, for messages.
-    """
-
-    def __init__(self, draw: Callable[[int], Problem], repeats: int, task: str) -> None:
-        self._draw, self._repeats, self._task = draw, repeats, task
-        self._problems: dict[str, Problem] = {}  # by prompt; every evaluation uses the same problems
-        self._position = 0
-
-    def first(self, count: int) -> list[Problem]:
-        """The first `count` problems.
-
-        Raises:
-            TokenPOError: fewer different ones were found.
-        """
-        repeated = 0
-        while len(self._problems) < count and repeated < self._repeats:
-            problem = self._draw(self._position)
-            self._position += 1
-            repeated = repeated + 1 if repr(problem.prompt) in self._problems else 0
-            self._problems.setdefault(repr(problem.prompt), problem)
-        if len(self._problems) < count:
-            raise TokenPOError(
-                f"{self._task} has {len(self._problems)} different held-out problems in {self._position} draws, not "
-                f"the {count} asked for: ask for fewer (evaluate.problems, --problems) or widen these options"
-            )
-        return list(self._problems.values())[:count]
-
-
-class Generated:
-    """A task that draws its problems; a subclass has `draw`, `judge`, `about`, and maybe `test_size` and `repeats`."""
-
-    @property
-    def repeats(self) -> int:
-        """Draws without a new test problem, after which the search ends."""
-        return 200
-
-    @property
-    def about(self) -> str:
-        """Name and options, for messages."""
-        raise NotImplementedError
-
-    @cached_property
-    def test_size(self) -> int | None:
-        """Number of held-out problems, if they are few enough to count; else None."""
-        return None
-
-    def draw(self, split: Split, position: int) -> Problem:
-        """The problem at a position of the order; those of the test split may repeat."""
-        raise NotImplementedError
-
-    def judge(self, problem: Problem, completion: str) -> Score:
-        raise NotImplementedError
-
-    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """As `Task.problems`; raises TokenPOError if the options leave no problem, or too few, for the split."""
-        if split == "train":
-            return [self.draw(split, position) for position in range(start, start + count)]
-        if self.test_size:
-            require_held_out(self.about, self.test_size, start + count)
-        return self._tests.first(start + count)[start:]
-
-    @cached_property
-    def _tests(self) -> DistinctProblems:
-        return DistinctProblems(lambda position: self.draw("test", position), self.repeats, self.about)
-
-    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
-        return [self.judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
-
-    def close(self) -> None:
-        """Nothing to end."""

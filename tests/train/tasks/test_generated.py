@@ -1,7 +1,4 @@
-"""dial_sum: the arithmetic, the worked solutions, the order of problems, the verifier.
-
-What the calculator answers.
-"""
+"""The generated tasks: their arithmetic, worked solutions, order and splits of problems, and what is paid."""
 
 import hashlib
 import itertools
@@ -12,8 +9,7 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.train.tasks import ToolTask, Turn, make_task, refuse_tool
-from tokenpo.train.tasks.dial_calculator import DialCalculator
-from tokenpo.train.tasks.dial_sum import DialSum, evaluate
+from tokenpo.train.tasks.generated import DialCalculator, DialSum, Sums, evaluate
 from tokenpo.train.tasks.types import Problem
 
 
@@ -106,14 +102,14 @@ def test_a_larger_test_split_repeats_nothing_and_says_where_it_ends():
     prompts = [problem.prompt for problem in task.problems("test", 0, 400)]
     assert task.test_size is None and len(set(prompts)) == 400
     assert [problem.prompt for problem in DialSum(operands=3).problems("test", 100, 5)] == prompts[100:105]
-    with pytest.raises(TokenPOError, match=r"dial_sum with operands=3 and modulus=10 has \d{3} different held-out"):
+    with pytest.raises(TokenPOError, match=r"dial_sum with operands=3 and modulus=10, .* has \d{3} held-out"):
         task.problems("test", 0, 800)
 
 
 @pytest.mark.parametrize(("operands", "modulus"), [(2, 2), (2, 3)])
 def test_options_that_leave_no_test_problem_are_an_error(operands, modulus):
     """With modulus 2 the only expressions are 1+1, 1-1 and 1*1."""
-    with pytest.raises(TokenPOError, match=f"operands=2 and modulus={modulus} leave no test problem: give more"):
+    with pytest.raises(TokenPOError, match=f"operands=2 and modulus={modulus} leaves no test problem: give more"):
         DialSum(operands=operands, modulus=modulus).problems("test", 0, 1)
     assert len(DialSum(operands=operands, modulus=modulus).problems("train", 0, 9)) == 9
 
@@ -140,11 +136,12 @@ def test_verifier_takes_the_exact_final_answer_only(completion, correct, note):
 
 @pytest.mark.parametrize(
     "options", [{"operands": 1}, {"operands": 65}, {"operands": (5, 3)}, {"operands": "8"}, {"operands": (2, 3, 4)},
-                {"modulus": 1}, {"modulus": 37}, {"leap": 1.5}, {"leap": -0.1}]
+                {"modulus": 1}, {"modulus": 37}, {"leap": 1.5}, {"leap": -0.1}, {"digits": 0}, {"digits": 10}]
 )  # fmt: skip
 def test_bad_options_name_themselves(options):
-    with pytest.raises(TokenPOError, match=f"dial_sum: {next(iter(options))}="):
-        DialSum(**options)
+    task = Sums if "digits" in options else DialSum
+    with pytest.raises(TokenPOError, match=f"sums?: {next(iter(options))}="):
+        task(**options)
 
 
 PROBLEM = Problem("3-9+6*6=", "0")  # 4, 0, 0
@@ -191,3 +188,45 @@ def test_its_problems_are_those_of_the_dial():
     with pytest.raises(Unsupported, match=f"^task 'dial_calculator' {words}$"):
         refuse_tool(ours, "TRL")
     refuse_tool(dial, "TRL")
+
+
+def pair(problem: Problem) -> tuple[int, int]:
+    ((role, content),) = [(m["role"], m["content"]) for m in problem.prompt]
+    found = re.fullmatch(r"What is (\d+) \+ (\d+)\? Give only the number\.", content)
+    assert role == "user" and found
+    return int(found[1]), int(found[2])
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_answers_are_sums_of_numbers_with_so_many_digits(digits: int) -> None:
+    problems = make_task("sums", {"digits": digits}, 3).problems("train", 0, 200)
+    for problem in problems:
+        a, b = pair(problem)
+        assert len(str(a)) == len(str(b)) == digits and problem.answer == str(a + b)
+    assert len({pair(problem) for problem in problems}) > (40 if digits == 1 else 150)
+
+
+def test_no_pair_is_in_both_splits_whatever_the_seed() -> None:
+    test = Sums().problems("test", 0, Sums().test_size)
+    assert len({pair(p) for p in test}) == len(test) == Sums().test_size
+    trained = {pair(p) for seed in (1, 2) for p in Sums(seed=seed).problems("train", 0, 1000)}
+    assert not trained & {pair(p) for p in test}
+    assert len(trained) + len(test) > 1500
+
+
+@pytest.mark.parametrize(
+    ("said", "reward", "note"),
+    [
+        ("82", 1, ""),
+        ("The sum is **82**!", 1, ""),
+        ("37 + 45", 0, ""),  # an echo
+        ("182", 0, ""),
+        ("82.5", 0, ""),
+        ("-82", 0, ""),
+        ("8,2", 1, ""),
+        ("eighty-two", 0, "no answer"),
+    ],
+)
+def test_the_last_number_is_the_answer(said: str, reward: float, note: str) -> None:
+    (score,) = Sums().score([Problem([], "82")], [said], [[]])
+    assert (score.reward, score.correct, score.note) == (reward, bool(reward), note)
