@@ -42,7 +42,7 @@ A reward function has TRL's signature or verl's, and names only the arguments it
 
 ```py
 def correct(completions, answer):   # TRL's: lists in, a number for each out; columns of the file by their names
-    return [float(said.rpartition("#")[2].strip() == right) for said, right in zip(completions, answer)]
+    return [float(said.rpartition("#")[2].strip() == str(right)) for said, right in zip(completions, answer)]
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info):   # verl's: one answer; or a dict with "score"

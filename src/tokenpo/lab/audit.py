@@ -16,7 +16,7 @@ from typing import Any
 from ..base.errors import MissingInput, TokenPOError
 from ..records.run import PLACES
 from ..train.tasks.extract import last_marked, spoken, whole
-from ..train.tasks.layout import READERS, read_rows
+from ..train.tasks.files import READERS, read_rows
 from ..train.tasks.types import Problem, Score
 from ..train.tasks.verify import VerifierOptions, asked, make_verifier, references
 

@@ -12,6 +12,7 @@ from pyarrow import parquet
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.lab.evaluate.benchmarks import benchmark, load
 from tokenpo.train.tasks import make_task
+from tokenpo.train.tasks.files import read_rows
 from tokenpo.train.tasks.types import Score, Task
 
 TRL = [{"prompt": f"{i}+1=", "answer": i + 1, "level": i % 3} for i in range(20)]
@@ -48,6 +49,21 @@ def test_both_layouts_in_both_formats(tmp_path: Path, suffix: str, rows: list[di
     right = task.score(problems, [rf"\boxed{{{p.answer}}}" for p in problems], [[]] * 20)
     assert right == [Score(1.0, True)] * 20
     assert task.score(problems[:1], [r"\boxed{0}"], [[]]) == [Score(0.0, False)]
+
+
+def test_json_columns_of_parquet_are_what_they_say(tmp_path: Path) -> None:
+    """`datasets` 5 keeps messages and tables with unequal keys in Arrow's JSON type."""
+    chats = [[{"role": "user", "content": "a", "name": "x"}], [{"role": "user", "content": "b"}]]
+    messages = pyarrow.array([json.dumps(message) for chat in chats for message in chat], pyarrow.json_())
+    columns = {
+        "prompt": pyarrow.ListArray.from_arrays([0, 1, 2], messages),
+        "extra_info": pyarrow.array(['{"a": 1}', None], pyarrow.json_()),
+        "answer": pyarrow.array(['{"b": [1]}', "7"]),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "d.parquet")
+    (_, first), (_, second) = read_rows(tmp_path / "d.parquet")
+    assert first == {"prompt": chats[0], "extra_info": {"a": 1}, "answer": '{"b": [1]}'}
+    assert second == {"prompt": chats[1], "extra_info": None, "answer": "7"}
 
 
 def test_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,17 +145,17 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("d.jsonl", GOOD + b'{"prompt": ', r"d.jsonl line 2: not JSON .*one JSON object a line"),
-        ("d.jsonl", GOOD + b"[1]", "line 2: a list, not an object"),
-        ("d.jsonl", GOOD + b"\xff", "line 2: not UTF-8"),
-        ("d.jsonl", GOOD + b"[" * 100_000, "line 2: not JSON"),
-        ("d.jsonl", GOOD + b'{"prompt": ' + b"9" * 5000 + b"}", "line 2: not JSON"),
+        ("d.jsonl", GOOD + b'{"prompt": ', r"d.jsonl line 2: not a JSON object in UTF-8 .*write one a line"),
+        ("d.jsonl", GOOD + b"[1]", "line 2: not a JSON object .*a list"),
+        ("d.jsonl", GOOD + b"\xff", "line 2: not a JSON object"),
+        ("d.jsonl", GOOD + b"[" * 100_000, "line 2: not a JSON object"),
+        ("d.jsonl", GOOD + b'{"prompt": ' + b"9" * 5000 + b"}", "line 2: not a JSON object"),
         ("d.jsonl", GOOD + b'{"prompt": "\\ud800", "answer": 1}', "line 2: 'prompt' holds half a character"),
-        ("d.jsonl", GOOD + b"\x00", "line 2: not JSON"),
+        ("d.jsonl", GOOD + b"\x00", "line 2: not a JSON object"),
         ("d.jsonl", b"\n \n", "the file is empty"),
         ("d.jsonl", GOOD + b'{"promt": "p"}', r"line 2: no column 'prompt' .*did you mean 'promt'.*prompt_key"),
         ("d.jsonl", GOOD + b'{"prompt": "p"}', "line 2: no column 'answer'"),
-        ("d.jsonl", b'{"prompt": "p", "gold": 1}', r"no column with the reference answer \(columns: prompt, gold\)"),
+        ("d.jsonl", b'{"prompt": "p", "gold": 1}', r"no column 'answer' \(columns: prompt, gold; .*answer_key"),
         ("d.jsonl", GOOD + b'{"prompt": 3, "answer": "a"}', "line 2: 'prompt' is a int: give text"),
         ("d.jsonl", b'{"prompt": "", "answer": "a"}', "'prompt' is empty"),
         ("d.jsonl", b'{"prompt": [{"role": "user"}], "answer": "a"}', "holds the message {'role': 'user'}"),
@@ -148,11 +164,11 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
         ("d.jsonl", b'{"prompt": "p", "answer": null}', "'answer' is null: give text, a number, or a list"),
         ("d.jsonl", b'{"prompt": "p", "answer": {"a": 1}}', "'answer' is a dict"),
         ("d.jsonl", b'{"prompt": "p", "answer": []}', "'answer' is empty"),
-        ("d.jsonl", b'{"prompt": "p", "answer": " "}', "'answer' is empty text: give text"),
+        ("d.jsonl", b'{"prompt": "p", "answer": " "}', "'answer' is empty: give text"),
         ("d.jsonl", b'{"prompt": "p", "answer": true}', "'answer' is a bool"),
         ("d.jsonl", b'{"prompt": "p", "answer": NaN}', "'answer' is nan"),
         ("d.jsonl", b'{"prompt": "p", "answer": [1, -Infinity]}', "'answer' is a list that holds -inf"),
-        ("d.jsonl", b'{"prompt": "p", "reward_model": "x"}', "'reward_model' is a str without 'ground_truth'"),
+        ("d.jsonl", b'{"prompt": "p", "reward_model": "x"}', "'reward_model.ground_truth' is null: give"),
         ("d.jsonl", GOOD, "one prompt can't be split"),
         ("d.json", GOOD, r"can't read files called \*.json \(one JSON object a line is .jsonl\); known: .jsonl, .parq"),
         ("d.parquet", GOOD, "not a readable parquet file"),

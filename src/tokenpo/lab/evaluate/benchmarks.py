@@ -18,8 +18,7 @@ from typing import Any
 from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ...base.text import first_line
 from ...train.tasks.extract import EXTRACTORS, extractor
-from ...train.tasks.files import Files
-from ...train.tasks.layout import READERS, Layout, Row, read_rows
+from ...train.tasks.files import READERS, Files, Layout, Row, read_rows
 from ...train.tasks.verify import VerifierOptions, checked, make_verifier
 
 BOXED = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from ...base.errors import MissingInput, TokenPOError, nearest
 from ...base.jsonl import whole_lines
-from ...train.tasks.layout import require_reference
+from ...train.tasks.files import require_reference
 from ...train.tasks.types import Problem, Score
 from ...train.tasks.verify import Verifier, checked, normalised
 

@@ -4,14 +4,190 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from ...base.errors import TokenPOError
+from ...base.errors import MissingInput, TokenPOError, nearest
 from ...base.files import expanded
-from .layout import Layout, read_rows
+from ...base.jsonl import byte_lines
 from .types import Problem, Score, Split, require_held_out
 from .verify import Verifier, VerifierOptions, checked, make_verifier
+
+Row = tuple[str, dict[str, Any]]  # ("train.jsonl line 3", columns)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Every row of a .jsonl or .parquet file; raises TokenPOError for other suffixes, broken files and empty files."""
+    if path.suffix not in READERS:
+        hint = " (one JSON object a line is .jsonl)" if path.suffix == ".json" else ""
+        raise TokenPOError(f"{path}: can't read files called *{path.suffix}{hint}; known: {', '.join(READERS)}")
+    if not path.is_file():
+        siblings = [p.name for p in path.parent.glob("*") if p.suffix in READERS] if path.parent.is_dir() else []
+        raise TokenPOError(f"{path}: there is no such file in {path.parent.resolve()} ({nearest(path.name, siblings)})")
+    rows = list(READERS[path.suffix](path))
+    if not rows:
+        raise TokenPOError(f"{path}: the file is empty, it needs at least one row")
+    return rows
+
+
+def _jsonl(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(byte_lines(path), start=1):
+        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode())
+            said = f"a {type(row).__name__}"
+        except (ValueError, RecursionError) as error:
+            row, said = None, str(error)
+        if not isinstance(row, dict):
+            raise TokenPOError(f"{path} line {number}: not a JSON object in UTF-8 ({said}): write one a line")
+        yield f"{path} line {number}", row
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise TokenPOError(f"{path}: parquet files need pyarrow: pip install 'tokenpo[tasks]'") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            table = file.read()
+            rows = [_decoded(row, pyarrow.struct(table.schema)) for row in table.to_pylist()]
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, KeyError) as error:
+        raise TokenPOError(f"{path}: not a readable parquet file ({error}): write it again") from error
+    for number, row in enumerate(rows):
+        yield f"{path} row {number}", row
+
+
+def _decoded(value: Any, kind: Any) -> Any:
+    """The value of an Arrow type; of Arrow's JSON, in which `datasets` keeps rows with unequal keys, what it says."""
+    if value is None or "arrow.json" not in str(kind):
+        return value
+    if getattr(kind, "extension_name", "") == "arrow.json":
+        return json.loads(value)
+    if isinstance(value, dict):
+        return {name: _decoded(item, kind.field(name).type) for name, item in value.items()}
+    return [_decoded(item, kind.value_type) for item in value] if isinstance(value, list) else value
+
+
+READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = MappingProxyType({".jsonl": _jsonl, ".parquet": _parquet})
+
+_NAME = re.compile(r"\{([A-Za-z_]\w*)\}")  # in a template
+_ANSWER_KEYS = ("answer", "solution", "reward_model")  # reward_model is verl's, and holds ground_truth
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, which JSON can write and no tokenizer accepts
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of prompt and reference, and the template of the prompt.
+
+    Args:
+        prompt_key: column with the prompt, text or chat messages; "" if the template names all columns it needs.
+        answer_key: column with the reference; "" is the first of answer, solution, verl's reward_model.ground_truth.
+        needs_answer: refuse a row without a reference.
+        gives_away: refuse a template that names the column with the reference.
+        chat: make one user message of a prompt that is plain text.
+        system: system message before a chat that has none; "" adds none.
+        template: text around a prompt that is plain text: {question} is the prompt, {NAME} the column of that name.
+        options: names of prompt_key and answer_key in error messages.
+    """
+
+    prompt_key: str
+    answer_key: str
+    needs_answer: bool
+    gives_away: bool = False
+    chat: bool = False
+    system: str = ""
+    template: str = "{question}"
+    options: tuple[str, str] = ("prompt_key", "answer_key")
+
+    def problems(self, rows: list[Row]) -> list[Problem]:
+        """The rows as problems; the columns of the first row decide which column holds the answer.
+
+        Raises:
+            MissingInput: a row lacks a column.
+            TokenPOError: a row holds no valid prompt or reference, or the template shows the reference.
+        """
+        answer_key = self.answer_key or next((key for key in _ANSWER_KEYS if key in rows[0][1]), "")
+        answer_key = answer_key or ("answer" if self.needs_answer else "")
+        shown = {name for name in _NAME.findall(self.template) if name != "question" or not self.prompt_key}
+        if self.gives_away and answer_key in shown:
+            remedy = f"leave it out, or write {{ {answer_key} }} with blanks, which stays as it is"
+            raise TokenPOError(f"the prompt names {{{answer_key}}}, the column with the reference answer: {remedy}")
+        wanted = {self.prompt_key: self.options[0], answer_key: self.options[1], **dict.fromkeys(shown, "the template")}
+        for where, row in rows:
+            if lacks := next((name for name in wanted if name and name not in row), ""):
+                hint = f"columns: {', '.join(row) or 'none'}; {nearest(lacks, row)}"
+                raise MissingInput(f"{where}: no column {lacks!r} ({hint}): name yours with {wanted[lacks]}")
+        return [self._problem(where, row, answer_key) for where, row in rows]
+
+    def _problem(self, where: str, row: dict[str, Any], answer_key: str) -> Problem:
+        prompt, answer = self._prompt(row), row.get(answer_key)
+        if fault := self._fault(prompt):
+            raise TokenPOError(f"{where}: {self.prompt_key!r} {fault}")
+        if answer_key == "reward_model":
+            answer_key = "reward_model.ground_truth"
+            answer = answer.get("ground_truth") if isinstance(answer, dict) else None
+        if self.needs_answer:
+            require_reference(where, answer_key, answer)
+        if self.system and prompt[0]["role"] != "system":
+            prompt = [{"role": "system", "content": self.system}, *prompt]
+        return Problem(prompt, answer, row, where)
+
+    def _prompt(self, row: Mapping[str, Any]) -> Any:
+        """The prompt, with text in the template: in one pass, so that braces in the data are not filled."""
+        prompt = row[self.prompt_key] if self.prompt_key else ""
+        if not isinstance(prompt, str) or (self.prompt_key and not prompt):
+            return prompt
+        values = {**row, "question": prompt} if self.prompt_key else row
+        prompt = _NAME.sub(lambda name: str(values[name[1]]), self.template)
+        return [{"role": "user", "content": prompt}] if self.chat else prompt
+
+    def _fault(self, prompt: Any) -> str:
+        """The mistake in a prompt and its remedy; "" for none."""
+        messages = [{"role": "user", "content": prompt}] if prompt and isinstance(prompt, str) else prompt
+        if not messages or not isinstance(messages, list):
+            return f"is {_kind(prompt)}: give text, or a list of chat messages"
+        if self.system and messages is not prompt:
+            return "is plain text, which has no system message: set chat = true, or leave it out"
+        for message in messages:
+            texts = [message.get("role"), message.get("content")] if isinstance(message, dict) else [None]
+            if not all(isinstance(text, str) for text in texts):
+                return f'holds the message {message!r:.80}: give {{"role": ..., "content": ...}} with text in both'
+            if any(map(_HALF.search, texts)):
+                return "holds half a character (\\ud800 to \\udfff): mend it"
+        filled = any(message["content"] for message in messages)
+        return "" if filled else "holds messages without content: give text in one at least"
+
+
+def require_reference(where: str, key: str, value: Any) -> None:
+    """Raises TokenPOError for what no answer can equal: null, a dict, true, blank text, NaN, an infinity."""
+    references = value if isinstance(value, list) else [value]
+    wrong = [item for item in references if not _is_reference(item)]
+    if wrong or not references:
+        held = f"a list that holds {_kind(wrong[0])}" if wrong and references is value else _kind(value)
+        raise TokenPOError(f"{where}: {key!r} is {held}: give text, a number, or a list of these")
+
+
+def _is_reference(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return bool(value.strip()) if isinstance(value, str) else isinstance(value, int) and not isinstance(value, bool)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    empty = value in ([], {}) or (isinstance(value, str) and not value.strip())
+    return "empty" if empty else "null" if value is None else f"a {type(value).__name__}"
 
 
 def files(
