@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from timing import milliseconds, peak_bytes
-from tokenpo.core.head import softmax, softmax_backend
+from tokenpo.core.head import softmax
 from tokenpo.core.head.softmax import Sums
 
 Numbers = dict[str, float | str]
@@ -54,7 +54,7 @@ def trusted(device: str) -> Numbers:
         x = torch.zeros(2, 3, dtype=dtype, device=device)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found[_name(dtype)] = "the kernel" if softmax_backend.sums_for(x, x) is softmax_triton.sums else "torch"
+            found[_name(dtype)] = "the kernel" if softmax.sums_for(x, x) is softmax_triton.sums else "torch"
     if set(found.values()) != {"the kernel"}:
         raise ArithmeticError(f"torch's passes are taken: {found}")
     return found
@@ -119,7 +119,7 @@ def beyond(device: str) -> Numbers:
     _sums(z)(z, 1.0 / softmax.LN2, out, 5)
     errors = {"p": float((out[at].double() - p).norm() / p.norm())}
     del out
-    seen = softmax_backend.residual(z, target, 1.0)
+    seen = softmax.residual(z, target, 1.0)
     errors |= {
         name: float(((x[at].double() - y) / y).abs().max())
         for name, x, y in zip(("logprob", "entropy"), seen, wanted, strict=False)

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from .core import types as types
     from .core.head.fused import fused_loss
     from .core.head.token_stats import stats_from_logits, token_stats
-    from .core.kl_hold import KLHold
     from .core.laws import check_method
     from .core.learner import Learner
     from .core.negotiation import negotiate
     from .core.objective import Objective
-    from .core.ratio_check import RatioCheck
+    from .core.on_policy import KLHold, RatioCheck
     from .core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
     from .lab.coefficient import coefficients
     from .methods import method
@@ -36,13 +35,13 @@ __version__ = "0.1.0"
 _HOME = {
     "Batch": "core.types",
     "Credit": "core.types",
-    "KLHold": "core.kl_hold",
+    "KLHold": "core.on_policy",
     "Learner": "core.learner",
     "Loss": "core.types",
     "MissingInput": "base.errors",
     "Objective": "core.objective",
     "Policy": "core.types",
-    "RatioCheck": "core.ratio_check",
+    "RatioCheck": "core.on_policy",
     "Rollouts": "core.types",
     "TokenPOError": "base.errors",
     "Totals": "core.types",

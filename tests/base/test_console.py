@@ -7,7 +7,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from tokenpo.base.console import Console
+from tokenpo.base.terminal import Console
 from tokenpo.base.text import disarmed
 from tokenpo.cli.streams import Outliving, outliving
 

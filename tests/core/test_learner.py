@@ -16,9 +16,9 @@ import tokenpo
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import NotFinite, TokenPOError, UnknownName, Unsupported
 from tokenpo.core.learner import Learner, deal
+from tokenpo.core.on_policy import RatioCheck
 from tokenpo.core.parts import Weight
 from tokenpo.core.parts.correction import Criterion, Rejection
-from tokenpo.core.ratio_check import RatioCheck
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 

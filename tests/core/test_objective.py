@@ -16,8 +16,7 @@ from tokenpo.core.negotiation import negotiate, objective_notes, schedule_notes,
 from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight
 from tokenpo.core.parts.aggregate import TokenMean
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Penalty, Shaping, Signal, SurrogateStage
-from tokenpo.core.parts.ratio import RolloutRatio, TokenRatio
-from tokenpo.core.parts.surrogate import DetachedClip, FixedBounds, LogLikelihood, Unclipped
+from tokenpo.core.parts.surrogate import DetachedClip, FixedBounds, LogLikelihood, RolloutRatio, TokenRatio, Unclipped
 from tokenpo.core.parts.teacher import TeacherDivergence
 from tokenpo.core.parts.temperature import AdaptiveTemperature
 from tokenpo.core.ranges import Share

@@ -14,7 +14,7 @@ from torch.multiprocessing.spawn import spawn
 import tokenpo
 from foreign_support import need
 from foreign_support.cut_sequence import RANKS, half
-from tokenpo.core.ops.packing import inside, unpacked
+from tokenpo.core.ops.masked import inside, unpacked
 from tokenpo.core.trial import evaluate, example
 
 LENGTHS = torch.tensor([3, 1, 4, 2])

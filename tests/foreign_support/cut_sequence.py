@@ -3,7 +3,7 @@
 import torch
 
 import tokenpo
-from tokenpo.core.ops.packing import unpacked
+from tokenpo.core.ops.masked import unpacked
 from tokenpo.core.trial import example
 from tokenpo.core.types import Policy, Totals
 

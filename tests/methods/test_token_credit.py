@@ -26,7 +26,7 @@ from oracle_support import (
 )
 from oracles import token_credit as oracle
 from tokenpo.core.parts import Critic, Gae, RewardToGo, SoftOverlong
-from tokenpo.core.parts.continuations import BehindToken, Continuations, EveryTokens, Improbable
+from tokenpo.core.parts.credit import BehindToken, Continuations, EveryTokens, Improbable
 from tokenpo.methods.gtpo import PolarTokens
 
 

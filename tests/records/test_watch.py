@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo.records import RunLog
-from tokenpo.records.watch import Watch
+from tokenpo.records.log import Watch
 
 GOOD = {"reward": 0.4, "zero_advantage_groups": 0.1, "kl": 0.001, "entropy": 0.2, "grad_norm": 0.3, "lr": 1e-4}
 DEAD = GOOD | {"reward": 0.0, "zero_advantage_groups": 1.0, "kl": math.nan, "grad_norm": 0.0}

@@ -1,7 +1,9 @@
 """Errors that a user can correct: each message names the thing, the place and the remedy."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from .text import disarmed
@@ -108,3 +110,35 @@ def require_loaded(what: str, about: Mapping[str, Any]) -> None:
     for word, kind in (("missing", UnknownName), ("broken", TokenPOError)):
         if word in about:
             raise kind(f"{what}: {about[word]}{hint}")
+
+
+# torch's messages on a CPU and on a GPU, those of the libraries that it calls, and the system's.
+_SHORTAGE = re.compile(r"can(no|')t allocate memory|CUDA out of memory|ALLOC_FAILED", re.IGNORECASE)
+_SIZE = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]iB)", re.IGNORECASE)
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether an error means that memory could not be allocated.
+
+    >>> is_shortage(MemoryError()), is_shortage(RuntimeError("CUDA out of memory.")), is_shortage(RuntimeError("no"))
+    (True, True, False)
+    """
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return known or (isinstance(error, (RuntimeError, OSError)) and bool(_SHORTAGE.search(str(error))))
+
+
+@contextlib.contextmanager
+def enough_memory(doing: str, remedy: str) -> Iterator[None]:
+    """Turns a lack of memory in the block into a TokenPOError with the size, if it is known, and the remedy."""
+    try:
+        yield
+    except Exception as error:
+        if not is_shortage(error):
+            raise
+        requested = _SIZE.search(str(error))
+        size = ""
+        if requested:
+            number, unit = requested.groups()
+            known = f"{int(number) / 2**20:,.1f} MiB" if unit == "bytes" else f"{number} {unit}"
+            size = f" ({known} could not be had)"
+        raise TokenPOError(f"memory ran out{doing and ' '}{doing}{size}: {remedy}") from error

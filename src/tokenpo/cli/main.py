@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from ..base.errors import TokenPOError, UnknownName, nearest
-from ..base.memory import enough_memory
+from ..base.errors import TokenPOError, UnknownName, enough_memory, nearest
 from ..base.worker import PARENT, end_with
 from .options import Command, try_places
 from .streams import outliving

@@ -119,7 +119,7 @@ def progress(count: int, what: str) -> Iterator[Callable[..., None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
-    from ..base.console import Console
+    from ..base.terminal import Console
 
     console = Console(sys.stderr)
     if not console.is_terminal:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..base.interrupt import all_as_ctrl_c
+from ..base.terminal import all_as_ctrl_c
 from ..train.recipe.engines import EMBEDDED, TINKER, again
 from .options import (
     METHOD,

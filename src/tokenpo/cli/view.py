@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..base.console import Console
+from ..base.terminal import Console
 from ..base.text import duration, number
 from ..train.run.view import View, introduction
 

@@ -10,8 +10,7 @@ import torch
 from ..base.errors import refuse
 from .objective import Objective
 from .parts.correction import RolloutCorrection
-from .parts.ratio import WeightedRatio
-from .parts.surrogate import Clip, FixedBounds
+from .parts.surrogate import Clip, FixedBounds, WeightedRatio
 from .parts.weights import ProbabilityWeight
 from .types import OPTIONAL
 

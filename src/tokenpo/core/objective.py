@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import TokenPOError, choose
-from .boundary import Boundary
-from .facts import facts_of
+from .facts import Boundary, facts_of
 from .ops import masked
 from .parts import AdaptiveTemperature, BatchSignal, Critic, Memory, MemorySignal, Part, Signal, Supplied
 from .parts.correction import Rejection, RolloutCorrection

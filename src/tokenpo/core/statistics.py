@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from .ops import kl
+from .ops.ratio import k3
 from .types import Batch, Loss, Totals
 
 # Lower ends of the bins of lags, in updates.
@@ -56,9 +56,9 @@ class Statistics:
             ratio=ratio.where(mask, 0.0).sum(),
             low=below.sum(),
             high=(clipped & ~below).sum(),
-            kl=kl.k3(moved).sum(),
+            kl=k3(moved).sum(),
             live=moving.sum(),
-            live_kl=kl.k3(moved).where(moving, 0.0).sum(),
+            live_kl=k3(moved).where(moving, 0.0).sum(),
             effective=(effective & (terms["coefficient"] != 0) & mask).sum(),
             loss=loss.value.detach(),
             distance=moved.abs().where(fresh, 0.0).sum(),

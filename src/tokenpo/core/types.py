@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ..base.errors import MissingInput, TokenPOError, UnknownName, choose, nearest
-from .boundary import Boundary
 from .facts import (
     COUNT,
     DIVERGENCE,
@@ -24,6 +23,7 @@ from .facts import (
     LOGPROB,
     NATS,
     POSITIVE,
+    Boundary,
     Fact,
     documented,
     entropy,

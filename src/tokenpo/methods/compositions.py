@@ -5,14 +5,18 @@ from typing import Annotated, Literal
 from ..base.errors import TokenPOError
 from ..core.objective import Objective
 from ..core.parts import Clip, ConstantLength, Drop, FixedBounds, GroupAdvantage, SequenceMean, TokenMean
-from ..core.parts.continuations import BehindToken, Continuations, EveryTokens, WhitenedGain
 from ..core.parts.correction import Strayed
-from ..core.parts.credit import ShrunkAdvantage
+from ..core.parts.credit import BehindToken, Continuations, EveryTokens, ShrunkAdvantage, SoftOverlong, WhitenedGain
 from ..core.parts.penalties import ReferenceKl, Reweighted
-from ..core.parts.ratio import GeometricSequence, GeometricToken, TokenRatio, WeightedRatio
 from ..core.parts.selection import HighInResponse
-from ..core.parts.shaping import SoftOverlong
-from ..core.parts.surrogate import DetachedClip, SelectedBounds
+from ..core.parts.surrogate import (
+    DetachedClip,
+    GeometricSequence,
+    GeometricToken,
+    SelectedBounds,
+    TokenRatio,
+    WeightedRatio,
+)
 from ..core.parts.weights import ProbabilityWeight, Sigmoid
 from ..core.ranges import (
     POSITIVE,

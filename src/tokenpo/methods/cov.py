@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.ops import ranked
+from ..core.ops import masked
 from ..core.parts import Anchor, BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, TokenMean, Unclipped
 from ..core.ranges import Fraction, NotNegative, Number, above, numbers_where
 from ..core.types import Batch
@@ -77,7 +77,7 @@ class TopCovariant(BatchSignal):
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         tokens = int(batch.mask.sum())
         cov = covariance(batch.credit.advantage, batch.policy.logprob, tokens)
-        top = ranked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens)))
+        top = masked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens)))
         return torch.zeros_like(batch.mask).flatten().index_fill_(0, top, True).view_as(batch.mask)
 
 

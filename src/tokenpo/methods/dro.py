@@ -16,7 +16,7 @@ from typing import Annotated
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.ops import kl
+from ..core.ops.ratio import k2
 from ..core.parts import GroupAdvantage, LogLikelihood, Penalty, Ratio, TokenMean
 from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
@@ -36,7 +36,7 @@ class ToOld(Penalty):
     beta: NotNegative
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        return self.beta * kl.k2(Ratio.log(batch))
+        return self.beta * k2(Ratio.log(batch))
 
 
 @Paper(

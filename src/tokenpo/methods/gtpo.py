@@ -27,7 +27,7 @@ from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, GroupOverlong, SequenceMean, TokenMean
 from ..core.parts.credit import by_group
-from ..core.parts.ratio import ArithmeticSequence, GeometricSequence
+from ..core.parts.surrogate import ArithmeticSequence, GeometricSequence
 from ..core.ranges import NOT_NEGATIVE, NotNegative, Positive, Range, limit
 from ..core.types import Rollouts
 from .options import GroupPenalty, High, Low, Threshold

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.ops import masked, ranked
+from ..core.ops import masked
 from ..core.parts import Anchor, BatchSignal, GroupAdvantage, Look, ReferenceKl, TokenMean, Unclipped
 from ..core.parts.selection import entropy_of
 from ..core.ranges import Fraction, NotNegative
@@ -47,7 +47,7 @@ class CovarianceTails(BatchSignal):
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         entropy = batch.need(entropy_of(current=self.current))
         values = entropy[batch.mask]
-        border = ranked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)
+        border = masked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)
         low = batch.mask & (entropy <= border)
         advantage, logprob = (masked.keep(x, low) for x in (batch.credit.advantage, batch.policy.logprob))
         cov = covariance(advantage, logprob, low.sum())[low]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.parts import Clip, Continuations, FixedBounds, Improbable, SignalWeight, TokenMean, WhitenedGain
-from ..core.parts.continuations import improbable
+from ..core.parts.credit import improbable
 from ..core.parts.part import Signal
 from ..core.ranges import Count, Fraction
 from ..core.types import Rollouts

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.ops import ranked
+from ..core.ops import masked
 from ..core.parts import BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, NormalisedWeight, TokenMean
 from ..core.parts.selection import entropy_of
 from ..core.ranges import Share
@@ -46,7 +46,7 @@ class Spurious(BatchSignal):
         unlikely = batch.mask & (batch.credit.advantage > 0) & (logprob.exp() < self.prob)
         if not unlikely.any():
             return torch.zeros_like(entropy)
-        threshold = ranked.quantile(entropy[unlikely], self.quantile)
+        threshold = masked.quantile(entropy[unlikely], self.quantile)
         return (unlikely & (entropy < threshold)).to(entropy.dtype)
 
 

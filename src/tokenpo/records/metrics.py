@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..base.errors import TokenPOError
 from ..base.jsonl import whole_lines
-from ..core.ops import ranked
+from ..core.ops import masked
 from ..core.types import Credit, Rollouts
 
 Number = float | None
@@ -215,7 +215,7 @@ def _missing_steps(steps: np.ndarray) -> list[str]:
 
 def entropy_metrics(entropy: Tensor) -> dict[str, float]:
     """Mean and quantiles of the entropy over tokens [M], nats."""
-    quantiles = {f"entropy_q{q}": float(ranked.quantile(entropy, q / 100)) for q in (10, 50, 90)}
+    quantiles = {f"entropy_q{q}": float(masked.quantile(entropy, q / 100)) for q in (10, 50, 90)}
     return {"entropy": float(entropy.mean()), **quantiles}
 
 

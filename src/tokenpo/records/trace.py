@@ -1,14 +1,16 @@
-"""Traces: the loss terms of single tokens."""
+"""Traces: the texts of single tokens and the terms of their losses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..base.errors import TokenPOError
 from ..core.learner import Step
-from ..core.ops import kl
+from ..core.ops.ratio import k3
 from ..core.types import Batch, Loss
 
 
@@ -73,14 +75,34 @@ class Tracer:
         policy, facts = batch.policy, batch.rollouts
         logprob, old = policy.logprob.detach(), facts.old_logprob
         shown = {name: loss.terms[name] for name in self.NAMES if name in loss.terms}
-        shown |= {"logprob": logprob, "old_logprob": old, "kl": kl.k3(logprob - old)}
+        shown |= {"logprob": logprob, "old_logprob": old, "kl": k3(logprob - old)}
         # A tensor that is not a leaf has a gradient only if `watch` asked for it.
         if (policy.logprob.is_leaf or policy.logprob.retains_grad) and policy.logprob.grad is not None:
             share = loss.terms["coefficient"]
             # A coefficient of 0 leaves a token out of the loss.
             shown["effective"] = torch.where(share == 0, 0.0, -policy.logprob.grad / share)
         if facts.ref_logprob is not None:
-            shown["kl_ref"] = kl.k3(facts.ref_logprob - logprob)
+            shown["kl_ref"] = k3(facts.ref_logprob - logprob)
         if facts.old_entropy is not None:
             shown["entropy"] = facts.old_entropy
         return shown
+
+
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """One string per token, special tokens included, by `decode` and `convert_ids_to_tokens`."""
+    texts = []
+    for i in ids:
+        text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        raw = tokenizer.convert_ids_to_tokens(i)
+        # SentencePiece drops a leading space when a token is decoded alone.
+        texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
+    return texts
+
+
+def require_same_tokens(setting: str, teacher: object, theirs: Any, policy: Any) -> None:
+    """Raises TokenPOError, naming the setting, if two tokenizers number their tokens differently."""
+    if theirs.get_vocab() != policy.get_vocab():
+        raise TokenPOError(
+            f"{setting}: the tokens of {teacher} are not those of the policy, and a teacher scores the policy's tokens "
+            "by their numbers: take a teacher with the same tokenizer"
+        )

@@ -14,7 +14,7 @@ from triton.runtime.interpreter import InterpreterBuilder
 from gpu import kernels
 from naive_head import naive_stats
 from tokenpo.core.head import softmax, softmax_triton
-from tokenpo.core.head import softmax_backend as backend
+from tokenpo.core.head import softmax as backend
 
 INF = math.inf
 

@@ -9,9 +9,8 @@ import warnings
 import pytest
 import torch
 
-from tokenpo.core.head import softmax, softmax_backend
-from tokenpo.core.head.softmax import ascent, entropy_of, softmax_parts
-from tokenpo.core.head.softmax_backend import residual
+from tokenpo.core.head import softmax
+from tokenpo.core.head.softmax import ascent, entropy_of, residual, softmax_parts
 
 LN = math.log
 
@@ -125,7 +124,7 @@ def broken(*args):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_kernel_that_fails_gives_way_to_torch_with_a_warning(kernel, said, dtype):
     with pytest.warns(UserWarning, match=f"Triton softmax fails on cpu.*{said}"):
-        assert softmax_backend.trusted(kernel, CPU, dtype) is softmax.sums
+        assert softmax.trusted(kernel, CPU, dtype) is softmax.sums
 
 
 @pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
@@ -140,7 +139,7 @@ def test_a_kernel_that_gives_what_torch_gives_is_taken(default):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for dtype in (torch.float64, torch.float32, torch.bfloat16):
-                assert softmax_backend.trusted(kernel, CPU, dtype) is kernel
+                assert softmax.trusted(kernel, CPU, dtype) is kernel
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -153,6 +152,6 @@ class OnCard(torch.Tensor):
 
 def test_a_processor_and_a_tensor_without_memory_have_torchs_passes():
     x = torch.zeros(2, 3)
-    assert softmax_backend.sums_for(x, x) is softmax.sums
+    assert softmax.sums_for(x, x) is softmax.sums
     x = x.as_subclass(OnCard)
-    assert softmax_backend.sums_for(x, x) is softmax.sums
+    assert softmax.sums_for(x, x) is softmax.sums

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tokenpo.core.ops.packing import inside, unpacked
+from tokenpo.core.ops.masked import inside, unpacked
 
 
 def test_by_hand() -> None:

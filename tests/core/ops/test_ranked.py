@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.ops import entropy_score, ranked
+from tokenpo.core.ops import entropy_score, masked
 
 NAN, INF = float("nan"), float("inf")
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -31,13 +31,13 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
     ],
 )
 def test_quantile_is_the_nearest_rank(values: list[float], q: float, expected: float) -> None:
-    assert float(ranked.quantile(torch.tensor(values), q)) == expected
+    assert float(masked.quantile(torch.tensor(values), q)) == expected
 
 
 @pytest.mark.parametrize("q", [-0.01, 1.01, NAN])
 def test_quantile_refuses_q_outside(q: float) -> None:
     with pytest.raises(TokenPOError, match=rf"quantile q = {q} lies outside \[0, 1\]"):
-        ranked.quantile(torch.ones(3), q)
+        masked.quantile(torch.ones(3), q)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_quantile_refuses_q_outside(q: float) -> None:
 )
 def test_quantile_refuses_what_has_no_order_or_is_empty(x: torch.Tensor, said: str) -> None:
     with pytest.raises(TokenPOError, match=said):
-        ranked.quantile(x, 0.5)
+        masked.quantile(x, 0.5)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.035, 0.25, 0.5, 0.8, 0.95, 1.0])
@@ -61,7 +61,7 @@ def test_row_quantile_is_found_in_the_sorted_row(q: float, t: int) -> None:
     generator = torch.Generator().manual_seed(t)
     x = torch.randint(0, 9, (64, t), generator=generator).float()
     mask = torch.rand(64, t, generator=generator) < torch.linspace(0, 1, 64)[:, None]
-    found = ranked.row_quantile(x.masked_fill(~mask, NAN), mask, q)
+    found = masked.row_quantile(x.masked_fill(~mask, NAN), mask, q)
     for row, kept, seen in zip(x, mask, found[:, 0].tolist(), strict=True):
         ascending = sorted(row[kept].tolist())
         assert seen == (ascending[round(q * (len(ascending) - 1))] if ascending else INF)
@@ -70,16 +70,16 @@ def test_row_quantile_is_found_in_the_sorted_row(q: float, t: int) -> None:
 @pytest.mark.parametrize("q", [0.4, 0.9])
 def test_row_quantile_of_nothing_is_above_everything(q: float) -> None:
     x = torch.zeros(1, 3)
-    assert ranked.row_quantile(x, torch.zeros(1, 3, dtype=torch.bool), q).tolist() == [[INF]]
+    assert masked.row_quantile(x, torch.zeros(1, 3, dtype=torch.bool), q).tolist() == [[INF]]
     with pytest.raises(TokenPOError, match=r"1\.5"):
-        ranked.row_quantile(x, x == 0, 1.5)
+        masked.row_quantile(x, x == 0, 1.5)
 
 
 def test_row_quantile_ranks_in_double_precision() -> None:
     """0.035 · 300 is 10.500000000000002 in float64, rank 11; in float32 it is 10.5, which rounds to the even 10."""
     x = torch.arange(301.0)[None]
-    assert ranked.row_quantile(x, x >= 0, 0.035).tolist() == [[11.0]]
-    assert ranked.quantile(x[0], 0.035) == 11
+    assert masked.row_quantile(x, x >= 0, 0.035).tolist() == [[11.0]]
+    assert masked.quantile(x[0], 0.035) == 11
 
 
 def values(kind: str, count: int, dtype: torch.dtype) -> Tensor:
@@ -113,7 +113,7 @@ def same(seen: Tensor, wanted: float) -> bool:
 def test_is_the_sorted_place(count: int, kind: str, dtype: torch.dtype) -> None:
     x = values(kind, count, dtype)
     for rank in sorted({0, 1, count // 3, count // 2, count - 2, count - 1}):
-        seen = ranked.smallest(x, rank)
+        seen = masked.smallest(x, rank)
         assert seen.dtype == dtype and seen.shape == ()
         assert same(seen, by_numpy(x, rank)), (rank, float(seen))
 
@@ -128,19 +128,19 @@ def test_the_largest_are_those_of_a_stable_sort(size: int, kind: str, share: flo
     mask[0] = True
     count = max(1, int(share * int(mask.sum())))
     order = np.argsort(np.where(mask, -x, np.inf), kind="stable")[:count]
-    assert ranked.largest(x.masked_fill(~mask, INF), mask, count).tolist() == sorted(order.tolist())
+    assert masked.largest(x.masked_fill(~mask, INF), mask, count).tolist() == sorted(order.tolist())
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, [2]), (2, [0, 2]), (3, [0, 2])])
 def test_of_the_largest_none_is_nan(count: int, expected: list[int]) -> None:
-    assert ranked.largest(torch.tensor([1.0, NAN, 2.0]), torch.ones(3).bool(), count).tolist() == expected
+    assert masked.largest(torch.tensor([1.0, NAN, 2.0]), torch.ones(3).bool(), count).tolist() == expected
 
 
 def test_more_values_than_torchs_quantile_takes() -> None:
     """0, 1, ..., 2^24 + 8 in half precision would tie; as float64 each has its own place."""
     count = 2**24 + 9
     x = torch.arange(count, dtype=torch.float64).flip(0)
-    assert float(ranked.quantile(x, 1e-3)) == round(1e-3 * (count - 1))
+    assert float(masked.quantile(x, 1e-3)) == round(1e-3 * (count - 1))
 
 
 # log H = 2, -1, 0 | -3, and padding that must not count. Sorted: -3, -1, 0, 2.

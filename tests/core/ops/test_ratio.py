@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokenpo.core.ops import kl, ratio
+from tokenpo.core.ops import ratio
 from tokenpo.core.ops.known_gradient import known
 from tokenpo.core.ops.ratio import pessimistic
 from tokenpo.core.parts import K3Within
@@ -148,7 +148,7 @@ LN2 = math.log(2)
 def test_a_distance_that_is_rounding_has_no_slope() -> None:
     """Two engines leave 1e-6 nats between the same policies: with a slope of ±1 their signs would be noise."""
     x = torch.tensor([1e-6, -1e-5, 0.0, 2e-5, -2e-5], dtype=torch.float64, requires_grad=True)
-    value = kl.absolute(x)
+    value = ratio.absolute(x)
     value.sum().backward()
     assert value.tolist() == [1e-6, 1e-5, 0.0, 2e-5, 2e-5]
     assert x.grad.tolist() == [0.0, 0.0, 0.0, 1.0, -1.0]
@@ -157,7 +157,7 @@ def test_a_distance_that_is_rounding_has_no_slope() -> None:
 def test_k3_is_exact_for_small_steps() -> None:
     """At x = 1e-4 in float32, eˣ − 1 − x loses everything; expm1 keeps x²/2 + x³/6 = 5.00017e-9 to 1e-3 of itself."""
     x = torch.tensor(1e-4, dtype=torch.float32, requires_grad=True)
-    seen = kl.k3(x)
+    seen = ratio.k3(x)
     assert seen.item() == pytest.approx(5.00017e-9, rel=2e-3)
     seen.backward()  # eˣ − 1 in float32 is 1.00017e-4
     assert x.grad.item() == pytest.approx(1.000050e-4, rel=1e-6)

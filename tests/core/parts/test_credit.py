@@ -24,9 +24,8 @@ from tokenpo.core.parts import (
     SoftOverlong,
     TokenRatio,
 )
-from tokenpo.core.parts.continuations import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable
 from tokenpo.core.parts.correction import Criterion, Mean, Rejection, RolloutCorrection
-from tokenpo.core.parts.credit import ShrunkAdvantage
+from tokenpo.core.parts.credit import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable, ShrunkAdvantage
 from tokenpo.core.parts.part import CreditStage, Part, walk
 from tokenpo.core.parts.surrogate import Clip, DetachedClip, FixedBounds
 from tokenpo.core.parts.weights import Affine, Sigmoid

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from run_views import numbers
-from tokenpo.base.interrupt import Interrupt
+from tokenpo.base.terminal import Interrupt
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.plan import Plan

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from tokenpo.core.head.softmax_backend import trusted
+from tokenpo.core.head.softmax import trusted
 from tokenpo.train.models.token_draw import draw, greedy, stream_keys, uniforms
 
 TOP = 1 - 2.0**-32

@@ -26,8 +26,7 @@ from ..objective import Objective
 from ..ops.known_gradient import known
 from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from .projection import HeadGradient, chunk_rows, keep_rows_, logits_of, same_dtype, tile_rows
-from .softmax import RowStats, ascent, part, wide
-from .softmax_backend import residual
+from .softmax import RowStats, ascent, part, residual, wide
 from .teacher import Teacher
 from .tiles import Tiled
 from .token_stats import joined, live_rows

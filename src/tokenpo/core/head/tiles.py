@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from .projection import HeadGradient, logits_of
-from .softmax import FLOOR, LN2, RowStats, ascent, part, wide
-from .softmax_backend import sums_for
+from .softmax import FLOOR, LN2, RowStats, ascent, part, sums_for, wide
 
 # Rows and columns of the logits that exist at a time: a few megabytes, or less than a gigabyte on a GPU.
 _SHAPE, _GPU_SHAPE = (512, 2048), (4096, 8192)

@@ -19,8 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from ...base.errors import TokenPOError, present
 from .projection import HeadGradient, chunk_rows, logits_of, same_dtype
-from .softmax import RowStats, ascent, part, scaled
-from .softmax_backend import residual
+from .softmax import RowStats, ascent, part, residual, scaled
 from .teacher import Teacher, divergence_
 
 

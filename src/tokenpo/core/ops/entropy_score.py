@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...base.errors import TokenPOError
-from . import ranked
+from . import masked
 
 EPS = 1e-8
 
@@ -38,7 +38,7 @@ def measure(entropy: Tensor, mask: Tensor, quantile: float) -> EntropyScale:
     values = entropy[mask].clamp(min=EPS).log()
     if values.numel() == 0:
         raise TokenPOError("the entropy scale needs at least one response token, the mask is empty")
-    pivot = ranked.quantile(values, quantile)
+    pivot = masked.quantile(values, quantile)
     raw = values - pivot
     spread = raw.square().mean().sqrt()
     safe = torch.where(spread > 0, spread, 1.0)

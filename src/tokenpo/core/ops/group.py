@@ -1,7 +1,4 @@
-"""Statistics over groups: rows with the same id. Ids are non-negative integers, in any order.
-
-Also an empirical-Bayes estimate of a group's mean, which uses the other groups where groups are small and alike.
-"""
+"""Statistics over groups: rows with the same id. Ids are non-negative integers, in any order."""
 
 from __future__ import annotations
 
@@ -141,3 +138,28 @@ def others_mean(groups: Groups, x: Tensor, prior: float) -> Tensor:
         share = torch.where(size == 1, 1.0, prior / (size - 1 + prior).clamp(min=torch.finfo(torch.float64).tiny))
     share = torch.where(outside == 0, 0.0, share)
     return torch.where(groups.valid & (size + outside > 1), (1 - share) * others + share * rest, x)
+
+
+def mixed_groups(reward: Tensor, group: Tensor, mask: Tensor) -> Tensor:
+    """[N] bool, true for rollouts with a response in groups whose rewards are not all equal.
+
+    Args:
+        reward: [N].
+        group: [N].
+        mask: [N, T].
+    """
+    return Groups.of(group, mask.any(1)).varied(reward)
+
+
+def refill(wanted: int, kept: int, drawn: int) -> int:
+    """Number of groups to sample next, estimated from the share kept so far; at most a whole batch.
+
+    >>> refill(8, 0, 8), refill(8, 2, 8), refill(8, 7, 8), refill(8, 8, 8)
+    (8, 8, 2, 0)
+
+    Args:
+        wanted: groups in a batch.
+        kept: groups with unequal rewards so far.
+        drawn: groups sampled so far.
+    """
+    return wanted if kept == 0 else min(wanted, -(-(wanted - kept) * drawn // kept))

@@ -7,9 +7,9 @@ method's file.
 # isort: off
 from .aggregate import ConstantLength as ConstantLength, PromptMean as PromptMean, SequenceMean as SequenceMean
 from .aggregate import TokenMean as TokenMean, TokenSum as TokenSum
-from .continuations import BehindToken as BehindToken, Continuations as Continuations, Cuts as Cuts
-from .continuations import EqualEntropy as EqualEntropy, EveryTokens as EveryTokens, Improbable as Improbable
-from .continuations import SegmentGain as SegmentGain, WhitenedGain as WhitenedGain
+from .credit import BehindToken as BehindToken, Continuations as Continuations, Cuts as Cuts
+from .credit import EqualEntropy as EqualEntropy, EveryTokens as EveryTokens, Improbable as Improbable
+from .credit import SegmentGain as SegmentGain, WhitenedGain as WhitenedGain
 from .correction import Criterion as Criterion, EachToken as EachToken, Every as Every, Level as Level, Mean as Mean
 from .correction import Rejection as Rejection, RolloutCorrection as RolloutCorrection, RolloutMean as RolloutMean
 from .correction import Strayed as Strayed, Total as Total
@@ -26,11 +26,11 @@ from .penalties import EntropyBonus as EntropyBonus, Estimator as Estimator, K3W
 from .penalties import ReferenceKl as ReferenceKl, Reweighted as Reweighted, StraightThrough as StraightThrough
 from .part import Aggregate as Aggregate, CreditStage as CreditStage, Penalty as Penalty, Shaping as Shaping
 from .part import SurrogateStage as SurrogateStage, Weight as Weight
-from .ratio import ArithmeticSequence as ArithmeticSequence, GeometricSequence as GeometricSequence
-from .ratio import GeometricToken as GeometricToken, ProductSequence as ProductSequence, Ratio as Ratio
-from .ratio import RolloutRatio as RolloutRatio, TokenRatio as TokenRatio, WeightedRatio as WeightedRatio
+from .surrogate import ArithmeticSequence as ArithmeticSequence, GeometricSequence as GeometricSequence
+from .surrogate import GeometricToken as GeometricToken, ProductSequence as ProductSequence, Ratio as Ratio
+from .surrogate import RolloutRatio as RolloutRatio, TokenRatio as TokenRatio, WeightedRatio as WeightedRatio
 from .selection import HighInBatch as HighInBatch, HighInResponse as HighInResponse, Selection as Selection
-from .shaping import GroupOverlong as GroupOverlong, SoftOverlong as SoftOverlong
+from .credit import GroupOverlong as GroupOverlong, SoftOverlong as SoftOverlong
 from .surrogate import Bounds as Bounds, Clip as Clip, DetachedClip as DetachedClip, FixedBounds as FixedBounds
 from .surrogate import LogLikelihood as LogLikelihood, Region as Region, SelectedBounds as SelectedBounds
 from .surrogate import Unclipped as Unclipped

@@ -6,12 +6,11 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from ..ops import kl
-from ..ops.ratio import log_ratio
+from ..ops.ratio import absolute, k2, k3, log_ratio
 from ..ranges import AboveZero, Finite, NotNegative
 from ..types import Batch, Trust
 from .part import BatchSignal, MemorySignal, Part, Penalty, Signal
-from .ratio import Ratio, TokenRatio
+from .surrogate import Ratio, TokenRatio
 from .weights import BatchWeight
 
 
@@ -41,14 +40,14 @@ class K2(Estimator):
     """x² / 2."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        return kl.k2(x)
+        return k2(x)
 
 
 class K3(Estimator):
     """eˣ − 1 − x."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        return kl.k3(x)
+        return k3(x)
 
 
 class K3Within(Estimator):
@@ -58,14 +57,14 @@ class K3Within(Estimator):
     most: AboveZero
 
     def __call__(self, x: Tensor) -> Tensor:
-        return kl.k3(x.clamp(-self.reach, self.reach)).clamp(max=self.most)
+        return k3(x.clamp(-self.reach, self.reach)).clamp(max=self.most)
 
 
 class AbsoluteLogRatio(Estimator):
     """|x|; no gradient within ±1e-5, where x is only rounding."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        return kl.absolute(x)
+        return absolute(x)
 
 
 class StraightThrough(Estimator):
@@ -174,5 +173,5 @@ class Anchor(Penalty):
     strength: Signal | BatchSignal
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        distance = kl.absolute(log_ratio(batch.policy.logprob, batch.rollouts.old_logprob))
+        distance = absolute(log_ratio(batch.policy.logprob, batch.rollouts.old_logprob))
         return self.coef * batch.signal(self.strength).to(distance.dtype) * distance

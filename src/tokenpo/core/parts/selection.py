@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..ops import entropy_score, ranked
+from ..ops import entropy_score, masked
 from ..ranges import Share
 from ..types import Batch, Rollouts
 from .part import BatchSignal, Look, Part, Signal
@@ -52,7 +52,7 @@ class HighInResponse(Selection):
 
     def __call__(self, batch: Batch) -> Tensor:
         entropy = batch.need(entropy_of(current=self.current))
-        return entropy > ranked.row_quantile(entropy, batch.mask, self.quantile)
+        return entropy > masked.row_quantile(entropy, batch.mask, self.quantile)
 
 
 class OldEntropyScore(Signal):
@@ -117,9 +117,9 @@ class HighInBatch(Selection):
 
 def _threshold(values: Tensor, quantile: float, counted: bool) -> Tensor:
     if not counted:
-        return ranked.quantile(values, quantile)
+        return masked.quantile(values, quantile)
     # 1e-4: the rounding of the product must not add a token.
-    return ranked.smallest(values, len(values) - max(1, math.ceil((1 - quantile) * len(values) - 1e-4)))
+    return masked.smallest(values, len(values) - max(1, math.ceil((1 - quantile) * len(values) - 1e-4)))
 
 
 def _scored(entropy: Tensor, mask: Tensor, quantile: float, released_sign: bool) -> Tensor:

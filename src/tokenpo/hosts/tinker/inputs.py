@@ -8,7 +8,7 @@ from typing import Never
 from ...base.errors import Unsupported, refuse
 from ...core.negotiation import missing
 from ...core.objective import Objective
-from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
+from ...core.on_policy import HALF_TOLERANCE, RatioCheck
 from ...core.types import OPTIONAL
 
 ENGINE = "the Tinker engine"

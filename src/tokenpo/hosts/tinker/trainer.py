@@ -16,12 +16,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ...base.errors import NotFinite, present
-from ...core.kl_hold import KLHold
-from ...core.learner import Learner, Step
-from ...core.minibatches import make_updates
+from ...core.learner import Learner, Step, make_updates
 from ...core.negotiation import warn
 from ...core.objective import Objective
-from ...core.ratio_check import RatioCheck
+from ...core.on_policy import KLHold, RatioCheck
 from ...core.types import Policy, Rollouts
 from ...core.update import Update
 from ...records import Tracer

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from trl import GRPOConfig as Theirs  # pyright: ignore
 
 from ...base.errors import TokenPOError, refuse
-from ...core.kl_hold import KLHold
+from ...core.on_policy import KLHold
 from .settings import CHECKS
 
 DEFAULTS = {

@@ -10,7 +10,7 @@ from ...base.errors import MissingInput
 from ...core.ops.group import numbered
 from ...core.types import Policy, Rollouts
 from ...records import Response, responses
-from ...records.tokens import pieces
+from ...records.trace import pieces
 
 
 def from_inputs(

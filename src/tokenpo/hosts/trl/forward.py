@@ -19,12 +19,12 @@ from torch.nn.functional import pad
 
 from ...base.errors import NotFinite, Unsupported, present
 from ...core.head.fused import Fused
-from ...core.head.probe import probe_head
+from ...core.head.projection import probe_head
 from ...core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.objective import Objective
-from ...core.ops import kl
 from ...core.ops.known_gradient import known
-from ...core.ops.packing import unpacked
+from ...core.ops.masked import unpacked
+from ...core.ops.ratio import k3
 from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
@@ -314,7 +314,7 @@ def _divergence(batch: Batch, update: Update | None) -> Tensor | None:
     """[M, T] k3 to the reference as TRL logs it: times the ratio if the objective's penalty has one."""
     if batch.rollouts.ref_logprob is None:
         return None
-    divergence = kl.k3(torch.where(batch.mask, batch.rollouts.ref_logprob - batch.policy.logprob.detach(), 0.0))
+    divergence = k3(torch.where(batch.mask, batch.rollouts.ref_logprob - batch.policy.logprob.detach(), 0.0))
     for part in walk(update.objective.penalties if update is not None else ()):
         if isinstance(part, Reweighted) and isinstance(part.penalty, ReferenceKl):
             divergence = part.ratio(batch) * divergence

@@ -20,7 +20,7 @@ from ...core.types import TAUGHT, Rollouts
 from ...records import Response, RunLog, drop_after, responses, step_file, write_lines
 from ...records.metrics import credit_metrics, entropy_metrics
 from ...records.run import Rollout, in_words
-from ...records.tokens import pieces
+from ...records.trace import pieces
 from .rollout_batch import RolloutBatch, plain
 from .settings import named
 from .updates import policy_now

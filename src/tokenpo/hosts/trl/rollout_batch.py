@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...base.errors import TokenPOError, Unsupported, present
-from ...core.dynamic_sampling import mixed_groups, refill
 from ...core.ops import turns
+from ...core.ops.group import mixed_groups, refill
 from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
 from .forward import Forward

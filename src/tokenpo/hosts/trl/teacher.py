@@ -11,10 +11,10 @@ from trl.models import prepare_deepspeed, prepare_fsdp  # pyright: ignore
 from trl.trainer.utils import add_fused_lm_head, create_model_from_path  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
-from ...core.head.probe import probe_head
+from ...core.head.projection import probe_head
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.objective import Objective
-from ...records.tokens import require_same_tokens
+from ...records.trace import require_same_tokens
 from .forward import base_of, place, predicting, texts
 
 

@@ -19,7 +19,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from ...base.errors import Unsupported, present
 from ...core.head.softmax import entropy_of, softmax_parts
 from ...core.objective import Objective
-from ...core.ratio_check import FULL_TOLERANCE, HALF_TOLERANCE
+from ...core.on_policy import FULL_TOLERANCE, HALF_TOLERANCE
 from ...core.request_temperature import PROCESSOR, TemperatureRule, extra_args
 from .config import TokenPOConfig
 from .contract import moved, replaced

@@ -21,7 +21,7 @@ from ...base.errors import TokenPOError, Unsupported, present, refuse
 from ...core.learner import Learner, Step
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
-from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
+from ...core.on_policy import HALF_TOLERANCE, RatioCheck
 from ...core.types import Rollouts
 from ...core.update import Update
 from ...methods import METHODS, paper

@@ -10,7 +10,7 @@ from ...base.errors import MissingInput
 from ...core.ops.group import numbered
 from ...core.types import Rollouts
 from ...records import Response, responses
-from ...records.tokens import pieces
+from ...records.trace import pieces
 
 REWARDS = ("token_level_scores", "rm_scores", "token_level_rewards")
 

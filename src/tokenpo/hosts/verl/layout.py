@@ -19,7 +19,7 @@ from ...base.errors import MissingInput, Unsupported
 from ...core.objective import Objective
 from ...core.ops import turns
 from ...core.ops.group import numbered
-from ...core.ops.packing import inside, unpacked
+from ...core.ops.masked import inside, unpacked
 from ...core.parts import BatchSignal, MemorySignal, Part, Signal, walk
 from ...core.types import Credit, Policy, Rollouts
 from . import TOKEN_FIELDS

@@ -31,11 +31,11 @@ from ...base.files import write_whole
 from ...base.user_code import FROM_FILE
 from ...core.learner import Learner
 from ...core.objective import Objective
+from ...core.on_policy import RatioCheck
 from ...core.parts import walk
-from ...core.ratio_check import RatioCheck
 from ...core.request_temperature import extra_args
 from ...records.metrics import credit_metrics
-from ...records.tokens import require_same_tokens
+from ...records.trace import require_same_tokens
 from . import temperature
 from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of, taught

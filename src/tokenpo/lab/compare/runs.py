@@ -21,11 +21,10 @@ from typing import IO, NamedTuple, TextIO
 
 from rich.text import Text
 
-from ...base.console import Console
 from ...base.errors import TokenPOError
 from ...base.files import is_fresh, lock_file, locked, opened_in_place, read_text
-from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
+from ...base.terminal import Console, Interrupt
 from ...base.text import duration
 from ...base.worker import PARENT
 from ...records.run import PLACES

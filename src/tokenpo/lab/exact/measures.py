@@ -18,7 +18,7 @@ from torch import Tensor
 from ...base.errors import Unsupported
 from ...core.learner import Learner
 from ...core.objective import Objective
-from ...core.ratio_check import RatioCheck
+from ...core.on_policy import RatioCheck
 from ...core.seeds import keyed_generator
 from .rollouts import Walk, lacking, rollouts, view, walk
 from .truth import drifted, gradient, truth

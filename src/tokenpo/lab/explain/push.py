@@ -12,7 +12,7 @@ from torch import Tensor
 from ...base.errors import MissingInput, NotFinite
 from ...core.culprit import SOUND, broken
 from ...core.objective import Objective
-from ...core.ops import ranked
+from ...core.ops import masked
 from ...core.parts import MemorySignal
 from ...core.trial import evaluate
 from ...core.types import FACTS
@@ -136,7 +136,7 @@ class TokenKinds:
         if any(verdict is not None for verdict in correct):
             right, wrong = (torch.tensor([x is answer for x in correct])[:, None] & mask for answer in (True, False))
         if entropy is not None:
-            threshold = float(ranked.quantile(entropy[mask], quantile))
+            threshold = float(masked.quantile(entropy[mask], quantile))
             high = mask & (entropy >= threshold)
             low = mask & ~high
         return TokenKinds(mask, right, wrong, high, low, threshold)

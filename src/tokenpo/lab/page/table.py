@@ -60,7 +60,7 @@ def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = 
     from rich import table  # a page needs no rich
     from rich.text import Text
 
-    from ...base.console import Console
+    from ...base.terminal import Console
 
     def drawn(part: Table, tight: bool) -> table.Table:
         printed = table.Table(title=Text(part.title) if part.title else None, title_justify="left")

@@ -40,7 +40,7 @@ from ...core.objective import Objective
 from ...core.ops.group import Groups
 from ...core.ops.turns import Turns
 from ...core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, Sampler, SequenceMean, Supplied
-from ...core.parts.continuations import GAIN
+from ...core.parts.credit import GAIN
 from ...core.ranges import Count, NotNegative, TokenId, whole
 from ...core.types import Rollouts
 from ..options import High, Low

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from ...core.facts import DIVERGENCE, Fact
 from ...core.objective import Objective
-from ...core.ops import kl
 from ...core.ops.group import Groups
+from ...core.ops.ratio import k3
 from ...core.parts import Clip, FixedBounds, GroupAdvantage, Sampler, Signal, SignalWeight, Supplied, TokenMean, Tokens
 from ...core.ranges import NotNegative
 from ...core.types import Rollouts
@@ -65,7 +65,7 @@ def _distances(tokens: Tokens) -> Tensor:
         present = tokens.log_probabilities(place[:, at][alive])
         logp = present.new_full((*alive.shape, present.shape[1]), -math.log(present.shape[1]))
         logp[alive] = present
-        distances.append(kl.k3((logp.mean(0) - logp).clamp(-FURTHEST, FURTHEST)).sum(-1).mean(0))
+        distances.append(k3((logp.mean(0) - logp).clamp(-FURTHEST, FURTHEST)).sum(-1).mean(0))
     return torch.cat(distances)[column]
 
 

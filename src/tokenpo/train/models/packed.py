@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from ...base.errors import Unsupported
-from ...core.head.probe import evaluating
+from ...core.head.projection import evaluating
 from .model import LanguageModel, Prompts
 
 _NAME = "tokenpo_packed"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError
 from ...base.text import beyond_float32
-from ...core.head.probe import evaluating
+from ...core.head.projection import evaluating
 from .decoder import CacheDecoder, PackedDecoder, Step, not_finite
 from .graphed import decode_graphed
 from .model import LanguageModel, Prompts, longrope_positions, positions

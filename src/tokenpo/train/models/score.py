@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.head.probe import inputs_of, probe_head
+from ...core.head.projection import inputs_of, probe_head
 from ...core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.types import Policy
 from .model import LanguageModel, Prompts, longrope_positions

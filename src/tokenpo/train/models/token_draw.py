@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.head.softmax import LN2, entropy_of, softmax_parts, wide
-from ...core.head.softmax_backend import sums_for
+from ...core.head.softmax import LN2, entropy_of, softmax_parts, sums_for, wide
 from ...core.request_temperature import TemperatureRule
 
 # A vocabulary above `_SMALL` is first summed by blocks, as one long running sum is slow.

@@ -14,7 +14,7 @@ from typing import Any
 from ...base.errors import TokenPOError
 from ...base.pool import Pool
 from ...base.text import first_line
-from ...records.tokens import pieces
+from ...records.trace import pieces
 
 _TAG = re.compile(r"[<\[◁]/?(?:think(?:ing)?|thoughts?|reason(?:ing)?|answer|\|\w+_of_thought\|)[>\]▷]", re.IGNORECASE)
 _TOLD: weakref.WeakSet[Any] = weakref.WeakSet()  # tokenizers of which `_warn_of_text` has warned

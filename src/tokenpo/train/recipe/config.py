@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from ...base import text
 from ...base.errors import TokenPOError, UnknownName
 from ...base.files import expanded, read_text
-from ...core.kl_hold import KLHold
+from ...core.on_policy import KLHold
 from .command_line import apply, put, short
 from .mistakes import explain, refuse_dates
 
@@ -216,7 +216,7 @@ class Train(Section):
         return self.lr * min(1.0, (update + 1) / (self.warmup + 1))
 
     def minibatch_options(self) -> dict[str, Any]:
-        """The keywords of `core.minibatches.make_updates`."""
+        """The keywords of `core.learner.make_updates`."""
         skip = self.nonfinite == "skip"
         return {"epochs": self.epochs, "minibatches": self.minibatches, "by": self.minibatch_by, "skip": skip}
 

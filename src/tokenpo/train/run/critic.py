@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...base.errors import NotFinite
 from ...core.head.softmax import wide
-from ...core.ops.packing import unpacked
+from ...core.ops.masked import unpacked
 from ...core.update import Update
 from ..models import LanguageModel
 from ..recipe import config

@@ -7,8 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...base.errors import NotFinite, TokenPOError
-from ...base.memory import is_shortage
+from ...base.errors import NotFinite, TokenPOError, is_shortage
 from ...core.types import TAUGHT
 from ..recipe.config import Config
 from ..recipe.objective import warnings

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...base.errors import NotFinite, TokenPOError
-from ...core import dynamic_sampling
-from ...core.ops import turns
+from ...core.ops import group, turns
 from ...core.request_temperature import TemperatureRule
 from ...core.types import Rollouts
 from ..models import LanguageModel, Samples, Sampling, require_room, sample
@@ -229,7 +228,7 @@ def gather(draws: Callable[[int, int], Draw], cursor: int, wanted: int, extra: i
         groups += count
         if len(kept) >= wanted:
             break
-        count = dynamic_sampling.refill(wanted, len(kept), groups)
+        count = group.refill(wanted, len(kept), groups)
     chosen = _joined(kept[:wanted]) if kept else None
     rollouts = None if chosen is None else facts(chosen)
     return Experience(rollouts, chosen, drawn, 1 - len(kept) / groups, cursor + groups)
@@ -237,7 +236,7 @@ def gather(draws: Callable[[int, int], Draw], cursor: int, wanted: int, extra: i
 
 def mixed_groups(piece: Draw) -> list[int]:
     """The groups whose rewards are not all equal."""
-    mixed = dynamic_sampling.mixed_groups(piece.reward().to(piece.mask.device), piece.prompt, piece.mask)
+    mixed = group.mixed_groups(piece.reward().to(piece.mask.device), piece.prompt, piece.mask)
     return mixed.view(-1, piece.group_size).any(1).nonzero()[:, 0].tolist()
 
 

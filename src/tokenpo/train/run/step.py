@@ -12,13 +12,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
-from ...base.errors import NotFinite
-from ...base.interrupt import Interrupt
-from ...base.memory import enough_memory
+from ...base.errors import NotFinite, enough_memory
+from ...base.terminal import Interrupt
 from ...core.learner import Learner, Step
 from ...core.types import TAUGHT, Policy, Rollouts
 from ...records import step_file, write_lines
-from ...records.watch import Watch
+from ...records.log import Watch
 from ..models.vocabulary import Tokenized
 from ..recipe.engines import EMBEDDED, again
 from ..recipe.plan import Plan

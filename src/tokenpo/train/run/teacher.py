@@ -11,7 +11,7 @@ from torch import Tensor
 from ...base.errors import TokenPOError, Unsupported
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.types import Rollouts
-from ...records.tokens import require_same_tokens
+from ...records.trace import require_same_tokens
 from ..models import LanguageModel
 from ..models.sampler import require_length
 from ..models.score import has_plain_head

@@ -18,10 +18,9 @@ from torch import Tensor
 from ...base.errors import NotFinite
 from ...core.culprit import broken
 from ...core.head.teacher import Teacher as TeacherHead
-from ...core.learner import Learner, Step
-from ...core.minibatches import make_updates
+from ...core.learner import Learner, Step, make_updates
 from ...core.objective import Objective
-from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
+from ...core.on_policy import HALF_TOLERANCE, RatioCheck
 from ...core.request_temperature import TemperatureRule
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...core.update import Update

@@ -29,7 +29,7 @@ from ....hosts.tinker.inputs import RATIO
 from ....hosts.tinker.responses import Limits, table_of
 from ....hosts.tinker.trainer import Prompts, Trainer, score
 from ....records import Tracer
-from ....records.tokens import require_same_tokens
+from ....records.trace import require_same_tokens
 from ...models import Samples, Sampling, Vocabulary
 from ...models.vocabulary import set_variables
 from ...recipe.config import Config

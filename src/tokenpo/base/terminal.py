@@ -1,4 +1,4 @@
-"""Treat Ctrl-C or a closed terminal as a request to save and end. A second Ctrl-C ends the process at once."""
+"""The terminal: a console that escapes control sequences, and Ctrl-C as a request to save and end."""
 
 import contextlib
 import os
@@ -7,6 +7,25 @@ import threading
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
+
+from rich import console
+from rich.segment import Segment
+
+from .text import disarmed
+
+
+class Console(console.Console):
+    """rich's console without markup and emoji."""
+
+    def __init__(self, file: Any, **options: Any) -> None:
+        # `cli.streams` escapes all other output; rich's own colours must bypass it.
+        super().__init__(file=getattr(file, "unfiltered", file), markup=False, emoji=False, **options)
+
+    def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+        """rich's segments with escaped text, before its colours become escape sequences."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(disarmed(segment.text), segment.style)
+
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 # A closed shell sends SIGHUP and the kernel sends it again, so a second SIGHUP must not end the process.
