@@ -94,7 +94,7 @@ def fresh() -> None:
 @contextmanager
 def exact(made: Any) -> Iterator[None]:
     """Without the trainer's autocast."""
-    from tokenpo.hosts.trl.contract import replaced
+    from tokenpo.hosts.trl.forward import replaced
 
     with replaced(made.accelerator, "autocast", lambda *_, **__: torch.autocast("cpu", enabled=False)):
         yield

@@ -19,9 +19,9 @@ __all__ = ["GRPOConfig", "GRPOTrainer"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}: everything else of TRL's is in trl")
-    from .hosts.trl import contract
+    from .hosts.trl import check_import
 
-    contract.check_import()
+    check_import()
     from .hosts.trl import trainer
 
     return getattr(trainer, name)

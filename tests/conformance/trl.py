@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from host_settings import TRANSLATED
 from torch import Tensor
 from trl import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
-
-from tokenpo.hosts.trl.settings import TRANSLATED
 
 from . import EMPTY, PIECES, Compared, Step, once
 

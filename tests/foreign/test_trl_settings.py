@@ -6,12 +6,12 @@ in tests/hosts/trl/test_beside.py.
 
 import dataclasses
 import re
-import runpy
-from pathlib import Path
 from typing import Any
 
+import host_settings
 import numpy as np
 import pytest
+from host_settings import TRANSLATED, Translated
 from transformers import TrainingArguments
 
 import tokenpo
@@ -20,7 +20,7 @@ from foreign_support.trl_trainer import GRPOConfig, loss, rollouts
 from oracle_support import Sample, close, ragged
 from tokenpo.hosts.trl import TokenPOConfig
 from tokenpo.hosts.trl.objective import chosen
-from tokenpo.hosts.trl.settings import CORRECTIONS, REFUSED, TRANSLATED, Translated
+from tokenpo.hosts.trl.settings import CORRECTIONS, REFUSED
 from trl_support.beside_cases import SHOWN
 
 G = 4
@@ -100,9 +100,6 @@ def test_what_is_honoured_is_the_same_loss(method: str, theirs: dict, settings: 
     close(got, loss(sample, advantage, correction=correction, sampled="use_vllm" in settings, **how))
 
 
-HOST = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "site" / "host_settings.py"))
-
-
 def test_every_loss_type_is_translated() -> None:
     """The trainer holds no list of them; the help of the setting does."""
     known = GRPOConfig.__dataclass_fields__["loss_type"].metadata["help"].split("Supported values are")[1].split(".")[0]
@@ -111,16 +108,16 @@ def test_every_loss_type_is_translated() -> None:
 
 def test_every_field_is_told_once() -> None:
     """But for those of transformers, which act before or after the loss unless they are named."""
-    told = [*(one.name for one in REFUSED), *(name for _, name, _ in HOST["TRL"])]
+    told = [*(one.name for one in REFUSED), *(name for _, name, _ in host_settings.TRL)]
     fields = {field.name for field in dataclasses.fields(GRPOConfig)}
     assert len(told) == len(set(told))
-    newer = set(HOST["NEWER"])
+    newer = set(host_settings.NEWER)
     assert newer <= fields or not newer & fields, "transformers has some of its newer fields"
     assert fields - TrainingArguments.__dataclass_fields__.keys() <= set(told) <= fields | newer
 
 
 def test_every_field_that_reaches_the_loss_is_in_a_case() -> None:
-    honoured = {name for fate, name, _ in HOST["TRL"] if fate == "honoured"}
+    honoured = {name for fate, name, _ in host_settings.TRL if fate == "honoured"}
     assert honoured <= {name for *_, settings in HONOURED for name in settings} | SHOWN
 
 

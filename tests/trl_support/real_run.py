@@ -21,7 +21,7 @@ from tokenpo import Batch
 from tokenpo.core.parts import Weight
 from tokenpo.core.types import Trust
 from tokenpo.hosts.trl import TokenPOTrainer
-from tokenpo.hosts.trl.contract import replaced
+from tokenpo.hosts.trl.forward import replaced
 from tokenpo.hosts.trl.temperature import RuleProcessor
 from trl_support import leave
 from trl_support.frozen_run import Dump, Tapped

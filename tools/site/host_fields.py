@@ -45,7 +45,7 @@ def fields(what: str, rows: Iterable[host_settings.Row]) -> str:
 def trl_losses() -> str:
     """TRL's settings of a loss, and ours."""
     rows = []
-    for row in trl.TRANSLATED:
+    for row in host_settings.TRANSLATED:
         theirs = ", ".join(code(f"{name}={value!r}") for name, value in row.theirs.items()) or "its defaults"
         options = f", method_options={written(row.options)}" if row.options else ""
         rows.append((theirs, code(f"method={row.method!r}{options}"), cell(row.apart) or "the same numbers"))

@@ -1,9 +1,11 @@
-"""Fields of TRL's `GRPOConfig` and keys of verl's configuration that the adapters neither refuse nor set.
+"""Forms of TRL's loss with the method of each, and settings of TRL and verl that adapters neither refuse nor set.
 
-Nothing of this is read when something trains: it is what docs/trl.md and docs/verl.md say of them.
+Nothing of this is read when something trains: docs/trl.md and docs/verl.md show it, and tests compare it with TRL.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from tokenpo.hosts.verl.settings import ACTOR
 
@@ -22,6 +24,55 @@ def _verls(words: str, names: Mapping[str, str]) -> Iterator[Row]:
     for place, some in names.items():
         yield from (("verl's own", f"{place}.{name}", words) for name in some.split())
 
+
+@dataclass(frozen=True)
+class Translated:
+    """One choice of TRL's loss, and the method for it.
+
+    Args:
+        theirs: settings of `GRPOConfig` that differ from TRL's defaults.
+        apart: how the two differ; empty where they are the same numbers.
+    """
+
+    theirs: Mapping[str, Any]
+    method: str
+    options: Mapping[str, Any]
+    apart: str = ""
+
+
+_RESPONSE = {"importance_sampling_level": "sequence"}
+TRANSLATED = (
+    Translated({}, "dapo", {"high": 0.2, "dual": None}),
+    Translated({"epsilon_high": 0.28, "delta": 10.0}, "dapo", {}),
+    Translated({"loss_type": "grpo"}, "grpo", {}),
+    Translated({"loss_type": "grpo", "epsilon": 0.1, "epsilon_high": 0.4}, "grpo", {"low": 0.1, "high": 0.4}),
+    Translated({"loss_type": "grpo", **_RESPONSE, "epsilon": 3e-4, "epsilon_high": 4e-4}, "gspo", {}),
+    Translated({"loss_type": "dr_grpo", "scale_rewards": "none"}, "dr_grpo", {}),
+    Translated(
+        {"loss_type": "bnpo"}, "dapo", {"high": 0.2, "dual": None},
+        "TRL's depends on how an update is split into micro-batches, ours does not: the same where one is the whole",
+    ),
+    Translated({"loss_type": "cispo", "epsilon_high": 5.0}, "cispo", {"high": 5.0, "absolute": True}),
+    Translated(
+        {"loss_type": "sapo", "sapo_temperature_pos": 0.9, "sapo_temperature_neg": 1.2}, "sapo",
+        {"tau_pos": 0.9, "tau_neg": 1.2},
+    ),
+    Translated({"loss_type": "luspo", **_RESPONSE}, "luspo", {}),
+    Translated(
+        {"loss_type": "vespo", "vespo_k_pos": 1.5, "vespo_lambda_pos": 2.0, "vespo_k_neg": 2.5,
+         "vespo_lambda_neg": 1.8},
+        "vespo", {"k_pos": 1.5, "lambda_pos": 2.0, "k_neg": 2.5, "lambda_neg": 1.8},
+    ),
+    Translated(
+        {"epsilon_high": 0.28, "top_entropy_quantile": 0.2}, "forking_tokens", {"fraction": 0.2, "entropy": "current"},
+        "TRL interpolates a quantile of the micro-batch, which keeps as many or one fewer; ours is of the update",
+    ),
+    Translated(
+        {"use_adaptive_entropy": True, "entropy_target": 0.3, "entropy_coef_delta": 1e-3, "entropy_coef_max": 0.05},
+        "skywork_entropy", {"target": 0.3, "delta": 1e-3, "largest": 0.05},
+        "TRL's gate reads the entropy of the update before, ours the old policy's over the rollout batch",
+    ),
+)  # fmt: skip
 
 # Fields of `TrainingArguments` that transformers has from 5.23 on.
 NEWER = (

@@ -1,4 +1,4 @@
-"""The example, the script of docs/trl.md, and accelerate's launcher."""
+"""The example and the script of docs/trl.md."""
 
 import json
 import re
@@ -9,21 +9,6 @@ import pytest
 
 from run_views import lines
 from trl_support import run_python
-
-ALONE = """
-from accelerate import PartialState
-from tokenpo.hosts.trl.contract import launched_alone
-print("alone", launched_alone(PartialState(cpu=True).num_processes))
-"""
-
-
-@pytest.mark.parametrize(("processes", "alone"), [(2, True), (1, False)])
-def test_a_process_that_accelerate_left_alone_is_known(processes: int, alone: bool, tmp_path: Path) -> None:
-    """Without a GPU its launcher starts one process, however many are asked for."""
-    (tmp_path / "script.py").write_text(ALONE)
-    launch = ["accelerate.commands.launch", "--cpu", "--num_processes", str(processes), str(tmp_path / "script.py")]
-    assert f"alone {alone}" in run_python("-m", *launch, timeout=200).stdout
-
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "trl_gsm8k.py"

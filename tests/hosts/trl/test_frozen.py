@@ -24,9 +24,6 @@ FOLDED = schedule(4, 4, chunks=2, iterations=2)
 # Three rows of each rank in a micro-batch: 12 rows of two ranks are three groups, and the second lies on both.
 SPLIT = schedule(3, 1, chunks=2, iterations=2)
 SPLIT_WHOLE = schedule(3, 2)
-# One group of each rank in a step.
-GROUPED = schedule(2, 2, chunks=8)
-GROUPS = {"minibatch_by": "groups"}
 # Without the model's head: TRL's own pass, and for the entropy drift the one with logits.
 OWN = {"fused_objective": False}
 DRIFT = {"decreasing": "analytic"}
@@ -53,7 +50,6 @@ CASES = {
             for one in _cases(key, plan, *SOME)
         ),
         *_cases("unscored", STALE, "grpo", **UNSCORED),
-        *_cases("groups", GROUPED, "grpo", "kl_cov", settings=GROUPS),
         *_cases("own", TWICE, *SOME, "gspo", "kl_cov", "aer", settings=OWN),
         *_cases("drift", TWICE, "tepo", options=DRIFT),
         *_cases("own-drift", TWICE, "tepo", options=DRIFT, settings=OWN),
@@ -63,8 +59,6 @@ CASES = {
         *_cases("split", SPLIT, "grpo", "tepo", "gtpo", "hapo", "gspo", "kl_cov", "lopti"),
         *_cases("split-whole", SPLIT_WHOLE, "dapo", "grpo_s", "tr_grpo", "clip_cov", "ha_dw"),
         *_cases("unscored", SPLIT, "grpo", **UNSCORED),
-        *_cases("groups", GROUPED, "grpo", settings=GROUPS),
-        *_cases("groups-split-whole", SPLIT_WHOLE, "dapo", settings=GROUPS),
         *_cases("own", SPLIT, "gspo", "kl_cov", settings=OWN),
         *_cases("own-unscored", SPLIT, "grpo", **UNSCORED, settings=OWN),
     ],
@@ -105,12 +99,6 @@ def test_every_step_is_the_embedded_engines(processes: int, name: str, ran: Call
         assert step.loss == pytest.approx(step.expected, rel=2e-5, abs=1e-6), f"loss of step {number}"
         assert step.apart <= 1e-5 * step.norm, f"gradient of step {number}"
     assert any(step.norm > 1e-3 for step in found), "no step has a gradient to compare"
-    if steps[0].case.get("settings") == GROUPS:
-        each = [{row // frozen.GROUP for row in step.rows} for step in steps]
-        assert [len(groups) * frozen.GROUP for groups in each] == [len(step.rows) for step in steps]
-        every = sorted(group for groups in each for group in groups)
-        count = steps[0].case["rows"] // frozen.GROUP
-        assert every == sorted([*range(count)] * (2 if name == "dapo-groups-split-whole" else 1))  # two batches
     # Several updates on a rollout batch move the policy far enough for clips and ratios to act.
     assert any(step.moved > 0.3 for step in found) == (steps[0].case["updates"] > 1)
 

@@ -16,12 +16,11 @@ import tokenpo
 from run_views import lines
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
-from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, contract
-from tokenpo.hosts.trl.cycle import Cycle
+from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, check_import
 from tokenpo.hosts.trl.objective import chosen, with_reference
 from tokenpo.hosts.trl.rollout_batch import stacked
 from tokenpo.hosts.trl.temperature import Generated, Served, Temperature, of_draw
-from tokenpo.hosts.trl.updates import by_groups
+from tokenpo.hosts.trl.updates import Cycle
 from trl_support.small import LORA, config, dropped, even, heard, prompts
 
 args = functools.partial(config, Path("unused"))
@@ -43,10 +42,10 @@ def test_a_chunk_belongs_to_the_step_that_takes_it() -> None:
 
 
 def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    contract.check_import()
+    check_import()
     monkeypatch.setattr("trl.__version__", "1.17.0")
     with pytest.raises(Unsupported, match=r"^trl 1\.17\.0 is not the one .*; install trl 1\.16"):
-        contract.check_import()
+        check_import()
 
 
 def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +53,7 @@ def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPa
     with pytest.raises(
         Unsupported, match=r"needs trl>=1\.16,<1\.17, and it cannot be imported .*: pip install 'tokenpo"
     ):
-        contract.check_import()
+        check_import()
 
 
 def test_generate_gets_the_processor_and_is_itself_again_afterwards() -> None:
@@ -177,7 +176,6 @@ def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
         (None, {"method_options": {"lowe": 0.1}}, UnknownName, "grpo has no option 'lowe'; did you mean 'low'"),
         (None, {"method_options": "low"}, TokenPOError, "TokenPOConfig.method_options = 'low' is no JSON object"),
         (3, {}, TokenPOError, "expected the name of a method or an Objective"),
-        (None, {"minibatch_by": "group"}, TokenPOError, "minibatch_by = 'group' must be one of rows, groups"),
         (None, {"ratio_tolerance": 0.0}, TokenPOError, "ratio_tolerance = 0.0 must be above 0"),
         (None, {"ratio_tolerance": float("nan")}, TokenPOError, "ratio_tolerance = nan must be above 0"),
         (None, {"trace_every": -1}, TokenPOError, "trace_every = -1 must not be negative"),
@@ -186,32 +184,6 @@ def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
 def test_a_mistake_in_the_settings_is_named(requested: Any, given: dict, error: type, sentence: str) -> None:
     with pytest.raises(error, match=re.escape(sentence)):
         objective(requested, **given)
-
-
-@pytest.mark.parametrize(
-    ("plan", "rows"),
-    [((2, 4, 1), 2), ((1, 4, 1), 8), ((4, 2, 2), 3)],
-    ids=["steps of four rows", "of eight", "every step takes all chunks, twice"],
-)
-def test_schedules_that_hold_whole_groups(plan: tuple, rows: int) -> None:
-    """Those that do not are in test_refusals.py."""
-    assert not [*Cycle(*plan, rows=rows).split_groups(4)]
-
-
-def test_whole_groups_are_put_together_again() -> None:
-    """Rows 8 to 19 of a second rank, shuffled by TRL into chunks of two: six groups of two, in a drawn order."""
-    shuffled = torch.tensor([13, 8, 19, 10, 9, 16, 11, 18, 12, 15, 17, 14])
-    chunks = [
-        {"tokenpo_row": rows, "ids": torch.stack([rows, -rows], 1), "count": torch.tensor(7), "none": None}
-        for rows in shuffled.split(2)
-    ]
-    found = by_groups(chunks, 2, torch.Generator().manual_seed(0))
-    rows = [chunk["tokenpo_row"].tolist() for chunk in found]
-    assert sorted(rows) == [[first, first + 1] for first in range(8, 20, 2)]
-    assert rows != sorted(rows)
-    for chunk in found:
-        assert chunk["ids"][:, 0].tolist() == (-chunk["ids"][:, 1]).tolist() == chunk["tokenpo_row"].tolist()
-        assert (int(chunk["count"]), chunk["none"]) == (7, None)
 
 
 def test_a_larger_ratio_tolerance_lets_two_passes_differ(model_dir: Path, tmp_path: Path) -> None:

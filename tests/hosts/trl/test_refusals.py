@@ -14,12 +14,11 @@ from trl import GRPOConfig  # pyright: ignore
 import refused
 import tokenpo
 from tokenpo.base.errors import TokenPOError, Unsupported, refuse
-from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, ready
+from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, checks
 from tokenpo.hosts.trl.forward import Forward
 from tokenpo.hosts.trl.rollout_batch import carried
-from tokenpo.hosts.trl.settings import OVERRIDING, REFUSED, TRANSLATED
+from tokenpo.hosts.trl.settings import OVERRIDING, REFUSED
 from tokenpo.hosts.trl.temperature import Temperature
-from tokenpo.hosts.trl.updates import by_groups
 from tokenpo.train.models.directory import ASSETS
 from trl_support.small import LORA, config, dropped, even, heard, prompts, trainer
 
@@ -30,32 +29,18 @@ def other(name: str) -> Any:
     return not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
 
 
-LOSSES = [*dict.fromkeys(row.theirs["loss_type"] for row in TRANSLATED if "loss_type" in row.theirs), "other"]
+@pytest.mark.parametrize("name", [one.name for one in REFUSED])
+def test_a_field_of_trls_own_loss(name: str, tmp_path: Path) -> None:
+    refused.check([f"{name} = {other(name)!r}"], lambda: config(tmp_path, **{name: other(name)}))
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *((one.name, other(one.name)) for one in REFUSED if one.name != "loss_type"),
-        *(("loss_type", name) for name in LOSSES),
-        ("scale_rewards", "none"),
-    ],
-)
-def test_a_field_of_trls_own_loss(name: str, value: Any, tmp_path: Path) -> None:
-    refused.check([f"{name} = {value!r}"], lambda: config(tmp_path, **{name: value}))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("do_sample", False), ("num_beams", 4), *((key, 0.37) for key in OVERRIDING)]
+    ("key", "value"), [("do_sample", False), ("num_beams", 4), *((key, 0.37) for key in OVERRIDING), ("seed", 3)]
 )
 def test_a_keyword_of_generation(key: str, value: Any, tmp_path: Path) -> None:
-    asked = {key: value}
-    refused.check([f"generation_kwargs[{key!r}] = {value!r}"], lambda: config(tmp_path, generation_kwargs=asked))
-
-
-def test_a_seed_that_makes_the_responses_to_a_prompt_copies(tmp_path: Path) -> None:
-    asked = {"use_vllm": True, "generation_kwargs": {"seed": 3}}
-    refused.check(["generation_kwargs['seed'] = 3"], lambda: config(tmp_path, **asked))
+    """A seed makes the responses to a prompt copies in vLLM."""
+    asked = {"generation_kwargs": {key: value}, "use_vllm": key == "seed"}
+    refused.check([f"generation_kwargs[{key!r}] = {value!r}"], lambda: config(tmp_path, **asked))
 
 
 def samples(*positional: Any, **named: Any) -> dict[str, Any]:
@@ -63,7 +48,7 @@ def samples(*positional: Any, **named: Any) -> dict[str, Any]:
 
 
 OWN: list[dict[str, Any]] = [{"rollout_func": samples}, {"tools": [samples]}, {"environment_factory": samples}]
-HAPO, GROUPS, DYNAMIC = {"method": "hapo"}, {"minibatch_by": "groups"}, {"dynamic_sampling": True}
+HAPO, DYNAMIC = {"method": "hapo"}, {"dynamic_sampling": True}
 VLLM: dict[str, Any] = {"use_vllm": True}
 CORRECTING = {"method": "dppo_tv", **VLLM}
 CUTS = {"top_p": 0.9, "top_k": 5, "min_p": 0.1}
@@ -119,12 +104,6 @@ TRAINERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"method": "lopti", "gradient_accumulation_steps": 2, "steps_per_generation": 1, "num_iterations": 2},
         {},
     ),
-    (
-        "minibatch_by steps_per_generation",
-        {**GROUPS, "gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_iterations": 2},
-        {},
-    ),
-    ("minibatch_by rows", {**GROUPS, "per_device_train_batch_size": 2, "steps_per_generation": 4}, {}),
     ("dynamic_sampling", DYNAMIC, {"train_dataset": IterableDataset.from_generator(lambda: iter(()))}),
     *(("dynamic_sampling TRL", DYNAMIC, given) for given in OWN),
     ("dynamic_sampling log_completions", {**DYNAMIC, "log_completions": True}, {}),
@@ -214,11 +193,10 @@ def test_a_trainer_with_its_model(names: str, settings: dict, given: dict, model
             "num_beams": 2, "typical_p": 0.9, "min_p": 0.1, "no_repeat_ngram_size": 2, "min_new_tokens": 3,
             "suppress_tokens": [5], "bad_words_ids": [[5]],
         }.items()),
-        ("generation_config saved", {"do_sample": False, "temperature": 1e-6}),
     ],
 )  # fmt: skip
 def test_the_models_own_generation_config(names: str, left: dict, model_dir: Path, tmp_path: Path) -> None:
-    """transformers takes from it what TRL's settings leave open, and refuses to save it with settings unused."""
+    """transformers takes from it what TRL's settings leave open."""
     model = Qwen3ForCausalLM.from_pretrained(model_dir)
     model.generation_config.update(**left)
     refused.check(names, lambda: trainer(model, tmp_path, {"processing_class": AutoTokenizer.from_pretrained(ASSETS)}))
@@ -238,8 +216,9 @@ def test_all_faults_at_once(model_dir: Path, tmp_path: Path) -> None:
     names = "3 faults: epsilon generation_kwargs['num_beams'] trace_every"
     asked = {"epsilon": 0.1, "generation_kwargs": {"num_beams": 2}, "trace_every": -1}
     refused.check(names, lambda: config(tmp_path, **asked))
-    names, data = "3 faults: prompt opd top_k", prompts().rename_column("prompt", "question")
-    refused.check(names, lambda: trainer("a/model", tmp_path, {"train_dataset": data}, method="opd", top_k=5, **VLLM))
+    names = "3 faults: opd top_k gradient_accumulation_steps"
+    asked = {"method": "opd", "top_k": 5, "gradient_accumulation_steps": 4, "steps_per_generation": 2, **VLLM}
+    refused.check(names, lambda: trainer("a/model", tmp_path, **asked))
     model = Qwen3ForCausalLM.from_pretrained(model_dir)
     model.generation_config.update(typical_p=0.9)
     given = {"processing_class": AutoTokenizer.from_pretrained(ASSETS), "peft_config": LORA}
@@ -269,7 +248,7 @@ def test_dropout_of_attention(model_dir: Path, tmp_path: Path) -> None:
 def test_a_kl_to_hold_where_updates_cannot_be_undone(names: str, given: dict, tmp_path: Path) -> None:
     usual = {"is_deepspeed_enabled": False, "accelerator": SimpleNamespace(mixed_precision="no")}
     held: Any = SimpleNamespace(**{**usual, **given}, args=config(tmp_path, kl_target=0.004))
-    refused.check(names, lambda: refuse(ready._held(held)))
+    refused.check(names, lambda: refuse(checks._held(held)))
 
 
 # What TRL's drawing gives for a model with images, which this environment has none of.
@@ -285,7 +264,6 @@ def scored(method: str, heat: torch.Tensor | None = None, **options: Any) -> obj
 @pytest.mark.parametrize(
     ("names", "ask"),
     [
-        ("minibatch_by pixel_values", lambda: by_groups([IMAGES], 2, torch.Generator())),
         ("dynamic_sampling pixel_values", lambda: carried(IMAGES)),
         ("hapo temperature", lambda: scored("hapo", torch.ones(2, 1))),
         ("tepo entropy_drift", lambda: scored("tepo", decreasing="analytic")),
@@ -305,7 +283,7 @@ def test_a_vllm_server_without_our_processor(tmp_path: Path) -> None:
         accelerator=SimpleNamespace(is_main_process=True),
         args=config(tmp_path, vllm_server_base_url="http://localhost:8000"),
     )
-    refused.check("hapo temperature http://localhost:8000", lambda: refuse(ready._served(made)))
+    refused.check("hapo temperature http://localhost:8000", lambda: refuse(checks._served(made)))
 
 
 def test_a_vllm_that_samples_without_the_temperatures(tmp_path: Path) -> None:
@@ -327,3 +305,30 @@ def test_a_vllm_whose_log_probabilities_are_not_the_trainers(tmp_path: Path) -> 
         policy_objective=tokenpo.method("grpo"),
     )
     refused.check(["grpo", "0.02 nats"], Temperature(made, 1.0).check, {}, facts)
+
+
+def test_a_tokenizer_without_an_end(model_dir: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(ASSETS)
+    tokenizer.eos_token = None
+    refused.check(["end-of-sequence"], lambda: trainer(str(model_dir), tmp_path, {"processing_class": tokenizer}))
+
+
+def test_fewer_prompts_than_a_rollout_batch(model_dir: Path, tmp_path: Path) -> None:
+    """TRL's sampler leaves an incomplete batch out, and its training would end without a step."""
+    plan = {"num_generations": 2, "steps_per_generation": 2}
+    trainer(str(model_dir), tmp_path, {"train_dataset": prompts(4)}, **plan)
+    words = "3 prompts and a rollout batch takes 4".split(", ")
+    refused.check(words, lambda: trainer(str(model_dir), tmp_path, {"train_dataset": prompts(3)}, **plan))
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_prompts_longer_than_the_models_positions(fits: bool, model_dir: Path, tmp_path: Path) -> None:
+    """Prompts of four tokens and responses of eight."""
+    model = Qwen3ForCausalLM.from_pretrained(model_dir)
+    model.config.max_position_embeddings = 12 if fits else 11
+    given = {"processing_class": AutoTokenizer.from_pretrained(ASSETS), "train_dataset": prompts(8)}
+    made = trainer(model, tmp_path, given, max_steps=1)
+    if fits:
+        made.train()
+    else:
+        refused.check("prompt of 4 tokens exceed 11 positions", made.train, error=TokenPOError)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import trl
+from host_settings import TRANSLATED, Translated
 
 import tokenpo.trl
 from random_models import random_qwen
 from tokenpo.base.errors import Unsupported
 from tokenpo.hosts.trl.objective import chosen
-from tokenpo.hosts.trl.settings import TRANSLATED, Translated
 from trl_support import run_python
 from trl_support.small import even, prompts
 

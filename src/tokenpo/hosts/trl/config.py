@@ -36,9 +36,6 @@ class TokenPOConfig(Theirs):
     )
     dynamic_sampling: bool = setting(False, "Drop groups whose rewards are all equal, and draw others.")
     max_extra_batches: int = setting(3, "How often dynamic sampling may draw anew for one rollout batch.")
-    minibatch_by: str = setting(
-        "rows", "What an optimiser step takes of a rollout batch: shuffled 'rows', or whole 'groups'."
-    )
     fused_objective: bool | None = setting(
         None,
         "Compute the loss together with the model's head, where its logits are nothing but the head's product; False "

@@ -9,7 +9,8 @@ scores old and new policy in the same way: at equal weights the numbers must be 
 import inspect
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,7 +29,6 @@ from ...core.ops.ratio import k3
 from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
-from .contract import replaced
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -168,6 +168,21 @@ def head_work(
 
     with trainer.accelerator.autocast(), replaced(base, "forward", forward):
         return model(**texts(inputs))
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Sets an attribute of an object and restores it at the end; one that came from the class is deleted again."""
+    own = name in vars(owner)
+    before = getattr(owner, name, None)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
 
 
 def predicting(base: Any, length: int, *args: Any, **named: Any) -> Tensor:

@@ -27,9 +27,8 @@ from ...core.types import OPTIONAL, TAUGHT
 from ...methods import build_method, extended
 from ...methods.corrections import Preset
 from ...methods.vespo import SoftWeight
-from .cycle import Cycle
-from .data import data_faults
 from .settings import CORRECTIONS, contradicted, named
+from .updates import Cycle
 
 ENGINE = "TRL"
 # The inputs that `rollout_batch` and `forward` compute from TRL's output; kept in step with them by hand.
@@ -239,13 +238,13 @@ def _sampled(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Itera
 
 
 def _scheduled(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
-    cycle = Cycle.of(args, objective)
-    yield from (f"{objective.name}: {fault}" for fault in cycle.faults())
-    if args.minibatch_by == "groups":
-        yield from cycle.split_groups(args.num_generations)
+    yield from (f"{objective.name}: {fault}" for fault in Cycle.of(args, objective).faults())
 
 
 # (settings, objective, arguments of TRL's trainer) -> faults.
 CHECKS: tuple[Callable[[Any, Objective, Mapping[str, Any]], Iterator[str]], ...] = (
-    _inputs, _idle, _sampled, _scheduled, data_faults,
-)  # fmt: skip
+    _inputs,
+    _idle,
+    _sampled,
+    _scheduled,
+)

@@ -1,8 +1,4 @@
-"""The fields of TRL's `GRPOConfig` that are refused, and the method for each form of TRL's loss. Imports no TRL.
-
-docs/trl.md describes all other fields. Tests compare the names with the installed `GRPOConfig`, and the numbers of
-honoured settings with TRL's loss.
-"""
+"""The fields of TRL's `GRPOConfig` that are refused, and the method for each form of TRL's loss. Imports no TRL."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +17,7 @@ class Refused:
 
 
 REFUSED = (
-    Refused("loss_type", "set method to what docs/trl.md lists for it"),
+    Refused("loss_type", "set method to the one that docs/trl.md lists for it"),
     Refused("epsilon", "give the method its own bounds, for example method_options={'low': 0.1}"),
     Refused("epsilon_high", "give the method its own bounds, for example method_options={'high': 0.28}"),
     Refused("delta", "give the method a dual clip above 1 + high, for example method_options={'dual': 10.0}"),
@@ -48,55 +44,6 @@ REFUSED = (
     ),
 )
 
-
-@dataclass(frozen=True)
-class Translated:
-    """One choice of TRL's loss, and the method for it.
-
-    Args:
-        theirs: settings of `GRPOConfig` that differ from TRL's defaults.
-        apart: how the two differ; empty where they are the same numbers.
-    """
-
-    theirs: Mapping[str, Any]
-    method: str
-    options: Mapping[str, Any]
-    apart: str = ""
-
-
-_RESPONSE = {"importance_sampling_level": "sequence"}
-TRANSLATED = (
-    Translated({}, "dapo", {"high": 0.2, "dual": None}),
-    Translated({"epsilon_high": 0.28, "delta": 10.0}, "dapo", {}),
-    Translated({"loss_type": "grpo"}, "grpo", {}),
-    Translated({"loss_type": "grpo", "epsilon": 0.1, "epsilon_high": 0.4}, "grpo", {"low": 0.1, "high": 0.4}),
-    Translated({"loss_type": "grpo", **_RESPONSE, "epsilon": 3e-4, "epsilon_high": 4e-4}, "gspo", {}),
-    Translated({"loss_type": "dr_grpo", "scale_rewards": "none"}, "dr_grpo", {}),
-    Translated(
-        {"loss_type": "bnpo"}, "dapo", {"high": 0.2, "dual": None},
-        "TRL's depends on how an update is split into micro-batches, ours does not: the same where one is the whole",
-    ),
-    Translated({"loss_type": "cispo", "epsilon_high": 5.0}, "cispo", {"high": 5.0, "absolute": True}),
-    Translated(
-        {"loss_type": "sapo", "sapo_temperature_pos": 0.9, "sapo_temperature_neg": 1.2}, "sapo",
-        {"tau_pos": 0.9, "tau_neg": 1.2},
-    ),
-    Translated({"loss_type": "luspo", **_RESPONSE}, "luspo", {}),
-    Translated(
-        {"loss_type": "vespo", "vespo_k_pos": 1.5, "vespo_lambda_pos": 2.0, "vespo_k_neg": 2.5,
-         "vespo_lambda_neg": 1.8},
-        "vespo", {"k_pos": 1.5, "lambda_pos": 2.0, "k_neg": 2.5, "lambda_neg": 1.8},
-    ),
-    Translated(
-        {"epsilon_high": 0.28, "top_entropy_quantile": 0.2}, "forking_tokens", {"fraction": 0.2, "entropy": "current"},
-        "TRL interpolates a quantile of the micro-batch, which keeps as many or one fewer; ours is of the update",
-    ),
-    Translated(
-        {"use_adaptive_entropy": True, "entropy_target": 0.3, "entropy_coef_delta": 1e-3, "entropy_coef_max": 0.05},
-        "skywork_entropy", {"target": 0.3, "delta": 1e-3, "largest": 0.05},
-        "TRL's gate reads the entropy of the update before, ours the old policy's over the rollout batch",
-    ),
-)  # fmt: skip
 
 _BOUNDS = {"epsilon": "low", "epsilon_high": "high"}
 _KIND = ("loss_type", "importance_sampling_level", "scale_rewards")
@@ -212,20 +159,6 @@ def unasked(theirs: Any, asked: Any) -> Iterator[str]:
             )
 
 
-def remedy(refused: Refused, value: Any) -> str:
-    """A phrase with the replacement for a refused field at this value."""
-    if (refused.name, value) == ("scale_rewards", "none"):
-        return "set method='dr_grpo', which divides by no deviation"
-    if refused.name != "loss_type":
-        return refused.remedy
-    for row in TRANSLATED:
-        if row.theirs.get("loss_type", "dapo") == value:
-            # Options that other fields ask for are left out.
-            options = f", method_options={dict(row.options)}" if row.options and len(row.theirs) == 1 else ""
-            return f"set method={row.method!r}{options}"
-    return "name a method, method='grpo' for example"
-
-
 def touched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> Iterator[str]:
     """Yields a sentence for each refused field that is set, unless it is in `taken`: the method's options include it.
 
@@ -235,7 +168,7 @@ def touched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ())
     for one in REFUSED:
         value, default = getattr(args, one.name), defaults[one.name]
         if value != default and one.name not in taken:
-            yield f"TokenPOConfig.{one.name} = {value!r} {one.why}: leave it at {default!r} and {remedy(one, value)}"
+            yield f"TokenPOConfig.{one.name} = {value!r} {one.why}: leave it at {default!r} and {one.remedy}"
 
 
 def _keywords(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
@@ -261,11 +194,8 @@ def _keywords(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ranges(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
-    for name, allowed in {
-        "vllm_importance_sampling_mode": tuple(CORRECTIONS), "minibatch_by": ("rows", "groups"),
-    }.items():  # fmt: skip
-        if (value := getattr(args, name)) not in allowed:
-            yield f"TokenPOConfig.{name} = {value!r} must be one of {', '.join(allowed)}"
+    if (mode := args.vllm_importance_sampling_mode) not in CORRECTIONS:
+        yield f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r} must be one of {', '.join(CORRECTIONS)}"
     if args.ratio_tolerance is not None and not args.ratio_tolerance > 0:
         yield f"TokenPOConfig.ratio_tolerance = {args.ratio_tolerance} must be above 0"
     for name in ("max_extra_batches", "trace_every", "trace_rollouts", "rollouts_every"):

@@ -21,8 +21,9 @@ from ...core.head.softmax import entropy_of, softmax_parts
 from ...core.objective import Objective
 from ...core.on_policy import FULL_TOLERANCE, HALF_TOLERANCE
 from ...core.request_temperature import PROCESSOR, TemperatureRule, extra_args
+from . import moved
 from .config import TokenPOConfig
-from .contract import moved, replaced
+from .forward import replaced
 from .settings import contradicted
 
 logger = logging.getLogger(__name__)

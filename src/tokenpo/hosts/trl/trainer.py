@@ -26,19 +26,16 @@ from ...core.types import Rollouts
 from ...core.update import Update
 from ...methods import METHODS, paper
 from ...records import Tracer
-from . import contract
+from .checks import CHECKS, apart, require_room, unmoved
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
-from .cycle import Cycle
-from .data import checked, require_room
-from .forward import ROW, Forward, by_policy, in_head, measured, place, require_finite
+from .forward import ROW, Forward, by_policy, in_head, measured, place, replaced, require_finite
 from .objective import chosen, with_reference
-from .ready import CHECKS, apart, unmoved
 from .records import TokenPOCallback
 from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks
 from .settings import touched
 from .teacher import Teacher
 from .temperature import of_draw, with_vllm
-from .updates import InFlightBatch, policy_of
+from .updates import Cycle, InFlightBatch, policy_of
 
 logger = logging.getLogger(__name__)
 REMEDY = (
@@ -86,7 +83,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         args = cast(TokenPOConfig, with_reference(args, self.policy_objective))
         self.cycle = Cycle.of(args, self.policy_objective)
         with with_vllm(self, self.policy_objective, args):
-            super().__init__(model, checked(reward_funcs), args, *rest, **named)
+            super().__init__(model, reward_funcs, args, *rest, **named)
         refuse(fault for check in CHECKS for fault in check(self))
         for policy in (self.model, self.ref_model):
             if policy is not None:
@@ -106,11 +103,6 @@ class TokenPOTrainer(trl.GRPOTrainer):
 
     def _warn(self) -> None:
         """Warns of settings that are allowed but unlikely to be meant."""
-        if contract.launched_alone(self.accelerator.num_processes):
-            logger.warning(
-                "accelerate launch was asked for several processes and started one, as it does where it finds no GPU: "
-                "start them with python -m torch.distributed.run --nproc_per_node N"
-            )
         more_updates = "set num_iterations or steps_per_generation higher"
         one_update = "set num_iterations=1 and steps_per_generation to gradient_accumulation_steps"
         notes = schedule_notes(self.policy_objective, self.cycle.updates, more_updates, one_update)
@@ -162,7 +154,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         """TRL's own draw and rewards for these inputs of this rank, over all ranks; `size` rows are a group."""
         temperature, self._rewarded = of_draw(self), None
         # Truncated responses must stay until they are compared with their group; `_credited` masks them afterwards.
-        with temperature.sampling(), contract.replaced(self, "mask_truncated_completions", False):
+        with temperature.sampling(), replaced(self, "mask_truncated_completions", False):
             output = super()._generate_and_score_completions(inputs=inputs)
         count, rank = len(output["completion_ids"]), self.accelerator.process_index
         rewards, prompts = present(self._rewarded, "the rewards of a draw")

@@ -1,24 +1,90 @@
 """The learner's updates on one rollout batch of TRL's, micro-batch by micro-batch.
 
-TRL shuffles rows one by one before it splits them over ranks; `minibatch_by="groups"` keeps whole groups together.
-Every rank holds the whole rollout batch, so only the row numbers of TRL's micro-batches are read.
+A rollout batch is split into `steps_per_generation` chunks. The micro-batches are these chunks in order, repeated
+`num_iterations` times. An optimiser step takes `gradient_accumulation_steps` micro-batches. TRL shuffles rows before it
+splits them over ranks; every rank holds the whole rollout batch, so only the row numbers of micro-batches are read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...base.errors import Unsupported, present
+from ...base.errors import present
 from ...core.learner import Step
-from ...core.seeds import keyed_generator
+from ...core.objective import Objective
 from ...core.types import Batch, Loss, Policy
 from ...core.update import Update
 from ...records import Tracer
-from .contract import moved
+from . import moved
 from .forward import ROW, padded
 from .rollout_batch import RolloutBatch
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """The micro-batches of one rollout batch, the same on every rank.
+
+    Args:
+        accumulate: micro-batches per optimiser step.
+        chunks: chunks per rollout batch.
+        iterations: how often each chunk is taken.
+        passes: optimiser passes of the objective.
+    """
+
+    accumulate: int
+    chunks: int
+    iterations: int
+    passes: int = 1
+
+    @staticmethod
+    def of(args: Any, objective: Objective) -> "Cycle":
+        """The cycle of an objective under TRL's settings."""
+        passes = len(objective.split())
+        return Cycle(args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, passes)
+
+    @property
+    def micro_steps(self) -> int:
+        """Micro-batches between one generation and the next."""
+        return self.chunks * self.iterations
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps between one generation and the next."""
+        return self.micro_steps // self.accumulate
+
+    def place(self, micro_step: int) -> tuple[int, int]:
+        """(optimiser step of the rollout batch, micro-batch of that step) of a micro-step of the run."""
+        return divmod(micro_step % self.micro_steps, self.accumulate)
+
+    def chunks_of(self, update: int) -> list[int]:
+        """The chunk of each micro-batch of an optimiser step; a chunk appears twice in a step of two iterations."""
+        return [(update * self.accumulate + i) % self.chunks for i in range(self.accumulate)]
+
+    def pass_of(self, update: int) -> int:
+        """The objective's pass that an optimiser step belongs to."""
+        return update * self.passes // self.updates
+
+    def faults(self) -> Iterator[str]:
+        """Yields a sentence if an optimiser step would see two rollout batches, or two passes."""
+        step = f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see"
+        if self.iterations % self.passes:
+            yield (
+                f"the objective takes {self.passes} optimiser passes over a rollout batch, which TRL's num_iterations "
+                f"= {self.iterations} cannot hold: set num_iterations={self.passes}"
+            )
+        elif self.micro_steps % self.accumulate:
+            yield (
+                f"{step} more than one rollout batch, steps_per_generation x num_iterations = {self.chunks} x "
+                f"{self.iterations}, and its denominators are not known before all of them are drawn: set "
+                f"steps_per_generation={-(-self.chunks // self.accumulate) * self.accumulate}"
+            )
+        elif self.micro_steps // self.passes % self.accumulate:
+            yield (
+                f"{step} two passes of steps_per_generation = {self.chunks}: set steps_per_generation={self.accumulate}"
+            )
 
 
 class InFlightBatch:
@@ -56,7 +122,8 @@ class InFlightBatch:
         if micro or self.step is None:
             return self.update
         if self._rows is None:
-            self._rows = self._places(buffer)
+            # [ranks, chunks, M] row numbers, gathered once: TRL does not shuffle again.
+            self._rows = trainer.accelerator.gather(torch.stack([part[ROW] for part in buffer])[None])
             last_first = [cycle.chunks_of(update) for update in reversed(range(cycle.updates))]
             mine = torch.cat([buffer[chunk][ROW].sort().values for plan in last_first for chunk in plan])
             self.tracer.choose(mine, self.step)
@@ -105,15 +172,6 @@ class InFlightBatch:
             policy = self._policy(update, trainer.model, cycle.chunks_of(cycle.updates - 1))
             trainer.learner.end(update, policy)
 
-    def _places(self, buffer: Sequence[dict[str, Any]]) -> Tensor:
-        """[ranks, chunks, M] row numbers in the rollout batch; gathered once, because TRL does not reshuffle."""
-        trainer = self._trainer
-        if trainer.args.minibatch_by == "groups" and not self._cycle.whole:
-            draws = keyed_generator(trainer.args.seed, "minibatches", trainer.state.global_step)
-            for part, dealt in zip(buffer, by_groups(buffer, trainer.num_generations, draws), strict=True):
-                part.update(dealt)  # in place, because TRL trains on these same dicts
-        return trainer.accelerator.gather(torch.stack([part[ROW] for part in buffer])[None])
-
 
 def policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> Policy:
     """The current policy on all rows of the update, in the update's order; all ranks must call it.
@@ -142,27 +200,3 @@ def policy_now(
     names = [name for name, x in vars(policies[0]).items() if x is not None]
     local = {name: torch.cat([policy.need(name).float() for policy in policies]) for name in names}
     return Policy(**{name: trainer.accelerator.gather(x.contiguous()) for name, x in local.items()})
-
-
-def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.Generator) -> list[dict[str, Any]]:
-    """This rank's rows redistributed over the same number of micro-batches: whole groups in random order.
-
-    Args:
-        chunks: all micro-batches of a rollout batch; every tensor with an axis has one entry per row.
-        size: rows per group; all rows of a group are on this rank.
-
-    Raises:
-        Unsupported: inputs hold images, whose tensors do not have one entry per row.
-    """
-    if odd := [name for name in chunks[0] if name.startswith(("pixel", "image"))]:
-        raise Unsupported(f"minibatch_by='groups' is for text only, and TRL drew {odd[0]}: set minibatch_by='rows'")
-    places = torch.cat([chunk[ROW] for chunk in chunks]).argsort().view(-1, size)
-    order = places[torch.randperm(len(places), generator=generator).to(places.device)].flatten()
-    dealt: list[dict[str, Any]] = [{} for _ in chunks]
-    for name, first in chunks[0].items():
-        for chunk, rows in zip(dealt, order.split([len(chunk[ROW]) for chunk in chunks]), strict=True):
-            if isinstance(first, Tensor) and first.dim():
-                chunk[name] = torch.cat([part[name] for part in chunks])[rows]
-            else:
-                chunk[name] = first
-    return dealt

@@ -1,7 +1,5 @@
-"""Checks of a trainer that TRL has made, asked together before its first step; each yields sentences."""
+"""Checks of a trainer that TRL has made: `CHECKS` are asked together before its first step; each yields sentences."""
 
-import io
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
@@ -9,6 +7,7 @@ import torch
 from accelerate.utils import broadcast_object_list  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn
 
+from ...base.errors import TokenPOError
 from ...core.request_temperature import PROCESSOR
 from .settings import unasked
 from .temperature import distance
@@ -46,24 +45,6 @@ def _model(trainer: Any) -> Iterator[str]:
         yield from unasked(trainer.model.generation_config, trainer.generation_config)
 
 
-def _saved(trainer: Any) -> Iterator[str]:
-    """Files of a checkpoint that cannot be written, which would end the run at its first one."""
-    model, args = trainer.model, trainer.args
-    things: dict[str, Callable[[Any], object]] = {
-        "args (TokenPOConfig)": lambda _: torch.save(args, io.BytesIO()),
-        "the tokenizer": trainer.processing_class.save_pretrained,
-    }
-    if not hasattr(model, "peft_config"):  # of an adapter, only the adapter is saved
-        things["model.config"] = model.config.save_pretrained
-        things["model.generation_config"] = model.generation_config.save_pretrained
-    for what, save in things.items():
-        with tempfile.TemporaryDirectory() as directory:
-            try:
-                save(directory)
-            except Exception as error:
-                yield f"{what} cannot be saved, so that the first checkpoint would end the run ({error}): mend it"
-
-
 def _held(trainer: Any) -> Iterator[str]:
     """Optimiser steps that a held KL cannot scale or leave out."""
     args = trainer.args
@@ -94,7 +75,7 @@ def _held(trainer: Any) -> Iterator[str]:
 
 
 def _served(trainer: Any) -> Iterator[str]:
-    """A server without our logits processor would ignore the rule of the temperature; asked in every process."""
+    """A server without our logits processor would ignore the temperature's rule; all processes must ask."""
     objective, args = trainer.policy_objective, trainer.args
     if objective.temperature is None or not trainer.use_vllm or trainer.vllm_mode != "server":
         return
@@ -114,6 +95,20 @@ def _served(trainer: Any) -> Iterator[str]:
         )
 
 
+CHECKS: tuple[Callable[[Any], Iterator[str]], ...] = (_data, _model, _held, _served)
+
+
+def require_room(trainer: Any, longest: int) -> None:
+    """Raises TokenPOError if a prompt of `longest` tokens plus the longest response exceeds the model's positions."""
+    positions = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
+    new = trainer.max_completion_length or 0
+    if positions is not None and longest + new > positions:
+        raise TokenPOError(
+            f"a prompt of {longest} tokens and {new} new ones exceed the model's {positions} positions: lower "
+            "max_completion_length, or leave such prompts out of train_dataset"
+        )
+
+
 def unmoved(trainer: Any) -> Iterator[str]:
     """Yields a warning if an optimiser step of the learning rate rounds to nothing in most trained weights."""
     rate, trained = trainer.args.learning_rate, [x for x in trainer.model.parameters() if x.requires_grad]
@@ -129,11 +124,7 @@ def unmoved(trainer: Any) -> Iterator[str]:
 
 
 def apart(trainer: Any, rows: Mapping[str, Tensor]) -> Iterator[str]:
-    """Yields a warning if the reference is not the policy that the run starts from.
-
-    Args:
-        rows: of the first draw.
-    """
+    """Yields a warning if the reference is not the policy that the run starts from; `rows` are of the first draw."""
     if "ref_logprob" not in rows:
         return
     mean, tolerance = distance(trainer, rows, "ref_logprob")
@@ -144,6 +135,3 @@ def apart(trainer: Any, rows: Mapping[str, Tensor]) -> Iterator[str]:
             f"the policy, above {tolerance:g}: TRL's reference is {start}, and weights that were changed, merged or "
             "initialised after loading (PiSSA, OLoRA) are not in it: save the model with them and give the path"
         )
-
-
-CHECKS: tuple[Callable[[Any], Iterator[str]], ...] = (_data, _model, _saved, _held, _served)
