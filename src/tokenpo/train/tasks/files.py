@@ -162,7 +162,7 @@ class Layout:
             texts = [message.get("role"), message.get("content")] if isinstance(message, dict) else [None]
             if not all(isinstance(text, str) for text in texts):
                 return f'holds the message {message!r:.80}: give {{"role": ..., "content": ...}} with text in both'
-            if any(map(_HALF.search, texts)):
+            if _HALF.search("".join(map(str, texts))):
                 return "holds half a character (\\ud800 to \\udfff): mend it"
         filled = any(message["content"] for message in messages)
         return "" if filled else "holds messages without content: give text in one at least"

@@ -1,5 +1,6 @@
 """The user's reward functions, by dotted path: TRL's signature, or verl's `compute_score`."""
 
+import contextlib
 import math
 import sys
 from pathlib import Path
@@ -60,7 +61,8 @@ class UserReward(Verifier):
             self._pool = Pool(Path(user_code.__file__), "serve", 1, seconds, 0, users=(path, *search))
         else:
             self._loaded = Loaded(path, search)
-        try:
+        with contextlib.ExitStack() as failed:
+            failed.callback(self.close)
             (started,) = self._run([()])
             if started.note:
                 raise self._error(f" did not start ({started.note})")
@@ -68,9 +70,7 @@ class UserReward(Verifier):
             require_loaded(f"reward function {path}", about)
             if about["async"]:
                 raise Unsupported(f"reward function {path} is async: give a plain function")
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
         # Name -> (has a default, is **kwargs).
         self._parameters = {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
         self.source = about["source"]
@@ -96,11 +96,10 @@ class UserReward(Verifier):
         rewards = self._value(outcome, "")
         if isinstance(rewards, Score):
             return [rewards] * len(completions)
-        if not isinstance(rewards, (list, tuple)) or len(rewards) != len(completions):
-            kind = outcome.value["kind"]
-            type_name = f"{'an' if kind[0].lower() in 'aeio' else 'a'} {kind}"
-            returned = f"{len(rewards)} rewards" if isinstance(rewards, (list, tuple)) else type_name
-            text = f"gave {returned} for {len(completions)} completions: give a list with one number each"
+        several = isinstance(rewards, (list, tuple))
+        if not several or len(rewards) != len(completions):
+            given = f"{len(rewards)} rewards" if several else f"one {outcome.value['kind']}"
+            text = f"gave {given} for {len(completions)} completions: give a list with one number each"
             return [self._fault("wrong length", text)] * len(ids)
         return [self._score(reward, row) for row, reward in enumerate(rewards)]
 
@@ -115,50 +114,45 @@ class UserReward(Verifier):
         return [value if isinstance(value, Score) else self._score(value, row) for row, value in enumerate(values)]
 
     def _accepted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments that the function takes; raises TokenPOError if it requires one that there is no column for."""
+        """The arguments that the function takes."""
         if any(takes_all for _, takes_all in self._parameters.values()):
             return arguments
-        for name, (optional, _) in self._parameters.items():
-            if name not in arguments and not optional:
-                hint = nearest(name, arguments)
-                raise self._error(f" wants the argument {name!r}: no column is called so ({hint})")
+        required = (name for name, (optional, _) in self._parameters.items() if not optional)
+        if lacks := next((name for name in required if name not in arguments), ""):
+            hint = nearest(lacks, arguments)
+            raise self._error(f" wants the argument {lacks!r}: no column is called so ({hint})")
         return {name: arguments[name] for name in self._parameters if name in arguments}
 
     def _run(self, jobs: list[tuple[dict[str, Any], ...]]) -> list[Outcome]:
-        """One outcome of `Loaded` for each job: the arguments of a call, or () for what is known of the function."""
+        """One outcome for each job: the arguments of a call, or () for facts about the function."""
         if self._pool is None:
             return [Outcome(self._loaded(*job)) for job in jobs]
         try:
             return self._pool.map(jobs)
-        except TokenPOError:
-            raise
         except (TypeError, ValueError, RecursionError) as error:
-            raise self._error(
-                f": its arguments cannot be handed to a process ({error}): set reward_seconds = 0, which calls it in "
-                "this one without a time limit"
-            ) from error
+            if isinstance(error, TokenPOError):
+                raise
+            remedy = "set reward_seconds = 0, which calls it in this one without a time limit"
+            raise self._error(f": its arguments cannot be handed to a process ({error}): {remedy}") from error
 
     def _value(self, outcome: Outcome, where: str) -> Any:
         """The value that a call returned, or the Score of a failed call."""
-        if outcome.note == "timeout":
-            return self._fault("timeout", f"took more than reward_seconds = {self._seconds:g}{where}")
-        if outcome.note == "not an answer":
-            remedy = "write only to files that it opens, or print"
-            return self._fault(outcome.note, f"wrote where its answers go{where}: {remedy}")
-        if outcome.note:
-            return self._fault(outcome.note, f"ended its process{where} ({outcome.note})")
-        answer = outcome.value
-        if "raised" not in answer:
-            return answer["value"]
-        text = f"raised {answer['raised']}{where} at {answer['place']}: {answer['text']}"
-        return self._fault(f"error: {answer['raised']}", text, answer.get("error"))
+        if not outcome.note and "raised" not in outcome.value:
+            return outcome.value["value"]
+        if not outcome.note:
+            answer = outcome.value
+            text = f"raised {answer['raised']}{where} at {answer['place']}: {answer['text']}"
+            return self._fault(f"error: {answer['raised']}", text, answer.get("error"))
+        said = {
+            "timeout": f"took more than reward_seconds = {self._seconds:g}{where}",
+            "not an answer": f"wrote where its answers go{where}: write only to files that it opens, or print",
+        }
+        return self._fault(outcome.note, said.get(outcome.note, f"ended its process{where} ({outcome.note})"))
 
     def _score(self, reward: Any, row: int) -> Score:
         correct = None
         if isinstance(reward, dict):
-            if "score" not in reward:
-                return self._fault("not a number", f"gave a dict without 'score' on row {row}")
-            correct, reward = reward.get("acc"), reward["score"]
+            correct, reward = reward.get("acc"), reward.get("score", reward)
         if reward is None:
             return Score(0.0, False, "not applicable")
         try:
@@ -166,11 +160,10 @@ class UserReward(Verifier):
                 raise TypeError
             value = float(reward)
         except (TypeError, ValueError, OverflowError):
-            return self._fault("not a number", f"gave {reward!r:.80} on row {row}: give a number")
+            return self._fault("not a number", f"gave {reward!r:.80} on row {row}: give a number, or verl's 'score'")
         if not abs(value) <= _LARGEST:
-            return self._fault(
-                "not finite", f"gave {value} on row {row}: give a number of at most {_LARGEST:.1e} in size, or None"
-            )
+            remedy = f"give a number of at most {_LARGEST:.1e} in size, or None"
+            return self._fault("not finite", f"gave {value} on row {row}: {remedy}")
         return Score(value, value >= self._correct_at if correct is None else bool(correct))
 
     def _fault(self, note: str, text: str, cause: BaseException | None = None) -> Score:

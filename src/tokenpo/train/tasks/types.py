@@ -15,11 +15,11 @@ class Problem:
     """One problem.
 
     Args:
-        prompt: plain text, or chat messages `[{"role": ..., "content": ...}]` for the model's chat template.
-        answer: the reference answer, of the type that the task's verifier reads.
+        prompt: plain text, or chat messages `[{"role": ..., "content": ...}]`.
+        answer: the reference, of the type that the task's verifier reads.
         columns: every column of its data row, for the user's reward functions.
-        place: of that row, such as "train.jsonl line 3", for messages; "" for a generated problem.
-        rendered: the end of the prompt as the model's chat template wrote it; "" where it is not known.
+        place: of that row, such as "train.jsonl line 3"; "" for a generated problem.
+        rendered: the end of the prompt as the model's chat template wrote it; "" if unknown.
     """
 
     prompt: str | list[dict[str, Any]]
@@ -80,9 +80,7 @@ class Task(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """The task's name in messages."""
-        ...
+    def name(self) -> str: ...
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
@@ -98,7 +96,6 @@ class Task(Protocol):
 
     def close(self) -> None:
         """Ends the verifier's processes; a closed task can't score."""
-        ...
 
 
 @runtime_checkable
@@ -122,8 +119,8 @@ class Verifier:
     Attributes:
         needs_answer: every problem needs a reference answer.
         gives_away: a prompt that shows the reference gives the answer away.
-        reads_answers: scores hold the answer that was read; if False, `Score.answer` is always None.
-        source: hash of a user's function, see `UserReward`; "" for the package's verifiers.
+        reads_answers: scores hold the answer that was read.
+        source: hash of a user's function, see `UserReward`.
         accepts: names of the options that it reads.
     """
 
