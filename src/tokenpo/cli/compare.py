@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.errors import TokenPOError
 from ..base.files import make_directory
 from ..train.recipe.engines import EMBEDDED
-from .options import (
-    METHODS,
-    RECIPE,
-    add_command,
-    add_engine,
-    add_flag,
-    add_set,
-    argument,
-    need_engine,
-    place,
-    require_installed,
-)
+from .options import METHODS, RECIPE, add_command, need_engine
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -49,24 +38,23 @@ What the numbers mean: docs/comparison.md
 def add(commands: Any) -> None:
     about = "train a recipe with several methods and seeds, and test the differences over seeds"
     parser = add_command(commands, compare, about, EXAMPLES)
-    argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
-    argument(parser, "--methods", "LIST", METHODS)
+    parser.take("recipe", "RECIPE", RECIPE, nargs="?")
+    parser.take("--methods", "LIST", METHODS)
     runs = "compare runs that exist, of any host: a label, and a pattern that matches their directories"
-    argument(parser, "--runs", "LABEL=PATTERN", runs, nargs="+")
-    argument(parser, "--seeds", "N", "how many, counted up from the recipe's; default: 10")
-    add_engine(parser, "engine that trains all runs")
-    add_set(parser, "change a setting of all runs")
+    parser.take("--runs", "LABEL=PATTERN", runs, nargs="+")
+    parser.take("--seeds", "N", "how many, counted up from the recipe's; default: 10")
+    parser.settings("engine that trains all runs", "change a setting of all runs")
     out = "directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE"
-    place(parser, "--out", "DIR", out)
-    argument(parser, "--jobs", "N", "runs at a time; default: one per core, or one on a GPU")
+    parser.write("--out", "DIR", out)
+    parser.take("--jobs", "N", "runs at a time; default: one per core, or one on a GPU")
     baseline = "method that the others are compared with, or all: every pair; default: the first"
-    argument(parser, "--baseline", "LABEL", baseline)
-    argument(parser, "--metrics", "LIST", "numbers to compare; default: accuracy,area,steps,entropy,seconds")
+    parser.take("--baseline", "LABEL", baseline)
+    parser.take("--metrics", "LIST", "numbers to compare; default: accuracy,area,steps,entropy,seconds")
     threshold = "accuracy that the metrics steps and train-steps wait for; default: 0.9"
-    argument(parser, "--threshold", "A", threshold, type=float)
+    parser.take("--threshold", "A", threshold, type=float)
     margin = "smallest differences that matter, METRIC=M,METRIC=M; one shown to be smaller is called equivalent"
-    argument(parser, "--margin", "LIST", margin)
-    add_flag(parser, "--dry-run", "print every run and its state, and train nothing")
+    parser.take("--margin", "LIST", margin)
+    parser.flag("--dry-run", "print every run and its state, and train nothing")
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -74,7 +62,7 @@ def compare(options: argparse.Namespace) -> int:
 
     If runs failed, TokenPOError is raised after everything is written.
     """
-    need_engine()
+    need_engine(options.engine)
     if options.runs is not None:
         return _existing(options)
     from ..lab.compare.plan import make_plan, pairs
@@ -85,11 +73,9 @@ def compare(options: argparse.Namespace) -> int:
         )
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
-    require_installed(options.engine)
-    plan = make_plan(
-        options.recipe, options.methods, SEEDS if options.seeds is None else options.seeds, overrides=options.set,
-        out=options.out, engine=options.engine, accepted=_accepted(options.engine),
-    )  # fmt: skip
+    seeds = SEEDS if options.seeds is None else options.seeds
+    how = {"overrides": options.set, "out": options.out, "engine": options.engine}
+    plan = make_plan(options.recipe, options.methods, seeds, **how, accepted=_accepted(options.engine))
     chosen, margins = _chosen(options, plan.runs[0].config)
     baseline = options.baseline or plan.subject.labels[0]
     family = len(pairs(plan.subject.labels, baseline))
@@ -168,10 +154,8 @@ def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Me
     threshold = THRESHOLD if options.threshold is None else options.threshold
     chosen = measures([name.strip() for name in names], threshold, config)
     if options.threshold is not None and not any(measure.name in WAITING for measure in chosen):
-        raise TokenPOError(
-            f"--threshold {threshold:g} has no effect on --metrics {options.metrics}: add one of {', '.join(WAITING)}, "
-            "or leave it out"
-        )
+        remedy = f"add one of {', '.join(WAITING)}, or leave it out"
+        raise TokenPOError(f"--threshold {threshold:g} has no effect on --metrics {options.metrics}: {remedy}")
     return chosen, margins(options.margin or "", chosen)
 
 

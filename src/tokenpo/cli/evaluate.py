@@ -1,14 +1,15 @@
-"""`tokenpo eval`: sample a model on a benchmark, or read samples, and estimate its accuracy with intervals."""
+"""`tokenpo eval` and `audit`: the accuracy of a model or of samples, and rewarded responses that look wrong."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
-from .options import add_command, argument, need_engine, place
+from .options import add_command, need, need_engine, path
 from .streams import progress
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ EXAMPLES = """examples:
 benchmarks: math500 aime24 aime25 amc23 minerva olympiadbench omni_math gsm8k countdown knights_knaves
 Docs: docs/evaluation.md. Ctrl-C keeps what was sampled; the same command goes on from there.
 """
+AUDITS = """examples:
+  tokenpo audit runs/my-run                    its recorded rollouts, else its samples.jsonl
+  tokenpo audit samples.jsonl --show 5
+  tokenpo audit completions_00010.parquet      written by TRL's log_completions
+
+Docs: docs/verifiers.md
+"""
 PROBLEMS = 200  # default number of problems of a task that generates them without end
 SAMPLING = ("samples_per_prompt", "temperature", "max_new_tokens", "rows", "dtype", "device")
 CHANGES = ("question", "answer", "reference", "prompt", "verifier", "extract")
@@ -36,38 +44,46 @@ ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "a
 def add(commands: Any) -> None:
     about = "avg@k, pass@k, pass^k and maj@k of a model or of samples, with intervals"
     parser = add_command(commands, evaluate, about, EXAMPLES, name="eval")
-    argument(parser, "model", "MODEL", "run directory, model directory, hub id, or tiny", nargs="?")
-    argument(parser, "--samples", "FILE", "samples made elsewhere (JSON Lines), in place of MODEL")
-    argument(parser, "--k", "K,K,...", "values of k; default: 1 and the number of samples per prompt")
-    argument(parser, "--seed", "N", "seed of samples, bootstrap and, with --task, problems; default: the run's, or 0")
-    place(parser, "--out", "DIR", "directory to write; default: runs/eval-MODEL-NAME-seedN")
+    take = parser.take
+    take("model", "MODEL", "run directory, model directory, hub id, or tiny", nargs="?")
+    take("--samples", "FILE", "samples made elsewhere (JSON Lines), in place of MODEL")
+    take("--k", "K,K,...", "values of k; default: 1 and the number of samples per prompt")
+    take("--seed", "N", "seed of samples, bootstrap and, with --task, problems; default: the run's, or 0")
+    parser.write("--out", "DIR", "directory to write; default: runs/eval-MODEL-NAME-seedN")
 
     group = parser.add_argument_group("problems")
-    argument(group, "--benchmark", "NAME|FILE", "a benchmark by name, or a .jsonl or .parquet file")
-    argument(group, "--data", "FILE", "a local copy of the benchmark's problems")
-    argument(group, "--task", "NAME", "the test split of a task, such as dial_sum; default: that of the run")
+    take("--benchmark", "NAME|FILE", "a benchmark by name, or a .jsonl or .parquet file", group=group)
+    take("--data", "FILE", "a local copy of the benchmark's problems", group=group)
+    take("--task", "NAME", "the test split of a task, such as dial_sum; default: that of the run", group=group)
     option = "an option of the task; may be repeated"
-    argument(group, "--task-option", "KEY=VALUE", option, action="append", default=[])
-    problems = f"only the first N; default: all, or {PROBLEMS} of a task that generates them"
-    argument(group, "--problems", "N", problems)
-    argument(group, "--question", "COLUMN", "column with the question")
-    argument(group, "--answer", "COLUMN", "column with the reference answer")
+    take("--task-option", "KEY=VALUE", option, group=group, action="append", default=[])
+    most = f"only the first N; default: all, or {PROBLEMS} of a task that generates them"
+    take("--problems", "N", most, group=group)
+    take("--question", "COLUMN", "column with the question", group=group)
+    take("--answer", "COLUMN", "column with the reference answer", group=group)
     reference = "how to read it from that column: whole, hash, boxed, ..., or all: join a list"
-    argument(group, "--reference", "HOW", reference)
-    argument(group, "--prompt", "TEXT", "what to ask, with {question} and {COLUMN} filled in from the row")
+    take("--reference", "HOW", reference, group=group)
+    take("--prompt", "TEXT", "what to ask, with {question} and {COLUMN} filled in from the row", group=group)
     chat = "ask in the chat format; default: yes if the model has one"
     group.add_argument("--chat", choices=("yes", "no"), help=chat)
-    argument(group, "--verifier", "NAME", "math, exact, ..., or package.module:function")
-    argument(group, "--extract", "HOW", "how to read the answer from a completion: boxed, tag, hash, ...")
+    take("--verifier", "NAME", "math, exact, ..., or package.module:function", group=group)
+    take("--extract", "HOW", "how to read the answer from a completion: boxed, tag, hash, ...", group=group)
 
     about = "by default a run that is evaluated on its own task is sampled as in training"
     group = parser.add_argument_group("sampling", about)
-    argument(group, "--samples-per-prompt", "N", "default: 1")
-    argument(group, "--temperature", "T", "0 is greedy; default: 1", type=float)
-    argument(group, "--max-new-tokens", "N", "longest sample; default: 512")
-    argument(group, "--rows", "N", "responses sampled at once; default: 64")
-    argument(group, "--dtype", "NAME", "float32, bfloat16, ...; default: float32")
-    argument(group, "--device", "NAME", "cpu, cuda, ...; default: cuda where there is one")
+    take("--samples-per-prompt", "N", "default: 1", group=group)
+    take("--temperature", "T", "0 is greedy; default: 1", group=group, type=float)
+    take("--max-new-tokens", "N", "longest sample; default: 512", group=group)
+    take("--rows", "N", "responses sampled at once; default: 64", group=group)
+    take("--dtype", "NAME", "float32, bfloat16, ...; default: float32", group=group)
+    take("--device", "NAME", "cpu, cuda, ...; default: cuda where there is one", group=group)
+
+    parser = add_command(commands, audit, "rewarded responses that look wrong, from any host", AUDITS)
+    parser.take("responses", "RESPONSES", "a run directory, or a .jsonl or .parquet file", type=path)
+    parser.take("--show", "N", "responses shown of each finding; default: 3", default=3)
+    least = "least reward that counts as rewarded, where a line has no `correct`; default: 1"
+    parser.take("--rewarded-at", "X", least, type=float, default=1.0)
+    parser.flag("--json", "print JSON, with every response of a finding")
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -103,34 +119,24 @@ def _check(options: argparse.Namespace, is_run: bool) -> None:
         return f"--{next(found, '')}".replace("_", "-").removesuffix("--")
 
     ignored, foreign = given(*SAMPLING, *ASKING), given("data", "chat", *CHANGES)
-    faults = (
+    asked = named != (options.task is not None) or is_run
+    needs = "eval needs --benchmark NAME (tokenpo eval --help) or --task NAME; only a run directory brings its own task"
+    elsewhere = "set up a benchmark with --question, --answer and --prompt"
+    for wrong, said in (
         ((options.seed or 0) < 0, f"--seed is {options.seed}, expected at least 0"),
         ((options.model is None) != drawn, "eval needs a MODEL to sample or --samples FILE, one of the two"),
         (drawn and ignored, f"{ignored} has no effect on --samples, which are drawn already: leave it out"),
-        (
-            drawn and options.extract and not options.verifier,
-            "--extract is an option of a verifier: name one with --verifier",
-        ),
-        (
-            not drawn and named == (options.task is not None) and not is_run,
-            "eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two; only a run directory "
-            "brings its own task",
-        ),
-        (
-            not drawn and foreign and not named,
-            f"{foreign} goes with --benchmark; set the options of a task with --task-option KEY=VALUE",
-        ),
+        (drawn and options.extract and not options.verifier, "--extract needs a verifier: name one with --verifier"),
+        (not drawn and not asked, needs),
+        (not drawn and foreign and not named, f"{foreign} goes with --benchmark; a task takes --task-option KEY=VALUE"),
         (
             options.problems is not None and options.problems < 1,
             f"--problems is {options.problems}, expected at least 1",
         ),
-        (
-            named and options.task_option,
-            "--task-option goes with --task; set up a benchmark with --question, --answer and --prompt",
-        ),
-    )
-    if said := next((sentence for wrong, sentence in faults if wrong), ""):
-        raise TokenPOError(said)
+        (named and options.task_option, f"--task-option goes with --task; {elsewhere}"),
+    ):
+        if wrong:
+            raise TokenPOError(said)
 
 
 def _of_samples(options: argparse.Namespace) -> int:
@@ -169,12 +175,11 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
         task.problems("test", 0, count)  # raises here if there are too few, not after half of them were sampled
         dtype = options.dtype or (run.model.dtype if run is not None else "float32")
         if run is not None:
-            changed = f" with {', '.join(options.task_option)}" if options.task_option else ""
-            print(
-                f"the run's task {described['task']}{changed}: {count} held-out problems, samples of each: "
-                f"{sampling.samples}, temperature {sampling.temperature:g}, at most {sampling.max_new_tokens} tokens, "
-                f"seed {sampling.seed}"
+            how = (
+                f"temperature {sampling.temperature:g}, at most {sampling.max_new_tokens} tokens, seed {sampling.seed}"
             )
+            asks = " with ".join([f"the run's task {described['task']}", *options.task_option])
+            print(f"{asks}: {count} held-out problems, samples of each: {sampling.samples}, {how}")
         lm = language.load(where, dtype=dtype, device=options.device or "auto")
         if options.benchmark:
             described["chat"] = options.chat == "yes" or (options.chat is None and bool(lm.tokenizer.chat_template))
@@ -202,12 +207,12 @@ def _sampling(options: argparse.Namespace, run: Config | None) -> SamplingOption
     """How to sample: by the given options, else as the run was evaluated."""
     from ..lab.evaluate.run import SamplingOptions
 
-    given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
-    given |= {"temperature": options.temperature, "seed": options.seed}
+    names = ("max_new_tokens", "rows", "temperature", "seed")
+    given = {name: getattr(options, name) for name in names} | {"samples": options.samples_per_prompt}
     of_run: dict[str, Any] = {}
     if run is not None:
-        of_run = {"max_new_tokens": run.rollout.max_new_tokens, "rows": run.evaluate.rows}
-        of_run |= {"temperature": run.rollout.temperature, "samples": run.evaluate.samples or 1}
+        of_run = {"max_new_tokens": run.rollout.max_new_tokens, "temperature": run.rollout.temperature}
+        of_run |= {"rows": run.evaluate.rows, "samples": run.evaluate.samples or 1}
         if options.temperature == 0:  # greedy samples of a prompt are all the same
             of_run["samples"] = 1
     return SamplingOptions(**of_run | {name: value for name, value in given.items() if value is not None})
@@ -218,15 +223,15 @@ def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[st
     from ..train.recipe.command_line import toml_value
     from ..train.tasks import make_task
 
-    pairs = [text.partition("=") for text in options.task_option]
-    wrong = [text for text, (key, equals, _) in zip(options.task_option, pairs, strict=True) if not (key and equals)]
-    if wrong:
-        raise TokenPOError(f"--task-option {wrong[0]}: write KEY=VALUE, e.g. operands=10")
-    settings = {key.strip(): toml_value(value) for key, _, value in pairs}
+    settings = {}
+    for text in options.task_option:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise TokenPOError(f"--task-option {text}: write KEY=VALUE, e.g. operands=10")
+        settings[key.strip()] = toml_value(value)
     name, seed = options.task, options.seed
     if run is not None:
-        name, settings = run.task.name, {**run.task.options, **settings}
-        seed = run.problem_seed
+        name, settings, seed = run.task.name, {**run.task.options, **settings}, run.problem_seed
     return make_task(name, settings, seed), {"task": name, "options": settings}
 
 
@@ -260,3 +265,38 @@ def _ks(text: str | None) -> list[int] | None:
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         raise TokenPOError(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
     return sorted({int(part) for part in parts})
+
+
+def audit(options: argparse.Namespace) -> int:
+    """Reads the responses and prints what was found."""
+    need("rich", "math_verify")
+    from ..lab.audit import audit as judge
+    from ..lab.audit import read_lines
+    from ..lab.page.table import print_parts
+    from ..lab.page.text import visible
+
+    result = judge(read_lines(options.responses, options.rewarded_at))
+    if options.json:
+        findings = [
+            {"finding": found.name, "meaning": found.meaning, "responses": [
+                {"where": line.where, "prompt": line.prompt, "completion": line.completion, "said": said}
+                for line, said in found.lines]}
+            for found in result.findings
+        ]  # fmt: skip
+        forms = [{"rewarded": rewarded, "form": form, "count": count} for rewarded, form, count in result.forms]
+        print(json.dumps({"responses": len(result.lines), "findings": findings, "forms": forms}))
+        return 0
+    paid = sum(line.rewarded for line in result.lines)
+    parts = [f"{len(result.lines)} responses, {paid} rewarded."]
+    for found in result.findings:
+        parts.append(f"\n{found.name} ({len(found.lines)}): {found.meaning}")
+        for line, said in found.lines[: max(0, options.show)]:
+            prompt, end = visible(line.prompt[-200:].strip(), limit=60), visible(line.completion[-400:], limit=400)
+            parts.append(f"  {visible(line.where, limit=80)}: {prompt} -> {end[-100:]}  ({visible(said, limit=120)})")
+    if not result.findings:
+        parts.append("Nothing looks wrong.")
+    for wanted, title in ((True, "rewarded"), (False, "not rewarded")):
+        forms = [f"  {count:6}  {visible(form, limit=60)}" for paid, form, count in result.forms if paid is wanted]
+        parts += [f"\nmost frequent forms, {title} (N: a number, w: words):", *forms[:5]] if forms else []
+    print_parts([*parts, *result.notes], sys.stdout)
+    return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.errors import MissingInput
 from ..base.files import make_directory
-from .options import METHODS, add_command, add_flag, argument, need, path, place
+from .options import METHODS, add_command, need, path
 
 EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
@@ -23,17 +23,16 @@ The file: docs/rollouts.md. What the numbers mean: docs/explain.md
 def add(commands: Any) -> None:
     about = "what each method would do to every token of recorded rollouts, without training"
     parser = add_command(commands, explain, about, EXAMPLES)
-    argument(parser, "rollouts", "ROLLOUTS", "a .jsonl file, or a run directory", type=path)
-    argument(parser, "--methods", "LIST", METHODS, required=True)
-    argument(parser, "--step", "N", "training step, where there are several; default: the last")
-    first = "explain the update at ratio 1, even where the file has log-probs of a later policy"
-    add_flag(parser, "--first-update", first)
+    parser.take("rollouts", "ROLLOUTS", "a .jsonl file, or a run directory", type=path)
+    parser.take("--methods", "LIST", METHODS, required=True)
+    parser.take("--step", "N", "training step, where there are several; default: the last")
+    parser.flag("--first-update", "explain the update at ratio 1, even where the file has log-probs of a later policy")
     quantile = "tokens at or above it have high entropy; default: 0.8"
-    argument(parser, "--entropy-quantile", "Q", quantile, type=float, default=0.8)
+    parser.take("--entropy-quantile", "Q", quantile, type=float, default=0.8)
     correction = "with every method, a correction for the policy that sampled: tis, icepop, seq_mis, mis_geo, ..."
-    argument(parser, "--correction", "NAME", correction)
-    add_flag(parser, "--tokens", "also write the numbers of every token, to tokens.jsonl")
-    place(parser, "--out", "DIR", "directory to write; default: runs/explain-NAME")
+    parser.take("--correction", "NAME", correction)
+    parser.flag("--tokens", "also write the numbers of every token, to tokens.jsonl")
+    parser.write("--out", "DIR", "directory to write; default: runs/explain-NAME")
 
 
 def explain(options: argparse.Namespace) -> int:

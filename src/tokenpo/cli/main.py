@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from .. import __version__
 from ..base.errors import TokenPOError, UnknownName, enough_memory, nearest
 from ..base.worker import PARENT, end_with
-from .options import Command, try_places
+from .options import Command, try_place
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   tokenpo audit runs/quickstart-tepo-seed0                 rewarded responses that look wrong
 """
 # The modules with commands, as --help lists them.
-COMMANDS = "train methods compare explain evaluate audit exact import_model"
+COMMANDS = "train methods compare explain evaluate"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def _answer(arguments: Sequence[str] | None) -> int:
     try:
         try:
             options = _parsed(sys.argv[1:] if arguments is None else arguments)
-            try_places(options)
+            try_place(options)
             with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
                 return options.run(options)
         finally:  # also after --help, which exits: the disk may be full

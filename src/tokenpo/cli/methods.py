@@ -1,14 +1,15 @@
-"""`tokenpo methods`, `show` and `check`: the table of methods, and commands on single methods."""
+"""`tokenpo methods`, `show`, `check` and `exact`: the table of methods, and commands on single methods."""
 
 import argparse
 import inspect
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ..base.errors import TokenPOError
-from .options import METHODS, ONE_METHOD, add_command, add_flag, argument, need, one_entry
-from .streams import print_list
+from ..base.errors import TokenPOError, choose
+from .options import METHODS, ONE_METHOD, add_command, need, objectives
+from .streams import print_list, progress
 
 EXAMPLES = """examples:
   tokenpo methods                            all of them
@@ -16,16 +17,27 @@ EXAMPLES = """examples:
   tokenpo methods --json                     everything about each, with its options and their defaults
 `tokenpo show METHOD` has the formula.
 """
+IN_WORLDS = """examples:
+  tokenpo exact hapo tepo                     in the twelve worlds
+  tokenpo exact mine.py:late --world two_modes,free_length --json late.json
+
+Worlds, measures and what was found: docs/exact.md
+"""
 
 
 def add(commands: Any) -> None:
     parser = add_command(commands, methods, "table of the methods: what each changes, its paper, its needs", EXAMPLES)
-    argument(parser, "word", "WORD", "only methods with this in their description", nargs="?")
-    add_flag(parser, "--json", "as JSON, one object for each")
+    parser.take("word", "WORD", "only methods with this in their description", nargs="?")
+    parser.flag("--json", "as JSON, one object for each")
     parser = add_command(commands, show, "the formula of a method, its options and its choices")
-    argument(parser, "method", "METHOD", ONE_METHOD)
+    parser.take("method", "METHOD", ONE_METHOD)
     parser = add_command(commands, check, "test methods, also your own, against the laws that every method obeys")
-    argument(parser, "methods", "LIST", METHODS)
+    parser.take("methods", "LIST", METHODS)
+    about = "a method's expected update beside the true gradient, in small worlds"
+    parser = add_command(commands, exact, about, IN_WORLDS)
+    parser.take("methods", "METHOD", ONE_METHOD, nargs="+")
+    parser.take("--world", "LIST", "names of worlds; default: the twelve")
+    parser.write("--json", "FILE", "the numbers: value and standard error by method, world and measure")
 
 
 def methods(options: argparse.Namespace) -> int:
@@ -79,17 +91,15 @@ def _row(method: dict[str, Any]) -> tuple[str, str, str]:
 
 def show(options: argparse.Namespace) -> int:
     """Prints the docstrings of file and builder, and the objective."""
-    from ..methods import builder, method
+    need("pydantic")
+    from ..methods import builder
+    from ..train.recipe.command_line import parse_entries
+    from ..train.recipe.objective import build_entry
 
-    entry = one_entry(options.method, "show")
-    if entry.options:
-        need("pydantic")
-        from ..train.recipe.objective import build_entry
-
-        objective: Any = build_entry(entry)  # reads the options as in a recipe
-    else:
-        objective = method(entry.method)
-    build = builder(entry.method)
+    entry, *others = parse_entries(options.method, "show")
+    if others:
+        raise TokenPOError(f"show {options.method!r} names {1 + len(others)} methods: give one at a time")
+    objective, build = build_entry(entry), builder(entry.method)
     # The signature without annotations, which the docstring explains.
     parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
     print((inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or "").strip())
@@ -103,13 +113,10 @@ def check(options: argparse.Namespace) -> int:
     """Prints for each method that all laws hold, or the first that it breaks; 1 if a method breaks one."""
     need("pydantic")
     from ..core.laws import LAWS, Nonconforming, check_method, statement
-    from ..train.recipe.command_line import parse_entries
-    from ..train.recipe.objective import build_entry
 
-    # All are built first, so that mistakes in the options are found before the first check.
-    built = {entry.label: build_entry(entry) for entry in parse_entries(options.methods, "check")}
     broken = 0
-    for label, objective in built.items():
+    # All are built first, so that mistakes in the options are found before the first check.
+    for label, objective in objectives(options.methods, "check").items():
         try:
             check_method(objective)
         except Nonconforming as error:
@@ -120,3 +127,30 @@ def check(options: argparse.Namespace) -> int:
     if not broken:
         print_list([(f"  {law.__name__}", statement(law)) for law in LAWS])
     return 1 if broken else 0
+
+
+def exact(options: argparse.Namespace) -> int:
+    need("pydantic", "rich")
+    import torch
+
+    from ..lab.exact import table
+    from ..lab.exact.measures import measure
+    from ..lab.exact.worlds import TURNS, WORLDS
+    from ..lab.page.frame import write
+
+    names = (options.world or ",".join(WORLDS)).split(",")
+    worlds = [choose("world", name, WORLDS | TURNS)() for name in names]
+    chosen = objectives(table.BASE, "exact") | objectives(",".join(options.methods), "exact")
+    torch.set_num_threads(1)  # a world is small: more threads only wait for each other
+    entrants = [*((label, objective, False) for label, objective in chosen.items())]
+    entrants.append((table.PERFECT, chosen[table.BASE], True))
+    results: dict[str, Any] = {}
+    with progress(len(worlds) * len(entrants), "") as tell:
+        for label, objective, perfect in entrants:
+            for world in worlds:
+                tell(sum(map(len, results.values())), label)
+                results.setdefault(label, {})[world.name] = measure(objective, world, perfect=perfect)
+    table.show(results, names, sys.stdout)
+    if options.json:
+        print(f"numbers: {write(json.dumps(results, indent=1), options.json)}")
+    return 0

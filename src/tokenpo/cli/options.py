@@ -1,4 +1,4 @@
-"""Helpers shared by several commands: arguments, output paths and required packages."""
+"""What several commands share: the parser of a command, output paths, methods by name and required packages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from ..train.recipe.engines import EMBEDDED, ENGINES, TINKER
 
 if TYPE_CHECKING:
     from ..core.objective import Objective
-    from ..train.recipe.command_line import Entry
 
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 METHOD = "a name that `tokenpo methods` lists, or a builder of your own: file.py:function"
@@ -38,8 +38,26 @@ class Command(argparse.ArgumentParser):
         finally:
             self._nested = False
 
+    def take(self, name: str, metavar: str, help: str, *, group: Any = None, **more: Any) -> None:
+        """Adds an argument with a value; metavar N means a whole number, and DIR, FILE and RUN mean a path."""
+        kind = {"N": int, "DIR": path, "FILE": path, "RUN": path}.get(metavar)
+        (group or self).add_argument(name, metavar=metavar, help=help, **{"type": kind, **more})
 
-def add_command(commands: Any, run: Callable, help: str, examples: str = "", name: str = "") -> argparse.ArgumentParser:
+    def write(self, name: str, metavar: str, help: str, *, folder: bool = False) -> None:
+        """Adds the FILE or DIR that the command writes; `folder`: a directory that exists will do for the file."""
+        self.take(name, metavar, help)
+        self.set_defaults(place=(name.lstrip("-"), "either" if folder else metavar))
+
+    def flag(self, name: str, help: str) -> None:
+        self.add_argument(name, action="store_true", help=help)
+
+    def settings(self, engine: str, change: str) -> None:
+        """Adds --engine and --set, with their meanings."""
+        self.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help=f"{engine}; default: {EMBEDDED}")
+        self.take("--set", "SECTION.KEY=VALUE", f"{change}; may be repeated", action="append", default=[])
+
+
+def add_command(commands: Any, run: Callable, help: str, examples: str = "", name: str = "") -> Command:
     """The parser of a command, named `name` or after its function; `examples` follow its options in --help."""
     form = argparse.RawDescriptionHelpFormatter
     parser = commands.add_parser(name or run.__name__, help=help, epilog=examples or None, formatter_class=form)
@@ -47,51 +65,22 @@ def add_command(commands: Any, run: Callable, help: str, examples: str = "", nam
     return parser
 
 
-def argument(parser: Any, name: str, metavar: str, help: str, **more: Any) -> None:
-    """Adds an argument with a value; metavar N means a whole number, and DIR, FILE and RUN mean a path."""
-    kind = {"N": int, "DIR": path, "FILE": path, "RUN": path}.get(metavar)
-    parser.add_argument(name, metavar=metavar, help=help, **{"type": kind, **more})
-
-
-def place(parser: Any, name: str, metavar: str, help: str, *, folder: bool = False) -> None:
-    """Adds an argument for a FILE or DIR to write; `folder`: a directory that exists will do for the file."""
-    argument(parser, name, metavar, help)
-    makes = "DIR" if metavar == "DIR" else "either" if folder else "FILE"
-    parser.set_defaults(places={**(parser.get_default("places") or {}), name.lstrip("-"): makes})
-
-
-def try_places(options: argparse.Namespace) -> None:
-    """Checks before the work that every output path can be written.
-
-    Raises:
-        TokenPOError: no file can be made there.
-    """
-    for name, makes in getattr(options, "places", {}).items():
-        if (target := getattr(options, name)) is None:
-            continue
-        try:
-            inside = target.is_dir()
-            if inside and makes == "FILE":
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            home = target if inside else target.parent
-            if makes == "DIR":  # it is made with its parents
-                home = next((folder for folder in (home, *home.parents) if folder.exists()), home)
-            with tempfile.TemporaryFile(dir=home):
-                pass
-        except OSError as error:
-            raise TokenPOError(f"cannot write {target}: {error.strerror}; give another place with --{name}") from error
-
-
-def add_flag(parser: Any, name: str, help: str) -> None:
-    parser.add_argument(name, action="store_true", help=help)
-
-
-def add_engine(parser: argparse.ArgumentParser, meaning: str) -> None:
-    parser.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help=f"{meaning}; default: {EMBEDDED}")
-
-
-def add_set(parser: argparse.ArgumentParser, meaning: str, form: str = "SECTION.KEY=VALUE") -> None:
-    argument(parser, "--set", form, f"{meaning}; may be repeated", action="append", default=[])
+def try_place(options: argparse.Namespace) -> None:
+    """Checks before the work that the command's output can be written; else raises TokenPOError."""
+    name, makes = getattr(options, "place", ("", ""))
+    if (target := getattr(options, name, None)) is None:
+        return
+    try:
+        inside = target.is_dir()
+        if inside and makes == "FILE":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        home = target if inside else target.parent
+        if makes == "DIR":  # it is made with its parents
+            home = next((folder for folder in (home, *home.parents) if folder.exists()), home)
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        raise TokenPOError(f"cannot write {target}: {error.strerror}; give another place with --{name}") from error
 
 
 def path(text: str) -> Path:
@@ -102,43 +91,21 @@ def path(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def one_entry(text: str, command: str) -> Entry:
-    """The method of a command that takes only one; raises TokenPOError for several."""
-    from ..train.recipe.command_line import parse_entries
-
-    first, *others = parse_entries(text, command)
-    if others:
-        raise TokenPOError(f"{command} {text!r} names {1 + len(others)} methods: give one at a time")
-    return first
-
-
-def objectives(names: list[str], command: str) -> tuple[dict[str, Objective], set[str]]:
-    """The named methods by label, or all without names; and the labels of the user's own."""
-    from ..methods import METHODS, method
+def objectives(text: str, command: str) -> dict[str, Objective]:
+    """The methods of a list by label."""
     from ..train.recipe.command_line import parse_entries
     from ..train.recipe.objective import build_entry
 
-    if not names:
-        return {name: method(name) for name in METHODS}, set()
-    entries = parse_entries(",".join(names), command)
-    return {entry.label: build_entry(entry) for entry in entries}, {e.label for e in entries if ":" in e.method}
+    return {entry.label: build_entry(entry) for entry in parse_entries(text, command)}
 
 
-def need_engine() -> None:
+def need_engine(engine: str = EMBEDDED) -> None:
     need("pydantic", "rich", "transformers", "safetensors")
+    if engine == TINKER:
+        need("tinker", extra="tinker")
 
 
-def need(*packages: str) -> None:
-    """Raises TokenPOError with the remedy if packages of the extra `train` are missing."""
-    from importlib.util import find_spec
-
+def need(*packages: str, extra: str = "train") -> None:
+    """Raises TokenPOError with the remedy if packages of an extra are missing."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[train]'")
-
-
-def require_installed(engine: str) -> None:
-    """Raises TokenPOError with the remedy if the engine's package is missing."""
-    from importlib.util import find_spec
-
-    if engine == TINKER and find_spec("tinker") is None:
-        raise TokenPOError("--engine tinker needs tinker: pip install 'tokenpo[tinker]'")
+        raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[{extra}]'")

@@ -1,8 +1,4 @@
-"""Standard output and error: text quoted from files never acts as a terminal command, in any encoding; and the work
-goes on when the reader has gone, such as `| head`, `| tee` after the same Ctrl-C, or a closed terminal after SIGHUP.
-
-Also what several commands print: lists, and a progress bar.
-"""
+"""Standard output and error that no quoted text controls and no reader that has gone stops; lists and progress bars."""
 
 import errno
 import os
@@ -23,18 +19,10 @@ LEAST = 20  # characters of the last column, however narrow the terminal is
 
 
 class Outliving:
-    """A text stream; text written after its reader has gone is lost, without an error.
+    """A text stream; text written after its reader has gone (`| head`, a closed terminal) is lost, without an error.
 
-    Control characters, except line breaks and tabs, and characters that the encoding lacks are written as escapes.
-
-    Args:
-        filtered: False leaves control characters as they are.
-
-    Attributes:
-        needed: whether a full disk under the output file is an error; without it the text is lost, with a warning.
-
-    Raises:
-        TokenPOError: on writing, if the disk is full and the text is needed.
+    Control characters (if `filtered`) and characters that the encoding lacks are written as escapes. A full disk under
+    the output file raises TokenPOError if the text is `needed`; else it is lost, with a warning.
     """
 
     def __init__(self, stream: Any, *, filtered: bool = True, needed: bool = True) -> None:
@@ -78,10 +66,7 @@ class Outliving:
 
 @contextmanager
 def outliving() -> Iterator[None]:
-    """Within this context writing goes on after the readers of both standard streams have gone.
-
-    Streams that were closed when the process started, as by `>&-`, are the null device.
-    """
+    """Makes both standard streams outlive their readers; streams closed at the start (`>&-`) are the null device."""
     fill_standard_descriptors()
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
@@ -97,10 +82,7 @@ def outliving() -> Iterator[None]:
 
 
 def print_list(rows: Sequence[Sequence[str]]) -> None:
-    """Prints the rows in columns; the text of the last one is wrapped to the terminal. A row of one text is a heading.
-
-    Without a terminal each row is one line, so that a pipe can search it, unless COLUMNS is set.
-    """
+    """Prints the rows in columns, the last one wrapped to the terminal (or COLUMNS); a row of one text is a heading."""
     wide = [max(map(len, column)) for column in zip(*(row for row in rows if len(row) > 1), strict=True)][:-1]
     seen = sys.stdout.isatty() or "COLUMNS" in os.environ
     width = shutil.get_terminal_size().columns - 1 if seen else UNSEEN
@@ -112,10 +94,7 @@ def print_list(rows: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def progress(count: int, what: str) -> Iterator[Callable[..., None]]:
-    """A progress bar with the time left, on one line of a terminal; nothing elsewhere.
-
-    Yields a function that shows how many of `count` are done, and optionally the name of the current one.
-    """
+    """Shows a progress bar on a terminal; yields a function of the number done and the name of the current one."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 

@@ -1,28 +1,15 @@
-"""`tokenpo train`, `recipes` and `report`: train a recipe, and write the page of a run."""
+"""`tokenpo train`, `recipes`, `report` and `import`: train a recipe, write the page of a run, convert a model."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
 from ..base.terminal import all_as_ctrl_c
 from ..train.recipe.engines import EMBEDDED, TINKER, again
-from .options import (
-    METHOD,
-    RECIPE,
-    add_command,
-    add_engine,
-    add_flag,
-    add_set,
-    argument,
-    need,
-    need_engine,
-    path,
-    place,
-    require_installed,
-)
+from .options import METHOD, RECIPE, add_command, need, need_engine, path
 from .streams import print_list
 
 REPORTS = """examples:
@@ -30,27 +17,40 @@ REPORTS = """examples:
   tokenpo report runs/quickstart-hapo-seed1 --beside runs/quickstart-grpo-seed1
 What the page shows: docs/report.md
 """
+IMPORTS = """examples:
+  tokenpo import SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2
+  tokenpo eval models/smollm2 --task sums
+
+The weights are dequantised. The tokenizer cuts texts by the rule that the file names; an unknown rule is refused.
+"""
 
 
 def add(commands: Any) -> None:
     parser = add_command(commands, train, "train a model by a recipe, and write a report")
-    argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
-    argument(parser, "--method", "NAME", f"another method, with its own defaults: {METHOD}")
-    add_set(parser, "change a setting")
-    argument(parser, "--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
-    argument(parser, "--resume", "RUN", "continue the run in this directory")
-    add_engine(parser, "engine that trains")
-    add_flag(parser, "--accept-changes", "resume with other settings; they are noted in changes.jsonl")
-    add_flag(parser, "--probe", "probe Tinker's service before training, as any other server is (docs/tinker.md)")
-    add_flag(parser, "--no-report", "write no report.html at the end")
+    parser.take("recipe", "RECIPE", RECIPE, nargs="?")
+    parser.take("--method", "NAME", f"another method, with its own defaults: {METHOD}")
+    parser.take("--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
+    parser.take("--resume", "RUN", "continue the run in this directory")
+    parser.settings("engine that trains", "change a setting")
+    parser.flag("--accept-changes", "resume with other settings; they are noted in changes.jsonl")
+    parser.flag("--probe", "probe Tinker's service before training, as any other server is (docs/tinker.md)")
+    parser.flag("--no-report", "write no report.html at the end")
+
     parser = add_command(commands, recipes, "list the recipes of the package, or print one with every setting")
-    argument(parser, "recipe", "RECIPE", RECIPE, nargs="?")
+    parser.take("recipe", "RECIPE", RECIPE, nargs="?")
+
     about = "write report.html of a run: its curves, and every traced token coloured"
     parser = add_command(commands, report, about, REPORTS)
-    argument(parser, "directory", "RUN", "the run directory")
-    argument(parser, "--beside", "OTHER", "another run, whose tokens are shown beside, on the same scales", type=path)
+    parser.take("directory", "RUN", "the run directory")
+    parser.take("--beside", "OTHER", "another run, whose tokens are shown beside, on the same scales", type=path)
     out = "page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside"
-    place(parser, "--out", "FILE", out, folder=True)
+    parser.write("--out", "FILE", out, folder=True)
+
+    parser = add_command(commands, import_model, "make a model directory of a GGUF file", IMPORTS, name="import")
+    parser.take("file", "FILE", "a .gguf file that holds a whole model")
+    parser.write("dir", "DIR", "directory to write, new or empty")
+    dtype = "of the weights: float32, bfloat16, float16; default: float32"
+    parser.take("--dtype", "NAME", dtype, default="float32")
 
 
 def train(options: argparse.Namespace) -> int:
@@ -61,29 +61,13 @@ def train(options: argparse.Namespace) -> int:
         raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
     if options.probe and options.engine != TINKER:
         raise TokenPOError("--probe is of a Tinker server: add --engine tinker, or leave it out")
-    need_engine()
-    require_installed(options.engine)
+    need_engine(options.engine)
     sys.stdout.needed = False  # the run directory has everything  # pyright: ignore[reportAttributeAccessIssue]
     # The recipe is checked here, before transformers is loaded.
     directory = _trained(options, _config(options))
     if directory is None:
         return 130
     return 0 if options.no_report else _reported(directory)
-
-
-def _reported(directory: Path) -> int:
-    """Writes the report of a finished run; 130 if that was interrupted, after the command that writes it."""
-    try:
-        with all_as_ctrl_c():
-            from ..lab.report.page import write_report
-
-            page = write_report(directory)
-    except KeyboardInterrupt:
-        again = f"tokenpo report {directory}"
-        print(f"tokenpo: interrupted; the run is whole, and its report is written by: {again}", file=sys.stderr)
-        return 130
-    print(f"report: {page}")
-    return 0
 
 
 def _config(options: argparse.Namespace) -> Any:
@@ -132,21 +116,40 @@ def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
         return []
     first, *_, last = with_rewards(evaluations)
     lines = []
-    for name, key, low, high in (
-        ("greedy accuracy", "eval/accuracy", "eval/low", "eval/high"),
-        ("greedy reward", "eval/reward", "eval/reward_low", "eval/reward_high"),
-        (f"avg@{int(last.get('eval/k', 0))}", "eval/avg", "eval/avg_low", "eval/avg_high"),
-        ("sampled reward", "eval/avg_reward", "eval/avg_reward_low", "eval/avg_reward_high"),
+    for name, key, ends in (
+        ("greedy accuracy", "accuracy", ""),
+        ("greedy reward", "reward", "reward_"),
+        (f"avg@{int(last.get('eval/k', 0))}", "avg", "avg_"),
+        ("sampled reward", "avg_reward", "avg_reward_"),
     ):
-        if last.get(key) is not None and first.get(key) is not None:
-            before, after = (f"{e[key]:.3f}{_ends(e[low], e[high])}" for e in (first, last))
+        before, after = (_estimate(evaluation, f"eval/{key}", f"eval/{ends}") for evaluation in (first, last))
+        if before and after:
             lines.append(f"held-out {name}: {before} before -> {after} after; 95 % intervals")
     return lines
 
 
-def _ends(low: float | None, high: float | None) -> str:
-    """The interval as text; "" if its ends are undefined, which is NaN in memory and null in a file."""
-    return "" if low is None or high is None or low != low else f" ({low:.3f} to {high:.3f})"
+def _estimate(evaluation: Mapping[str, Any], key: str, ends: str) -> str:
+    """The number and its interval, whose undefined ends are NaN in memory and null in a file; "" for no number."""
+    if evaluation.get(key) is None:
+        return ""
+    low, high = evaluation[f"{ends}low"], evaluation[f"{ends}high"]
+    interval = "" if low is None or high is None or low != low else f" ({low:.3f} to {high:.3f})"
+    return f"{evaluation[key]:.3f}{interval}"
+
+
+def _reported(directory: Path) -> int:
+    """Writes the report of a finished run; 130 if that was interrupted, after the command that writes it."""
+    try:
+        with all_as_ctrl_c():
+            from ..lab.report.page import write_report
+
+            page = write_report(directory)
+    except KeyboardInterrupt:
+        again = f"tokenpo report {directory}"
+        print(f"tokenpo: interrupted; the run is whole, and its report is written by: {again}", file=sys.stderr)
+        return 130
+    print(f"report: {page}")
+    return 0
 
 
 def recipes(options: argparse.Namespace) -> int:
@@ -156,10 +159,9 @@ def recipes(options: argparse.Namespace) -> int:
 
     if options.recipe:
         print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
-        return 0
-    shipped = shipped_recipes()
-    firsts = {name: file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, file in shipped.items()}
-    print_list([*firsts.items()])
+    else:
+        files = shipped_recipes().items()
+        print_list([(name, file.read_text("utf-8").partition("\n")[0].lstrip("# ")) for name, file in files])
     return 0
 
 
@@ -168,4 +170,14 @@ def report(options: argparse.Namespace) -> int:
     from ..lab.report.page import write_report
 
     print(write_report(options.directory, options.out, options.beside))
+    return 0
+
+
+def import_model(options: argparse.Namespace) -> int:
+    need_engine()
+    from ..train.models.gguf_import import import_gguf
+
+    about = import_gguf(options.file, options.dir, options.dtype)
+    print("\n".join(f"{key:<13} {value}" for key, value in about.items()))
+    print(f"written to {options.dir}")
     return 0

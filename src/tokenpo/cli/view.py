@@ -4,6 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -43,17 +44,13 @@ def make_view(stream: TextIO) -> View:
 
 
 class SilentView:
-    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
-        pass
+    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None: ...
 
-    def say(self, text: str) -> None:
-        pass
+    def say(self, text: str) -> None: ...
 
-    def step(self, metrics: Mapping[str, float], total: int) -> None:
-        pass
+    def step(self, metrics: Mapping[str, float], total: int) -> None: ...
 
-    def stop(self) -> None:
-        pass
+    def stop(self) -> None: ...
 
 
 class PlainView(SilentView):
@@ -73,17 +70,17 @@ class PlainView(SilentView):
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
         shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name in _rows(ROWS[:6], metrics))
-        step, pace = int(metrics["step"]), self._pace.text(metrics, total)
-        self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
+        pace = self._pace.text(metrics, total)
+        self.say(f"step {int(metrics['step'])}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
 
 
-class LiveView:
-    """A table that is redrawn after each step: current value, mean of the last steps, course so far."""
+class LiveView(SilentView):
+    """A table that is redrawn after each step: current value, mean and course of the last steps."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
-        self._history: deque[Mapping[str, float]] = deque(maxlen=400)
+        self._history: deque[Mapping[str, float]] = deque(maxlen=COURSE)
         self._pace = Pace()
 
     def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
@@ -109,20 +106,19 @@ class LiveView:
 
     def _table(self, metrics: Mapping[str, float], total: int) -> Group:
         # A column's line and the spaces around it are three characters.
-        left = min(COURSE, self._console.width - 1 - NAME - 2 * NUMBER - 4 * 3)
-        width = left if left >= len("course") else 0
-        table = Table(title=f"step {int(metrics['step'])} of {total}", title_justify="left", expand=False)
+        width = min(COURSE, self._console.width - 1 - NAME - 2 * NUMBER - 4 * 3)
+        table = Table(title=f"step {int(metrics['step'])} of {total}", title_justify="left")
         table.add_column("", no_wrap=True, width=NAME)
         for name in ("now", f"last {RECENT}"):
             table.add_column(name, justify="right", no_wrap=True, width=NUMBER)
-        if width:
+        if width >= len("course"):
             table.add_column("course", no_wrap=True, width=width)
         for key, name in _rows(ROWS, metrics):
             course = [row.get(key, math.nan) for row in self._history]
             recent = [x for x in course[-RECENT:] if math.isfinite(x)]
             mean = sum(recent) / len(recent) if recent else None
-            drawn = [sparkline(course, width)] if width else []
-            table.add_row(name, _padded(metrics.get(key)), _padded(mean), *drawn)
+            cells = [name, _padded(metrics.get(key)), _padded(mean), sparkline(course[-width:])]
+            table.add_row(*cells[: len(table.columns)])
         return Group(table, Text(f"{self._pace.text(metrics, total)}; {split(metrics)}", style="dim"))
 
 
@@ -136,8 +132,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=RECENT)
-        self._begun = time.monotonic()
-        self._first = True
+        self._begun, self._first = time.monotonic(), True
 
     def text(self, metrics: Mapping[str, float], total: int) -> str:
         """The text after the step of these metrics."""
@@ -146,25 +141,21 @@ class Pace:
             self._seconds.append(seconds - metrics.get("seconds_evaluation", 0.0))
         self._first = False
         steps, spent = total - int(metrics["step"]), duration(time.monotonic() - self._begun)
-        if not steps:
-            return f"{spent} in all"
-        if not self._seconds:
-            return f"{spent} so far"
+        if not steps or not self._seconds:
+            return f"{spent} so far" if steps else f"{spent} in all"
         return f"{spent} so far, about {duration(steps * sum(self._seconds) / len(self._seconds))} left"
 
 
-def sparkline(values: Sequence[float], width: int = 32) -> str:
-    """The course of a value as a row of bars, scaled from its smallest to its largest; averaged down to `width`.
+def sparkline(values: Sequence[float]) -> str:
+    """Values as a row of bars, scaled from the smallest to the largest.
 
     >>> sparkline([0, 1, 2, 3])
     '▁▃▆█'
     """
-    size = max(1, math.ceil(len(values) / width))
-    chunks = [[x for x in values[i : i + size] if math.isfinite(x)] for i in range(0, len(values), size)]
-    means = [sum(chunk) / len(chunk) if chunk else None for chunk in chunks]
-    low = min((x for x in means if x is not None), default=0.0)
-    span = max((x for x in means if x is not None), default=0.0) - low or 1.0
-    return "".join(" " if x is None else BARS[round((x - low) / span * (len(BARS) - 1))] for x in means)
+    known = [x for x in values if math.isfinite(x)]
+    low = min(known, default=0.0)
+    span = max(known, default=0.0) - low or 1.0
+    return "".join(BARS[round((x - low) / span * (len(BARS) - 1))] if math.isfinite(x) else " " for x in values)
 
 
 def split(metrics: Mapping[str, float]) -> str:
@@ -175,9 +166,7 @@ def split(metrics: Mapping[str, float]) -> str:
     return f"this step {whole:.2f} s ({', '.join(shares)})"
 
 
-def _padded(x: float | None) -> str:
-    """The number with trailing zeros, so that successive lines keep their width."""
-    return number(x, padded=True)
+_padded = partial(number, padded=True)  # with trailing zeros, so that successive lines keep their width
 
 
 def _evaluation(metrics: Mapping[str, float]) -> str:
